@@ -1,0 +1,26 @@
+"""What every test may ask for: the folder of real images, when it is there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout's top folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Real photographs (flowers/, photos/, exif/) kept beside the checkout, never in it."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the folder of real images, ../shared/data, is not on this machine")
+    return folder
