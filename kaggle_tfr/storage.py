@@ -1,0 +1,174 @@
+"""Files on a disk and objects in a bucket (gs://…) by the same few calls."""
+
+import contextlib
+import glob
+import os
+import threading
+from functools import cache
+
+ANSWER_SECONDS = 45
+
+
+def is_remote(path):
+    """True for an address such as gs://bucket/folder, which goes through `tf.io.gfile`."""
+    return "://" in str(path)
+
+
+def join(folder, *names):
+    """Folder and names joined by "/", the way disks and buckets both understand.
+
+    >>> join("gs://bucket/", "train", "1.jpg")
+    'gs://bucket/train/1.jpg'
+    """
+    head = str(folder).rstrip("/") or "/"
+    return head if not names else os.path.join(head, *names)
+
+
+def read_bytes(path):
+    """The whole content of a file or object.
+
+    Raises: FileNotFoundError; TimeoutError when a bucket does not answer; OSError otherwise.
+    """
+    if is_remote(path):
+        return _remote(_read_object, path)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_atomically(path, data):
+    """Writes the bytes so that `path` is either whole or as it was before, whatever happens.
+
+    On a disk: a temporary name beside it, flushed to the device, renamed. A bucket shows an
+    object only once its upload is complete.
+    """
+    if is_remote(path):
+        _remote(_write_object, path, data)
+        return
+    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        remove(temporary)
+        raise
+
+
+def list_files(pattern, folder=""):
+    """Sorted paths of the files that match `pattern` in `folder`, whose name is taken literally.
+
+    pattern: `*`, `?`, `[…]` within one folder level; a disk also knows `**`.
+    """
+    if is_remote(folder or pattern):
+        return sorted(_remote(_list_objects, join(folder, pattern) if folder else pattern))
+    full = os.path.join(glob.escape(str(folder)), pattern) if folder else str(pattern)
+    return sorted(path for path in glob.iglob(full, recursive=True) if os.path.isfile(path))
+
+
+def exists(path):
+    """True when a file, folder, object or prefix of that name is there."""
+    if is_remote(path):
+        return _remote(_gfile().exists, path)
+    return os.path.exists(path)
+
+
+def is_folder(path):
+    """True for an existing folder, or a prefix that objects of a bucket share."""
+    if is_remote(path):
+        return _remote(_gfile().isdir, path)
+    return os.path.isdir(path)
+
+
+def make_folder(path):
+    """Makes the folder with its parents, if need be, and returns its path. A bucket needs none."""
+    if not is_remote(path):
+        os.makedirs(path, exist_ok=True)
+    return path
+
+
+def remove(path):
+    """Removes the file or object; one that is not there is no error."""
+    if is_remote(path):
+        if exists(path):
+            _remote(_gfile().remove, path)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+
+
+def size(path):
+    """Bytes of the file or object."""
+    return size_and_time(path)[0]
+
+
+def size_and_time(path):
+    """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed."""
+    if is_remote(path):
+        status = _remote(_gfile().stat, path)
+        return int(status.length), int(status.mtime_nsec)
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _gfile():
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def _read_object(path):
+    with _gfile().GFile(path, "rb") as file:
+        return file.read()
+
+
+def _write_object(path, data):
+    with _gfile().GFile(path, "wb") as file:
+        file.write(data)
+
+
+def _list_objects(pattern):
+    return [path for path in _gfile().glob(pattern) if not path.endswith("/")]
+
+
+def _remote(function, path, *args):
+    """function(path, *args), with TensorFlow's errors told as Python's own."""
+    _check_answers("/".join(str(path).split("/")[:3]))
+    import tensorflow as tf
+
+    try:
+        return function(path, *args)
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
+    except tf.errors.PermissionDeniedError as error:
+        raise PermissionError(
+            f"'{path}' may not be opened: {error.message}. Is the bucket public? Otherwise set "
+            "GOOGLE_APPLICATION_CREDENTIALS before Python starts."
+        ) from None
+    except tf.errors.OpError as error:
+        raise OSError(f"'{path}' could not be reached: {error.message}") from None
+
+
+@cache
+def _check_answers(bucket):
+    """Asks the bucket anything, once a process: any answer will do, silence will not.
+
+    TensorFlow's own client retries for many minutes, and cannot be interrupted.
+    """
+    answered = threading.Event()
+    ask_bucket = _gfile().exists
+
+    def ask():
+        # An answer such as "forbidden" is still one; the call that follows reports it in full.
+        with contextlib.suppress(Exception):
+            ask_bucket(bucket)
+        answered.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    if not answered.wait(ANSWER_SECONDS):
+        raise TimeoutError(
+            f"{bucket} did not answer within {ANSWER_SECONDS} s. Is the name right and the network "
+            "up? Outside Google's cloud a public bucket needs NO_GCE_CHECK=true in the environment "
+            "before Python starts, a private one GOOGLE_APPLICATION_CREDENTIALS."
+        )
