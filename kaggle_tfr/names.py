@@ -105,8 +105,8 @@ def fill_path(template: str, row: Mapping[str, object]) -> str:
     except KeyError as error:
         column = error.args[0]
         raise ValueError(
-            f"PATH_TEMPLATE '{template}' names the column '{column}', which the table does not have."
-            f"{near_miss(column, row)} It has {', '.join(map(str, row))}."
+            f"PATH_TEMPLATE '{template}' names the column '{column}', which the table does "
+            f"not have.{near_miss(column, row)} It has {', '.join(map(str, row))}."
         ) from None
     except (IndexError, AttributeError, TypeError) as error:
         raise ValueError(
