@@ -1,0 +1,115 @@
+"""Pictures for a reader's eye: which to show, loaded small, side by side with their titles."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from kaggle_tfr.images import RefusedImage, read_pixels
+from kaggle_tfr.plots import new_figure, styled
+from kaggle_tfr.storage import read_bytes
+
+MISSING = np.full((64, 64, 3), 230, np.uint8)  # a light square in place of what cannot be read
+
+
+def sample_per_class(images: pd.DataFrame, count: int, classes: int = 8) -> pd.DataFrame:
+    """Up to `count` good images of each of the `classes` largest classes, the same every time."""
+    good = images[images["problem"] == ""]
+    largest = good["label_name"].value_counts().index[:classes]
+    rows = [good[good["label_name"] == name].head(count) for name in largest]
+    return pd.concat(rows) if rows else good
+
+
+def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
+    """uint8 (h, w, 3) arrays, decoded as small as `side` pixels allows; grey where unreadable."""
+    return [_load_picture(path, side) for path in paths]
+
+
+def _load_picture(path: str, side: int) -> np.ndarray:
+    try:
+        return read_pixels(read_bytes(path), at_least=(side, side))
+    except (OSError, RefusedImage):
+        return MISSING
+
+
+@styled
+def plot_grid(
+    pictures: Sequence[np.ndarray],
+    titles: Sequence[str],
+    *,
+    columns: int = 6,
+    title: str = "",
+    colors: Sequence[str] = (),
+) -> Figure:
+    """Pictures in rows, each under its title.
+
+    pictures: uint8 (h, w, 3) arrays of any sizes.
+    colors: of the titles, one a picture.
+    """
+    columns = max(1, min(columns, len(pictures)))
+    rows = max(1, -(-len(pictures) // columns))
+    figure, axes = new_figure(rows, columns, 1.6 * columns + 0.2, 1.85 * rows + 0.4)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for index, (axis, picture, text) in enumerate(zip(axes.flat, pictures, titles, strict=False)):
+        axis.imshow(picture)
+        color = colors[index] if len(colors) else "black"
+        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", color=color)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    return figure
+
+
+@styled
+def plot_pairs(
+    pictures: Sequence[tuple[np.ndarray, np.ndarray]],
+    titles: Sequence[tuple[str, str]],
+    *,
+    title: str = "",
+    pairs_a_row: int = 3,
+) -> Figure:
+    """Pairs of pictures side by side, each half under its own title.
+
+    pictures: pairs of uint8 (h, w, 3) arrays.
+    titles: (left, right), for instance id, label and distance.
+    """
+    pairs_a_row = max(1, min(pairs_a_row, len(pictures)))
+    rows = max(1, -(-len(pictures) // pairs_a_row))
+    gap = [1, 1, 0.12] * pairs_a_row
+    figure, axes = new_figure(
+        rows,
+        3 * pairs_a_row,
+        3.6 * pairs_a_row,
+        1.95 * rows + 0.4,
+        gridspec_kw={"width_ratios": gap},
+    )
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for index, (pair, texts) in enumerate(zip(pictures, titles, strict=True)):
+        row, first = divmod(index, pairs_a_row)
+        for half in (0, 1):
+            axis = axes[row, 3 * first + half]
+            axis.imshow(pair[half])
+            axis.set_title(texts[half], fontsize=7.5, fontweight="normal", loc="center")
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    return figure
+
+
+@styled
+def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
+    """A picture and, beside it, the picture under each mask that is not empty.
+
+    picture: uint8 (h, w, 3); masks: name → uint8 (h, w), 0 outside.
+    """
+    named = {name: mask for name, mask in masks.items() if np.any(mask)}
+    figure, axes = new_figure(1, 1 + len(named), 2.8 * (1 + len(named)), 2.4)
+    for axis in axes.flat:
+        axis.set_axis_off()
+        axis.imshow(picture)
+    axes[0, 0].set_title(title, fontsize=8)
+    for axis, (name, mask) in zip(axes[0, 1:], named.items(), strict=True):
+        axis.imshow(np.ma.masked_equal(mask, 0), cmap="autumn", alpha=0.5)
+        axis.set_title(name, fontsize=8)
+    return figure
