@@ -1,6 +1,6 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,7 @@ def styled(plot):
     return plt.rc_context(STYLE)(plot)
 
 
-def newnew_figure(rows: int, columns: int, width: float, height: float, **options):
+def new_figure(rows: int, columns: int, width: float, height: float, **options):
     """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once."""
     figure, axes = plt.subplots(
         rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
