@@ -1,0 +1,114 @@
+"""The five notebooks, one after the other, through papermill with one recipe."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kaggle_tfr.mounts import is_address, work_dir
+from kaggle_tfr.names import near_miss
+from kaggle_tfr.recipe import BY_NOTEBOOK, EVERYWHERE, check_parameters
+
+PROJECT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = tuple(BY_NOTEBOOK)
+_FOLDERS = ("INPUT_DIR", "OUT_DIR")
+
+
+class NotebookError(RuntimeError):
+    """A cell of a notebook failed; the message shows cell, error and executed copy."""
+
+
+def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = NOTEBOOKS) -> str:
+    """The work folder, after the notebooks ran in it; executed copies lie in its notebooks/.
+
+    values: parameters of any notebook; each notebook is given its own.
+    Raises:
+        ValueError: a parameter or a notebook's name is wrong; nothing has run then.
+        NotebookError: a cell failed.
+    """
+    check_parameters(values)
+    notebooks = [_full_name(name) for name in notebooks]
+    values = _with_absolute_folders(values)
+    folder = values["WORK_DIR"]
+    copies = Path(folder if not is_address(folder) else work_dir("")) / "notebooks"
+    copies.mkdir(parents=True, exist_ok=True)
+    for position, name in enumerate(notebooks, 1):
+        print(f"[{position}/{len(notebooks)}] {name}", flush=True)
+        known = EVERYWHERE | BY_NOTEBOOK[name]
+        _run_notebook(
+            PROJECT / "notebooks" / f"{name}.ipynb",
+            copies / f"{name}.ipynb",
+            {key: value for key, value in values.items() if key in known},
+        )
+    return folder
+
+
+def summarize(folder: str) -> str:
+    """Where everything lies after a run, and the accounting table, as lines to print."""
+    lines = [f"notebooks  {folder}/notebooks/", f"figures    {folder}/figures/"]
+    table = Path(folder) / "accounting.csv"
+    if table.exists():
+        accounting = pd.read_csv(table, keep_default_na=False)
+        lines += ["", accounting.to_string(index=False, formatters={"images": "{:,}".format})]
+    parts = sorted(Path(folder).glob("part-*/shards.csv"))
+    for listing in parts:
+        shards = pd.read_csv(listing)
+        size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
+        lines.insert(
+            0,
+            f"shards     {listing.parent}/ ({len(shards)} files, {count:,} records, {size:,.1f} MB)",
+        )
+    return "\n".join(lines)
+
+
+def _full_name(name: str) -> str:
+    matches = [full for full in NOTEBOOKS if full == name or full.split("_")[0] == name]
+    if not matches:
+        raise ValueError(
+            f"there is no notebook '{name}'.{near_miss(name, NOTEBOOKS)} "
+            f"There are {', '.join(NOTEBOOKS)}."
+        )
+    return matches[0]
+
+
+def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Folders counted from here, because a notebook may run somewhere else."""
+    values = dict(values) | {"WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
+    for name in _FOLDERS:
+        folder = values.get(name, "")
+        if folder and not is_address(folder) and Path(folder).expanduser().exists():
+            values[name] = str(Path(folder).expanduser().absolute())
+    if values.get("TFREC_DIRS"):
+        values["TFREC_DIRS"] = [
+            str(Path(folder).absolute()) if Path(folder).exists() else folder
+            for folder in values["TFREC_DIRS"]
+        ]
+    return values
+
+
+def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
+    import papermill
+
+    # The kernel is another process: let it import the package that runs here.
+    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    try:
+        papermill.execute_notebook(
+            str(source),
+            str(copy),
+            parameters=values,
+            kernel_name="python3",
+            progress_bar=sys.stderr.isatty(),
+        )
+    except papermill.PapermillExecutionError as error:
+        raise NotebookError(
+            f"{source.name} stopped at cell [{error.exec_count}]:\n\n{_indented(error.source)}\n\n"
+            f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
+        ) from None
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.strip().splitlines())
