@@ -48,19 +48,16 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = NOTEBOOKS) 
 
 def summarize(folder: str) -> str:
     """Where everything lies after a run, and the accounting table, as lines to print."""
-    lines = [f"notebooks  {folder}/notebooks/", f"figures    {folder}/figures/"]
-    table = Path(folder) / "accounting.csv"
-    if table.exists():
-        accounting = pd.read_csv(table, keep_default_na=False)
-        lines += ["", accounting.to_string(index=False, formatters={"images": "{:,}".format})]
-    parts = sorted(Path(folder).glob("part-*/shards.csv"))
-    for listing in parts:
+    lines = []
+    for listing in sorted(Path(folder).glob("part-*/shards.csv")):
         shards = pd.read_csv(listing)
         size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
-        lines.insert(
-            0,
-            f"shards     {listing.parent}/ ({len(shards)} files, {count:,} records, {size:,.1f} MB)",
-        )
+        held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"
+        lines.append(f"shards     {listing.parent}/ ({held})")
+    lines += [f"notebooks  {folder}/notebooks/", f"figures    {folder}/figures/"]
+    table = Path(folder) / "accounting.csv"
+    if table.exists():
+        lines += ["", pd.read_csv(table, keep_default_na=False).to_string(index=False)]
     return "\n".join(lines)
 
 
