@@ -1,0 +1,88 @@
+"""The notebooks' form: thin, told in order, clean."""
+
+import ast
+import json
+import statistics
+
+import pytest
+
+NAMES = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize", "06_train"]
+
+
+@pytest.fixture(params=NAMES)
+def notebook(request, root):
+    return json.loads((root / "notebooks" / f"{request.param}.ipynb").read_text())
+
+
+def cells(notebook, kind="code"):
+    return ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == kind]
+
+
+def test_no_outputs_are_committed(notebook):
+    """
+    Outputs, counts and private metadata stay out of the repository.
+    """
+    for cell in notebook["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+
+
+def test_the_kernel_is_plain_python(notebook):
+    """
+    Any machine has a kernel named python3.
+    """
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+
+
+def test_cells_are_thin(notebook):
+    """
+    Code cells call helpers: no functions, classes or loops, a median of a few lines.
+    """
+    sources = cells(notebook)
+    forbidden = ast.FunctionDef | ast.ClassDef | ast.For | ast.While | ast.Lambda
+    for source in sources:
+        assert not [node for node in ast.walk(ast.parse(source)) if isinstance(node, forbidden)]
+    assert statistics.median(len(source.splitlines()) for source in sources) <= 5
+
+
+def test_the_parameters_cell_holds_literals_only(notebook):
+    """
+    One cell is tagged; each line of it sets one ALL-CAPS name to a literal, without annotations.
+    """
+    (source,) = [
+        "".join(c["source"])
+        for c in notebook["cells"]
+        if "parameters" in c["metadata"].get("tags", [])
+    ]
+    for node in ast.parse(source).body:
+        assert isinstance(node, ast.Assign)
+        assert node.targets[0].id.isupper()
+        ast.literal_eval(node.value)
+    for line in source.splitlines():
+        assert line.split("#")[0].count("=") <= 1, line
+
+
+def test_parameters_are_checked_right_after_their_cell(notebook):
+    """
+    The cell after the parameters stops a misspelt one, wherever it was set.
+    """
+    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    index = next(n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", []))
+
+    assert "check_parameters(globals())" in "".join(code[index + 1]["source"])
+
+
+def test_the_story_has_its_order(notebook):
+    """
+    A title first, "Parameters", numbered sections, "Next" at the end; markdown before code.
+    """
+    text = cells(notebook, "markdown")
+
+    assert notebook["cells"][0]["cell_type"] == "markdown"
+    assert text[0].startswith("# ")
+    headings = [line for part in text for line in part.splitlines() if line.startswith("## ")]
+    assert headings[0] == "## Parameters"
+    assert headings[-1] == "## Next"
+    numbers = [line.split()[1] for line in headings if line.split()[1].rstrip(".").isdigit()]
+    assert numbers == [f"{n}." for n in range(1, len(numbers) + 1)]
+    assert numbers
