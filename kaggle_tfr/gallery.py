@@ -56,7 +56,7 @@ def plot_pairs(
         rows,
         3 * pairs_a_row,
         3.6 * pairs_a_row,
-        1.95 * rows + 0.4,
+        1.6 * rows + 0.4,
         gridspec_kw={"width_ratios": gap},
     )
     for axis in axes.flat:

@@ -90,6 +90,7 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     )
     aspect = good["width"] / good["height"]
     right.hist(aspect, bins=40, color=BLUE)
+    right.yaxis.set_major_locator(MaxNLocator(integer=True))
     right.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
     right.set(xlabel="width / height", ylabel="images", title="Aspect ratios")
     return figure
@@ -214,7 +215,7 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
     share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
     fits = rows["high"] <= rows["limit"]
-    bars = axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED))
+    axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED))
     spread = [share["value"] - share["low"], share["high"] - share["value"]]
     axis.errorbar(
         share["value"],
@@ -225,10 +226,11 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
         capsize=3,
         linewidth=0.9,
     )
-    texts = [f"   {row.value:,.3g} of {row.limit:,.3g}" for row in rows.itertuples()]
-    axis.bar_label(bars, labels=texts, padding=10)
+    for place, row in enumerate(rows.itertuples()):
+        text = f"  {row.value:,.3g} of {row.limit:,.3g}"
+        axis.text(share["high"].iloc[place], place, text, va="center")
     axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
-    axis.set_xlim(0, max(130.0, float(share["high"].max()) * 1.35))
+    axis.set_xlim(0, max(130.0, float(share["high"].max()) * 1.4))
     axis.invert_yaxis()
     axis.set(xlabel="% of the limit", title=title)
     axis.legend(loc="lower right")

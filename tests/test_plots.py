@@ -1,0 +1,127 @@
+"""Figures: right numbers in them, readable, shown once."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from kaggle_tfr import gallery, plots
+
+IMAGES = pd.DataFrame(
+    {
+        "label_name": ["rose"] * 5 + ["daisy"] * 3 + ["tulip"],
+        "problem": [""] * 8 + ["empty file"],
+        "width": [100, 200, 300, 400, 500, 100, 100, 100, 0],
+        "height": [100] * 8 + [0],
+    }
+)
+PICTURE = np.zeros((20, 30, 3), np.uint8)
+SHARDS = pd.DataFrame(
+    {"split": "train", "fold": [0, 0, 1, 1], "part": [1, 2, 1, 2], "count": [7, 6, 7, 7]}
+)
+
+
+def folded(classes):
+    rows = 4 * classes
+    return pd.DataFrame(
+        {
+            "split": "train",
+            "fold": np.arange(rows) % 4,
+            "label_name": [f"class {n // 4:03d}" for n in range(rows)],
+        }
+    )
+
+
+def texts(figure):
+    return [text.get_text() for axis in figure.axes for text in axis.texts]
+
+
+FIGURES = {
+    "class_balance": lambda: plots.plot_class_balance(IMAGES["label_name"]),
+    "many_classes": lambda: plots.plot_class_balance(folded(100)["label_name"]),
+    "sizes": lambda: plots.plot_sizes(IMAGES, sides=256),
+    "counts": lambda: plots.plot_counts({"empty file": 2}, "Refused", "images"),
+    "no_counts": lambda: plots.plot_counts({}, "Refused", "images"),
+    "distances": lambda: plots.plot_distances(pd.Series([0, 3, 40]), 25),
+    "no_distances": lambda: plots.plot_distances(pd.Series([], dtype=int), 25),
+    "folds": lambda: plots.plot_folds(folded(3)),
+    "many_folds": lambda: plots.plot_folds(folded(100)),
+    "shards": lambda: plots.plot_shards(SHARDS),
+    "limits": lambda: plots.plot_limits(
+        pd.DataFrame(
+            {"value": [10.0], "low": [9.0], "high": [12.0], "limit": [19.0]}, index=["part 1, GB"]
+        ),
+        "Forecast",
+    ),
+    "grid": lambda: gallery.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
+    "no_grid": lambda: gallery.plot_grid([], []),
+    "pairs": lambda: gallery.plot_pairs([(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"),
+    "no_pairs": lambda: gallery.plot_pairs([], []),
+    "masks": lambda: gallery.plot_masks(PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn_and_closed(name, tmp_path):
+    """
+    Each function gives a Figure that can be saved and that pyplot will not show again.
+    """
+    figure = FIGURES[name]()
+    figure.savefig(tmp_path / "figure.png")
+
+    assert isinstance(figure, Figure)
+    assert plt.get_fignums() == []
+    assert (tmp_path / "figure.png").stat().st_size > 500
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_runs_out_of_the_figure(name, tmp_path):
+    """
+    Titles, labels and ticks lie inside the figure at its own size.
+    """
+    figure = FIGURES[name]()
+    figure.savefig(tmp_path / "figure.png")
+    box = figure.get_tightbbox()
+
+    assert box.x0 > -0.05
+    assert box.y0 > -0.05
+    assert box.x1 < figure.get_figwidth() + 0.05
+    assert box.y1 < figure.get_figheight() + 0.05
+
+
+def test_the_class_balance_shows_every_count():
+    """
+    Bars carry their numbers, largest class first.
+    """
+    figure = FIGURES["class_balance"]()
+
+    assert texts(figure) == ["5", "3", "1"]
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["rose", "daisy", "tulip"]
+
+
+def test_refused_images_are_no_points_in_the_size_plot():
+    """
+    Only good images have a size.
+    """
+    points = FIGURES["sizes"]().axes[0].collections[0].get_offsets()
+
+    assert len(points) == 8
+
+
+def test_the_fold_table_shows_counts_per_class_and_fold():
+    """
+    Each cell holds the number of images.
+    """
+    assert texts(FIGURES["folds"]()) == ["1"] * 12
+
+
+def test_a_figure_is_saved_and_given_back(tmp_path):
+    """
+    The copy lands in figures/ and the same Figure returns to be shown.
+    """
+    figure = FIGURES["counts"]()
+
+    assert plots.save_figure(figure, str(tmp_path), "refused") is figure
+    assert (tmp_path / "figures" / "refused.png").exists()
