@@ -12,6 +12,7 @@ from importlib.resources import files as files_of
 import numpy as np
 from PIL import Image
 
+from kaggle_tfr.mounts import find_input
 from kaggle_tfr.storage import read_bytes, write_atomically
 
 SEED = 20_240_601
@@ -48,6 +49,18 @@ def write_sample(folder):
         write_atomically(os.path.join(folder, "train.csv"), table)
         write_atomically(path, json.dumps(truth, indent=2).encode())
     return json.loads(read_bytes(path))
+
+
+def input_or_sample(input_dir, work):
+    """The existing input folder; for "" the sample's, written to `work`/sample where it is not.
+
+    Raises: FileNotFoundError listing every place looked in.
+    """
+    if input_dir:
+        return find_input(input_dir)
+    folder = os.path.join(work, "sample")
+    write_sample(folder)
+    return folder
 
 
 def _make_everything():
