@@ -1,0 +1,69 @@
+"""The command line: refusals before work starts, and a failed cell shown."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kaggle_tfr.__main__ import main
+
+RECIPE = "NAME: mine\n"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+@pytest.mark.parametrize("command", [[], ["sample"], ["run"], ["verify"], ["kernel"]])
+def test_help_is_there_for_every_command(root, command):
+    """
+    `--help` explains each command and ends well.
+    """
+    call = [sys.executable, "-m", "kaggle_tfr", *command, "--help"]
+    done = subprocess.run(call, cwd=root, capture_output=True, text=True, check=True)
+
+    assert "usage: python -m kaggle_tfr" in done.stdout
+
+
+def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsys):
+    """
+    The near miss is named, the exit code is 1, and no folder was made.
+    """
+    work = tmp_path / "work"
+    code = main(["run", recipe, "-p", "WORK_DIR", str(work), "-p", "QUALTY", "70"])
+
+    assert code == 1
+    assert 'QUALTY is no parameter. Did you mean "QUALITY"?' in capsys.readouterr().err
+    assert not work.exists()
+
+
+def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
+    """
+    `--only` takes a number or a name; anything else lists what there is.
+    """
+    code = main(["run", recipe, "--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")])
+
+    assert code == 1
+    assert 'Did you mean "03_plan"?' in capsys.readouterr().err
+
+
+def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
+    """
+    A missing INPUT_DIR: exit code 1, the cell, the error, and where the executed copy lies.
+    """
+    work = tmp_path / "work"
+    parameters = [("WORK_DIR", str(work)), ("INPUT_DIR", str(tmp_path / "nowhere"))]
+    flags = [word for pair in parameters for word in ("-p", *pair)]
+    code = main(["run", recipe, "--only", "01", *flags])
+
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "01_explore.ipynb stopped at cell" in said
+    assert "input_or_sample(INPUT_DIR" in said
+    assert "FileNotFoundError" in said
+    assert str(work / "notebooks" / "01_explore.ipynb") in said
+    assert (work / "notebooks" / "01_explore.ipynb").exists()
+    assert not list(work.glob("*.parquet"))
