@@ -4,12 +4,14 @@ import io
 import os
 from dataclasses import dataclass
 
+import numpy as np
 from PIL import Image
 
 from kaggle_tfr.pixels import RefusedImage, reason_of, srgb_transform
 
 MAX_PIXELS = 178_956_970  # where Pillow, too, speaks of a decompression bomb: 0.5 GB of RGB
 ORIENTATION = 0x0112  # the EXIF tag
+END_OF_IMAGE = 0xD9  # the JPEG marker
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "MPO", "JPEG2000", "AVIF")
 
 
@@ -111,16 +113,21 @@ def _note(kind, animated, name):
 
 
 def _has_single_scan(image, data, scan):
-    """Whether a sequential JPEG's scan, which ends its header at `scan`, meets an end marker.
+    """Whether a sequential JPEG's scan data, from `scan` on, hold all colours and end in order.
 
-    A decoder stops at any marker, so with one ahead it cannot run out of data; and all colours
-    in one scan means that nothing else has to be read.
+    A decoder stops at any marker, so with one ahead it cannot run out of data; and where the
+    first is the end marker, none was made by damage.
     """
     bands = len(image.getbands())
     start = bytes([0xFF, 0xDA, 0, 6 + 2 * bands, bands])
-    return (
-        image.mode in ("L", "RGB")
-        and "progressive" not in image.info
-        and data.startswith(start, scan - 8 - 2 * bands)
-        and data.rfind(b"\xff\xd9", scan) >= 0
-    )
+    if (
+        image.mode not in ("L", "RGB")
+        or "progressive" in image.info
+        or not data.startswith(start, scan - 8 - 2 * bands)
+    ):
+        return False
+    scan_data = np.frombuffer(data, np.uint8)[scan:]
+    after = scan_data[np.flatnonzero(scan_data[:-1] == 0xFF) + 1]
+    # 00 is an escaped 255, FF padding, D0 to D7 restart the decoder in mid-scan.
+    markers = after[(after != 0) & (after != 0xFF) & ((after < 0xD0) | (after > 0xD7))]
+    return markers.size > 0 and markers[0] == END_OF_IMAGE
