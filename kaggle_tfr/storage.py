@@ -1,7 +1,7 @@
 """Files on a disk and objects in a bucket (gs://…) by the same few calls."""
 
 import contextlib
-import glob
+import fnmatch
 import os
 import threading
 from functools import cache
@@ -15,11 +15,13 @@ def is_remote(path):
 
 
 def join(folder, *names):
-    """Folder and names joined by "/", the way disks and buckets both understand.
+    """Folder and names joined by "/"; an absolute name or address stands for itself.
 
     >>> join("gs://bucket/", "train", "1.jpg")
     'gs://bucket/train/1.jpg'
     """
+    if names and is_remote(names[0]):
+        return join(*names)
     head = str(folder).rstrip("/") or "/"
     return head if not names else os.path.join(head, *names)
 
@@ -57,14 +59,37 @@ def write_atomically(path, data):
 
 
 def list_files(pattern, folder=""):
-    """Sorted paths of the files that match `pattern` in `folder`, whose name is taken literally.
+    """Sorted paths of the files that match `pattern` below `folder`, whose name is literal.
 
-    pattern: `*`, `?`, `[…]` within one folder level; a disk also knows `**`.
+    pattern: `*`, `?`, `[…]` within one level; hidden files are passed over.
     """
     if is_remote(folder or pattern):
         return sorted(_remote(_list_objects, join(folder, pattern) if folder else pattern))
-    full = os.path.join(glob.escape(str(folder)), pattern) if folder else str(pattern)
-    return sorted(path for path in glob.iglob(full, recursive=True) if os.path.isfile(path))
+    return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
+
+
+def list_folders(pattern, folder=""):
+    """Sorted paths of the folders of a disk that match `pattern` below `folder`."""
+    return sorted(entry.path for entry in _match(folder, pattern) if entry.is_dir())
+
+
+def _match(folder, pattern):
+    """Directory entries: they know files from folders without asking a slow disk once more each."""
+    *above, last = str(pattern).split("/")
+    level = [str(folder) or ("/" if str(pattern).startswith("/") else ".")]
+    for part in [name for name in above if name]:
+        below = (entry for place in level for entry in _entries(place, part))
+        level = [entry.path for entry in below if entry.is_dir()]
+    for place in level:
+        yield from _entries(place, last)
+
+
+def _entries(folder, pattern):
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            hidden = entry.name.startswith(".") and not pattern.startswith(".")
+            if not hidden and fnmatch.fnmatchcase(entry.name, pattern):
+                yield entry
 
 
 def exists(path):
