@@ -10,7 +10,7 @@ MISSING = ("", "nan", "NaN", "<NA>")
 
 
 def label_once(text: pd.Series, given: Mapping | None = None) -> pd.DataFrame:
-    """Columns label, label_name, problem for one class per image, with the attrs of `read_table`."""
+    """Columns label, label_name, problem for one class each, with the attrs of `read_table`."""
     label, classes = number_classes(text, given)
     name = text.where(label >= 0, "").astype(object)
     if given is not None:

@@ -13,7 +13,6 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr.mounts import find_input
-from kaggle_tfr.mounts import find_input
 from kaggle_tfr.storage import read_bytes, write_atomically
 
 SEED = 20_240_601
@@ -60,15 +59,6 @@ def input_or_sample(input_dir, work):
     if input_dir:
         return find_input(input_dir)
     folder = os.path.join(work, "sample")
-    write_sample(folder)
-    return folder
-
-
-def input_or_sample(input_dir, work_dir):
-    """The folder or address of the images; for an empty name the sample, below WORK_DIR."""
-    if input_dir:
-        return find_input(input_dir)
-    folder = os.path.join(work_dir, "sample")
     write_sample(folder)
     return folder
 
