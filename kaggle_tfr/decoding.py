@@ -5,6 +5,44 @@ import tensorflow as tf
 WHERE = ("random", "center", "pad")
 
 
+def decode_record(
+    record: tf.Tensor,
+    *,
+    schema: RecordSchema,
+    size: tuple[int, int],
+    where: str,
+    flip: bool = False,
+    one_hot: int = 0,
+    mean_std: tuple | None = None,
+    extra: Sequence[str] = (),
+    training: bool = True,
+) -> tuple:
+    """(image, label), or (image, label, features) when extra ones are asked for.
+
+    flip: left to right, for every other picture.
+    one_hot: the number of classes; 0 leaves the label a number.
+    mean_std: send (image / 255 − mean) / std as float32: dearer than `normalization` on the device.
+    extra: names of features to hand on.
+    """
+    values = tf.io.parse_single_example(record, choose_features(schema, extra))
+    pixels, window, whole = decode_window(values[schema.image_key], size, where)
+    image = fit_to_size(pixels, size, where)
+    look_up = partial(sample_mask, height=whole[0], window=window, size=size, where=where)
+    label = make_label(values, schema, look_up)
+    if one_hot:
+        label = tf.one_hot(label, one_hot)
+    if flip:
+        turned = tf.random.uniform([]) < 0.5
+        image = tf.cond(turned, lambda: image[:, ::-1], lambda: image)
+        if label.shape.rank == 3:
+            label = tf.cond(turned, lambda: label[:, ::-1], lambda: label)
+    if mean_std:
+        scale, offset = scale_and_offset(*mean_std)
+        image = tf.cast(image, tf.float32) * scale + offset
+    mask = [] if training else [1.0]
+    return (image, label, *mask, *([{name: values[name] for name in extra}] if extra else []))
+
+
 def choose_window(height, width, size: tuple[int, int], where: str) -> tf.Tensor:
     """int32 (4,): top, left, height and width of what to cut out, in pixels.
 
@@ -94,7 +132,5 @@ def _source_pixels(wanted: int, inner, first, length) -> tuple[tf.Tensor, tf.Ten
     place = tf.range(wanted) - (wanted - inner) // 2
     step = tf.cast(length, tf.float64) / tf.cast(inner, tf.float64)
     source = tf.cast(tf.floor((tf.cast(place, tf.float64) + 0.5) * step), tf.int64)
-    inside = (place >= 0) & (place < inner)
-    return tf.clip_by_value(source, 0, tf.cast(length, tf.int64) - 1) + tf.cast(
-        first, tf.int64
-    ), inside
+    source = tf.clip_by_value(source, 0, tf.cast(length, tf.int64) - 1)
+    return source + tf.cast(first, tf.int64), (place >= 0) & (place < inner)

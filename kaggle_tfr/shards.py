@@ -28,7 +28,7 @@ def list_shards(dirs: str | Sequence[str], *, pattern="*.tfrec*", shard_name="")
     pattern, shard_name: for files of others, which have no shards.csv: their glob, and the
         template of their names, such as "Id_df{i:02d}-{count}.tfrec".
     count, bytes: −1 where neither table nor name tells. fold: −1 outside cross-validation.
-    compression: "", "GZIP", or None where no plan.json tells.
+    compression: "", "GZIP", or "?" where no plan.json tells.
     schema: the text of schema.json, "" without one. `attrs["classes"]`: those of labels.json.
     Raises: FileNotFoundError for a folder without shards; ValueError for a folder named twice, or
         for parts whose classes differ.
@@ -57,13 +57,12 @@ def find_parts(folder: str) -> list[str]:
     return [table.rpartition("/")[0] for table in tables] or [folder]
 
 
-def count_frames(file: str, size: int) -> int:
+def count_frames(file: str) -> int:
     """The records in an uncompressed local shard, by stepping over its frames.
 
-    size: bytes of the file.
     Raises: ValueError naming the file and the record where it ends too early.
     """
-    count = offset = 0
+    count, offset, size = 0, 0, os.path.getsize(file)
     with open(file, "rb", buffering=0) as shard:
         while offset < size:
             head = shard.read(8)
@@ -122,9 +121,9 @@ def _read_text(folder: str, name: str) -> str:
     return storage.read_bytes(path).decode() if storage.exists(path) else ""
 
 
-def _read_compression(folder: str) -> str | None:
+def _read_compression(folder: str) -> str:
     text = _read_text(folder, "plan.json")
-    return json.loads(text).get("compression", "") if text else None
+    return json.loads(text).get("compression", "") if text else "?"
 
 
 def _read_classes(folders: Sequence[str]) -> list:
