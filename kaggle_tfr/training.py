@@ -1,0 +1,161 @@
+"""What training needs besides the reader: devices, normalisation, a small model, curves."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from kaggle_tfr import storage
+from kaggle_tfr.plots import BLUE, GREY, MANY_CLASSES, new_figure, styled
+
+# Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
+# the landmark notebooks use them.
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+
+
+def strategy() -> tf.distribute.Strategy:
+    """The strategy for the best device here, which one printed line names.
+
+    TPU of this machine, TPU at the environment's address, several GPUs, one GPU, CPU. The batch
+    of a step is `num_replicas_in_sync` times that of one replica.
+    """
+    chosen, name = _find_tpu() or _find_gpus()
+    replicas = chosen.num_replicas_in_sync
+    print(f"Training on {name}: {replicas} replica{'s' * (replicas > 1)}")
+    return chosen
+
+
+def _find_tpu():
+    addresses = ["local", *(os.environ[name] for name in TPU_ADDRESSES if os.environ.get(name))]
+    for address in dict.fromkeys(addresses):
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+            if address != "local":
+                tf.config.experimental_connect_to_cluster(resolver)
+            tf.tpu.experimental.initialize_tpu_system(resolver)
+            return tf.distribute.TPUStrategy(resolver), f"TPU ({address})"
+        except (ValueError, tf.errors.OpError):
+            continue  # no TPU there: the next place
+    return None
+
+
+def _find_gpus():
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) > 1:
+        return tf.distribute.MirroredStrategy(), f"{len(gpus)} GPUs"
+    return tf.distribute.get_strategy(), "one GPU" if gpus else f"CPU ({os.cpu_count()} cores)"
+
+
+def normalization(stats: str | Mapping | tuple = IMAGENET, dtype: str = "float32") -> keras.Layer:
+    """A layer from uint8 pixels to (pixel / 255 − mean) / std, one multiply-add on the device.
+
+    stats: (mean, std) of red, green and blue scaled to 0…1, a part folder with a stats.json, or
+        what such a file holds.
+    dtype: of what comes out. "bfloat16" is rounded once, at the end.
+    Raises: ValueError for a statistic that is no such thing.
+    """
+    mean, std = (np.asarray(values, np.float64) for values in read_stats(stats))
+    shapes_fit = mean.shape == std.shape == (3,)
+    if not shapes_fit or std.min() <= 0 or max(mean.max(), std.max()) > 1:
+        raise ValueError(
+            f"The mean {mean} and deviation {std} are not three numbers each, of pixels scaled to "
+            "0…1. Divide numbers of 0…255 by 255."
+        )
+    layers = [
+        keras.layers.Rescaling((1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32")
+    ]
+    if dtype != "float32":
+        layers.append(keras.layers.Activation("linear", dtype=dtype))
+    return keras.Sequential(layers, name="normalization")
+
+
+def read_stats(stats: str | Mapping | tuple) -> tuple[Sequence[float], Sequence[float]]:
+    """(mean, std) of red, green and blue from a stats.json, its folder or its content.
+
+    Raises: FileNotFoundError when the folder has none.
+    """
+    if isinstance(stats, str | os.PathLike):
+        path = os.fspath(stats)
+        path = path if path.endswith(".json") else storage.join(path, "stats.json")
+        stats = json.loads(storage.read_bytes(path))
+    if isinstance(stats, Mapping):
+        return tuple([stats[part][channel] for channel in "RGB"] for part in ("mean", "std"))
+    return stats
+
+
+def build_model(
+    image_size: int | Sequence[int], classes: int, stats: str | Mapping | tuple = IMAGENET
+) -> keras.Model:
+    """A small convolutional network from uint8 images to logits (batch, classes), not compiled.
+
+    It learns the bundled sample in a minute on two cores; swap in a pretrained one for your data.
+    """
+    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    layers = [keras.Input((*size, 3), dtype="uint8"), normalization(stats)]
+    layers += [keras.layers.RandomFlip("horizontal")]
+    for filters in (16, 32, 64, 96):
+        layers += [
+            keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
+            # Quick to settle: an epoch of the sample has only a dozen steps.
+            keras.layers.BatchNormalization(momentum=0.8),
+            keras.layers.Activation("relu"),
+        ]
+    layers += [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(classes, dtype="float32")]
+    return keras.Sequential(layers, name="small_network")
+
+
+def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> np.ndarray:
+    """int64 (classes, classes): images of each true class (row) by the class predicted (column).
+
+    batches: (images, labels, mask) as `read_batches` gives them for validation.
+    """
+    total = np.zeros((classes, classes), np.int64)
+    for images, labels, mask in batches:
+        predicted = np.argmax(model.predict_on_batch(images), axis=-1)
+        kept = np.asarray(mask) > 0
+        np.add.at(total, (np.asarray(labels)[kept], predicted[kept]), 1)
+    return total
+
+
+@styled
+def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
+    """Loss and accuracy by epoch, of training and of validation.
+
+    history: the `history` of what `model.fit` returns.
+    """
+    names = [name for name in history if f"val_{name}" in history]
+    figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9)
+    for axis, name in zip(axes.flat, names, strict=True):
+        epochs = np.arange(1, len(history[name]) + 1)
+        look = {"marker": "o", "markersize": 3}
+        axis.plot(epochs, history[name], color=GREY, label="training", **look)
+        axis.plot(epochs, history[f"val_{name}"], color=BLUE, label="validation", **look)
+        axis.set(title=name.capitalize(), xlabel="epoch", ylim=(0, None))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.flat[0].legend()
+    return figure
+
+
+@styled
+def plot_confusion(confusions: np.ndarray, classes: Sequence) -> Figure:
+    """True class by predicted class: the share of each row as colour, images as numbers."""
+    names, count = [str(name) for name in classes], len(classes)
+    side = min(10, 2 + 0.55 * count)
+    figure, ((axis,),) = new_figure(1, 1, side + 1.2, side)
+    shares = confusions / np.maximum(1, confusions.sum(axis=1, keepdims=True))
+    picture = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(picture, ax=axis, label="share of the true class", shrink=0.8)
+    if count <= MANY_CLASSES:
+        axis.set_xticks(range(count), names, rotation=45, ha="right")
+        axis.set_yticks(range(count), names)
+        for (row, column), images in np.ndenumerate(confusions):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axis.text(column, row, f"{images:,}", ha="center", va="center", color=color, fontsize=8)
+    axis.set(xlabel="predicted", ylabel="true", title="Confusions in validation")
+    return figure
