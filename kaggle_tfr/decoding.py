@@ -1,6 +1,13 @@
-"""From the bytes of a picture to an array of the size the model wants; all of it TensorFlow ops."""
+"""From a record to a picture of the size the model wants and its label; all TensorFlow ops."""
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
 import tensorflow as tf
+
+from kaggle_tfr.names import near_miss
+from kaggle_tfr.schema import RecordSchema, feature_dict, parse
 
 WHERE = ("random", "center", "pad")
 
@@ -11,17 +18,17 @@ def decode_record(
     schema: RecordSchema,
     size: tuple[int, int],
     where: str,
+    training: bool = True,
     flip: bool = False,
     one_hot: int = 0,
     mean_std: tuple | None = None,
     extra: Sequence[str] = (),
-    training: bool = True,
 ) -> tuple:
-    """(image, label), or (image, label, features) when extra ones are asked for.
+    """(image, label), or (image, label, 1.0) when not training; then a dictionary of the extra.
 
-    flip: left to right, for every other picture.
+    flip: left to right, every other picture at random.
     one_hot: the number of classes; 0 leaves the label a number.
-    mean_std: send (image / 255 − mean) / std as float32: dearer than `normalization` on the device.
+    mean_std: (pixel / 255 − mean) / std as float32; dearer here than on the device.
     extra: names of features to hand on.
     """
     values = tf.io.parse_single_example(record, choose_features(schema, extra))
@@ -34,13 +41,54 @@ def decode_record(
     if flip:
         turned = tf.random.uniform([]) < 0.5
         image = tf.cond(turned, lambda: image[:, ::-1], lambda: image)
-        if label.shape.rank == 3:
+        if schema.kind == "masks":
             label = tf.cond(turned, lambda: label[:, ::-1], lambda: label)
     if mean_std:
-        scale, offset = scale_and_offset(*mean_std)
-        image = tf.cast(image, tf.float32) * scale + offset
-    mask = [] if training else [1.0]
-    return (image, label, *mask, *([{name: values[name] for name in extra}] if extra else []))
+        mean, std = (np.asarray(numbers, np.float32) for numbers in mean_std)
+        image = tf.cast(image, tf.float32) * (1 / (255 * std)) - mean / std
+    more = [] if training else [1.0]
+    return (image, label, *more, *([{name: values[name] for name in extra}] if extra else []))
+
+
+def decode_whole(record: tf.Tensor, *, schema: RecordSchema) -> dict[str, tf.Tensor]:
+    """The features of a record; its picture uint8 (height, width, 3), codes as masks."""
+    values = parse(record, schema)
+    data = values[schema.image_key]
+    values[schema.image_key] = tf.io.decode_image(data, channels=3, expand_animations=False)
+    if schema.kind == "masks":
+        size = tf.unstack(tf.shape(values[schema.image_key])[:2])
+        for name in schema.label_keys:
+            window = tf.stack([0, 0, *size])
+            values[name] = sample_mask(values[name], size[0], window, size, "center")
+    return values
+
+
+def choose_features(schema: RecordSchema, extra: Sequence[str] = ()) -> dict:
+    """The part of the feature specification that a batch needs: parsing the rest takes time.
+
+    Raises: ValueError for an extra feature that the schema lacks, or of no fixed length.
+    """
+    known = feature_dict(schema)
+    for name in extra:
+        if not isinstance(known.get(name), tf.io.FixedLenFeature):
+            raise ValueError(
+                f"The feature '{name}' is not in the schema, or of no fixed length."
+                f"{near_miss(name, known)} There are {', '.join(known)}."
+            )
+    return {name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)}
+
+
+def make_label(values: Mapping, schema: RecordSchema, look_up: Callable) -> tf.Tensor:
+    """int64 class (−1 without one), float32 0/1 for several labels, or uint8 masks, stacked last.
+
+    look_up: run-length code → mask.
+    """
+    parts = [values[name] for name in schema.label_keys]
+    if schema.kind == "masks":
+        return tf.stack([look_up(code) for code in parts], -1)
+    if schema.kind == "multi":
+        return tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0)
+    return parts[0] if parts else tf.constant(-1, tf.int64)
 
 
 def choose_window(height, width, size: tuple[int, int], where: str) -> tf.Tensor:
@@ -108,7 +156,7 @@ def sample_mask(code: tf.Tensor, height, window: tf.Tensor, size, where: str) ->
     """
     runs = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
     starts, lengths = runs[::2] - 1, runs[1::2]
-    inner = _inner_size(window[2:], size) if where == "pad" else tf.constant(size)
+    inner = _inner_size(window[2:], size) if where == "pad" else size
     rows, in_rows = _source_pixels(size[0], inner[0], window[0], window[2])
     columns, in_columns = _source_pixels(size[1], inner[1], window[1], window[3])
     pixels = tf.reshape(columns[None, :] * tf.cast(height, tf.int64) + rows[:, None], [-1])

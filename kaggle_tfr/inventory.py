@@ -1,10 +1,13 @@
 """Shards to read, looked at first: a fault is named by file, not met in the middle of an epoch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
+from kaggle_tfr.fields import SOURCES
 from kaggle_tfr.schema import RecordSchema, feature_dict, load_schema
 from kaggle_tfr.shards import count_frames, list_shards
 
@@ -76,7 +79,16 @@ def choose_schema(row, given="") -> RecordSchema:
             f"'{row.folder}' has no schema.json, so nothing says how to read '{row.file}'. "
             'Give find_shards a `schema`: a preset such as "cassava", or a mapping of its features.'
         )
-    return load_schema(given) if given else RecordSchema.from_json(row.schema)
+    if not given:
+        return RecordSchema.from_json(row.schema)
+    schema = load_schema(given)
+    if schema.kind == "single" and not schema.label_keys:
+        # A preset knows its table's columns only by name: text columns in place of a label are
+        # the run-length codes of masks.
+        codes = [f for f in schema.fields if f.type == "bytes" and f.source not in SOURCES]
+        columns = tuple(field.source for field in codes)
+        return replace(schema, kind="masks", label_columns=columns) if codes else schema
+    return schema
 
 
 def look_into(row) -> tuple[int, str, int]:
