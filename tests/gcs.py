@@ -1,0 +1,171 @@
+"""A bucket on loopback for TensorFlow's own gs:// client: gcp-storage-emulator behind a proxy.
+
+The client has fixed addresses, but it is libcurl: it obeys https_proxy and CURL_CA_BUNDLE. The
+proxy ends TLS for Google's two hosts with a throw-away certificate and pipes the bytes to the
+emulator. TensorFlow reads these variables when it starts, so it must run in a subprocess:
+
+    with serve_bucket(tmp_path) as gcs:
+        gcs.seed_objects("flowers", folder)
+        gcs.run("import tensorflow as tf; print(tf.io.gfile.glob('gs://flowers/*/*.jpg'))")
+"""
+
+import contextlib
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import trustme
+from gcp_storage_emulator.server import create_server
+
+HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
+METHODS = (b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ")
+
+
+class Bucket:
+    """What a test has in hand: `env` for subprocesses, and faults to switch on.
+
+    latency: seconds that every request waits. silent: requests are taken and never answered.
+    requests: the request lines seen so far.
+    """
+
+    def __init__(self, folder, address):
+        self.address = address
+        self.latency, self.silent, self.requests, self._cuts = 0.0, False, [], []
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(*HOSTS).configure_cert(self._tls)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets = []
+        self.env = {
+            "https_proxy": f"http://127.0.0.1:{self._listener.getsockname()[1]}",
+            "http_proxy": f"http://127.0.0.1:{self._listener.getsockname()[1]}",  # nothing gets out
+            "no_proxy": "",
+            "CURL_CA_BUNDLE": str(folder / "ca.pem"),
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token",
+            "NO_GCE_CHECK": "true",
+            "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
+            "GCS_STAT_CACHE_MAX_AGE": "0",
+            "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def seed_objects(self, bucket, folder):
+        """Uploads every file below the folder; returns their gs:// addresses, sorted."""
+        with contextlib.suppress(urllib.error.HTTPError):  # it exists
+            self._post("/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json")
+        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        for path in paths:
+            name = urllib.parse.quote(path.relative_to(folder).as_posix(), safe="")
+            self._post(
+                f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}", path.read_bytes()
+            )
+        return [f"gs://{bucket}/{path.relative_to(folder).as_posix()}" for path in paths]
+
+    def cut(self, name, after_bytes, times=1):
+        """Ends the connection `after_bytes` into the next downloads of objects that have `name`."""
+        self._cuts += [(name.encode(), after_bytes)] * times
+
+    def run(self, code, timeout=120, **env):
+        """Runs Python code in a subprocess that sees the bucket; its CompletedProcess, as text."""
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def close(self):
+        self._listener.close()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.close()
+
+    def _post(self, path, data, kind="application/octet-stream"):
+        url = f"http://{self.address[0]}:{self.address[1]}{path}"
+        request = urllib.request.Request(url, data, {"Content-Type": kind})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=30) as answer:
+            answer.read()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        with contextlib.suppress(OSError):
+            self._sockets.append(client)
+            client.settimeout(120)
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += client.recv(4096) or b"\r\n\r\n"
+            if not head.startswith(b"CONNECT "):
+                client.close()
+                return
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            client = self._tls.wrap_socket(client, server_side=True)
+            server, limit = None, [None]
+            while data := client.recv(1 << 16):
+                if data.startswith(METHODS):
+                    self._admit(data.split(b"\r\n")[0], limit)
+                if server is None:
+                    # Not before there is a request: the emulator serves one connection at a time.
+                    server = socket.create_connection(self.address, timeout=120)
+                    self._sockets += [client, server]
+                    work = (server, client, limit)
+                    threading.Thread(target=self._answer, args=work, daemon=True).start()
+                server.sendall(data)
+
+    def _admit(self, line, limit):
+        self.requests.append(line.decode())
+        while self.silent:
+            time.sleep(0.1)
+        time.sleep(self.latency)
+        decoded = urllib.parse.unquote_to_bytes(line)
+        download = decoded.startswith(b"GET /") and b"/storage/v1/" not in decoded
+        hit = next((cut for cut in self._cuts if download and cut[0] in decoded), None)
+        if hit:
+            self._cuts.remove(hit)
+            limit[0] = hit[1]
+
+    def _answer(self, server, client, limit):
+        sent = 0
+        with contextlib.suppress(OSError):
+            while data := server.recv(1 << 16):
+                room = len(data) if limit[0] is None else max(limit[0] - sent, 0)
+                client.sendall(data[:room])
+                sent += room
+                if room < len(data):
+                    break
+        for one in (client, server):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+@contextlib.contextmanager
+def serve_bucket(folder, latency=0.0):
+    """A Bucket, gone when the block ends. folder: an existing one, for the certificate."""
+    server = create_server("127.0.0.1", 0, in_memory=True)
+    server.start()
+    bucket = Bucket(Path(folder), server._api._httpd.socket.getsockname())
+    bucket.latency = latency
+    try:
+        yield bucket
+    finally:
+        bucket.silent = False
+        bucket.close()
+        server.stop()
