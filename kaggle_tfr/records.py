@@ -1,0 +1,213 @@
+"""One shard, written by one worker: from its own rows to a whole file with its name and row."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+import tensorflow as tf
+
+from kaggle_tfr import storage
+from kaggle_tfr.images import Converted, ImageSettings, RefusedImage, convert, resize_mask
+from kaggle_tfr.journal import write_row
+from kaggle_tfr.masks import NO_MASK, decode_mask, encode_mask
+from kaggle_tfr.plan import Plan, Shard
+from kaggle_tfr.schema import RecordSchema, encode
+
+SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
+CHUNK = 8 << 20  # 8 MiB
+READS_IN_FLIGHT = 32  # a bucket answers one request in 50 ms, and many at a time
+# Runs that were interrupted: their threads stop at the next image.
+stopped_runs: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a worker needs; it may be another process or another machine.
+
+    plan: without its list of shards. rows: only the shard's own.
+    allowance_bytes: what the shard may grow to without the part passing its limit.
+    """
+
+    plan: Plan
+    shard: Shard
+    rows: pd.DataFrame
+    part_dir: str
+    allowance_bytes: int
+    run_id: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task: the shard's row, or the problem that stops the run."""
+
+    shard: Shard
+    row: dict = field(default_factory=dict)
+    problem: str = ""
+    allowance_bytes: int = 0
+
+
+class _StopError(Exception):
+    pass
+
+
+def write_shard(task: Task) -> Outcome:
+    """The outcome of writing one shard: temporary name, count, close, journal row, final name."""
+    try:
+        _check_disk(task)
+        row = _write(task)
+    except _StopError as problem:
+        return Outcome(task.shard, problem=str(problem), allowance_bytes=task.allowance_bytes)
+    except (OSError, tf.errors.OpError) as error:
+        free = _free_bytes(task.part_dir)
+        full = f" ({free / 1e6:,.1f} MB are free in '{task.part_dir}')" if free is not None else ""
+        problem = f"{error}{full}"
+        return Outcome(task.shard, problem=problem, allowance_bytes=task.allowance_bytes)
+    return Outcome(task.shard, row=row, allowance_bytes=task.allowance_bytes)
+
+
+def _write(task: Task) -> dict:
+    temporary = scratch_file(task.part_dir, f"{task.shard.number:06d}")
+    try:
+        lengths, rejects = _write_records(task, temporary)
+        count, size = len(lengths), os.path.getsize(temporary)
+        expected = sum(lengths) + 16 * count
+        if not task.plan.compression and size != expected:
+            raise OSError(f"'{temporary}' has {size:,} bytes after closing, expected {expected:,}.")
+        sha256 = sha256_of(temporary)
+        shard, name = task.shard, task.plan.file_name(task.shard, count)
+        row = {"file": name, "split": shard.split, "fold": shard.fold, "count": count}
+        row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
+        row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
+        if not task.plan.compression:
+            _write_index(storage.join(task.part_dir, "index", f"{name}.idx"), lengths)
+        write_row(task.part_dir, shard, row)
+        publish(temporary, storage.join(task.part_dir, name))
+    finally:
+        storage.remove(temporary)
+    return row
+
+
+def _write_records(task: Task, temporary: str) -> tuple[list[int], list[dict]]:
+    """Lengths of the records written, and the images that were refused."""
+    schema, settings = RecordSchema.from_dict(task.plan.schema), task.plan.image
+    lengths, rejects, size = [], [], 0
+    names = task.rows.columns.tolist()
+    rows = zip(*(task.rows[name].tolist() for name in names), strict=True)
+    options = tf.io.TFRecordOptions(compression_type=task.plan.compression)
+    with tf.io.TFRecordWriter(temporary, options) as writer:
+        for values, data in zip(rows, read_all(task.rows.path.tolist()), strict=True):
+            if task.run_id in stopped_runs:
+                raise _StopError("interrupted")
+            row = dict(zip(names, values, strict=True))
+            try:
+                record = encode_row(row, convert(data, settings), schema, settings)
+            except RefusedImage as refusal:
+                rejects.append({name: row[name] for name in ("image_id", "path")})
+                rejects[-1]["problem"] = str(refusal)
+                continue
+            writer.write(record)
+            lengths.append(len(record))
+            size += len(record) + 16
+            if size > task.allowance_bytes:
+                raise _StopError(
+                    f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes "
+                    f"after {len(lengths):,} of {task.shard.count:,} images, and only "
+                    f"{task.allowance_bytes:,} are left for it. The forecast was "
+                    f"{task.shard.bytes_high:,} bytes at most"
+                )
+    return lengths, rejects
+
+
+def encode_row(
+    row: Mapping, picture: Converted, schema: RecordSchema, settings: ImageSettings
+) -> bytes:
+    """The serialized record of an image; run-length codes follow the picture's new size."""
+    before, after = (row.get("height"), row.get("width")), (picture.height, picture.width)
+    if schema.kind == "masks" and before != after:
+        codes = {name: row[name] for name in schema.label_columns}
+        masks = {
+            name: decode_mask(code, *before) for name, code in codes.items() if code not in NO_MASK
+        }
+        new = {name: encode_mask(resize_mask(mask, settings)) for name, mask in masks.items()}
+        row = {**row, **new}
+    return encode(row, picture, schema)
+
+
+def read_all(paths: Sequence[str]) -> Iterator[bytes]:
+    """The content of each file, in order; from a bucket with many reads in flight."""
+    if not paths or not storage.is_remote(paths[0]):
+        yield from map(storage.read_bytes, paths)
+        return
+    data = tf.data.Dataset.from_tensor_slices(list(paths))
+    data = data.map(tf.io.read_file, num_parallel_calls=READS_IN_FLIGHT, deterministic=True)
+    yield from data.prefetch(READS_IN_FLIGHT).as_numpy_iterator()
+
+
+def sha256_of(path: str) -> str:
+    """sha256 of a file or object, in hexadecimal, read in pieces."""
+    digest = hashlib.sha256()
+    remote = storage.is_remote(path)
+    with tf.io.gfile.GFile(path, "rb") if remote else open(path, "rb", buffering=0) as file:
+        while piece := file.read(CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def check_shard(row: Mapping, part_dir: str) -> bool:
+    """Whether a row's shard is there with the row's size and sha256."""
+    path = storage.join(part_dir, row["file"])
+    if not storage.exists(path) or storage.size(path) != row["bytes"]:
+        return False
+    return sha256_of(path) == row["sha256"]
+
+
+def scratch_file(part_dir: str, stem: str) -> str:
+    """A new local file to write into: in the part's journal folder, so that a rename is enough."""
+    folder = None if storage.is_remote(part_dir) else storage.join(part_dir, "journal")
+    handle, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".tmp", dir=folder)
+    os.close(handle)
+    os.chmod(path, 0o644)  # mkstemp hides its files from others
+    return path
+
+
+def publish(temporary: str, path: str) -> None:
+    """Gives a finished local file its final name, on the disk or in a bucket, in one step."""
+    if storage.is_remote(path):
+        # A bucket shows the object once its upload is complete.
+        tf.io.gfile.copy(temporary, path, overwrite=True)
+        os.remove(temporary)
+        return
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.replace(temporary, path)
+
+
+def _write_index(path: str, lengths: Sequence[int]) -> None:
+    """One line a record, "offset bytes", frame included: what DALI and the torch readers take.
+
+    Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
+    """
+    lines, offset = [], 0
+    for length in lengths:
+        lines.append(f"{offset} {length + 16}\n")
+        offset += length + 16
+    storage.make_folder(path.rpartition("/")[0])
+    storage.write_atomically(path, "".join(lines).encode())
+
+
+def _free_bytes(part_dir: str) -> int | None:
+    return None if storage.is_remote(part_dir) else shutil.disk_usage(part_dir).free
+
+
+def _check_disk(task: Task) -> None:
+    free, needed = _free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
+    if free is not None and free < needed:
+        raise _StopError(
+            f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, and "
+            f"{free / 1e6:,.1f} MB are free in '{task.part_dir}'"
+        )

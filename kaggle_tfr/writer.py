@@ -1,0 +1,197 @@
+"""Parts on the disk or in a bucket: written shard by shard, resumable, never over their limit."""
+
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pandas as pd
+
+from kaggle_tfr import journal, metadata, progress, storage
+from kaggle_tfr.plan import Plan, Shard, number_shards, package_versions, read_plan, read_rows
+from kaggle_tfr.records import Outcome, Task, check_shard, publish, stopped_runs, write_shard
+
+
+@dataclass
+class _Ledger:
+    """What a part's shards may still take; every shard under way has its share set aside.
+
+    Bytes written + set aside + bounds of the shards to come + spare = limit, at any moment.
+    """
+
+    spare: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def reserve(self, shard: Shard) -> int:
+        with self.lock:
+            extra = max(0, self.spare // 4)
+            self.spare -= extra
+            return shard.bytes_high + min(extra, self.spare + extra)
+
+    def settle(self, outcome: Outcome) -> None:
+        with self.lock:
+            self.spare += outcome.allowance_bytes - outcome.row.get("bytes", 0)
+
+
+def write_parts(
+    work_dir: str,
+    out_dir: str = "",
+    part: int = 0,
+    *,
+    overwrite: bool = False,
+    metadata_for: Sequence[str] = (),
+    owner: str = "",
+    stop_after_hours: float = 0,
+) -> pd.DataFrame:
+    """The shards of the parts, one row a file, after all of them are written and named.
+
+    part: which one, from 1; 0 writes all. What an earlier run finished is checked and kept.
+    metadata_for: ["tfds"] gives the files TFDS's names, with its two description files.
+    stop_after_hours: begin no shard after so long (0: no end), and stop resumably.
+
+    Raises:
+        ValueError: no such part, or the part was written after another plan.
+        OSError: the disk is full, an input is gone, or the part would pass its limit; what is
+            finished stays, and the same call goes on from there.
+    """
+    plan = _with_names(read_plan(work_dir), metadata_for)
+    if not 0 <= part <= plan.n_parts:
+        raise ValueError(f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that.")
+    _compare_versions(plan)
+    folders = {
+        number: storage.join(out_dir or work_dir, f"part-{number}")
+        for number in ([part] if part else range(1, plan.n_parts + 1))
+    }
+    done: dict[int, dict] = {}
+    for number, folder in folders.items():
+        rows = journal.open_part(folder, plan, number, overwrite=overwrite)
+        done |= _keep_whole(rows, folder, number)
+    until = time.monotonic() + stop_after_hours * 3600 if stop_after_hours else float("inf")
+    problem = _write_missing(work_dir, plan, folders, done, until)
+    for number, folder in folders.items():
+        shards = [shard for shard in plan.shards if shard.part == number]
+        if all(shard.number in done for shard in shards):
+            rows = {shard.number: done[shard.number] for shard in shards}
+            _close_part(work_dir, folder, plan, rows, tfds="tfds" in metadata_for, owner=owner)
+    if problem:
+        wanted = sum(shard.part in folders for shard in plan.shards)
+        raise OSError(
+            f"Stopped after {len(done)} of {wanted} shards, which are whole and stay: {problem}. "
+            "Make room or mend the input, or plan smaller parts (PART_LIMIT_GB, IMAGE_SIZE, "
+            "QUALITY in 03_plan); then run 04_write again, and it goes on from here."
+        )
+    return journal.to_table(done.values())
+
+
+def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: float) -> str:
+    """Writes the shards that are not `done`, adds their rows to it; returns why it stopped."""
+    missing = [s for s in plan.shards if s.part in folders and s.number not in done]
+    if not missing:
+        return ""
+    ledgers = {}
+    for number in folders:
+        taken = sum(row["bytes"] for row in done.values() if row["part"] == number)
+        coming = sum(shard.bytes_high for shard in missing if shard.part == number)
+        ledgers[number] = _Ledger(plan.shard_limit_bytes - taken - coming)
+    slim, run_id, problems = replace(plan, shards=[], forecast={}), uuid.uuid4().hex, []
+
+    def tasks() -> Iterator[Task]:
+        for shard, rows in read_rows(work_dir, missing):
+            if time.monotonic() > until:
+                problems.append("the time set by stop_after_hours is over")
+            if problems:
+                return
+            allowance = ledgers[shard.part].reserve(shard)
+            yield Task(slim, shard, rows, folders[shard.part], allowance, run_id)
+
+    total = sum(shard.count for shard in missing)
+    outcomes = progress.run(
+        write_shard,
+        tasks(),
+        label="Writing images",
+        total=total,
+        advance=lambda outcome: outcome.shard.count if outcome.row else 0,
+    )
+    try:
+        for outcome in outcomes:
+            ledgers[outcome.shard.part].settle(outcome)
+            if outcome.problem:
+                problems.append(outcome.problem)
+            else:
+                done[outcome.shard.number] = outcome.row
+    finally:
+        # Threads cannot be ended from outside: after an interrupt they look here.
+        stopped_runs.add(run_id)
+    return problems[0] if problems else ""
+
+
+def _close_part(work_dir, folder, plan: Plan, rows: dict[int, dict], *, tfds, owner) -> None:
+    """Writes what lies beside the shards, shards.csv last, now that all shards are there."""
+    if journal.is_closed(folder):
+        journal.remove_journal(folder)
+        return
+    table = journal.to_table(rows.values())
+    part = int(table.part.iloc[0])
+    metadata.write_labels(folder, plan)
+    scratch_dir = None if storage.is_remote(folder) else storage.join(folder, "journal")
+    with tempfile.TemporaryDirectory(dir=scratch_dir) as scratch:
+        paths = metadata.write_image_tables(work_dir, plan, part, rows, scratch)
+        for name, path in paths.items():
+            publish(path, storage.join(folder, name))
+    metadata.write_rejects(folder, rows)
+    metadata.write_description(folder, plan, part, table, owner=owner)
+    if tfds:
+        metadata.write_tfds(folder, plan, part, table)
+    text = table.to_csv(index=False, lineterminator="\n")
+    storage.write_atomically(storage.join(folder, "shards.csv"), text.encode())
+    journal.remove_journal(folder)
+
+
+def _keep_whole(rows: list[dict], folder: str, part: int) -> dict[int, dict]:
+    """The rows whose files are as they say, by shard number; damaged files are removed."""
+    if not rows:
+        return {}
+    check = partial(_check, folder=folder)
+    whole = {}
+    label = f"Checking finished shards of part {part}"
+    for row, is_whole in progress.run(check, rows, label=label):
+        if is_whole:
+            whole[row["number"]] = row
+        else:
+            storage.remove(storage.join(folder, row["file"]))
+    return whole
+
+
+def _check(row: dict, *, folder: str) -> tuple[dict, bool]:
+    return row, check_shard(row, folder)
+
+
+def _with_names(plan: Plan, metadata_for: Sequence[str]) -> Plan:
+    """The plan, its shards named as TFDS wants them where that is asked for."""
+    unknown = set(metadata_for) - {"tfds"}
+    if unknown:
+        raise ValueError(f"METADATA has {sorted(unknown)}; it can hold 'tfds' only.")
+    if not metadata_for:
+        return plan
+    name = metadata.TFDS_NAME
+    return replace(
+        plan,
+        shard_name=name,
+        shards=number_shards(plan.shards, name),
+        fingerprint=f"{plan.fingerprint}-tfds",
+    )
+
+
+def _compare_versions(plan: Plan) -> None:
+    here = package_versions()
+    other = [f"{k} {v} ({here.get(k)} here)" for k, v in plan.versions.items() if v != here.get(k)]
+    if other:
+        warnings.warn(
+            f"planned with {', '.join(other)}: parts that are written with different versions can "
+            "differ in their bytes, though not in what they show.",
+            stacklevel=3,
+        )
