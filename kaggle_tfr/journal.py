@@ -47,7 +47,7 @@ def write_row(part_dir: str, shard: Shard, row: Mapping) -> None:
     storage.write_atomically(journal_path(part_dir, shard), text.encode())
 
 
-def open_part(part_dir: str, plan: Plan, part: int, *, overwrite: bool = False) -> list[dict]:
+def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[dict]:
     """Rows of the shards that an earlier run finished; leaves the part ready to be written.
 
     Raises:
@@ -63,12 +63,12 @@ def open_part(part_dir: str, plan: Plan, part: int, *, overwrite: bool = False) 
     if stale:
         clear_part(part_dir)
     storage.make_folder(storage.join(part_dir, "journal"))
-    for left in storage.list_files("*.tmp", storage.join(part_dir, "journal")):
+    for left in _journal_files(part_dir, "*.tmp"):
         storage.remove(left)
     path, text = storage.join(part_dir, "plan.json"), plan.to_json().encode()
     if not storage.exists(path) or storage.read_bytes(path) != text:
         storage.write_atomically(path, text)
-    return planned_rows(part_dir, plan, part)
+    return planned_rows(part_dir, plan)
 
 
 def find_staleness(part_dir: str, plan: Plan) -> list[str]:
@@ -105,7 +105,7 @@ def read_rows_of_part(part_dir: str) -> list[dict]:
         for row in frame.to_dict("records"):
             row["rejects"] = refused.get(row["file"], [])
             rows[row["part"], row["split"], row["fold"], row["shard"]] = row
-    for path in storage.list_files("*.json", storage.join(part_dir, "journal")):
+    for path in _journal_files(part_dir, "*.json"):
         row = json.loads(storage.read_bytes(path))
         rows[row["part"], row["split"], row["fold"], row["shard"]] = row
     return list(rows.values())
@@ -128,7 +128,7 @@ def remove_journal(part_dir: str) -> None:
     """Removes the journal, once shards.csv says the same."""
     folder = storage.join(part_dir, "journal")
     if storage.is_remote(folder):
-        for path in storage.list_files("*", folder):
+        for path in _journal_files(part_dir, "*"):
             storage.remove(path)
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,15 +137,20 @@ def remove_journal(part_dir: str) -> None:
 def is_closed(part_dir: str) -> bool:
     """Whether the part was finished: shards.csv is there and the journal is gone."""
     done = storage.exists(storage.join(part_dir, "shards.csv"))
-    return done and not storage.list_files("*.json", storage.join(part_dir, "journal"))
+    return done and not _journal_files(part_dir, "*.json")
 
 
-def planned_rows(part_dir: str, plan: Plan, part: int) -> list[dict]:
+def _journal_files(part_dir: str, pattern: str) -> list[str]:
+    folder = storage.join(part_dir, "journal")
+    return storage.list_files(pattern, folder) if storage.is_folder(folder) else []
+
+
+def planned_rows(part_dir: str, plan: Plan) -> list[dict]:
     """The rows that agree with the plan in file name and count; their files are still unchecked."""
-    shards = {(s.split, s.fold, s.index): s for s in plan.shards if s.part == part}
+    shards = {(s.part, s.split, s.fold, s.index): s for s in plan.shards}
     rows = []
     for row in read_rows_of_part(part_dir):
-        shard = shards.get((row["split"], row["fold"], row["shard"]))
+        shard = shards.get((row["part"], row["split"], row["fold"], row["shard"]))
         planned = shard and row["count"] + row["refused"] == shard.count
         if planned and row["file"] == plan.file_name(shard, row["count"]):
             rows.append(row | {"number": shard.number})

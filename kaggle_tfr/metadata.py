@@ -6,7 +6,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 
@@ -38,12 +38,13 @@ def write_image_tables(
     Each record's image, label, fold, file and place in the file. One shard's rows at a time, so
     that memory does not grow with the dataset.
     """
-    columns = ["image_id", "label", "label_name", *plan.label_columns, "fold", "file", "record"]
+    columns = [*_image_columns(plan), "fold", "file", "record"]
     paths: dict[str, str] = {}
     for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
         row = rows[shard.number]
         kept = table[~table.image_id.isin({reject["image_id"] for reject in row["rejects"]})]
         kept = kept.assign(file=row["file"], record=range(len(kept)))
+        kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
         name = f"{shard.split}.csv"
         first = name not in paths
         paths[name] = os.path.join(scratch, f"{name}.tmp")
@@ -56,6 +57,20 @@ def write_image_tables(
             lineterminator="\n",
         )
     return paths
+
+
+def _image_columns(plan: Plan) -> list[str]:
+    """The plan's columns that say what a record must hold, without the picture's own."""
+    sources = [field["source"] for field in plan.schema["fields"]]
+    sources = [
+        name for source in sources for name in ([source] if isinstance(source, str) else source)
+    ]
+    names = ["image_id", "label", "label_name", *plan.label_columns, *sources]
+    # Codes of masks follow the picture's size, so its size before counts.
+    names += ["source_height", "source_width"] if plan.kind == "masks" else []
+    return [
+        name for name in dict.fromkeys(names) if name not in ("height", "width", "format", "split")
+    ]
 
 
 def write_rejects(part_dir: str, rows: Mapping[int, Mapping]) -> None:
@@ -75,13 +90,21 @@ def write_rejects(part_dir: str, rows: Mapping[int, Mapping]) -> None:
         storage.remove(path)
 
 
-def read_image_tables(part_dir: str, splits: Iterable[str]) -> Iterable[tuple[str, pd.DataFrame]]:
-    """Each file of the part with the rows of its records, as `write_image_tables` wrote them."""
+def read_image_tables(
+    part_dir: str, splits: Iterable[str], text_columns: Iterable[str]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each file of the part with the plan's rows of its records; a missing CSV is passed over.
+
+    text_columns: those that stay text whatever they look like.
+    """
+    text = dict.fromkeys(["image_id", "label_name", "file", *text_columns], str)
     for split in splits:
         path, rest = storage.join(part_dir, f"{split}.csv"), None
+        if not storage.exists(path):
+            continue
         source = io.BytesIO(storage.read_bytes(path)) if storage.is_remote(path) else path
-        text = {"image_id": str, "label_name": str, "file": str}
-        for block in pd.read_csv(source, dtype=text, keep_default_na=False, chunksize=50_000):
+        for block in pd.read_csv(source, dtype=text, keep_default_na=False, chunksize=20_000):
+            block = block.assign(split=split)  # noqa: PLW2901
             block = block if rest is None else pd.concat([rest, block])  # noqa: PLW2901
             last = block.file.iloc[-1]
             yield from block[block.file != last].groupby("file", sort=False)

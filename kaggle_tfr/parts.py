@@ -170,7 +170,8 @@ def predict(
     codes, unique = pairs.factorize()
     sizes = np.array([output_size(h, w, settings) for h, w in unique], float).reshape(-1, 2)[codes]
     same = (sizes[:, 0] == height) & (sizes[:, 1] == width)
-    kept = ("JPEG", "PNG") if settings.resize == "none" else ("JPEG",)
+    kept = {"none": ("JPEG", "PNG"), "short_side": ("JPEG",)}.get(settings.resize, ())
+    kept = kept if settings.resize == "none" or settings.format == "JPEG" else ()
     upright = table.orientation.to_numpy() == 1 if "orientation" in table else True
     exact = same & table.format.isin(kept).to_numpy() & upright & settings.pass_through
     density = n_bytes / np.maximum(height * width, 1)

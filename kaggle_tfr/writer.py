@@ -68,7 +68,7 @@ def write_parts(
     }
     done: dict[int, dict] = {}
     for number, folder in folders.items():
-        rows = journal.open_part(folder, plan, number, overwrite=overwrite)
+        rows = journal.open_part(folder, plan, overwrite=overwrite)
         done |= _keep_whole(rows, folder, number)
     until = time.monotonic() + stop_after_hours * 3600 if stop_after_hours else float("inf")
     problem = _write_missing(work_dir, plan, folders, done, until)
