@@ -1,10 +1,10 @@
 """The one image path: judge a picture by its header, then scale, turn, resize and encode it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 
-from kaggle_tfr.headers import MAX_PIXELS, Header, read_header
+from kaggle_tfr.headers import MAX_PIXELS, Header, read_header, scan_is_orderly
 from kaggle_tfr.pixels import (
     RefusedImage,
     decode_any,
@@ -12,6 +12,7 @@ from kaggle_tfr.pixels import (
     encode,
     psnr,
     resize,
+    to_srgb,
     turn,
 )
 
@@ -96,6 +97,8 @@ def check(data, max_pixels=MAX_PIXELS, *, name=""):
         RefusedImage: as `read_header`.
     """
     header = read_header(data, max_pixels, name=name)
+    if header.scan and not scan_is_orderly(data, header.scan):
+        header = replace(header, scan=0)  # leaves the verdict to Pillow
     _decode(data, header, (1, 1), colour=False)
     return header
 
@@ -111,7 +114,7 @@ def read_pixels(data, at_least=None):
     """
     header = read_header(data)
     stored = at_least if header.orientation < 5 or at_least is None else at_least[::-1]
-    pixels = turn(_decode(data, header, stored), header.orientation)
+    pixels = _finish(_decode(data, header, stored), header)
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
@@ -120,7 +123,7 @@ def _decode(data, header, at_least, *, colour=True):
     rows, columns = header.height, header.width
     if header.orientation >= 5:
         rows, columns = columns, rows
-    if header.single_scan and not header.profile:
+    if header.scan and not (header.profile and header.mode != "RGB"):
         least = at_least or (rows, columns)
         fits = [k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]]
         scale = fits[0] if fits else 1
@@ -128,6 +131,13 @@ def _decode(data, header, at_least, *, colour=True):
         if pixels is not None and pixels.shape[:2] == (-(-rows // scale), -(-columns // scale)):
             return pixels
     return decode_any(data, at_least, header.profile)
+
+
+def _finish(pixels, header):
+    """The pixels as they are to be seen: in sRGB and upright."""
+    if header.profile:
+        pixels = to_srgb(pixels, header.profile)
+    return turn(pixels, header.orientation)
 
 
 def output_size(height, width, settings):
@@ -177,7 +187,7 @@ def convert(data, settings):
     scaled = _scaled_size(header.height, header.width, settings)
     stored = scaled if header.orientation < 5 else scaled[::-1]
     pixels = resize(_decode(data, header, stored), *stored, settings.resample)
-    pixels = _crop(turn(pixels, header.orientation), header, settings)
+    pixels = _crop(_finish(pixels, header), header, settings)
     encoded = encode(pixels, settings.format, settings.quality, settings.subsampling)
     return Converted(encoded, *pixels.shape[:2], settings.format, touched=True)
 

@@ -109,8 +109,14 @@ def _to_rgb(image, profile):
         image = image.convert("RGB")
     elif image.mode in ("1", "P", "PA", "YCbCr", "HSV"):
         image = image.convert("RGB")
-    transform = srgb_transform(profile, image.mode) if profile else None
+    # RGB waits for `to_srgb` until it is small; what has a profile of another kind cannot.
+    transform = srgb_transform(profile, image.mode) if profile and image.mode != "RGB" else None
     return ImageCms.applyTransform(image, transform) if transform else image.convert("RGB")
+
+
+def profile_mode(mode):
+    """The kind of pixels a colour profile is for, in a picture of a Pillow mode."""
+    return mode if mode in ("L", "CMYK") else "RGB"
 
 
 @lru_cache(maxsize=64)
@@ -131,6 +137,16 @@ def srgb_transform(profile, mode):
     cube = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(27, 27, 3)
     moved = np.asarray(ImageCms.applyTransform(Image.fromarray(cube), made))
     return made if np.abs(moved.astype(int) - cube).max() > 3 else None
+
+
+def to_srgb(pixels, profile):
+    """The pixels in sRGB, from those of a picture with an embedded RGB profile."""
+    transform = srgb_transform(profile, "RGB")
+    if not transform:
+        return pixels
+    image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+    ImageCms.applyTransform(image, transform, inPlace=True)
+    return cv2.cvtColor(np.asarray(image), cv2.COLOR_RGB2BGR)
 
 
 def turn(pixels, orientation):
