@@ -95,9 +95,10 @@ def label_rows(
     found["problem"] = found["problem"].where(repeats == "", repeats)
     others = rows.drop(columns=[id_column, *label_columns], errors="ignore")
     others.columns = [f"csv_{name}" if name in RESERVED else name for name in others]
+    attrs, found.attrs = found.attrs, {}
     table = pd.concat([rows[id_column].rename("image_id"), found, others], axis=1)
     table.insert(1, "split", "train")
-    table.attrs = found.attrs
+    table.attrs = attrs
     return table
 
 
@@ -131,7 +132,7 @@ def fill_paths(rows: pd.DataFrame, ids: Mapping[str, pd.Series], template: str) 
     if fields - set(columns):
         fill_path(template, first)
     paths = []
-    for values in zip(*columns.values(), strict=True):
+    for values in zip(*(column.tolist() for column in columns.values()), strict=True):
         try:
             paths.append(template.format_map(dict(zip(columns, values, strict=True))))
         except IndexError:

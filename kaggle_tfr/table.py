@@ -54,8 +54,8 @@ def read_table(
     if source == "folders":
         table = sources.list_images(input_dir, pattern or "*/*")
         found = label_once(table.pop("value"), sources.read_map(label_map, input_dir))
+        attrs, found.attrs = found.attrs, {}
         table = pd.concat([table, found], axis=1)
-        table.attrs = found.attrs
     elif source in ("csv", "rle_csv"):
         columns = [label_column] if isinstance(label_column, str) else list(label_column)
         columns = [name for name in columns if name]
@@ -69,25 +69,33 @@ def read_table(
             separator=label_separator,
             label_map=sources.read_map(label_map, input_dir),
         )
+        # pandas copies attrs at every step, and a list of 80,000 classes is slow to copy.
+        attrs, table.attrs = table.attrs, {}
         named = table if source == "rle_csv" else rows
         below = sources.fill_paths(named, {id_column: table["image_id"]}, path_template)
         table = _add_paths(table, below, input_dir, path_template)
-        table = _add_unlisted(table, input_dir, path_template, os.path.basename(path))
+        table = _add_unlisted(table, input_dir, path_template, os.path.basename(path), attrs)
     else:
         raise ValueError(f'SOURCE is "{source}". Set it to "csv", "folders" or "rle_csv".')
     text = ["image_id", "path", "split", "label_name", "problem"]
-    return _limit(table.astype(dict.fromkeys(text, str)), limit)
+    table = table.astype(dict.fromkeys(text, str))
+    if limit and limit < len(table):
+        # Spread evenly: the first rows of class folders would all be of one class.
+        table = table.iloc[np.arange(limit) * len(table) // limit].reset_index(drop=True)
+    table.attrs = attrs
+    return table
 
 
 def _add_paths(table, below, input_dir, template):
-    paths = [storage.join(input_dir, path) if path else "" for path in below]
+    start = input_dir.rstrip("/") + "/"
+    paths = [start + path if path else "" for path in below]
     table.insert(1, "path", pd.Series(paths, index=table.index, dtype=object))
     short = (table["path"] == "") & (table["problem"] == "")
     table.loc[short, "problem"] = f"id too short for PATH_TEMPLATE '{template}'"
     return table
 
 
-def _add_unlisted(table, input_dir, template, csv_name):
+def _add_unlisted(table, input_dir, template, csv_name, attrs):
     """The table, then a row with a problem for each file of the image folder that has no row."""
     folder, pattern = sources.folder_pattern(template)
     folder = storage.join(input_dir, folder) if folder else input_dir
@@ -95,7 +103,8 @@ def _add_unlisted(table, input_dir, template, csv_name):
     known = set(table["path"])
     if known.isdisjoint(files):
         raise FileNotFoundError(
-            f"none of the {len(table)} images is there, the first is '{table['path'].iloc[0]}' "
+            f"none of the {len(table)} images is there, the first would be "
+            f"'{table['path'].iloc[0]}' "
             f"({len(files)} files match '{pattern}' in {folder}). Point INPUT_DIR at the folder "
             "that holds the images' folder, or set PATH_TEMPLATE."
         )
@@ -105,23 +114,12 @@ def _add_unlisted(table, input_dir, template, csv_name):
     start = len(folder.rstrip("/")) + 1
     extra = pd.DataFrame({"image_id": [path[start:] for path in paths], "path": paths})
     extra = extra.assign(split="train", label=-1, label_name="", problem=f"no row in {csv_name}")
-    blank = "" if table.attrs["kind"] == "masks" else np.int8(0)
-    extra = extra.assign(**dict.fromkeys(table.attrs["label_columns"], blank))
+    blank = "" if attrs["kind"] == "masks" else np.int8(0)
+    extra = extra.assign(**dict.fromkeys(attrs["label_columns"], blank))
     # Whole numbers stay whole where the new rows have none.
     others = [name for name in table.columns if name not in extra.columns]
     whole = [name for name in others if pd.api.types.is_integer_dtype(table[name])]
-    both = pd.concat([table.astype(dict.fromkeys(whole, "Int64")), extra], ignore_index=True)
-    both.attrs = table.attrs
-    return both
-
-
-def _limit(table, limit):
-    """So many rows, spread evenly: the first rows of class folders would all be of one class."""
-    if not limit or limit >= len(table):
-        return table
-    few = table.iloc[np.arange(limit) * len(table) // limit].reset_index(drop=True)
-    few.attrs = table.attrs
-    return few
+    return pd.concat([table.astype(dict.fromkeys(whole, "Int64")), extra], ignore_index=True)
 
 
 def measure(images: pd.DataFrame) -> pd.DataFrame:
