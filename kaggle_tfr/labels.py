@@ -56,8 +56,8 @@ def number_classes(text: pd.Series, given: Mapping | None = None) -> tuple[np.nd
         if unknown:
             raise ValueError(
                 f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} that the data "
-                f"has, the first is '{unknown[0]}'. Add them, or leave "
-                " LABEL_MAP empty to number the sorted classes."
+                f"has, the first is '{unknown[0]}'. Add them, or leave LABEL_MAP empty to number "
+                "the sorted classes."
             )
     lookup = np.array([label_of[name] for name in names] + [-1], np.int64)
     return lookup[codes], classes
@@ -125,7 +125,9 @@ def name_combinations(present: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
 
 def _read_map(given: Mapping[Any, Any]) -> tuple[dict[str, int], list]:
     """Label by class name, and the list of classes by label (None where a number is left out)."""
+    as_text = {}
     if all(isinstance(value, str) for value in given.values()) and all(map(_is_integer, given)):
+        as_text = {str(label): int(label) for label in given}
         given = {name: int(label) for label, name in given.items()}
     wrong = [name for name, label in given.items() if not isinstance(label, int) or label < 0]
     if wrong or not given:
@@ -143,7 +145,7 @@ def _read_map(given: Mapping[Any, Any]) -> tuple[dict[str, int], list]:
                 "Give each class its own."
             )
         classes[label] = int(name) if integers else str(name)
-    return {str(name): label for name, label in given.items()}, classes
+    return as_text | {str(name): label for name, label in given.items()}, classes
 
 
 def _is_integer(text: Any) -> bool:
