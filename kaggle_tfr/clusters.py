@@ -9,14 +9,14 @@ POLICIES = ("drop", "majority", "keep")
 LONGEST_CHAIN = 2  # pairs from the picture kept: further out nothing ties a picture to it
 COLUMNS = [
     "image_id", "cluster", "distance", "keep", "reason",
-    "label_name", "split", "steps", "chain", "conflict",
+    "path", "label_name", "split", "steps", "chain", "conflict",
 ]  # fmt: skip
 
 
 def find_clusters(images, pairs, *, keep="largest", conflicts="drop"):
     """One row per image of a cluster of two or more: which is kept, and why each other is not.
 
-    images: columns image_id, label, label_name, split, height, width, n_bytes, problem.
+    images: columns image_id, path, label, label_name, split, height, width, n_bytes, problem.
     pairs: row numbers a, b and distance (bits); with a column accepted, only those accepted.
     keep: "largest" picture (most pixels, then most bytes, then first image_id), "first" of the
     table, or "all".
@@ -25,8 +25,8 @@ def find_clusters(images, pairs, *, keep="largest", conflicts="drop"):
 
     Columns: image_id, cluster (from 0, in the order of the table), distance (bits, of the last pair
     on the way from the picture kept; 0 for itself), keep (bool), reason ("kept: …", "duplicate of
-    …", "conflict: …"), label_name, split, steps (pairs on that way), chain (bool: some picture of
-    the cluster is more than two steps away, so it may look quite different), conflict (bool).
+    …", "conflict: …"), path, label_name, split, steps (pairs on that way), chain (bool: some
+    picture of the cluster is more than two steps away, so it may look quite different), conflict.
 
     Raises: ValueError for an unknown `keep` or `conflicts`.
     """
