@@ -1,0 +1,89 @@
+"""Small plans over real files, for the tests of what comes after a plan."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from kaggle_tfr.images import ImageSettings
+from kaggle_tfr.plan import save_plan
+from kaggle_tfr.planner import forecast_records, make_plan
+from kaggle_tfr.schema import load_schema
+
+CLASSES = ["ash", "birch", "Čedar, red"]
+LITERAL = {"image": "bytes", "label": "int", "height": "int", "width": "int", "image_id": "bytes"}
+
+
+def draw_picture(height, width, seed):
+    """A picture with a gradient, a red disc and some noise: no two sides of it look alike."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.mgrid[:height, :width]
+    pixels = np.stack([rows * 200 / height, columns * 150 / width, 0 * rows + 60], axis=-1)
+    disc = (rows - height / 4) ** 2 + (columns - width / 3) ** 2 < (min(height, width) / 6) ** 2
+    pixels[disc] = [230, 30, 10]
+    return (pixels + rng.integers(0, 25, pixels.shape)).clip(0, 255).astype(np.uint8)
+
+
+def make_images(folder, n=48, seed=0, sizes=(40, 120)):
+    """A folded table of `n` JPEG files of random sizes, in three classes and three folds."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, rows = np.random.default_rng(seed), []
+    for i in range(n):
+        height, width = rng.integers(*sizes, 2).tolist()
+        path = folder / f"{i:04d}.jpg"
+        Image.fromarray(draw_picture(height, width, seed + i)).save(path, quality=95)
+        label = int(rng.integers(3))
+        size = path.stat().st_size
+        rows.append([f"{i:04d}", str(path), "train", label, CLASSES[label], height, width, size])
+    names = ["image_id", "path", "split", "label", "label_name", "height", "width", "n_bytes"]
+    table = pd.DataFrame(rows, columns=names).assign(format="JPEG", orientation=1, problem="")
+    table = table.assign(cluster=-1, fold=np.arange(n) % 3)
+    table.attrs = {"kind": "single", "classes": CLASSES, "label_columns": []}
+    return table
+
+
+def plan_images(table, work, *, size=32, schema="default", quality=90, **settings):
+    """(plan, table) saved in `work`, with two parts' worth of shards unless told otherwise."""
+    record = load_schema(schema, table)
+    image = ImageSettings(
+        None if size is None else (size, size), "none" if size is None else "short_side", quality
+    )
+    found = forecast_records(
+        table, schema=record, image=image, compression=settings.get("compression", "")
+    )
+    settings = {"name": "trees", "n_shards": 6, "n_folds": 3} | settings
+    plan, dealt = make_plan(table, found, schema=record, image=image, **settings)
+    save_plan(plan, dealt, str(work))
+    return plan, dealt
+
+
+def two_parts(table, work, **settings):
+    """As `plan_images`, with a limit that two parts just satisfy."""
+    weight = plan_images(table, work, **settings)[0]
+    total = weight.forecast["high"] * len(table)
+    return plan_images(table, work, **settings, part_limit_gb=(0.8 * total + 75_000) / 1e9)
+
+
+def digests(folder):
+    """sha256 of every file below a folder, by its relative name."""
+    found = {}
+    for base, _, names in os.walk(folder):
+        for name in names:
+            path = Path(base, name)
+            found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def read_plainly(files, compression=""):
+    """The records of files by TensorFlow alone, with a literal feature dict."""
+    import tensorflow as tf
+
+    kinds = {"bytes": tf.string, "int": tf.int64}
+    features = {k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()}
+    data = tf.data.TFRecordDataset([str(file) for file in files], compression)
+    data = data.map(lambda record: tf.io.parse_single_example(record, features))
+    return list(data.as_numpy_iterator())
