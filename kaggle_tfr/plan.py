@@ -49,6 +49,7 @@ class Plan:
 
     schema: `RecordSchema` as a mapping. parameters: further settings of the notebook, by name.
     part_limit_bytes: what a part folder may weigh; shard_limit_bytes: all shards in it together.
+    outcomes: input images by what becomes of them, see `count_outcomes`.
     fingerprint: sha256 of everything that decides the bytes of the shards.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     label_columns: list[str] = field(default_factory=list)
     parameters: dict = field(default_factory=dict)
     forecast: dict = field(default_factory=dict)
+    outcomes: dict = field(default_factory=dict)
     versions: dict = field(default_factory=dict)
     fingerprint: str = ""
     shards: list[Shard] = field(default_factory=list)

@@ -126,12 +126,12 @@ def test_everything_is_accounted_for(work, truth):
     assert len(plan) == shards["count"].sum() == counts["written"]
     total = counts["written"] + counts["duplicates"] + counts["conflicts"] + counts["refused"]
     assert total == counts["inputs"]
-    table = pd.read_csv(work / "accounting.csv").set_index("what")["images"]
+    table = pd.read_csv(work / "accounting.csv").set_index("outcome")["images"]
     assert table["written"] == counts["written"]
     assert table["duplicates dropped"] == counts["duplicates"]
     assert table["conflicts dropped"] == counts["conflicts"]
     assert table["refused"] == counts["refused"]
-    assert table["in"] == counts["inputs"]
+    assert table["total"] == counts["inputs"]
 
 
 def test_folds_are_stratified(work):

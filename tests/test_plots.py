@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from kaggle_tfr import gallery, plots
+from kaggle_tfr import gallery, plan_plots, plots
 
 IMAGES = pd.DataFrame(
     {
@@ -45,15 +45,20 @@ FIGURES = {
     "no_counts": lambda: plots.plot_counts({}, "Refused", "images"),
     "distances": lambda: plots.plot_distances(pd.Series([0, 3, 40]), 25),
     "no_distances": lambda: plots.plot_distances(pd.Series([], dtype=int), 25),
-    "folds": lambda: plots.plot_folds(folded(3)),
-    "many_folds": lambda: plots.plot_folds(folded(100)),
-    "shards": lambda: plots.plot_shards(SHARDS),
-    "limits": lambda: plots.plot_limits(
+    "folds": lambda: plan_plots.plot_folds(folded(3)),
+    "many_folds": lambda: plan_plots.plot_folds(folded(100)),
+    "shards": lambda: plan_plots.plot_shards(SHARDS),
+    "limits": lambda: plan_plots.plot_limits(
         pd.DataFrame(
             {"value": [10.0], "low": [9.0], "high": [12.0], "limit": [19.0]}, index=["part 1, GB"]
         ),
         "Forecast",
     ),
+    "written": lambda: plan_plots.plot_written(
+        pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
+    ),
+    "histogram": lambda: plots.plot_histogram(pd.Series(range(50)), "PSNR", "dB"),
+    "no_histogram": lambda: plots.plot_histogram(pd.Series([], dtype=float), "PSNR", "dB"),
     "grid": lambda: gallery.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
     "no_grid": lambda: gallery.plot_grid([], []),
     "pairs": lambda: gallery.plot_pairs([(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"),
