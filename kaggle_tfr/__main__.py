@@ -1,4 +1,4 @@
-"""The command line: `python -m kaggle_tfr {sample,run,verify,kernel} --help`."""
+"""The command line: `python -m kaggle_tfr {sample,run,verify,kernel,push,publish} --help`."""
 
 import argparse
 import sys
@@ -53,9 +53,41 @@ def _kernel(options: argparse.Namespace) -> int:
 
     values = load_recipe(options.recipe)
     values |= {name: parse_value(name, text) for name, text in options.parameters}
-    for folder in write_kernels(values, options.out):
-        print(f"kaggle kernels push -p {folder}")
+    settings = {"parts": options.parts, "owner": options.owner, "sources": options.sources}
+    for folder in write_kernels(values, options.out, **settings, internet=options.internet):
+        print(folder)
+    print(f"Now: python -m kaggle_tfr push {options.out}")
     return 0
+
+
+def _push(options: argparse.Namespace) -> int:
+    from kaggle_tfr.push import list_kernels, push_kernels
+
+    folders = [found for folder in options.folders for found in list_kernels(folder)]
+    done = push_kernels(
+        folders, options.out, at_once=options.at_once, poll_seconds=options.poll_seconds
+    )
+    return _report(done, done["state"] == "finished")
+
+
+def _publish(options: argparse.Namespace) -> int:
+    from kaggle_tfr.publish import publish_parts
+
+    done = publish_parts(
+        options.folders,
+        notes=options.notes,
+        public=options.public,
+        poll_seconds=options.poll_seconds,
+    )
+    return _report(done, done["problem"] == "")
+
+
+def _report(done, good) -> int:
+    print()
+    print(done.drop(columns="problem").to_string(index=False))
+    for row in done[~good].itertuples():
+        print(f"error: {row.name}: {row.problem}", file=sys.stderr)
+    return 0 if good.all() else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,8 +115,38 @@ def _parser() -> argparse.ArgumentParser:
     kernel = commands.add_parser("kernel", help="make folders for `kaggle kernels push -p`")
     _add_recipe(kernel)
     kernel.add_argument("--out", required=True, metavar="DIR")
+    kernel.add_argument(
+        "--parts", type=int, default=0, help="kernels that write (default: as WORK_DIR's plan says)"
+    )
+    kernel.add_argument("--owner", default="", help="your Kaggle name (default: push fills it in)")
+    kernel.add_argument(
+        "--source",
+        dest="sources",
+        action="append",
+        default=[],
+        metavar="SLUG",
+        help='an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)',
+    )
+    kernel.add_argument("--no-internet", dest="internet", action="store_false")
     kernel.set_defaults(function=_kernel)
+    _add_uploads(commands)
     return parser
+
+
+def _add_uploads(commands: argparse._SubParsersAction) -> None:
+    push = commands.add_parser("push", help="push kernels, wait for them, fetch what they made")
+    push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
+    push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
+    push.add_argument("--at-once", type=int, default=3, help="sessions at a time")
+    push.add_argument("--poll-seconds", type=float, default=60)
+    push.set_defaults(function=_push)
+
+    publish = commands.add_parser("publish", help="send part folders to Kaggle, a dataset each")
+    publish.add_argument("folders", nargs="+", metavar="PART_DIR")
+    publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
+    publish.add_argument("--public", action="store_true")
+    publish.add_argument("--poll-seconds", type=float, default=20)
+    publish.set_defaults(function=_publish)
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:

@@ -7,11 +7,32 @@ import sys
 import pytest
 
 FLOORS = [
-    ["names", "images", "hashes", "progress", "plots", "mounts", "masks"],
-    ["table", "duplicates", "folds", "parts", "plan", "schema", "recipe", "storage"],
-    ["gallery", "pictures"],
+    [
+        "names",
+        "images",
+        "hashes",
+        "progress",
+        "plots",
+        "mounts",
+        "masks",
+        "carrier",
+        "kaggle_client",
+        "arrival",
+    ],
+    [
+        "table",
+        "duplicates",
+        "folds",
+        "parts",
+        "plan",
+        "schema",
+        "recipe",
+        "storage",
+        "kaggle_rules",
+    ],
+    ["gallery", "pictures", "bundle"],
     ["writer", "verify", "reader", "stats"],
-    ["driver", "kernel", "sample"],
+    ["driver", "kernel", "session", "push", "publish", "sample"],
     ["__main__"],
 ]
 TENSORFLOW_ALLOWED = {"schema", "storage", "writer", "verify", "reader", "stats"}

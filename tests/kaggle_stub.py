@@ -1,0 +1,230 @@
+"""Kaggle's API on loopback, as far as the real client asks it for kernels and datasets.
+
+The client is pointed here as at a proxy, so request lines hold whole addresses.
+"""
+
+import hashlib
+import http.server
+import json
+import os
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+MODIFIED = "Sat, 01 Aug 2026 12:00:00 GMT"
+USER = "ada"
+
+
+class Kaggle:
+    """What the stub has been told, and how it is to answer.
+
+    kernels: versions by "owner/slug", each the request as sent.
+    statuses: what a kernel's session says at each question, the last for ever; default COMPLETE.
+    outputs: the folder whose files a kernel's session has left.
+    datasets: {file: bytes} by "owner/slug"; versions: how often each was created or replaced.
+    refuse: error text by method, in the body of an answer with status 200.
+    break_upload: names of files whose upload fails; cut_upload: fails once, half-way.
+    """
+
+    def __init__(self):
+        self.kernels, self.statuses, self.outputs = {}, {}, {}
+        self.datasets, self.versions, self.blobs = {}, {}, {}
+        self.refuse, self.break_upload, self.cut_upload = {}, set(), set()
+        self.calls, self.port, self.on_save = [], 0, None
+        self.invalid_sources, self.failure = [], "the notebook threw an exception"
+
+    def environment(self, home):
+        """Environment variables that send the real client here."""
+        keep = {
+            name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ
+        }
+        return keep | {
+            "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
+            "http_proxy": f"http://127.0.0.1:{self.port}",
+            "no_proxy": "",
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "KAGGLE_USERNAME": USER,
+            "KAGGLE_KEY": "key",
+        }
+
+    def answer(self, method, request):
+        """(status, body) for one call of the API."""
+        self.calls.append(method)
+        try:
+            return getattr(self, f"_{method}")(request)
+        except (AttributeError, KeyError, ValueError) as error:
+            # No 5xx and no silence: the client would try again for minutes.
+            return 400, {"code": 400, "message": f"{method}: {error!r}"}
+
+    def _SaveKernel(self, request):  # noqa: N802
+        if "SaveKernel" in self.refuse:
+            return 200, {"error": self.refuse["SaveKernel"]}
+        if len(request["text"].encode()) >= 1 << 20:
+            return 200, {"error": "Kernel source code exceeds the maximum of 1 megabyte"}
+        if request["slug"].split("/")[0] != USER:
+            return 403, {"code": 403, "message": "Permission 'kernels.update' was denied"}
+        versions = self.kernels.setdefault(request["slug"], [])
+        versions.append(request)
+        if self.on_save:
+            self.on_save(request)
+        return 200, {
+            "ref": f"/code/{request['slug']}",
+            "url": f"https://www.kaggle.com/code/{request['slug']}",
+            "versionNumber": len(versions),
+            "invalidDatasetSources": [
+                name
+                for name in request.get("datasetDataSources", [])
+                if name in self.invalid_sources
+            ],
+        }
+
+    def _GetKernelSessionStatus(self, request):  # noqa: N802
+        slug = f"{request['userName']}/{request['kernelSlug']}"
+        if slug not in self.kernels:
+            return 404, {"code": 404, "message": "Not Found"}
+        left = self.statuses.get(slug, ["COMPLETE"])
+        status = left.pop(0) if len(left) > 1 else left[0]
+        return 200, {"status": status} | (
+            {"failureMessage": self.failure} if status == "ERROR" else {}
+        )
+
+    def _ListKernelSessionOutput(self, request):  # noqa: N802
+        slug = f"{request['userName']}/{request['kernelSlug']}"
+        root = Path(self.outputs[slug]) if slug in self.outputs else None
+        names = (
+            sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()) if root else []
+        )
+        start = int(request.get("pageToken") or 0)
+        page = names[start : start + 20]
+        files = [
+            {"url": f"http://localhost/output/{slug}/{quote(name)}", "fileName": name}
+            for name in page
+        ]
+        more = str(start + 20) if start + 20 < len(names) else ""
+        return 200, {"files": files, "log": "[]", "nextPageToken": more}
+
+    def _GetDatasetStatus(self, request):  # noqa: N802
+        if f"{request['ownerSlug']}/{request['datasetSlug']}" not in self.datasets:
+            return 404, {"code": 404, "message": "Not Found"}
+        return 200, {"status": "READY"}
+
+    def _StartBlobUpload(self, request):  # noqa: N802
+        token = f"token-{len(self.blobs)}"
+        self.blobs[token] = {"name": request["name"], "size": int(request.get("contentLength", 0))}
+        return 200, {"token": token, "createUrl": f"http://localhost/upload/{token}"}
+
+    def _CreateDataset(self, request):  # noqa: N802
+        if "CreateDataset" in self.refuse:
+            return 200, {"status": "error", "error": self.refuse["CreateDataset"], "url": ""}
+        return self._keep(f"{request['ownerSlug']}/{request['slug']}", request)
+
+    def _CreateDatasetVersion(self, request):  # noqa: N802
+        if "CreateDatasetVersion" in self.refuse:
+            error = self.refuse["CreateDatasetVersion"]
+            return 200, {"status": "error", "error": error, "url": ""}
+        return self._keep(f"{request['ownerSlug']}/{request['datasetSlug']}", request["body"])
+
+    def _keep(self, slug, request):
+        blobs = [self.blobs[file["token"]] for file in request["files"]]
+        self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
+        self.versions[slug] = self.versions.get(slug, 0) + 1
+        return 200, {"status": "ok", "url": f"https://www.kaggle.com/{slug}", "error": ""}
+
+    def _ListDatasetFiles(self, request):  # noqa: N802
+        files = self.datasets[f"{request['ownerSlug']}/{request['datasetSlug']}"]
+        listed = [
+            {"name": name, "totalBytes": len(data), "creationDate": "2026-08-01T12:00:00Z"}
+            for name, data in files.items()
+        ]
+        return 200, {"datasetFiles": listed}
+
+    def _GetDatasetMetadata(self, _):  # noqa: N802
+        return 200, {"info": {"licenses": [{"name": "unknown"}]}}
+
+    def _DownloadDataset(self, request):  # noqa: N802
+        slug = f"{request['ownerSlug']}/{request['datasetSlug']}"
+        return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
+
+    def sha256(self, slug):
+        """The sha256 of each file that has arrived in a dataset."""
+        return {
+            name: hashlib.sha256(data).hexdigest() for name, data in self.datasets[slug].items()
+        }
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        request = json.loads(self._body() or b"{}")
+        status, body = self.server.kaggle.answer(urlsplit(self.path).path.split("/")[-1], request)
+        if status == 302:
+            self._send(302, b"", {"Location": body})
+        else:
+            self._send(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    def do_PUT(self):
+        kaggle, data = self.server.kaggle, self._body()
+        blob = kaggle.blobs[urlsplit(self.path).path.split("/")[-1]]
+        have = blob.get("data", b"")
+        if self.headers.get("Content-Range", "").startswith("bytes */"):
+            known = {"Range": f"bytes=0-{len(have) - 1}"} if have else {}
+            self._send(308, b"", known)
+        elif blob["name"] in kaggle.break_upload:
+            self._send(400, b"broken")
+        elif blob["name"] in kaggle.cut_upload:
+            kaggle.cut_upload.discard(blob["name"])
+            blob["data"] = data[: len(data) // 2]
+            self._send(503, b"try again")
+        else:
+            blob["data"] = have + data
+            self._send(200, b"")
+
+    def do_GET(self):
+        kind, owner, slug, name = unquote(urlsplit(self.path).path).strip("/").split("/", 3)
+        kaggle = self.server.kaggle
+        if kind == "output":
+            data = (Path(kaggle.outputs[f"{owner}/{slug}"]) / name).read_bytes()
+        else:
+            data = kaggle.datasets[f"{owner}/{slug}"][name]
+        self._send(200, data, {"Last-Modified": MODIFIED})
+
+    def _body(self):
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        data = b""
+        while size := int(self.rfile.readline(), 16):
+            data += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return data
+
+    def _send(self, status, body, headers=()):
+        self.send_response(status)
+        for name, value in dict(headers).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def serve():
+    """A stub that answers until the block ends."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    server.kaggle = Kaggle()
+    server.kaggle.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.kaggle
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
