@@ -1,0 +1,192 @@
+"""The bundled competition: what is planted is there, and nothing else is."""
+
+import csv
+import hashlib
+import json
+from collections import Counter
+from itertools import combinations
+
+import imagehash
+import numpy as np
+import pytest
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from kaggle_tfr.sample import write_sample
+
+PAIRS = ("exact_copies", "reencoded_copies", "half_size_copies", "label_conflicts")
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    write_sample(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def truth(sample):
+    return json.loads((sample / "truth.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def labels(sample):
+    with open(sample / "train.csv", newline="") as file:
+        return {row["image_id"]: row["label"] for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def pictures(sample, truth):
+    """Every readable picture, upright, by name."""
+    found = {}
+    for path in sorted((sample / "train_images").iterdir()):
+        if path.name not in truth["refused"]:
+            found[path.name] = ImageOps.exif_transpose(Image.open(path))
+            found[path.name].load()
+    return found
+
+
+def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictures):
+    """
+    train.csv beside train_images/: 400 or more pictures of 150 to 1,600 pixels, 5 unequal classes.
+    """
+    sides = [side for picture in pictures.values() for side in picture.size]
+    counts = Counter(labels.values())
+
+    assert len(pictures) >= 400
+    assert 150 <= min(sides) < 160
+    assert 1500 < max(sides) <= 1600
+    assert min(counts.values()) == 3
+    assert len(set(counts.values())) == len(counts) == 5
+    assert counts == truth["classes"]
+    assert sum(path.stat().st_size for path in sample.rglob("*")) < 60e6
+
+
+def test_the_same_bytes_every_time(sample, tmp_path):
+    """
+    A second folder gets the same files; one that is complete is left as it is.
+    """
+    write_sample(str(tmp_path))
+    first, second = (
+        {
+            path.relative_to(folder): hashlib.sha256(path.read_bytes()).digest()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+        for folder in (sample, tmp_path)
+    )
+    assert first == second
+
+    (tmp_path / "train.csv").write_text("mine")
+    write_sample(str(tmp_path))
+    assert (tmp_path / "train.csv").read_text() == "mine"
+
+
+def test_only_planted_pictures_look_alike(truth, pictures):
+    """
+    By imagehash's four hashes planted copies are within 6 of 256 bits, all others beyond 50.
+    """
+    hashes = (
+        imagehash.average_hash,
+        imagehash.phash,
+        imagehash.dhash,
+        imagehash.whash,
+    )
+    bits = []
+    for picture in pictures.values():
+        small = picture.convert("RGB")
+        small.thumbnail((256, 256))
+        bits.append(np.concatenate([one(small).hash.ravel() for one in hashes]))
+    bits = np.array(bits)
+    position = {name: k for k, name in enumerate(pictures)}
+    planted = [pair for kind in PAIRS for pair in truth[kind]]
+    planted += combinations(truth["group_of_three"], 2)
+    planted = {tuple(sorted(position[name] for name in pair)) for pair in planted}
+    distance = (bits[:, None] != bits[None]).sum(axis=2)
+
+    assert max(distance[pair] for pair in planted) <= 6
+    others = [distance[pair] for pair in combinations(range(len(bits)), 2) if pair not in planted]
+    assert min(others) > 50
+
+
+def test_copies_are_what_they_are_called(sample, truth, pictures, labels):
+    """
+    Exact copies share bytes, re-encoded ones the size only, half-size ones half of it; conflicts
+    differ in label, the others do not.
+    """
+    read = {name: (sample / "train_images" / name).read_bytes() for name in pictures}
+    for first, second in truth["exact_copies"]:
+        assert read[first] == read[second]
+    for first, second in truth["reencoded_copies"]:
+        assert read[first] != read[second]
+        assert pictures[first].size == pictures[second].size
+    for first, second in truth["half_size_copies"]:
+        assert pictures[second].size[0] == (pictures[first].size[0] + 1) // 2
+    for kind in PAIRS:
+        for first, second in truth[kind]:
+            assert (labels[first] == labels[second]) == (kind != "label_conflicts")
+    assert len({labels[name] for name in truth["group_of_three"]}) == 1
+
+
+def test_faults_are_what_they_are_called(sample, truth, labels):
+    """
+    A truncated JPEG, an empty file, a text, a row without a file, a file without a row.
+    """
+    folder = sample / "train_images"
+    name = {kind: image_id for image_id, kind in truth["refused"].items()}
+
+    with pytest.raises(OSError, match="truncated"):
+        Image.open(folder / name["truncated"]).load()
+    assert (folder / name["empty file"]).stat().st_size == 0
+    with pytest.raises(UnidentifiedImageError):
+        Image.open(folder / name["not an image"])
+    assert not (folder / name["missing file"]).exists()
+    assert name["missing file"] in labels
+    assert (folder / truth["unlisted"]).exists()
+    assert truth["unlisted"] not in labels
+
+
+def test_odd_formats_are_what_they_are_called(sample, truth):
+    """
+    Grey, CMYK, alpha, 16 bits, WebP, and a picture stored on its side.
+    """
+    expected = {
+        "grey JPEG": ("JPEG", "L"),
+        "CMYK JPEG": ("JPEG", "CMYK"),
+        "PNG with alpha": ("PNG", "RGBA"),
+        "16-bit PNG": ("PNG", "I;16"),
+        "WebP": ("WEBP", "RGB"),
+    }
+    for image_id, kind in truth["odd_formats"].items():
+        picture = Image.open(sample / "train_images" / image_id)
+        assert (picture.format, picture.mode) == expected[kind]
+    turned = truth["orientation_6"]
+    picture = Image.open(sample / "train_images" / turned["image_id"])
+    assert picture.getexif()[0x0112] == 6
+    assert picture.size == (turned["height"], turned["width"])
+
+
+def test_the_counts_add_up(truth, labels):
+    """
+    Inputs = written + refused + duplicates + conflicts.
+    """
+    counts = truth["counts"]
+
+    assert counts["inputs"] == len(labels) + 1
+    parts = ("written", "refused", "duplicates", "conflicts")
+    assert counts["inputs"] == sum(counts[name] for name in parts)
+
+
+def test_colour_alone_tells_most_classes_apart(pictures, labels, truth):
+    """
+    Nearest mean colour guesses most labels, so that a small network has something to learn.
+    """
+    names = [name for name in pictures if name in labels and name not in truth["odd_formats"]]
+    colours = np.array(
+        [np.asarray(pictures[name].convert("RGB").resize((1, 1))).ravel() for name in names], float
+    )
+    truths = np.array([labels[name] for name in names])
+    classes = sorted(set(truths))
+    means = np.array([colours[truths == name].mean(axis=0) for name in classes])
+    guess = np.argmin(((colours[:, None] - means[None]) ** 2).sum(axis=2), axis=1)
+
+    assert (np.array(classes)[guess] == truths).mean() > 0.6
