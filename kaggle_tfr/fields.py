@@ -1,11 +1,10 @@
 """The fields of a record: what they can be made of, the presets, and how a value becomes a list."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 # What a field can be made of, besides the table's columns, and the type it then has by default.
 SOURCES = {
@@ -24,6 +23,7 @@ SOURCES = {
 }
 TYPES = ("bytes", "int64", "float", "tensor")
 RAGGED = -1
+FLOAT32_MAX = 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "image": "image",
@@ -173,7 +173,7 @@ def _as_int(value):
 
 def _as_float(value):
     number = float(value)
-    if abs(number) > np.finfo(np.float32).max and np.isfinite(number):
+    if FLOAT32_MAX < abs(number) < math.inf:
         raise ValueError(f"{number} is beyond float32")
     return number
 

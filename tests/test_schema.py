@@ -1,0 +1,321 @@
+"""Records: what six published readers parse, and fields of every type both ways."""
+
+import io
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from kaggle_tfr.fields import PRESETS
+from kaggle_tfr.schema import (
+    RecordSchema,
+    count_channels,
+    encode,
+    feature_dict,
+    load_schema,
+    parse,
+)
+
+
+def picture(mode="RGB", kind="JPEG"):
+    stream = io.BytesIO()
+    Image.new(mode, (30, 20)).save(stream, kind)
+    return SimpleNamespace(data=stream.getvalue(), height=20, width=30, format=kind)
+
+
+def make_table(kind="single", classes=("daisy", "rose"), label_columns=(), **columns):
+    table = pd.DataFrame({"image_id": ["a.jpg"], "label": [1], "label_name": ["rose"], **columns})
+    table.attrs = {"kind": kind, "classes": list(classes), "label_columns": list(label_columns)}
+    return table
+
+
+def round_trip(schema, row, image=None):
+    image = image or picture()
+    found = parse(encode(row, image, schema), schema)
+    return {name: np.asarray(value).tolist() for name, value in found.items()}
+
+
+TEXT = tf.io.FixedLenFeature([], tf.string)
+INT = tf.io.FixedLenFeature([], tf.int64)
+CLOUD_LABELS = {"Fish": ["1 2"], "Flower": [""], "Gravel": ["3 4"], "Sugar": [""]}
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "values", "columns"),
+    [
+        (
+            "landmark",
+            {"image": TEXT, "label": INT, "height": INT, "width": INT},
+            {"label": 1, "height": 20, "width": 30},
+            {},
+        ),
+        (
+            "cassava",
+            {"image": TEXT, "target": INT, "image_name": TEXT},
+            {"target": 1, "image_name": b"a.jpg"},
+            {},
+        ),
+        ("imagenet", {"label": INT, "image_raw": TEXT}, {"label": 1}, {}),
+        (
+            "clouds",
+            {
+                **dict.fromkeys(["height", "width", "depth"], INT),
+                **dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT),
+            },
+            {"depth": 3, "fish": b"1 2", "flower": b"", "gravel": b"3 4", "sugar": b""},
+            CLOUD_LABELS,
+        ),
+        (
+            "petals",
+            {
+                "image": TEXT,
+                "class": INT,
+                "label": TEXT,
+                "size": tf.io.FixedLenFeature([2], tf.int64),
+                "one_hot_class": tf.io.VarLenFeature(tf.float32),
+            },
+            {"class": 1, "label": b"rose", "size": [20, 30], "one_hot_class": [0.0, 1.0]},
+            {},
+        ),
+        (
+            "flowers",
+            {
+                "image/encoded": TEXT,
+                "image/format": TEXT,
+                "image/class/label": INT,
+                "image/height": INT,
+                "image/width": INT,
+            },
+            {"image/format": b"jpg", "image/class/label": 1, "image/height": 20},
+            {},
+        ),
+        (
+            "default",
+            {"image": TEXT, "image_id": TEXT, "label": INT, "height": INT, "width": INT},
+            {"label": 1, "image_id": b"a.jpg"},
+            {},
+        ),
+    ],
+)
+def test_a_preset_is_what_its_readers_parse(name, features, values, columns):
+    """
+    The published feature dict reads our record; it has no feature more.
+    """
+    kind = "masks" if columns else "single"
+    table = make_table(kind, label_columns=columns, **columns)
+    schema = load_schema(name, table)
+    record = encode(table.iloc[0].to_dict(), picture(), schema)
+
+    found = tf.io.parse_single_example(record, features)
+    found = {
+        key: (tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value).numpy()
+        for key, value in found.items()
+    }
+    assert found[schema.image_key] == picture().data
+    for key, value in values.items():
+        assert np.array_equal(found[key], value), key
+    assert set(tf.train.Example.FromString(record).features.feature) == set(features)
+    assert set(PRESETS[name]) == set(features)
+
+
+def test_a_schema_of_ones_own_has_fields_of_every_type():
+    """
+    Bytes, int64, float, fixed and ragged lists, one-hot, a tensor; types read off the columns.
+    """
+    table = make_table(
+        age=[34],
+        weight=[2.5],
+        note=["né"],
+        points=["1 2.5 3"],
+        box=[[1, 2, 3, 4]],
+        grid=["[[1],[2]]"],
+    )
+    schema = load_schema(
+        {
+            "image": "image",
+            "age": "age",
+            "weight": "weight",
+            "note": "note",
+            "points": {"type": "float", "size": "ragged"},
+            "box": {"type": "int64", "size": 4},
+            "size": ["height", "width"],
+            "hot": "one_hot",
+            "grid": {"type": "tensor", "dtype": "int32"},
+        },
+        table,
+    )
+
+    found = round_trip(schema, table.iloc[0].to_dict())
+
+    assert found.pop("image") == picture().data
+    assert found == {
+        "age": 34,
+        "weight": 2.5,
+        "note": "né".encode(),
+        "points": [1.0, 2.5, 3.0],
+        "box": [1, 2, 3, 4],
+        "size": [20, 30],
+        "hot": [0.0, 1.0],
+        "grid": [[1], [2]],
+    }
+
+
+def test_several_labels_become_a_list():
+    """
+    With a multi-label table the field made of `label` holds 0 or 1 for each class.
+    """
+    table = make_table("multi", ("rust", "scab"), ("rust", "scab"), rust=[0], scab=[1])
+    schema = load_schema("default", table)
+
+    assert schema.kind == "multi"
+    assert schema.label_keys == ("label",)
+    assert round_trip(schema, table.iloc[0].to_dict())["label"] == [0, 1]
+
+
+def test_masks_become_a_field_each():
+    """
+    With a mask table the field made of `label` becomes one run-length code a class.
+    """
+    table = make_table("masks", ("Fish", "Sugar"), ("Fish", "Sugar"), Fish=["1 2"], Sugar=[""])
+    schema = load_schema("default", table)
+    found = round_trip(schema, table.iloc[0].to_dict())
+
+    assert schema.label_keys == ("Fish", "Sugar")
+    assert (found["Fish"], found["Sugar"]) == (b"1 2", b"")
+
+
+def test_the_same_row_gives_the_same_bytes():
+    """
+    The order of the fields in the schema and of the columns in the row cannot be seen.
+    """
+    table = make_table()
+    row = table.iloc[0].to_dict()
+    schema = load_schema("default", table)
+    turned = RecordSchema(schema.fields[::-1], n_classes=2)
+
+    first = encode(row, picture(), schema)
+    assert encode(dict(reversed(row.items())), picture(), turned) == first
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_schema_survives_json(name):
+    """
+    schema.json gives back the same schema, and so the same feature dict.
+    """
+    schema = load_schema(name)
+    again = RecordSchema.from_json(schema.to_json())
+
+    assert again == schema
+    assert hash(again) == hash(schema)
+    assert RecordSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+    assert feature_dict(again) == feature_dict(schema)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("int64", float("nan"), "'x' is nan: no value"),
+        ("int64", None, "'x' is None: no value"),
+        ("int64", "abc", "'x' is 'abc'"),
+        ("int64", 1.5, "1.5 is no whole number"),
+        ("int64", 2**63, "more than 64 bits"),
+        ("float", "abc", "'x' is 'abc'"),
+        ("float", 1e300, "beyond float32"),
+        ("bytes", None, "'x' is None: no value"),
+        ({"type": "int64", "size": 3}, [1, 2], "a list of 2 where SCHEMA says 3"),
+        ({"type": "int64", "size": 2}, 7, "7 is no list"),
+        ({"type": "int64", "size": 2}, [1, "b"], "'x' is \\[1, 'b'\\]"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(field, value, message):
+    """
+    The error names image, field, value and what to mend.
+    """
+    spec = field if isinstance(field, dict) else {"type": field}
+    schema = load_schema({"image": "image", "x": spec})
+
+    with pytest.raises(ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Mend"):
+        encode({"image_id": "a.jpg", "x": value}, picture(), schema)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("landmarks", "SCHEMA is 'landmarks'. Did you mean \"landmark\""),
+        ({"label": "label"}, "no field made of the image"),
+        ({"image": "image", "x": {"type": "int32"}}, "field 'x' has type 'int32'"),
+        ({"image": "image", "x": {"kind": "bytes"}}, "field 'x' has the key 'kind'"),
+        ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
+        ({"image": "image", "x": "labl"}, "made of 'labl', which is no column.*\"label\""),
+    ],
+)
+def test_a_schema_that_cannot_be_is_named(given, message):
+    """
+    Preset, field, key or column is named, with the near miss.
+    """
+    with pytest.raises(ValueError, match=message):
+        load_schema(given, make_table())
+
+
+def test_a_label_beyond_the_classes_is_named():
+    """
+    An unlabelled image has no one-hot vector.
+    """
+    table = make_table()
+    with pytest.raises(ValueError, match="label -1 is none of 2 classes"):
+        encode(table.iloc[0].to_dict() | {"label": -1}, picture(), load_schema("petals", table))
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [("RGB", "JPEG"), ("L", "JPEG"), ("RGB", "PNG"), ("L", "PNG"), ("RGBA", "PNG"), ("LA", "PNG")],
+)
+def test_depth_is_what_tensorflow_decodes(mode, kind):
+    """
+    The number of channels is that of tf.io.decode_image.
+    """
+    image = picture(mode, kind)
+
+    assert count_channels(image.data) == tf.io.decode_image(image.data).shape[2]
+
+
+@given(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False))
+def test_any_value_survives(text, number, fraction):
+    """
+    Any text, 64-bit integer and float32 is read back as it was written.
+    """
+    schema = load_schema(
+        {
+            "image": "image",
+            "text": {"type": "bytes"},
+            "number": {"type": "int64"},
+            "fraction": {"type": "float"},
+        }
+    )
+    row = {"image_id": "a", "text": text, "number": number, "fraction": fraction}
+    features = tf.train.Example.FromString(encode(row, picture(), schema)).features.feature
+
+    assert features["text"].bytes_list.value == [text.encode()]
+    assert features["number"].int64_list.value == [number]
+    assert features["fraction"].float_list.value == [fraction]
+
+
+def test_numpy_and_pandas_values_are_taken():
+    """
+    What a table hands out fits: NumPy's integers, floats and arrays, pandas' NA named as missing.
+    """
+    schema = load_schema(
+        {"image": "image", "x": {"type": "int64"}, "y": {"type": "float", "size": 2}}
+    )
+    row = {"image_id": "a", "x": np.int8(3), "y": np.array([1, 2], np.float32)}
+
+    assert round_trip(schema, row)["x"] == 3
+    assert round_trip(schema, row | {"x": 3.0})["x"] == 3
+    with pytest.raises(ValueError, match="no value"):
+        encode(row | {"x": pd.NA}, picture(), schema)
