@@ -15,10 +15,10 @@ from kaggle_tfr.sampling import STRATUM, Forecast, draw_sample, estimate, make_s
 
 FRAME_BYTES = 16  # length, its CRC and the data's CRC around each record
 LARGEST_SHARD_MB = 400
-# schema.json, labels.json, plan.json, shards.csv, rejects.csv and stats.json; a CSV a split comes
-# on top. Five of Kaggle's 50 stay free by default: TFDS's two files, its class names, the index
-# folder (uploaded as one archive) and a cover picture.
-SIDECAR_FILES = 6
+# schema.json, labels.json, labels.txt, plan.json, shards.csv, rejects.csv and stats.json; a CSV a
+# split comes on top. Five of Kaggle's 50 stay free by default: TFDS's two files and its class
+# names, the index folder (uploaded as one archive) and a cover picture.
+SIDECAR_FILES = 7
 
 
 def forecast(
@@ -132,10 +132,12 @@ def shards_per_group(
     if n_shards or shard_images:
         fits = sum(ceil(shards / n_parts) for shards in wanted.values()) <= room
         return wanted if fits else None
-    for target_mb in np.linspace(shard_mb, max(shard_mb, LARGEST_SHARD_MB), 41):
+    largest_mb = max(shard_mb, LARGEST_SHARD_MB)
+    for target_mb in np.linspace(shard_mb, largest_mb, 41):
+        megabytes = {group: weight / n_parts / 1e6 for group, weight in weights.items()}
         each = {
-            group: max(1, round(weight / n_parts / (target_mb * 1e6)))
-            for group, weight in weights.items()
+            group: max(1, round(weight / target_mb), ceil(weight / largest_mb))
+            for group, weight in megabytes.items()
         }
         if sum(each.values()) <= room:
             return {group: min(counts[group], each[group] * n_parts) for group in counts}
