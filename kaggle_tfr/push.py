@@ -15,7 +15,6 @@ import pandas as pd
 from kaggle_tfr.arrival import find_lack
 from kaggle_tfr.kaggle_client import KaggleError, call, username
 from kaggle_tfr.kaggle_rules import KERNEL_FILE, OWNER, check_kernel, read_json
-from kaggle_tfr.plan import read_plan
 
 STATE_FILE = "pushed.json"  # in the kernel's folder; never sent
 ENDED = ("complete", "error", "cancel_acknowledged")
@@ -71,7 +70,7 @@ def push_kernels(
     names = {kernel.name: kernel for kernel in kernels}
     for kernel in kernels:
         sources = kernel.metadata.get("kernel_sources", [])
-        kernel.after = [names[name] for name in sources if name in names]
+        kernel.after = [names[name] for name in sources if name in names and name != kernel.name]
     for kernel in kernels:
         if kernel.state != "waiting":
             say(f"{kernel.name}: {kernel.state} already, not pushed again")
@@ -162,7 +161,7 @@ def _compare_parts(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
     for planner in kernel.after:
         if not os.path.exists(os.path.join(planner.output, "plan.json")):
             continue
-        planned = read_plan(planner.output).n_parts
+        planned = read_json(planner.output, "plan.json").get("n_parts")
         made = sum(planner in other.after for other in kernels)
         if planned != made:
             return (

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+import pytest
+
 MODIFIED = "Sat, 01 Aug 2026 12:00:00 GMT"
 USER = "ada"
 
@@ -228,3 +230,24 @@ def serve():
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@pytest.fixture
+def kaggle(tmp_path, monkeypatch):
+    """The stub, with this process's environment sending the real client to it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with serve() as stub:
+        for name, value in stub.environment(home).items():
+            monkeypatch.setenv(name, value)
+        yield stub
+
+
+def write_part(folder, shards):
+    """A part as the writer leaves it, as far as Kaggle is concerned; `shards`: bytes by name."""
+    folder.mkdir(parents=True)
+    rows = ["file,sha256"]
+    for name, data in shards.items():
+        (folder / name).write_bytes(data)
+        rows.append(f"{name},{hashlib.sha256(data).hexdigest()}")
+    (folder / "shards.csv").write_text("\n".join(rows) + "\n")
