@@ -92,6 +92,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     # The kernel is another process: let it import the package that runs here.
     paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # which CPU it runs on is no news
     try:
         papermill.execute_notebook(
             str(source),

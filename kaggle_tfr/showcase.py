@@ -82,8 +82,8 @@ def count_images(batches: tf.data.Dataset) -> int:
     return int(batches.reduce(np.float64(0), _add_mask).numpy())
 
 
-def _add_mask(total: tf.Tensor, _images, _labels, mask: tf.Tensor) -> tf.Tensor:
-    return total + tf.reduce_sum(tf.cast(mask, tf.float64))
+def _add_mask(total: tf.Tensor, batch: tuple) -> tf.Tensor:
+    return total + tf.reduce_sum(tf.cast(batch[2], tf.float64))
 
 
 def read_files(paths: Sequence[str], image_size, batch_size: int) -> tf.data.Dataset:
