@@ -6,7 +6,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -16,25 +16,29 @@ from kaggle_tfr.plan import Plan, Shard, number_shards, package_versions, read_p
 from kaggle_tfr.records import Outcome, Task, check_shard, publish, stopped_runs, write_shard
 
 
-@dataclass
 class _Ledger:
-    """What a part's shards may still take; every shard under way has its share set aside.
+    """What a part's shards may weigh: written + set aside for those under way ≤ limit, always."""
 
-    Bytes written + set aside + bounds of the shards to come + spare = limit, at any moment.
-    """
-
-    spare: int
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, limit: int, written: int, coming: int) -> None:
+        self.limit, self.written, self.coming = limit, written, coming
+        self.set_aside, self.lock = 0, threading.Lock()
 
     def reserve(self, shard: Shard) -> int:
+        """Bytes that the shard may grow to; 0 when it does not fit any more."""
         with self.lock:
-            extra = max(0, self.spare // 4)
-            self.spare -= extra
-            return shard.bytes_high + min(extra, self.spare + extra)
+            free = self.limit - self.written - self.set_aside
+            spare = max(0, free - self.coming)
+            self.coming -= shard.bytes_high
+            if shard.bytes_high > free:
+                return 0
+            self.set_aside += shard.bytes_high + spare // 2
+            return shard.bytes_high + spare // 2
 
     def settle(self, outcome: Outcome) -> None:
+        """Notes what a shard has become."""
         with self.lock:
-            self.spare += outcome.allowance_bytes - outcome.row.get("bytes", 0)
+            self.set_aside -= outcome.allowance_bytes
+            self.written += outcome.row.get("bytes", 0)
 
 
 def write_parts(
@@ -96,16 +100,18 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
     for number in folders:
         taken = sum(row["bytes"] for row in done.values() if row["part"] == number)
         coming = sum(shard.bytes_high for shard in missing if shard.part == number)
-        ledgers[number] = _Ledger(plan.shard_limit_bytes - taken - coming)
+        ledgers[number] = _Ledger(plan.shard_limit_bytes, taken, coming)
     slim, run_id, problems = replace(plan, shards=[], forecast={}), uuid.uuid4().hex, []
 
     def tasks() -> Iterator[Task]:
         for shard, rows in read_rows(work_dir, missing):
             if time.monotonic() > until:
                 problems.append("the time set by stop_after_hours is over")
+            allowance = ledgers[shard.part].reserve(shard)
+            if not allowance:
+                problems.append(_explain_limit(plan, shard, ledgers[shard.part]))
             if problems:
                 return
-            allowance = ledgers[shard.part].reserve(shard)
             yield Task(slim, shard, rows, folders[shard.part], allowance, run_id)
 
     total = sum(shard.count for shard in missing)
@@ -127,6 +133,14 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
         # Threads cannot be ended from outside: after an interrupt they look here.
         stopped_runs.add(run_id)
     return problems[0] if problems else ""
+
+
+def _explain_limit(plan: Plan, shard: Shard, ledger: _Ledger) -> str:
+    return (
+        f"part {shard.part} would pass its limit of {plan.part_limit_bytes:,} bytes: its shards "
+        f"may take {ledger.limit:,}, those written take {ledger.written:,}, and shard "
+        f"{shard.number} may take {shard.bytes_high:,}"
+    )
 
 
 def _close_part(work_dir, folder, plan: Plan, rows: dict[int, dict], *, tfds, owner) -> None:
