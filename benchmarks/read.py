@@ -1,0 +1,105 @@
+"""How fast records become batches, against the usual readers: python -m benchmarks.read."""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.readers import WAYS
+from kaggle_tfr.images import ImageSettings, convert
+from kaggle_tfr.reader import find_shards
+from kaggle_tfr.schema import encode, load_schema
+
+SIDE, BATCH, RECORDS, SHARDS = 256, 32, 1000, 8
+PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds, 5 or more")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each way in each round")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        write_records(arguments.data, folder)
+        rates = measure(folder, arguments.rounds, arguments.seconds)
+    figures = compare(rates)
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    print(f"{'images/s':>9}  of decode  way")
+    for name, values in rates.items():
+        share = median_ratio(values, rates["decode alone"])
+        print(f"{statistics.median(values):9,.0f}  {share:9.2f}  {name}")
+    print("\n".join(f"{key}: {value:.2f}" for key, value in figures.items()))
+
+
+def write_records(data: str, folder: str) -> None:
+    """RECORDS photographs of short side SIDE in SHARDS files, and the same as single JPEG files."""
+    settings, schema = ImageSettings((SIDE, SIDE)), load_schema("default")
+    photos = sorted(path for path in Path(data).rglob("*") if path.is_file())
+    if not photos:
+        raise FileNotFoundError(f"'{data}' holds no photographs. Set --data to a folder of JPEGs.")
+    records = []
+    for label, path in enumerate(photos):
+        picture = convert(path.read_bytes(), settings)
+        if min(picture.height, picture.width) < SIDE:
+            continue  # enlarging would be measured, not reading
+        (Path(folder) / f"{label}.jpg").write_bytes(picture.data)
+        row = {"label": label, "image_id": path.stem}
+        records.append(encode(row, picture, schema))
+    for shard in range(SHARDS):
+        numbers = range(shard, RECORDS, SHARDS)
+        name = f"photos-{shard:02d}-{len(numbers)}.tfrec"
+        with tf.io.TFRecordWriter(str(Path(folder) / name)) as writer:
+            for number in numbers:
+                writer.write(records[number % len(records)])
+
+
+def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Images per second of each way in each round, the ways taking turns."""
+    shards = find_shards(folder, schema="default")
+    setting = SimpleNamespace(folder=folder, shards=shards, side=SIDE, batch=BATCH, records=RECORDS)
+    running = {name: iter(make(setting)) for name, make in WAYS.items()}
+    for batches in running.values():
+        take(batches, seconds)  # tf.data finds its degree of parallelism while it runs
+    rates = {name: [] for name in running}
+    for _ in range(rounds):
+        for name, batches in running.items():
+            take(batches, seconds / 3)  # what lay ready in buffers while others ran
+            rates[name].append(take(batches, seconds))
+    return rates
+
+
+def take(batches, seconds: float) -> float:
+    """Images per second over so many seconds."""
+    images, start = 0, time.perf_counter()
+    while (passed := time.perf_counter() - start) < seconds:
+        images += int(next(batches).shape[0])
+    return images / passed
+
+
+def compare(rates: dict[str, list[float]]) -> dict[str, float]:
+    """The figures of the README: medians of the ratios within each round."""
+    landmark = rates["landmark notebook"]
+    return {
+        "uint8_share_of_decode": median_ratio(rates["ours, uint8"], rates["decode alone"]),
+        "uint8_ratio": median_ratio(rates["ours, uint8"], landmark),
+        "xla_ratio": median_ratio(rates["ours, float32 by XLA"], landmark),
+        "host_ratio": median_ratio(rates["ours, float32 on the host"], landmark),
+    }
+
+
+def median_ratio(over: list[float], under: list[float]) -> float:
+    return round(float(np.median(np.divide(over, under))), 3)
+
+
+if __name__ == "__main__":
+    main()

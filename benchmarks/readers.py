@@ -1,0 +1,126 @@
+"""The ways to read that `read` compares: each makes an endless Dataset of batches of images."""
+
+from functools import partial
+from pathlib import Path
+
+import tensorflow as tf
+
+from kaggle_tfr.decoding import choose_window
+from kaggle_tfr.reader import read_batches
+from kaggle_tfr.training import IMAGENET
+
+AUTOTUNE = tf.data.AUTOTUNE
+MEAN, STD = IMAGENET
+FEATURES = {
+    "image": tf.io.FixedLenFeature([], tf.string),
+    "label": tf.io.FixedLenFeature([], tf.int64),
+    "height": tf.io.FixedLenFeature([], tf.int64),
+    "width": tf.io.FixedLenFeature([], tf.int64),
+}
+
+
+def decode_alone(setting):
+    """The limit: records read, whole pictures decoded in parallel and let go; only counted."""
+
+    def decode(record):
+        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})["image"]
+        return tf.io.decode_jpeg(picture, channels=3)[0, 0, 0]
+
+    data = tf.data.TFRecordDataset(list(setting.shards["file"])).repeat()
+    data = data.map(decode, num_parallel_calls=AUTOTUNE, deterministic=False)
+    return data.batch(setting.batch).prefetch(AUTOTUNE)
+
+
+def decode_from_memory(setting):
+    """A stricter limit: pictures in memory, and of each only the window, known beforehand."""
+    records = tf.data.TFRecordDataset(list(setting.shards["file"]))
+    pictures = [tf.io.parse_single_example(record, FEATURES)["image"] for record in records]
+    shapes = [tf.io.extract_jpeg_shape(picture)[:2] for picture in pictures]
+    windows = [choose_window(shape, (setting.side, setting.side), "random") for shape in shapes]
+    data = tf.data.Dataset.from_tensor_slices((pictures, windows)).repeat()
+    data = data.map(
+        lambda picture, window: tf.io.decode_and_crop_jpeg(picture, window, channels=3)[0, 0, 0],
+        num_parallel_calls=AUTOTUNE,
+        deterministic=False,
+    )
+    return data.batch(setting.batch).prefetch(AUTOTUNE)
+
+
+def landmark(setting, calls=None):
+    """Serial; whole decode, a random square cut out, resized, normalised as one writes it."""
+
+    def decode(record):
+        values = tf.io.parse_single_example(record, FEATURES)
+        image = tf.io.decode_jpeg(values["image"], channels=3)
+        height, width = values["height"], values["width"]
+        side = tf.minimum(height, width)
+        if height != width:
+            top = tf.random.uniform([], 0, height - side + 1, tf.int64)
+            left = tf.random.uniform([], 0, width - side + 1, tf.int64)
+            image = tf.slice(image, [top, left, 0], [side, side, 3])
+        image = tf.reshape(image, [side, side, 3])
+        image = tf.image.resize(image, (setting.side, setting.side))
+        image = tf.cast(image, tf.float32) / 255
+        return (image - MEAN) / STD
+
+    data = tf.data.TFRecordDataset(list(setting.shards["file"]), num_parallel_reads=calls)
+    data = data.repeat().map(decode, num_parallel_calls=calls).batch(setting.batch)
+    return data.prefetch(AUTOTUNE) if calls else data
+
+
+def cassava(setting):
+    """Parallel and unordered; whole decode, resized to a square, divided by 255, shuffled after."""
+
+    def decode(record):
+        values = tf.io.parse_single_example(record, FEATURES)
+        image = tf.cast(tf.io.decode_jpeg(values["image"], channels=3), tf.float32) / 255
+        return tf.image.resize(image, (setting.side, setting.side))
+
+    options = tf.data.Options()
+    options.deterministic = False
+    data = tf.data.TFRecordDataset(list(setting.shards["file"]), num_parallel_reads=AUTOTUNE)
+    data = data.with_options(options).map(decode, num_parallel_calls=AUTOTUNE)
+    return data.repeat().shuffle(512).batch(setting.batch).prefetch(AUTOTUNE)
+
+
+def single_files(setting):
+    """One JPEG file an image, decoded, cut and resized in parallel; nothing normalised."""
+
+    def decode(file):
+        image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
+        side = tf.reduce_min(tf.shape(image)[:2])
+        image = tf.image.random_crop(image, [side, side, 3])
+        return tf.cast(tf.image.resize(image, (setting.side, setting.side)), tf.uint8)
+
+    files = sorted(str(path) for path in Path(setting.folder).glob("*.jpg"))
+    data = tf.data.Dataset.from_tensor_slices(files).repeat().shuffle(len(files))
+    data = data.map(decode, num_parallel_calls=AUTOTUNE, deterministic=False)
+    return data.batch(setting.batch).prefetch(AUTOTUNE)
+
+
+def ours(setting, **choices):
+    data = read_batches(
+        setting.shards, image_size=setting.side, batch_size=setting.batch, training=True, **choices
+    )
+    return data.map(lambda images, _: images)
+
+
+def ours_by_xla(setting):
+    """uint8 batches, normalised by a compiled step outside tf.data, as on a TPU or GPU."""
+    from kaggle_tfr.training import normalization
+
+    step = tf.function(normalization(), jit_compile=True)
+    return (step(images) for images in ours(setting))
+
+
+WAYS = {
+    "decode alone": decode_alone,
+    "decode alone, from memory": decode_from_memory,
+    "ours, uint8": ours,
+    "ours, float32 by XLA": ours_by_xla,
+    "ours, float32 on the host": partial(ours, mean_std=IMAGENET),
+    "landmark notebook": landmark,
+    "landmark notebook, AUTOTUNE": partial(landmark, calls=AUTOTUNE),
+    "cassava notebook": cassava,
+    "single files": single_files,
+}
