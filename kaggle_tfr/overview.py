@@ -42,24 +42,48 @@ def list_planned(plan: Plan) -> pd.DataFrame:
 
 def compare_with_limits(plan: Plan, found: Forecast, folder: str) -> pd.DataFrame:
     """What is expected (value, low, high) against each limit, a row a limit, for `plot_limits`."""
-    counts = pd.Series([shard.count for shard in plan.shards]).groupby(
-        [shard.part for shard in plan.shards]
-    )
-    fullest = counts.sum().max()
-    each = {"value": found.bytes_per_image, "low": found.low, "high": found.high}
+    counts = pd.Series([shard.count for shard in plan.shards])
+    fullest = counts.groupby([shard.part for shard in plan.shards]).sum().max()
+    size = (found.bytes_per_image, found.low, found.high)
     seconds = (found.seconds_per_image, found.seconds_low, found.seconds_high)
-    hours = [value * fullest / found.workers / 3600 for value in seconds]
-    name = f"fullest of {plan.n_parts} parts, GB" if plan.n_parts > 1 else "the one part, GB"
-    rows = {
-        name: {key: value * fullest / 1e9 for key, value in each.items()}
-        | {"limit": plan.part_limit_bytes / 1e9}
-    }
+    name = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
+    rows = {name: _against(size, fullest, plan.part_limit_bytes, say_bytes)}
     if "://" not in folder:
-        total = {key: value * found.n_images / 1e9 for key, value in each.items()}
-        rows["all parts on this disk, GB"] = total | {"limit": shutil.disk_usage(folder).free / 1e9}
-    time = dict(zip(("value", "low", "high"), hours, strict=True))
-    rows["hours to write a part here"] = time | {"limit": SESSION_HOURS}
+        free = shutil.disk_usage(folder).free
+        rows["all parts on this disk"] = _against(size, found.n_images, free, say_bytes)
+    limit = SESSION_HOURS * 3600
+    rows["time to write a part"] = _against(seconds, fullest / found.workers, limit, say_seconds)
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _against(each: Sequence[float], times: float, limit: float, say) -> dict:
+    value, low, high = (number * times for number in each)
+    text = f"{say(value)}, at most {say(high)}, of {say(limit)}"
+    return {"value": value, "low": low, "high": high, "limit": limit, "text": text}
+
+
+def say_bytes(size: float) -> str:
+    """'8.8 MB' for 8 812 345: three digits and a decimal unit, as disks and Kaggle count.
+
+    >>> say_bytes(8_812_345), say_bytes(19e9), say_bytes(512)
+    ('8.81 MB', '19 GB', '512 B')
+    """
+    for unit, bytes_each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= bytes_each:
+            return f"{size / bytes_each:.3g} {unit}"
+    return f"{size:.0f} B"
+
+
+def say_seconds(seconds: float) -> str:
+    """'12 h' for 43 200: the largest unit that gives one or more.
+
+    >>> say_seconds(43_200), say_seconds(90), say_seconds(0.7)
+    ('12 h', '1.5 min', '0.7 s')
+    """
+    for unit, each in (("h", 3600), ("min", 60)):
+        if seconds >= each:
+            return f"{seconds / each:.3g} {unit}"
+    return f"{seconds:.2g} s"
 
 
 def compare_with_plan(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
@@ -72,14 +96,12 @@ def compare_with_plan(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
-    """GB of each written part, its forecast's interval and its limit, for `plot_limits`."""
-    parts = shards.groupby("part").agg(value=("bytes", "sum"), count=("count", "sum"))
-    rows = pd.DataFrame(
-        {
-            "value": parts["value"] / 1e9,
-            "low": parts["count"] * plan.forecast["low"] / 1e9,
-            "high": parts["count"] * plan.forecast["high"] / 1e9,
-            "limit": plan.part_limit_bytes / 1e9,
-        }
-    )
-    return rows.set_index(pd.Index([f"part {number}, GB" for number in parts.index]))
+    """Bytes of each written part, its forecast's interval and its limit, for `plot_limits`."""
+    rows = {}
+    for part, table in shards.groupby("part"):
+        size, count = table["bytes"].sum(), table["count"].sum()
+        low, high = plan.forecast["low"] * count, plan.forecast["high"] * count
+        text = f"{say_bytes(size)}, forecast {say_bytes(low)} to {say_bytes(high)}"
+        limits = {"value": size, "low": low, "high": high, "limit": plan.part_limit_bytes}
+        rows[f"part {part}"] = limits | {"text": text}
+    return pd.DataFrame.from_dict(rows, orient="index")

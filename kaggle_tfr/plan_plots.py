@@ -87,7 +87,8 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
 def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     """Bars with their uncertainty against a limit each.
 
-    rows: index = what is measured ("part 1, GB"), columns value, low, high, limit.
+    rows: index = what is measured, columns value, low, high, limit in one unit, and text, which
+        stands beside the bar.
     """
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
     share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
@@ -104,8 +105,7 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
         linewidth=0.9,
     )
     for place, row in enumerate(rows.itertuples()):
-        text = f"  {row.value:,.3g} of {row.limit:,.3g}"
-        axis.text(share["high"].iloc[place], place, text, va="center")
+        axis.text(share["high"].iloc[place] + 2, place, row.text, va="center")
     axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
     axis.set_xlim(0, max(130.0, float(share["high"].max()) * 1.4))
     axis.invert_yaxis()

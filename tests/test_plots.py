@@ -50,7 +50,8 @@ FIGURES = {
     "shards": lambda: plan_plots.plot_shards(SHARDS),
     "limits": lambda: plan_plots.plot_limits(
         pd.DataFrame(
-            {"value": [10.0], "low": [9.0], "high": [12.0], "limit": [19.0]}, index=["part 1, GB"]
+            {"value": [10.0], "low": [9.0], "high": [12.0], "limit": [19.0], "text": ["10 of 19"]},
+            index=["part 1"],
         ),
         "Forecast",
     ),
