@@ -22,8 +22,10 @@ def plot_grid(
     pictures: uint8 (h, w, 3) arrays of any sizes.
     colors: of the titles, one a picture.
     """
+    if not len(pictures):
+        return _plot_nothing(title)
     columns = max(1, min(columns, len(pictures)))
-    rows = max(1, -(-len(pictures) // columns))
+    rows = -(-len(pictures) // columns)
     figure, axes = new_figure(rows, columns, 1.6 * columns + 0.2, 1.85 * rows + 0.4)
     for axis in axes.flat:
         axis.set_axis_off()
@@ -33,6 +35,13 @@ def plot_grid(
         axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", color=color)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    return figure
+
+
+def _plot_nothing(title: str) -> Figure:
+    figure, ((axis,),) = new_figure(1, 1, 4, 0.6)
+    axis.set_axis_off()
+    axis.text(0, 0.5, f"{title}: none" if title else "none", va="center")
     return figure
 
 
@@ -49,8 +58,10 @@ def plot_pairs(
     pictures: pairs of uint8 (h, w, 3) arrays.
     titles: (left, right), for instance id, label and distance.
     """
+    if not len(pictures):
+        return _plot_nothing(title)
     pairs_a_row = max(1, min(pairs_a_row, len(pictures)))
-    rows = max(1, -(-len(pictures) // pairs_a_row))
+    rows = -(-len(pictures) // pairs_a_row)
     gap = [1, 1, 0.12] * pairs_a_row
     figure, axes = new_figure(
         rows,

@@ -99,14 +99,17 @@ def run(
 
 
 def _shown(results: Iterator, label: str, total: int, advance: Callable) -> Iterator[Any]:
+    if not total:  # nothing to show, and perhaps nothing to do
+        yield from results
+        return
     show = _bar(label, total) if _can_draw() else _Lines(label, total)
     done = 0
-    show(0)
     for result in results:
         done += advance(result)
         show(min(done, total))
         yield result
-    show(total)
+    if done < total:  # what was set aside counts as done
+        show(total)
 
 
 def _can_draw() -> bool:
@@ -119,7 +122,7 @@ def _can_draw() -> bool:
 def _bar(label: str, total: int) -> Callable[[int], None]:
     from fastprogress.fastprogress import progress_bar
 
-    bar = progress_bar(range(max(1, total)), total=max(1, total))
+    bar = progress_bar(range(total), total=total)
     if hasattr(bar, "main_bar") or "ipykernel" in sys.modules:
         bar.comment = label
     bar.update(0)
@@ -136,7 +139,7 @@ class _Lines:
     def __call__(self, done: int) -> None:
         now = time.monotonic()
         ended = done >= self.total
-        if not done or (now - self.last < SECONDS_BETWEEN_LINES and not ended) or self.last < 0:
+        if not done or self.last < 0 or (now - self.last < SECONDS_BETWEEN_LINES and not ended):
             return
         seconds = max(now - self.start, 1e-9)
         rate = done / seconds
