@@ -1,5 +1,6 @@
 """What is finished in a part folder, and whether it may be kept: journal, shards.csv, staleness."""
 
+import contextlib
 import io
 import json
 import shutil
@@ -117,11 +118,19 @@ def clear_part(part_dir: str) -> None:
     splits = {row["split"] for row in rows}
     names = [row["file"] for row in rows] + [f"index/{row['file']}.idx" for row in rows]
     names += [f"{split}.csv" for split in sorted(splits)]
-    names += ["shards.csv", *sorted(set(SIDECARS) - {"plan.json"})]
+    names += ["shards.csv", *sorted(set(SIDECARS) - {"plan.json"}), *_tfds_names(part_dir)]
     for name in names:
         storage.remove(storage.join(part_dir, name))
     remove_journal(part_dir)
     storage.remove(storage.join(part_dir, "plan.json"))
+
+
+def _tfds_names(part_dir: str) -> list[str]:
+    """The files of class names that TFDS's metadata has put beside the shards."""
+    with contextlib.suppress(ValueError, FileNotFoundError):
+        fields = read_plan(part_dir).schema["fields"]
+        return [f"{field['name'].replace('/', '.')}.labels.txt" for field in fields]
+    return []
 
 
 def remove_journal(part_dir: str) -> None:

@@ -13,8 +13,6 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.plan import Plan, read_rows
 
-# TFDS finds its shards by this pattern only.
-TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 OWNER = "INSERT_USERNAME_HERE"  # as in the client's own `kaggle datasets init`
 
 

@@ -1,7 +1,6 @@
 """Parts on the disk or in a bucket: written shard by shard, resumable, never over their limit."""
 
 import tempfile
-import threading
 import time
 import uuid
 import warnings
@@ -12,33 +11,10 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import journal, metadata, progress, storage
-from kaggle_tfr.plan import Plan, Shard, number_shards, package_versions, read_plan, read_rows
+from kaggle_tfr.ledger import Ledger
+from kaggle_tfr.plan import Plan, number_shards, package_versions, read_plan, read_rows
 from kaggle_tfr.records import Outcome, Task, check_shard, publish, stopped_runs, write_shard
-
-
-class _Ledger:
-    """What a part's shards may weigh: written + set aside for those under way ≤ limit, always."""
-
-    def __init__(self, limit: int, written: int, coming: int) -> None:
-        self.limit, self.written, self.coming = limit, written, coming
-        self.set_aside, self.lock = 0, threading.Lock()
-
-    def reserve(self, shard: Shard) -> int:
-        """Bytes that the shard may grow to; 0 when it does not fit any more."""
-        with self.lock:
-            free = self.limit - self.written - self.set_aside
-            spare = max(0, free - self.coming)
-            self.coming -= shard.bytes_high
-            if shard.bytes_high > free:
-                return 0
-            self.set_aside += shard.bytes_high + spare // 2
-            return shard.bytes_high + spare // 2
-
-    def settle(self, outcome: Outcome) -> None:
-        """Notes what a shard has become."""
-        with self.lock:
-            self.set_aside -= outcome.allowance_bytes
-            self.written += outcome.row.get("bytes", 0)
+from kaggle_tfr.tfds_metadata import TFDS_NAME, load_tfds, write_tfds
 
 
 def write_parts(
@@ -100,7 +76,7 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
     for number in folders:
         taken = sum(row["bytes"] for row in done.values() if row["part"] == number)
         coming = sum(shard.bytes_high for shard in missing if shard.part == number)
-        ledgers[number] = _Ledger(plan.shard_limit_bytes, taken, coming)
+        ledgers[number] = Ledger(plan.shard_limit_bytes, taken, coming)
     slim, run_id, problems = replace(plan, shards=[], forecast={}), uuid.uuid4().hex, []
 
     def tasks() -> Iterator[Task]:
@@ -109,7 +85,7 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
                 problems.append("the time set by stop_after_hours is over")
             allowance = ledgers[shard.part].reserve(shard)
             if not allowance:
-                problems.append(_explain_limit(plan, shard, ledgers[shard.part]))
+                problems.append(ledgers[shard.part].explain(shard))
             if problems:
                 return
             yield Task(slim, shard, rows, folders[shard.part], allowance, run_id)
@@ -124,7 +100,8 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
     )
     try:
         for outcome in outcomes:
-            ledgers[outcome.shard.part].settle(outcome)
+            written = outcome.row.get("bytes", 0)
+            ledgers[outcome.shard.part].settle(outcome.allowance_bytes, written)
             if outcome.problem:
                 problems.append(outcome.problem)
             else:
@@ -133,14 +110,6 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
         # Threads cannot be ended from outside: after an interrupt they look here.
         stopped_runs.add(run_id)
     return problems[0] if problems else ""
-
-
-def _explain_limit(plan: Plan, shard: Shard, ledger: _Ledger) -> str:
-    return (
-        f"part {shard.part} would pass its limit of {plan.part_limit_bytes:,} bytes: its shards "
-        f"may take {ledger.limit:,}, those written take {ledger.written:,}, and shard "
-        f"{shard.number} may take {shard.bytes_high:,}"
-    )
 
 
 def _close_part(work_dir, folder, plan: Plan, rows: dict[int, dict], *, tfds, owner) -> None:
@@ -159,7 +128,7 @@ def _close_part(work_dir, folder, plan: Plan, rows: dict[int, dict], *, tfds, ow
     metadata.write_rejects(folder, rows)
     metadata.write_description(folder, plan, part, table, owner=owner)
     if tfds:
-        metadata.write_tfds(folder, plan, part, table)
+        write_tfds(folder, plan, part, table)
     text = table.to_csv(index=False, lineterminator="\n")
     storage.write_atomically(storage.join(folder, "shards.csv"), text.encode())
     journal.remove_journal(folder)
@@ -191,7 +160,13 @@ def _with_names(plan: Plan, metadata_for: Sequence[str]) -> Plan:
         raise ValueError(f"METADATA has {sorted(unknown)}; it can hold 'tfds' only.")
     if not metadata_for:
         return plan
-    name = metadata.TFDS_NAME
+    if plan.compression:
+        raise ValueError(
+            f'METADATA = ["tfds"], but COMPRESSION is "{plan.compression}", which TFDS cannot '
+            'read. Plan with COMPRESSION = "", or set METADATA = [].'
+        )
+    load_tfds()  # not found out after hours of writing
+    name = TFDS_NAME
     return replace(
         plan,
         shard_name=name,
