@@ -114,12 +114,15 @@ def read_pixels(data, at_least=None):
     """
     header = read_header(data)
     stored = at_least if header.orientation < 5 or at_least is None else at_least[::-1]
-    pixels = _finish(_decode(data, header, stored), header)
+    pixels = _finish(_decode(data, header, stored)[0], header)
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
 def _decode(data, header, at_least, *, colour=True):
-    """Pixels in OpenCV's order, as stored (not yet turned), no smaller than `at_least`."""
+    """(pixels, extent) as stored, not yet turned, no smaller than `at_least`.
+
+    extent: (rows, columns) that the picture fills; a scaled decode rounds them up.
+    """
     rows, columns = header.height, header.width
     if header.orientation >= 5:
         rows, columns = columns, rows
@@ -129,7 +132,7 @@ def _decode(data, header, at_least, *, colour=True):
         scale = fits[0] if fits else 1
         pixels = decode_plain_jpeg(data, scale, colour=colour)
         if pixels is not None and pixels.shape[:2] == (-(-rows // scale), -(-columns // scale)):
-            return pixels
+            return pixels, (rows / scale, columns / scale)
     return decode_any(data, at_least, header.profile)
 
 
@@ -186,7 +189,8 @@ def convert(data, settings):
         return Converted(data, header.height, header.width, header.format, touched=False)
     scaled = _scaled_size(header.height, header.width, settings)
     stored = scaled if header.orientation < 5 else scaled[::-1]
-    pixels = resize(_decode(data, header, stored), *stored, settings.resample)
+    pixels, extent = _decode(data, header, stored)
+    pixels = resize(pixels, *stored, settings.resample, extent)
     pixels = _crop(_finish(pixels, header), header, settings)
     encoded = encode(pixels, settings.format, settings.quality, settings.subsampling)
     return Converted(encoded, *pixels.shape[:2], settings.format, touched=True)
