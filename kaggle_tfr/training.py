@@ -55,8 +55,8 @@ def _find_gpus():
 def normalization(stats: str | Mapping | tuple = IMAGENET, dtype: str = "float32") -> keras.Layer:
     """A layer from uint8 pixels to (pixel / 255 − mean) / std, one multiply-add on the device.
 
-    stats: (mean, std) of red, green and blue scaled to 0…1, a part folder with a stats.json, or
-        what such a file holds.
+    stats: (mean, std) of red, green and blue scaled to 0…1; or a stats.json, its folder, or what
+        it holds, which is in grey levels of 0…255.
     dtype: of what comes out. "bfloat16" is rounded once, at the end.
     Raises: ValueError for a statistic that is no such thing.
     """
@@ -64,8 +64,8 @@ def normalization(stats: str | Mapping | tuple = IMAGENET, dtype: str = "float32
     shapes_fit = mean.shape == std.shape == (3,)
     if not shapes_fit or std.min() <= 0 or max(mean.max(), std.max()) > 1:
         raise ValueError(
-            f"The mean {mean} and deviation {std} are not three numbers each, of pixels scaled to "
-            "0…1. Divide numbers of 0…255 by 255."
+            f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each of "
+            "pixels scaled to 0…1. Divide numbers of 0…255 by 255; none may deviate by 0."
         )
     layers = [
         keras.layers.Rescaling((1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32")
@@ -76,16 +76,16 @@ def normalization(stats: str | Mapping | tuple = IMAGENET, dtype: str = "float32
 
 
 def read_stats(stats: str | Mapping | tuple) -> tuple[Sequence[float], Sequence[float]]:
-    """(mean, std) of red, green and blue from a stats.json, its folder or its content.
+    """(mean, std) of red, green and blue scaled to 0…1, as `normalization` takes them.
 
-    Raises: FileNotFoundError when the folder has none.
+    Raises: FileNotFoundError when the folder has no stats.json.
     """
     if isinstance(stats, str | os.PathLike):
         path = os.fspath(stats)
         path = path if path.endswith(".json") else storage.join(path, "stats.json")
         stats = json.loads(storage.read_bytes(path))
     if isinstance(stats, Mapping):
-        return tuple([stats[part][channel] for channel in "RGB"] for part in ("mean", "std"))
+        return tuple([stats[part][name] / 255 for name in "RGB"] for part in ("mean", "std"))
     return stats
 
 

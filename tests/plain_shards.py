@@ -1,0 +1,74 @@
+"""Shards as others write them: plain TFRecordWriter, literal features, pictures made by Pillow."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def make_picture(number, width=48, height=32, kind="JPEG"):
+    """Bytes of a flat picture whose grey level is `number`: it can be told after decoding."""
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height), (number,) * 3).save(stream, kind, quality=95)
+    return stream.getvalue()
+
+
+def save_noise(seed, width, height, kind="JPEG"):
+    """Bytes of a smooth coloured picture with detail everywhere."""
+    coarse = np.random.default_rng(seed).integers(0, 255, (7, 9, 3), np.uint8)
+    stream = io.BytesIO()
+    picture = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+    picture.save(stream, kind, quality=95)
+    return stream.getvalue()
+
+
+def make_example(**features):
+    """A serialized tf.train.Example; bytes, whole numbers and floats by the kind of the values."""
+    import tensorflow as tf
+
+    example = tf.train.Example()
+    for name, value in features.items():
+        values = value if isinstance(value, list) else [value]
+        feature = example.features.feature[name.replace("__", "/")]
+        if isinstance(values[0], bytes):
+            feature.bytes_list.value.extend(values)
+        elif isinstance(values[0], float):
+            feature.float_list.value.extend(values)
+        else:
+            feature.int64_list.value.extend(values)
+    return example.SerializeToString()
+
+
+def write_shard(path, records, compression=""):
+    """Writes the serialized records; the path as text."""
+    import tensorflow as tf
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for record in records:
+            writer.write(record)
+    return str(path)
+
+
+def write_part(folder, shards, classes=("a", "b")):
+    """A part folder: {file: (fold, records)} with shards.csv, schema.json and labels.json."""
+    import json
+
+    from kaggle_tfr.schema import load_schema
+
+    rows = ["file,split,fold,count,bytes,sha256"]
+    for file, (fold, records) in shards.items():
+        size = Path(write_shard(Path(folder) / file, records)).stat().st_size
+        rows.append(f"{file},train,{fold},{len(records)},{size},0")
+    (Path(folder) / "shards.csv").write_text("\n".join(rows) + "\n")
+    (Path(folder) / "schema.json").write_text(load_schema("landmark").to_json())
+    (Path(folder) / "labels.json").write_text(json.dumps({"classes": list(classes)}))
+    return str(folder)
+
+
+def make_record(number, width=48, height=32):
+    """A record of the landmark layout whose label and grey level are `number`."""
+    return make_example(
+        image=make_picture(number, width, height), label=number, height=height, width=width
+    )
