@@ -1,6 +1,7 @@
 """Four perceptual hashes of one picture, 64 bits each: what near-duplicates are recognised by."""
 
 import io
+from functools import partial
 
 import imagehash
 import numpy as np
@@ -33,7 +34,9 @@ def hash_and_texture(data, exact=False):
             image.draft("L", (WORK_SIDE, WORK_SIDE))  # JPEG only: scaled inside the decoder
         image.load()
         grey = image if exact else _small_and_grey(image)
-    functions = imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash
+    # Without its mean the picture has other wavelets, but the same ones above their median.
+    wavelet = partial(imagehash.whash, remove_max_haar_ll=exact)
+    functions = imagehash.average_hash, imagehash.phash, imagehash.dhash, wavelet
     bits = np.concatenate([function(grey).hash.ravel() for function in functions])
     return np.packbits(bits), texture(grey)
 

@@ -1,0 +1,82 @@
+"""How fast clusters are dealt to folds at the size of landmark, and how evenly.
+
+python -m benchmarks.folds [--n N] [--rounds N] [--json]
+
+Classes follow Zipf's law; one image in five is in a cluster of two to six, of one class.
+"""
+
+import argparse
+import json
+import multiprocessing
+import resource
+import statistics
+import time
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr.folds import assign_folds
+from kaggle_tfr.proof import prove_folds
+
+LANDMARK, CLASSES, FOLDS = 1_580_470, 81_313, 5
+CLUSTERED = 0.2
+
+
+def draw_table(n, n_classes, seed=0):
+    """A table of n rows with label, label_name, split and cluster."""
+    rng = np.random.default_rng(seed)
+    weight = 1 / np.arange(1, n_classes + 1)
+    label = np.concatenate(
+        [np.arange(n_classes), rng.choice(n_classes, n - n_classes, p=weight / weight.sum())]
+    )
+    label = np.sort(label)
+    sizes = rng.integers(2, 7, n)
+    ends = np.cumsum(sizes)
+    cluster = np.searchsorted(ends, np.arange(n), side="right")
+    # Rows are sorted by class: a cluster that spans two classes is cut at the border.
+    cluster = pd.factorize(cluster * np.int64(n_classes) + label)[0]
+    alone = rng.random(cluster.max() + 1)[cluster] >= CLUSTERED
+    table = pd.DataFrame({"label": label, "cluster": np.where(alone, -1, cluster)})
+    table["label_name"], table["split"] = table["label"].astype(str), "train"
+    return table.iloc[rng.permutation(n)].reset_index(drop=True)
+
+
+def measure(n, n_classes):
+    """The figures of one run; in a process of its own, whose memory it counts."""
+    table = draw_table(n, n_classes)
+    start = time.perf_counter()
+    table = assign_folds(table, n_folds=FOLDS, seed=0)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    proof = prove_folds(table)
+    return {
+        "seconds": seconds,
+        "peak_mb": round(peak),
+        "clusters_across_folds": int(proof["clusters_across_folds"]),
+        "max_share_deviation": float(proof["max_share_deviation"]),
+    }
+
+
+def main():
+    """Measures what the arguments ask for and prints it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", help="not needed: the table is drawn")
+    parser.add_argument("--n", type=int, default=LANDMARK, help="rows")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    n_classes = min(CLASSES, max(1, options.n * CLASSES // LANDMARK))
+    rows = []
+    for _ in range(options.rounds):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            rows.append(pool.apply(measure, (options.n, n_classes)))
+    figures = rows[0] | {"seconds": round(statistics.median(row["seconds"] for row in rows), 2)}
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        print(f"{options.n:,} rows, {n_classes:,} classes, {FOLDS} folds")
+        print(pd.Series(figures, dtype=object).to_string())
+
+
+if __name__ == "__main__":
+    main()
