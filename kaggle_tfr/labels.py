@@ -126,6 +126,8 @@ def name_combinations(present: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
 def _read_map(given: Mapping[Any, Any]) -> tuple[dict[str, int], list]:
     """Label by class name, and the list of classes by label (None where a number is left out)."""
     as_text = {}
+    if set(given) == {"classes"}:  # the labels.json of another run
+        given = {name: label for label, name in enumerate(given["classes"]) if name is not None}
     if all(isinstance(value, str) for value in given.values()) and all(map(_is_integer, given)):
         as_text = {str(label): int(label) for label in given}
         given = {name: int(label) for label, name in given.items()}

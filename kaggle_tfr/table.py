@@ -161,25 +161,21 @@ def measure(images: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measure_block(block):
-    return [(row, _measure_one(path)) for row, path in block]
+    found = storage.read_many([path for _, path in block])
+    return [(row, _measure_one(path, data)) for (row, path), data in zip(block, found, strict=True)]
 
 
-def _measure_one(path):
-    """height, width, n_bytes, format, orientation, note, problem."""
-    n_bytes = 0
-    try:
-        data = storage.read_bytes(path)
-        n_bytes = len(data)
-        head = check(data, name=path)
-    except TimeoutError:
-        raise
-    except FileNotFoundError:
+def _measure_one(path, data):
+    """height, width, n_bytes, format, orientation, note, problem. data: bytes, or an OSError."""
+    if isinstance(data, FileNotFoundError):
         return 0, 0, 0, "", 1, "", "missing file"
-    except (OSError, RefusedImage) as error:
-        reason = getattr(error, "strerror", None) or error
-        problem = str(error) if isinstance(error, RefusedImage) else f"unreadable: {reason}"
-        return 0, 0, n_bytes, "", 1, "", problem
-    return head.height, head.width, n_bytes, head.format, head.orientation, head.note, ""
+    if isinstance(data, OSError):
+        return 0, 0, 0, "", 1, "", f"unreadable: {data.strerror or data}"
+    try:
+        head = check(data, name=path)
+    except RefusedImage as refusal:
+        return 0, 0, len(data), "", 1, "", str(refusal)
+    return head.height, head.width, len(data), head.format, head.orientation, head.note, ""
 
 
 def _check_codes(images):

@@ -60,7 +60,7 @@ class Bucket:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):
-        """Uploads every file below the folder; returns their gs:// addresses, sorted."""
+        """Uploads every file below the folder, none of them empty; their addresses, sorted."""
         with contextlib.suppress(urllib.error.HTTPError):  # it exists
             self._post("/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json")
         paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())

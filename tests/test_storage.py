@@ -65,7 +65,7 @@ def test_removing_twice_is_no_error(tmp_path):
 
 
 QUESTIONS = """
-import json
+import json, time
 from kaggle_tfr import storage
 
 def tell(function, *args):
@@ -75,6 +75,8 @@ def tell(function, *args):
         answer = type(error).__name__ + ": " + str(error)
     return answer.decode() if isinstance(answer, bytes) else answer
 
+many = storage.list_files("*.jpg", "gs://flowers/many")
+start = time.monotonic()
 print(json.dumps({
     "files": tell(storage.list_files, "*/*.jpg", "gs://flowers/set"),
     "bytes": tell(storage.read_bytes, "gs://flowers/set/rose/1 ö.jpg"),
@@ -82,6 +84,8 @@ print(json.dumps({
     "folder": tell(storage.is_folder, "gs://flowers/set"),
     "no folder": tell(storage.is_folder, "gs://flowers/tulips"),
     "no object": tell(storage.read_bytes, "gs://flowers/set/rose/2.jpg"),
+    "many": [len(data) for data in storage.read_many(many)],
+    "seconds": time.monotonic() - start,
     "no bucket": tell(storage.list_files, "*", "gs://nowhere"),
 }))
 """
@@ -93,7 +97,10 @@ def test_a_bucket_answers_like_a_disk(tmp_path):
     """
     (tmp_path / "f" / "set" / "rose").mkdir(parents=True)
     (tmp_path / "f" / "set" / "rose" / "1 ö.jpg").write_bytes(b"petal")
-    with serve_bucket(tmp_path) as gcs:
+    (tmp_path / "f" / "many").mkdir()
+    for k in range(1, 65):
+        (tmp_path / "f" / "many" / f"{k:02d}.jpg").write_bytes(b"x" * k)
+    with serve_bucket(tmp_path, latency=0.2) as gcs:
         gcs.seed_objects("flowers", tmp_path / "f")
         done = gcs.run(QUESTIONS)
 
@@ -104,6 +111,8 @@ def test_a_bucket_answers_like_a_disk(tmp_path):
     assert said["folder"] is True
     assert said["no folder"] is False
     assert said["no object"].startswith("FileNotFoundError: 'gs://flowers/set/rose/2.jpg'")
+    assert said["many"] == list(range(1, 65))
+    assert said["seconds"] < 64 * 0.2 / 2, "reads wait for one another"
     assert said["no bucket"].startswith("FileNotFoundError: 'gs://nowhere/*'")
 
 

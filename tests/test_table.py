@@ -157,6 +157,18 @@ def test_a_given_label_map_is_honoured(tmp_path):
     assert table.attrs["classes"] == ["dog", "cow", "cat"]
 
 
+def test_the_labels_of_another_run_number_this_one(tmp_path):
+    """
+    labels.json of one run is a label map for the next, so that two datasets share their numbers.
+    """
+    put_image(tmp_path / "cat" / "1.jpg")
+
+    table = read_table("folders", str(tmp_path), label_map={"classes": ["ant", "bee", "cat"]})
+
+    assert table["label"].tolist() == [2]
+    assert table.attrs["classes"] == ["ant", "bee", "cat"]
+
+
 def test_a_map_from_label_to_name_names_the_labels(tmp_path):
     """
     {"0": "blight"} is Kaggle's other habit: the CSV has the number, the map its name.
