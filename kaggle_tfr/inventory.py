@@ -57,8 +57,13 @@ def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.D
 def one_schema(shards: pd.DataFrame) -> RecordSchema:
     """The schema that all shards share.
 
-    Raises: ValueError when they have several, naming a folder of each.
+    Raises: ValueError when they have several, naming a folder of each; when there are no shards.
     """
+    if not shards["count"].sum():
+        raise ValueError(
+            "There is no record to read in the shards chosen. Look at the split and fold columns "
+            "of find_shards."
+        )
     first = shards["schema"].iloc[0]
     for folder, schema in zip(shards["folder"], shards["schema"], strict=True):
         if schema != first:

@@ -119,16 +119,8 @@ def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf
 
 
 def share(shards: pd.DataFrame, context=None) -> Share:
-    """What one input pipeline reads: whole shards when they can be dealt out evenly.
-
-    Raises: ValueError when there is nothing to read.
-    """
+    """What one input pipeline reads: whole shards when they can be dealt out evenly."""
     total = int(shards["count"].sum())
-    if not total:
-        raise ValueError(
-            "There is no record to read in the shards chosen. Look at the split and fold columns "
-            "of find_shards."
-        )
     pipelines = context.num_input_pipelines if context else 1
     index = context.input_pipeline_id if context else 0
     hands, counts = [[] for _ in range(pipelines)], [0] * pipelines
