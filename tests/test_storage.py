@@ -77,6 +77,8 @@ def tell(function, *args):
 
 many = storage.list_files("*.jpg", "gs://flowers/many")
 start = time.monotonic()
+sizes = [len(data) for data in storage.read_many(many)]
+seconds = time.monotonic() - start
 print(json.dumps({
     "files": tell(storage.list_files, "*/*.jpg", "gs://flowers/set"),
     "bytes": tell(storage.read_bytes, "gs://flowers/set/rose/1 ö.jpg"),
@@ -84,8 +86,8 @@ print(json.dumps({
     "folder": tell(storage.is_folder, "gs://flowers/set"),
     "no folder": tell(storage.is_folder, "gs://flowers/tulips"),
     "no object": tell(storage.read_bytes, "gs://flowers/set/rose/2.jpg"),
-    "many": [len(data) for data in storage.read_many(many)],
-    "seconds": time.monotonic() - start,
+    "many": sizes,
+    "seconds": seconds,
     "no bucket": tell(storage.list_files, "*", "gs://nowhere"),
 }))
 """
