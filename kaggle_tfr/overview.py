@@ -40,6 +40,26 @@ def list_planned(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def list_forecast(found: Forecast) -> pd.DataFrame:
+    """What a record and all records take: expected, and the interval's ends."""
+    size = (found.bytes_per_image, found.low, found.high)
+    seconds = (found.seconds_per_image, found.seconds_low, found.seconds_high)
+    n = found.n_images
+    rows = {
+        "bytes a record": [f"{value:,.0f}" for value in size],
+        "bytes in all": [say_bytes(value * n) for value in size],
+        "time a record, one worker": [f"{value * 1e3:,.1f} ms" for value in seconds],
+        f"time in all, {found.workers:.1f} workers": [
+            say_seconds(value * n / found.workers) for value in seconds
+        ],
+    }
+    table = pd.DataFrame.from_dict(
+        rows, orient="index", columns=["expected", "at least", "at most"]
+    )
+    table.columns.name = f"{found.n_sampled:,} sampled, {found.n_exact:,} pass through"
+    return table
+
+
 def compare_with_limits(plan: Plan, found: Forecast, folder: str) -> pd.DataFrame:
     """What is expected (value, low, high) against each limit, a row a limit, for `plot_limits`."""
     counts = pd.Series([shard.count for shard in plan.shards])

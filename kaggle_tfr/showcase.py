@@ -13,6 +13,13 @@ from kaggle_tfr import storage
 from kaggle_tfr.decoding import decode_window, fit_to_size
 from kaggle_tfr.inventory import choose_fold
 from kaggle_tfr.reader import read_images
+from kaggle_tfr.schema import RecordSchema
+
+
+def list_fields(schema: RecordSchema) -> pd.DataFrame:
+    """One row a feature of the record: its name, type, and what it is made of."""
+    rows = [(field.name, field.type, field.source) for field in schema.fields]
+    return pd.DataFrame(rows, columns=["feature", "type", "made of"]).set_index("feature")
 
 
 def choose_to_show(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, pd.DataFrame]:
