@@ -161,6 +161,8 @@ def serve_bucket(folder, latency=0.0):
     """A Bucket, gone when the block ends. folder: an existing one, for the certificate."""
     server = create_server("127.0.0.1", 0, in_memory=True)
     server.start()
+    # Its queue of 5 would drop connections, and TCP try again only after a second.
+    server._api._httpd.socket.listen(128)
     bucket = Bucket(Path(folder), server._api._httpd.socket.getsockname())
     bucket.latency = latency
     try:
