@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-all bench pictures lint clean help
+.PHONY: demo test test-all test-kaggle kernel bench pictures lint clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -30,6 +30,24 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.duplicates
 	$(BIN)/python -m benchmarks.folds
 	$(BIN)/python -m benchmarks.read
+
+kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew
+	$(BIN)/python -c 'from kaggle_tfr.kernel import write_own_kernel; write_own_kernel()'
+
+test-kaggle: .venv-kaggle/.ready .venv-kaggle-tpu/.ready  ## the tests with Kaggle's versions
+	TPU_PYTHON=.venv-kaggle-tpu/bin/python .venv-kaggle/bin/python -m pytest
+
+.venv-kaggle/.ready: requirements.txt pyproject.toml tests/kaggle-image.txt
+	test -x .venv-kaggle/bin/python || $(PYTHON) -m venv .venv-kaggle
+	.venv-kaggle/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint tests/kaggle-image.txt --editable '.[dev]'
+	touch $@
+
+.venv-kaggle-tpu/.ready: tests/kaggle-tpu-image.txt
+	test -x .venv-kaggle-tpu/bin/python || $(PYTHON) -m venv .venv-kaggle-tpu
+	.venv-kaggle-tpu/bin/python -m pip install --quiet --disable-pip-version-check \
+		--requirement tests/kaggle-tpu-image.txt
+	touch $@
 
 lint: $(READY)  ## format and check
 	$(BIN)/ruff format .

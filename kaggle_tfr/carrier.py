@@ -42,6 +42,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from pathlib import Path
 
 os.environ.setdefault("KAGGLE_TFR_STARTED", str(time.time()))  # the session's end counts from here
 needed = {needed}
@@ -74,8 +75,7 @@ package = zipfile.ZipFile(io.BytesIO(archive))
 spec = importlib.util.find_spec("kaggle_tfr")
 here = os.path.dirname(os.path.dirname(spec.origin)) if spec and spec.origin else ""
 same = here and all(
-    os.path.exists(os.path.join(here, name))
-    and open(os.path.join(here, name), "rb").read() == package.read(name)
+    Path(here, name).is_file() and Path(here, name).read_bytes() == package.read(name)
     for name in package.namelist()
 )
 if not same:

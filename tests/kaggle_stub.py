@@ -232,8 +232,8 @@ def serve():
         thread.join()
 
 
-@pytest.fixture
-def kaggle(tmp_path, monkeypatch):
+@pytest.fixture(name="kaggle")
+def fixture_kaggle(tmp_path, monkeypatch):
     """The stub, with this process's environment sending the real client to it."""
     home = tmp_path / "home"
     home.mkdir()

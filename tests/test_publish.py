@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from kaggle_stub import USER, kaggle, write_part  # noqa: F401
+from kaggle_stub import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle_rules import check_dataset
@@ -31,7 +31,7 @@ def checksums(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
 
 
-def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):  # noqa: F811
+def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
     """
     One `datasets create` a part, every file with its sha256; the second call sends nothing.
     """
@@ -47,7 +47,7 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):  # noqa: F811
     assert len(kaggle.blobs) == sent
 
 
-def test_an_upload_that_fails_is_an_error(kaggle, tmp_path, capsys):  # noqa: F811
+def test_an_upload_that_fails_is_an_error(kaggle, tmp_path, capsys):
     """
     The client makes the dataset without the file and ends with 0; we end with 1 and name it.
     """
@@ -66,7 +66,7 @@ def test_an_upload_that_fails_is_an_error(kaggle, tmp_path, capsys):  # noqa: F8
     assert kaggle.sha256(f"{USER}/tea-tfrecords-1") == before
 
 
-def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, tmp_path):  # noqa: F811
+def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, tmp_path):
     """
     The connection ends half-way: the client resumes, and the file arrives whole.
     """
@@ -77,7 +77,7 @@ def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, tmp_path):  # noqa:
     assert kaggle.sha256(f"{USER}/tea-tfrecords-1") == checksums(tmp_path / "part-1")
 
 
-def test_a_full_quota_is_an_error(kaggle, tmp_path, capsys):  # noqa: F811
+def test_a_full_quota_is_an_error(kaggle, tmp_path, capsys):
     """
     The server's refusal in the body ends with exit code 1 and its own words.
     """
@@ -88,7 +88,7 @@ def test_a_full_quota_is_an_error(kaggle, tmp_path, capsys):  # noqa: F811
     assert "exceeded your private dataset quota" in capsys.readouterr().err
 
 
-def test_a_slug_in_use_is_not_overwritten(kaggle, tmp_path):  # noqa: F811
+def test_a_slug_in_use_is_not_overwritten(kaggle, tmp_path):
     """
     Another dataset of that name stays as it is, unless the notes of a new version are given.
     """
@@ -101,7 +101,7 @@ def test_a_slug_in_use_is_not_overwritten(kaggle, tmp_path):  # noqa: F811
     assert kaggle.datasets[f"{USER}/tea-tfrecords-1"] == {"other.csv": b"mine"}
 
 
-def test_equal_sizes_do_not_pass_for_equal_files(kaggle, tmp_path):  # noqa: F811
+def test_equal_sizes_do_not_pass_for_equal_files(kaggle, tmp_path):
     """
     A dataset with the same names and sizes but another shards.csv is another one.
     """
@@ -115,7 +115,7 @@ def test_equal_sizes_do_not_pass_for_equal_files(kaggle, tmp_path):  # noqa: F81
     assert "other files" in problem
 
 
-def test_a_damaged_part_is_not_sent(kaggle, tmp_path):  # noqa: F811
+def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
     """
     A shard that is not what shards.csv says stops everything before the first upload.
     """

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from kaggle_stub import USER, kaggle, write_part  # noqa: F401
+from kaggle_stub import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.push import push_kernels
@@ -34,7 +34,7 @@ def make_kernel(folder, slug, after=""):
 
 
 @pytest.fixture
-def recipe(tmp_path, kaggle):  # noqa: F811
+def recipe(tmp_path, kaggle):
     """A planning kernel and two that write, with what each leaves when it has run."""
     folders = [make_kernel(tmp_path / "k" / "tea-plan", "tea-plan")]
     plan = tmp_path / "left" / "plan"
@@ -50,7 +50,7 @@ def recipe(tmp_path, kaggle):  # noqa: F811
 
 
 @pytest.fixture
-def one(tmp_path, kaggle):  # noqa: F811
+def one(tmp_path, kaggle):
     """A single kernel that leaves one part."""
     write_part(tmp_path / "left" / "part-1", {"1.tfrec": bytes(range(50))})
     kaggle.outputs[f"{USER}/tea-part-1"] = tmp_path / "left"
@@ -62,7 +62,7 @@ def push(folders, tmp_path, **settings):
     return done.set_index(done["name"].str.split("/").str[1])
 
 
-def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):  # noqa: F811
+def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
     """
     The planning kernel is pushed first, the others once it has ended; every output is fetched.
     """
@@ -83,7 +83,7 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     assert (got / "tea-part-2" / "part-2" / "2.tfrec").read_bytes() == bytes(range(100))
 
 
-def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):  # noqa: F811
+def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     """
     A second call pushes nothing, a third what was changed after that.
     """
@@ -101,7 +101,7 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):  # noqa: F
     assert len(kaggle.kernels[f"{USER}/tea-part-1"]) == 2
 
 
-def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):  # noqa: F811
+def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
     """
     With one session at a time, the second part is pushed after the first has ended.
     """
@@ -114,7 +114,7 @@ def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):  # noqa:
     assert left == [3, 3, 1]
 
 
-def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):  # noqa: F811
+def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     """
     The server's "no" comes with status 200 and the client ends with 0; we end with 1.
     """
@@ -130,7 +130,7 @@ def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):  #
     assert kaggle.kernels == {}
 
 
-def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):  # noqa: F811
+def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
     """
     A kernel whose dataset could not be attached would run without its input.
     """
@@ -146,7 +146,7 @@ def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):  # noqa: F811
     assert "ada/no-such" in row.problem
 
 
-def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):  # noqa: F811
+def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):
     """
     An error is reported with what Kaggle says and where the log lies.
     """
@@ -161,7 +161,7 @@ def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):  # noq
     assert push(one, tmp_path).version["tea-part-1"] == 2
 
 
-def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tmp_path):  # noqa: F811
+def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tmp_path):
     """
     A part without shards.csv is unfinished; its next version has its own output as a source.
     """
@@ -179,7 +179,7 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
     assert sources == [[], [f"{USER}/tea-part-1"]]
 
 
-def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):  # noqa: F811
+def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     """
     After kill -9 while a kernel runs, the next call asks for it and does not push it again.
     """
@@ -199,7 +199,7 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):  # noq
     assert len(kaggle.kernels[f"{USER}/tea-part-1"]) == 1
 
 
-def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):  # noqa: F811
+def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):
     """
     The client leaves a local file of the same size alone; its sha256 tells that it is another.
     """
@@ -211,7 +211,7 @@ def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):  # noqa: F811
     assert copy.read_bytes() == bytes(range(50))
 
 
-def test_a_plan_with_other_parts_stops_before_they_are_written(kaggle, recipe, tmp_path):  # noqa: F811
+def test_a_plan_with_other_parts_stops_before_they_are_written(kaggle, recipe, tmp_path):
     """
     Two kernels cannot write three parts: the error says with which option to make them again.
     """
