@@ -138,14 +138,14 @@ def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
         forecast(table, ImageSettings((8, 8)))
 
 
-def check_fit(plan, table, weight, limit_bytes, max_part_files):
+def check_fit(plan, table, weight, *, limit_bytes, max_part_files, beside):
     """Every image is in one part, and no part passes the limits by its true weight."""
     assert len(plan.shards) == table.groupby(["part", "split", "fold", "shard"]).ngroups
-    row_bytes, fixed = sidecar_bytes(table, len(plan.shards))
+    row_bytes, fixed = beside
     for part, rows in table.groupby("part"):
         shards = [shard for shard in plan.shards if shard.part == part]
-        beside = len(rows) * row_bytes + fixed
-        assert weight[rows["image_id"].astype(int)].sum() + beside <= limit_bytes
+        shards_bytes = weight[rows["image_id"].astype(int)].sum()
+        assert shards_bytes + len(rows) * row_bytes + fixed <= limit_bytes
         assert len(shards) + SIDECAR_FILES + rows["split"].nunique() <= max_part_files
     counts = table.groupby(["split", "fold", "part"]).size()
     shards_of = table.groupby(["split", "fold", "part"])["shard"].nunique()
@@ -178,7 +178,8 @@ def fit_one(n_bytes, folds, share, files, noise):
     except ValueError as error:
         assert "PART_LIMIT_GB" in str(error) or "MAX_PART_FILES" in str(error)  # noqa: PT017
         assume(False)
-    check_fit(plan, dealt, weight, limit, files)
+    beside = sidecar_bytes(table, len(plan.shards))
+    check_fit(plan, dealt, weight, limit_bytes=limit, max_part_files=files, beside=beside)
     # A single part is refused only where its upper bound passes the limit.
     assert plan.n_parts > 1 or found.total_bytes <= limit
 
