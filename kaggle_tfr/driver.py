@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,23 +90,41 @@ def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     import papermill
 
-    # The kernel is another process: let it import the package that runs here.
-    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # which CPU it runs on is no news
     try:
-        papermill.execute_notebook(
-            str(source),
-            str(copy),
-            parameters=values,
-            kernel_name="python3",
-            progress_bar=sys.stderr.isatty(),
-        )
+        with _environment_of_kernels():
+            papermill.execute_notebook(
+                str(source),
+                str(copy),
+                parameters=values,
+                kernel_name="python3",
+                progress_bar=sys.stderr.isatty(),
+            )
     except papermill.PapermillExecutionError as error:
         raise NotebookError(
             f"{source.name} stopped at cell [{error.exec_count}]:\n\n{_indented(error.source)}\n\n"
             f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
         ) from None
+
+
+@contextmanager
+def _environment_of_kernels() -> Iterator[None]:
+    """What a kernel inherits: the package that runs here, and figures shown in the notebook."""
+    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    wanted = {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
 
 
 def _indented(text: str) -> str:
