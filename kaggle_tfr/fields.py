@@ -1,9 +1,8 @@
-"""The fields of a record: what they can be made of, the presets, and how a value becomes a list."""
+"""The fields of a record: what each is made of, and the presets of published pipelines."""
 
 import json
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 # What a field can be made of, besides the table's columns, and the type it then has by default.
@@ -23,7 +22,6 @@ SOURCES = {
 }
 TYPES = ("bytes", "int64", "float", "tensor")
 RAGGED = -1
-FLOAT32_MAX = 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "image": "image",
@@ -79,6 +77,77 @@ class Field:
     dtype: str = "float32"
 
 
+@dataclass(frozen=True)
+class RecordSchema:
+    """The features of a record, in the order of their description.
+
+    kind: "single" (a label), "multi" (0 or 1 for each class) or "masks" (run-length codes).
+    n_classes: length of one-hot fields. label_columns: columns of a multi-label or mask table.
+    """
+
+    fields: tuple[Field, ...]
+    kind: str = "single"
+    n_classes: int = 0
+    label_columns: tuple[str, ...] = ()
+
+    @property
+    def image_key(self) -> str:
+        """The feature that holds the picture."""
+        return self._key("image")
+
+    @property
+    def label_key(self) -> str:
+        """The feature that holds the int64 label, "" for none."""
+        return self._key("label")
+
+    @property
+    def label_keys(self) -> tuple[str, ...]:
+        """The features that make up the label: one, or one for each class of masks."""
+        wanted = {"single": ("label",), "multi": ("labels", *self.label_columns)}
+        sources = wanted.get(self.kind, self.label_columns)
+        return tuple(field.name for field in self.fields if field.source in sources)
+
+    @property
+    def height_key(self) -> str:
+        """The feature that holds the height in pixels, "" for none."""
+        return self._key("height")
+
+    @property
+    def width_key(self) -> str:
+        """The feature that holds the width in pixels, "" for none."""
+        return self._key("width")
+
+    def _key(self, source):
+        return next((field.name for field in self.fields if field.source == source), "")
+
+    def to_dict(self) -> dict:
+        """A mapping that JSON keeps as it is."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping) -> "RecordSchema":
+        """The schema that `to_dict` described, also after a journey through JSON."""
+        fields = []
+        for field in values["fields"]:
+            source = field["source"]
+            fields.append(
+                Field(**field | {"source": source if isinstance(source, str) else tuple(source)})
+            )
+        return cls(
+            **dict(values)
+            | {"fields": tuple(fields), "label_columns": tuple(values["label_columns"])}
+        )
+
+    def to_json(self) -> str:
+        """The text of `schema.json`."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "RecordSchema":
+        """The schema that `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+
 def make_field(name: str, spec: Any, images=None) -> Field:
     """The Field of one line of a description; see `schema.load_schema`.
 
@@ -111,73 +180,3 @@ def _type_of(source, images):
     column = None if images is None or not isinstance(source, str) else images.get(source)
     kind = "O" if column is None else getattr(column.dtype, "kind", "O")
     return {"i": "int64", "u": "int64", "b": "int64", "f": "float"}.get(kind, "bytes")
-
-
-def as_values(field: Field, value: Any) -> list:
-    """The value as the list that its feature holds: bytes, int or float, checked.
-
-    Lists may come as lists, arrays, or text such as "[1, 2]" or "1 2".
-
-    Raises:
-        ValueError: a value that does not fit; the caller knows of which image it is.
-    """
-    if field.type == "tensor":
-        raise TypeError(f"the field '{field.name}' is a tensor, not a list.")
-    single = {"bytes": _as_bytes, "int64": _as_int, "float": _as_float}[field.type]
-    if not field.size:
-        return [single(value)]
-    values = [single(one) for one in as_list(value)]
-    if field.size not in (RAGGED, len(values)):
-        raise ValueError(f"a list of {len(values)} where SCHEMA says {field.size}")
-    return values
-
-
-def as_list(value: Any) -> list:
-    """The elements of a list, an array, or a text that holds one.
-
-    >>> as_list("[1, 2]"), as_list("1 2"), as_list((1, 2))
-    ([1, 2], ['1', '2'], [1, 2])
-    """
-    if isinstance(value, str):
-        return json.loads(value) if value.lstrip().startswith("[") else value.split()
-    if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping):
-        return list(value)
-    raise ValueError(f"{value!r} is no list")
-
-
-def _as_bytes(value):
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if _is_missing(value):
-        raise ValueError("no value")
-    return str(value).encode()
-
-
-def _as_int(value):
-    if type(value) is int:
-        number = value
-    elif _is_missing(value):
-        raise ValueError("no value")
-    elif isinstance(value, str):
-        number = int(value)
-    elif int(value) != value:
-        raise ValueError(f"{value!r} is no whole number")
-    else:
-        number = int(value)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{number} needs more than 64 bits")
-    return number
-
-
-def _as_float(value):
-    number = float(value)
-    if FLOAT32_MAX < abs(number) < math.inf:
-        raise ValueError(f"{number} is beyond float32")
-    return number
-
-
-def _is_missing(value):
-    # pandas has three: None, NaN and NA, whose comparison is no truth value.
-    return value is None or type(value).__name__ == "NAType" or value != value  # noqa: PLR0124

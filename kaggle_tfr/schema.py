@@ -1,15 +1,15 @@
 """What a record holds: one description that encodes a row and its image, and parses them back."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from kaggle_tfr.fields import PRESETS, RAGGED, SOURCES, Field, as_list, as_values, make_field
+from kaggle_tfr.fields import PRESETS, RAGGED, SOURCES, Field, RecordSchema, make_field
 from kaggle_tfr.names import near_miss
+from kaggle_tfr.values import as_list, as_values, count_channels
 
 OF_PICTURE = {
     "image": lambda picture: picture.data,
@@ -20,77 +20,6 @@ OF_PICTURE = {
     "extension": lambda picture: picture.format.lower().replace("jpeg", "jpg"),
 }
 LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
-
-
-@dataclass(frozen=True)
-class RecordSchema:
-    """The features of a record, in the order of their description.
-
-    kind: "single" (a label), "multi" (0 or 1 for each class) or "masks" (run-length codes).
-    n_classes: length of one-hot fields. label_columns: columns of a multi-label or mask table.
-    """
-
-    fields: tuple[Field, ...]
-    kind: str = "single"
-    n_classes: int = 0
-    label_columns: tuple[str, ...] = ()
-
-    @property
-    def image_key(self) -> str:
-        """The feature that holds the picture."""
-        return self._key("image")
-
-    @property
-    def label_key(self) -> str:
-        """The feature that holds the int64 label, "" for none."""
-        return self._key("label")
-
-    @property
-    def label_keys(self) -> tuple[str, ...]:
-        """The features that make up the label: one, or one for each class of masks."""
-        wanted = {"single": ("label",), "multi": ("labels", *self.label_columns)}
-        sources = wanted.get(self.kind, self.label_columns)
-        return tuple(field.name for field in self.fields if field.source in sources)
-
-    @property
-    def height_key(self) -> str:
-        """The feature that holds the height in pixels, "" for none."""
-        return self._key("height")
-
-    @property
-    def width_key(self) -> str:
-        """The feature that holds the width in pixels, "" for none."""
-        return self._key("width")
-
-    def _key(self, source):
-        return next((field.name for field in self.fields if field.source == source), "")
-
-    def to_dict(self) -> dict:
-        """A mapping that JSON keeps as it is."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping) -> "RecordSchema":
-        """The schema that `to_dict` described, also after a journey through JSON."""
-        fields = []
-        for field in values["fields"]:
-            source = field["source"]
-            fields.append(
-                Field(**field | {"source": source if isinstance(source, str) else tuple(source)})
-            )
-        return cls(
-            **dict(values)
-            | {"fields": tuple(fields), "label_columns": tuple(values["label_columns"])}
-        )
-
-    def to_json(self) -> str:
-        """The text of `schema.json`."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "RecordSchema":
-        """The schema that `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
 
 
 def load_schema(given: str | Mapping | RecordSchema, images=None) -> RecordSchema:
@@ -142,7 +71,29 @@ def _fit(schema, images):
                     f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the "
                     f"table.{near_miss(source, known)} There are {', '.join(images.columns)}."
                 )
-    return RecordSchema(tuple(fields), kind, len(images.attrs["classes"]), columns)
+    schema = RecordSchema(tuple(fields), kind, len(images.attrs["classes"]), columns)
+    _check_values(schema, images)
+    return schema
+
+
+def _check_values(schema, images):
+    """Raises for the first value of the table's own columns that does not fit, before any work."""
+    for field in schema.fields:
+        if field.type == "tensor" or not isinstance(field.source, str) or field.source in SOURCES:
+            continue
+        rows = zip(images["image_id"].tolist(), images[field.source].tolist(), strict=True)
+        for image_id, value in rows:
+            try:
+                as_values(value, field.type, field.size)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(_describe(field, image_id, value, error)) from None
+
+
+def _describe(field, image_id, value, error):
+    return (
+        f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
+        f"'{field.source}' is {value!r}: {error}. Mend the row, or the field in SCHEMA."
+    )
 
 
 def feature_dict(schema: RecordSchema) -> dict[str, Any]:
@@ -191,13 +142,10 @@ def encode(row: Mapping[str, Any], picture, schema: RecordSchema) -> bytes:
                 data = serialize(np.asarray(value, field.dtype)).numpy()
                 features[field.name].bytes_list.value.append(data)
                 continue
-            values = as_values(field, value)
+            values = as_values(value, field.type, field.size)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            found = row.get(field.source) if isinstance(field.source, str) else field.source
-            raise ValueError(
-                f"image '{row.get('image_id')}': the field '{field.name}' takes {field.type}, but "
-                f"'{field.source}' is {found!r}: {error}. Mend the row, or the field in SCHEMA."
-            ) from None
+            value = row.get(field.source) if isinstance(field.source, str) else None
+            raise ValueError(_describe(field, row.get("image_id"), value, error)) from None
         feature = features[field.name]
         getattr(feature, LISTS[field.type]).value.extend(values)
     # Without it the order of the features is that of a hash table.
@@ -219,20 +167,6 @@ def _list_labels(source, row, schema):
     if not 0 <= row["label"] < schema.n_classes:
         raise ValueError(f"label {row['label']} is none of {schema.n_classes} classes")
     return np.eye(1, schema.n_classes, row["label"])[0].tolist()
-
-
-def count_channels(data: bytes) -> int:
-    """Channels that TensorFlow decodes a JPEG or PNG to when left alone: 1, 2, 3 or 4."""
-    if data[:8] == b"\x89PNG\r\n\x1a\n":
-        return {0: 1, 4: 2, 6: 4}.get(data[25], 3)
-    position = 2
-    while position + 9 < len(data):
-        marker, length = data[position + 1], int.from_bytes(data[position + 2 : position + 4])
-        # Frame headers are C0 to CF, but for the tables C4, C8 and CC.
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return min(data[position + 9], 3)
-        position += 2 + length
-    raise ValueError("the picture is neither JPEG nor PNG")
 
 
 @lru_cache

@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from kaggle_tfr.fields import PRESETS
-from kaggle_tfr.schema import (
-    RecordSchema,
-    count_channels,
-    encode,
-    feature_dict,
-    load_schema,
-    parse,
-)
+from kaggle_tfr.schema import RecordSchema, encode, feature_dict, load_schema, parse
+from kaggle_tfr.values import count_channels
 
 
 def picture(mode="RGB", kind="JPEG"):
@@ -242,6 +236,18 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
 
     with pytest.raises(ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Mend"):
         encode({"image_id": "a.jpg", "x": value}, picture(), schema)
+
+
+def test_every_row_is_checked_before_the_work():
+    """
+    A column with one bad value is named with its image as soon as the schema meets the table.
+    """
+    table = make_table(age=["12"])
+    table = pd.concat([table, table.assign(image_id="b.jpg", age="old")], ignore_index=True)
+    table.attrs = make_table().attrs
+
+    with pytest.raises(ValueError, match="image 'b.jpg': the field 'age' takes int64, .* 'old'"):
+        load_schema({"image": "image", "age": {"type": "int64"}}, table)
 
 
 @pytest.mark.parametrize(
