@@ -1,0 +1,70 @@
+"""Pictures made up for tests: no two corners, channels or neighbourhoods alike."""
+
+import io
+import struct
+
+import numpy as np
+from PIL import Image
+
+
+def scene(height=300, width=400, seed=0):
+    """An RGB image with the spectrum of a photograph, and another colour in every corner."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
+    pixels = np.stack([255 * x, 255 * y, 255 * (1 - x) * (1 - y)], -1)
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)) + 0.5 / width
+    for strength, channels in ((40, slice(0, 3)), (12, 0), (12, 2)):
+        spectrum = np.fft.rfft2(rng.normal(size=(height, width))) / frequency**1.2
+        noise = np.fft.irfft2(spectrum, (height, width))
+        pixels[..., channels] += strength * (noise / (noise.std() + 1e-9)).reshape(
+            (height, width, 1) if channels == slice(0, 3) else (height, width)
+        )
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+def saved(image, kind="JPEG", **options):
+    """The bytes of an image file, by Pillow; JPEG at quality 95 unless told."""
+    stream = io.BytesIO()
+    image.save(stream, kind, **({"quality": 95} if kind == "JPEG" else {}) | options)
+    return stream.getvalue()
+
+
+def opened(data):
+    """Pillow's image of some bytes."""
+    return Image.open(io.BytesIO(data))
+
+
+# Columns: red, green and blue of Display P3 in CIE XYZ under D50; its curve is here a plain 2.2.
+P3_TO_XYZ = np.array(
+    [[0.51512, 0.29198, 0.15710], [0.24120, 0.69225, 0.06657], [-0.00105, 0.04189, 0.78407]]
+)
+XYZ_TO_SRGB = np.array(
+    [[3.13386, -1.61687, -0.49062], [-0.97877, 1.91614, 0.03345], [0.07194, -0.22899, 1.40524]]
+)
+
+
+def wide_profile():
+    """The bytes of a small ICC profile: the primaries of Display P3, gamma 2.2."""
+    text = b"desc\0\0\0\0" + struct.pack(">I", 5) + b"Wide\0" + bytes(12 + 67)
+    gamma = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(2.2 * 256)) + b"\0\0"
+    xyz = [b"XYZ \0\0\0\0" + struct.pack(">3i", *(round(v * 65536) for v in column))
+           for column in (*P3_TO_XYZ.T, (0.9642, 1.0, 0.8249))]  # fmt: skip
+    names = (b"desc", b"cprt", b"rXYZ", b"gXYZ", b"bXYZ", b"wtpt", b"rTRC", b"gTRC", b"bTRC")
+    parts = (text, b"text\0\0\0\0none\0\0\0\0", *xyz, gamma, gamma, gamma)
+    table, body, at = b"", b"", 128 + 4 + 12 * len(parts)
+    for name, part in zip(names, parts, strict=True):
+        table += name + struct.pack(">II", at + len(body), len(part))
+        body += part + bytes(-len(part) % 4)
+    head = struct.pack(
+        ">I4sI4s4s4s", at + len(body), b"none", 0x02100000, b"mntr", b"RGB ", b"XYZ "
+    )
+    head += bytes(12) + b"acsp" + bytes(28) + struct.pack(">3i", 63190, 65536, 54061)
+    return head.ljust(128, b"\0") + struct.pack(">I", len(parts)) + table + body
+
+
+def wide_to_srgb(pixels):
+    """uint8 pixels of `wide_profile` as uint8 sRGB, by the textbook."""
+    light = (np.asarray(pixels) / 255.0) ** 2.2 @ (XYZ_TO_SRGB @ P3_TO_XYZ).T
+    light = light.clip(0, 1)
+    srgb = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    return (255 * srgb).round().astype(np.uint8)
