@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import sources, storage
+from kaggle_tfr import listing, sources, storage
 from kaggle_tfr.images import RefusedImage, check
 from kaggle_tfr.labels import label_once
 from kaggle_tfr.masks import find_code_problem
@@ -52,29 +52,29 @@ def read_table(
             "a gs:// address, or the slug of an attached Kaggle dataset."
         )
     if source == "folders":
-        table = sources.list_images(input_dir, pattern or "*/*")
-        found = label_once(table.pop("value"), sources.read_map(label_map, input_dir))
+        table = listing.list_images(input_dir, pattern or "*/*")
+        found = label_once(table.pop("value"), listing.read_map(label_map, input_dir))
         attrs, found.attrs = found.attrs, {}
         table = pd.concat([table, found], axis=1)
     elif source in ("csv", "rle_csv"):
         columns = [label_column] if isinstance(label_column, str) else list(label_column)
         columns = [name for name in columns if name]
         path = storage.join(input_dir, labels_csv)
-        rows = sources.parse_csv(sources.read_given(path, "LABELS_CSV"), path, id_column, columns)
+        rows = sources.parse_csv(listing.read_given(path, "LABELS_CSV"), path, id_column, columns)
         table = sources.label_rows(
             rows,
             id_column,
             columns,
             is_rle=source == "rle_csv",
             separator=label_separator,
-            label_map=sources.read_map(label_map, input_dir),
+            label_map=listing.read_map(label_map, input_dir),
         )
         # pandas copies attrs at every step, and a list of 80,000 classes is slow to copy.
         attrs, table.attrs = table.attrs, {}
         named = table if source == "rle_csv" else rows
         below = sources.fill_paths(named, {id_column: table["image_id"]}, path_template)
         table = _add_paths(table, below, input_dir, path_template)
-        table = _add_unlisted(table, input_dir, path_template, os.path.basename(path), attrs)
+        table = listing.add_unlisted(table, input_dir, path_template, os.path.basename(path), attrs)
     else:
         raise ValueError(f'SOURCE is "{source}". Set it to "csv", "folders" or "rle_csv".')
     text = ["image_id", "path", "split", "label_name", "problem"]
@@ -93,33 +93,6 @@ def _add_paths(table, below, input_dir, template):
     short = (table["path"] == "") & (table["problem"] == "")
     table.loc[short, "problem"] = f"id too short for PATH_TEMPLATE '{template}'"
     return table
-
-
-def _add_unlisted(table, input_dir, template, csv_name, attrs):
-    """The table, then a row with a problem for each file of the image folder that has no row."""
-    folder, pattern = sources.folder_pattern(template)
-    folder = storage.join(input_dir, folder) if folder else input_dir
-    files = storage.list_files(pattern, folder) if storage.is_folder(folder) else []
-    known = set(table["path"])
-    if known.isdisjoint(files):
-        raise FileNotFoundError(
-            f"none of the {len(table)} images is there, the first would be "
-            f"'{table['path'].iloc[0]}' "
-            f"({len(files)} files match '{pattern}' in {folder}). Point INPUT_DIR at the folder "
-            "that holds the images' folder, or set PATH_TEMPLATE."
-        )
-    paths = [path for path in files if path not in known]
-    if not paths:
-        return table
-    start = len(folder.rstrip("/")) + 1
-    extra = pd.DataFrame({"image_id": [path[start:] for path in paths], "path": paths})
-    extra = extra.assign(split="train", label=-1, label_name="", problem=f"no row in {csv_name}")
-    blank = "" if attrs["kind"] == "masks" else np.int8(0)
-    extra = extra.assign(**dict.fromkeys(attrs["label_columns"], blank))
-    # Whole numbers stay whole where the new rows have none.
-    others = [name for name in table.columns if name not in extra.columns]
-    whole = [name for name in others if pd.api.types.is_integer_dtype(table[name])]
-    return pd.concat([table.astype(dict.fromkeys(whole, "Int64")), extra], ignore_index=True)
 
 
 def measure(images: pd.DataFrame) -> pd.DataFrame:
