@@ -101,7 +101,7 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[dict]) -> list[dict]:
 def list_tasks(folder: str, plan: Plan, rows: Sequence[dict]) -> Iterator[Task]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left = {row["file"]: row for row in rows}
-    make = partial(Task, part_dir=folder, plan=replace(plan, shards=[], forecast={}))
+    make = partial(Task, part_dir=folder, plan=replace(plan, shards=[], classes=[]))
     text = [f["source"] for f in plan.schema["fields"] if f["type"] == "bytes"]
     text = [name for name in text if isinstance(name, str)]
     splits = sorted({row["split"] for row in rows})

@@ -77,7 +77,8 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
         taken = sum(row["bytes"] for row in done.values() if row["part"] == number)
         coming = sum(shard.bytes_high for shard in missing if shard.part == number)
         ledgers[number] = Ledger(plan.shard_limit_bytes, taken, coming)
-    slim, run_id, problems = replace(plan, shards=[], forecast={}), uuid.uuid4().hex, []
+    slim = replace(plan, shards=[], forecast={}, classes=[], outcomes={})
+    run_id, problems = uuid.uuid4().hex, []
 
     def tasks() -> Iterator[Task]:
         for shard, rows in read_rows(work_dir, missing):
