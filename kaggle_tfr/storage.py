@@ -5,9 +5,9 @@ import fnmatch
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
-ANSWER_SECONDS = 45
+from kaggle_tfr import buckets
+
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms to answer, and answers many at a time
 
 
@@ -34,7 +34,7 @@ def read_bytes(path):
     Raises: FileNotFoundError; TimeoutError when a bucket does not answer; OSError otherwise.
     """
     if is_remote(path):
-        return _remote(_read_object, path)
+        return buckets.read_object(path)
     with open(path, "rb") as file:
         return file.read()
 
@@ -60,7 +60,7 @@ def write_atomically(path, data):
     object only once its upload is complete.
     """
     if is_remote(path):
-        _remote(_write_object, path, data)
+        buckets.write_object(path, data)
         return
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.tmp"
     try:
@@ -80,7 +80,7 @@ def list_files(pattern, folder=""):
     pattern: `*`, `?`, `[…]` within one level; hidden files are passed over.
     """
     if is_remote(folder or pattern):
-        return sorted(_remote(_list_objects, join(folder, pattern) if folder else pattern))
+        return sorted(buckets.list_objects(join(folder, pattern) if folder else pattern))
     return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
 
 
@@ -111,14 +111,14 @@ def _entries(folder, pattern):
 def exists(path):
     """True when a file, folder, object or prefix of that name is there."""
     if is_remote(path):
-        return _remote(_gfile().exists, path)
+        return buckets.ask(buckets.gfile().exists, path)
     return os.path.exists(path)
 
 
 def is_folder(path):
     """True for an existing folder, or a prefix that objects of a bucket share."""
     if is_remote(path):
-        return _remote(_gfile().isdir, path)
+        return buckets.ask(buckets.gfile().isdir, path)
     return os.path.isdir(path)
 
 
@@ -133,7 +133,7 @@ def remove(path):
     """Removes the file or object; one that is not there is no error."""
     if is_remote(path):
         if exists(path):
-            _remote(_gfile().remove, path)
+            buckets.ask(buckets.gfile().remove, path)
         return
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)
@@ -147,7 +147,7 @@ def size(path):
 def size_and_time(path):
     """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed."""
     if is_remote(path):
-        status = _remote(_gfile().stat, path)
+        status = buckets.ask(buckets.gfile().stat, path)
         return int(status.length), int(status.mtime_nsec)
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
@@ -160,65 +160,3 @@ def _try_to_read(path):
         raise
     except OSError as error:
         return error
-
-
-def _gfile():
-    import tensorflow as tf
-
-    return tf.io.gfile
-
-
-def _read_object(path):
-    with _gfile().GFile(path, "rb") as file:
-        return file.read()
-
-
-def _write_object(path, data):
-    with _gfile().GFile(path, "wb") as file:
-        file.write(data)
-
-
-def _list_objects(pattern):
-    return [path for path in _gfile().glob(pattern) if not path.endswith("/")]
-
-
-def _remote(function, path, *args):
-    """function(path, *args), with TensorFlow's errors told as Python's own."""
-    _check_answers("/".join(str(path).split("/")[:3]))
-    import tensorflow as tf
-
-    try:
-        return function(path, *args)
-    except tf.errors.NotFoundError as error:
-        raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
-    except tf.errors.PermissionDeniedError as error:
-        raise PermissionError(
-            f"'{path}' may not be opened: {error.message}. Is the bucket public? Otherwise set "
-            "GOOGLE_APPLICATION_CREDENTIALS before Python starts."
-        ) from None
-    except tf.errors.OpError as error:
-        raise OSError(f"'{path}' could not be reached: {error.message}") from None
-
-
-@cache
-def _check_answers(bucket):
-    """Asks the bucket anything, once a process: any answer will do, silence will not.
-
-    TensorFlow's own client retries for many minutes, and cannot be interrupted.
-    """
-    answered = threading.Event()
-    ask_bucket = _gfile().exists
-
-    def ask():
-        # An answer such as "forbidden" is still one; the call that follows reports it in full.
-        with contextlib.suppress(Exception):
-            ask_bucket(bucket)
-        answered.set()
-
-    threading.Thread(target=ask, daemon=True).start()
-    if not answered.wait(ANSWER_SECONDS):
-        raise TimeoutError(
-            f"{bucket} did not answer within {ANSWER_SECONDS} s. Is the name right and the network "
-            "up? Outside Google's cloud a public bucket needs NO_GCE_CHECK=true in the environment "
-            "before Python starts, a private one GOOGLE_APPLICATION_CREDENTIALS."
-        )

@@ -33,12 +33,13 @@ class Bucket:
     """What a test has in hand: `env` for subprocesses, and faults to switch on.
 
     latency: seconds that every request waits. silent: requests are taken and never answered.
-    requests: the request lines seen so far.
+    requests: the request lines seen so far. peak: the most that waited at one time.
     """
 
     def __init__(self, folder, address):
         self.address = address
         self.latency, self.silent, self.requests, self._cuts = 0.0, False, [], []
+        self.peak, self._waiting, self._lock = 0, 0, threading.Lock()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(folder / "ca.pem"))
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -133,13 +134,20 @@ class Bucket:
         self.requests.append(line.decode())
         while self.silent:
             time.sleep(0.1)
+        self._count(1)
         time.sleep(self.latency)
+        self._count(-1)
         decoded = urllib.parse.unquote_to_bytes(line)
         download = decoded.startswith(b"GET /") and b"/storage/v1/" not in decoded
         hit = next((cut for cut in self._cuts if download and cut[0] in decoded), None)
         if hit:
             self._cuts.remove(hit)
             limit[0] = hit[1]
+
+    def _count(self, change):
+        with self._lock:
+            self._waiting += change
+            self.peak = max(self.peak, self._waiting)
 
     def _answer(self, server, client, limit):
         sent = 0

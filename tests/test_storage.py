@@ -7,7 +7,7 @@ import time
 import pytest
 from gcs import serve_bucket
 
-from kaggle_tfr import storage
+from kaggle_tfr import buckets, storage
 
 
 def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_removing_twice_is_no_error(tmp_path):
 
 
 QUESTIONS = """
-import json, time
+import json
 from kaggle_tfr import storage
 
 def tell(function, *args):
@@ -76,9 +76,6 @@ def tell(function, *args):
     return answer.decode() if isinstance(answer, bytes) else answer
 
 many = storage.list_files("*.jpg", "gs://flowers/many")
-start = time.monotonic()
-sizes = [len(data) for data in storage.read_many(many)]
-seconds = time.monotonic() - start
 print(json.dumps({
     "files": tell(storage.list_files, "*/*.jpg", "gs://flowers/set"),
     "bytes": tell(storage.read_bytes, "gs://flowers/set/rose/1 ö.jpg"),
@@ -86,8 +83,7 @@ print(json.dumps({
     "folder": tell(storage.is_folder, "gs://flowers/set"),
     "no folder": tell(storage.is_folder, "gs://flowers/tulips"),
     "no object": tell(storage.read_bytes, "gs://flowers/set/rose/2.jpg"),
-    "many": sizes,
-    "seconds": seconds,
+    "many": [len(data) for data in storage.read_many(many)],
     "no bucket": tell(storage.list_files, "*", "gs://nowhere"),
 }))
 """
@@ -114,7 +110,7 @@ def test_a_bucket_answers_like_a_disk(tmp_path):
     assert said["no folder"] is False
     assert said["no object"].startswith("FileNotFoundError: 'gs://flowers/set/rose/2.jpg'")
     assert said["many"] == list(range(1, 65))
-    assert said["seconds"] < 64 * 0.2 / 2, "reads wait for one another"
+    assert gcs.peak > 8, "reads wait for one another"
     assert said["no bucket"].startswith("FileNotFoundError: 'gs://nowhere/*'")
 
 
@@ -126,8 +122,8 @@ def test_a_silent_bucket_is_an_error_soon(tmp_path):
         gcs.silent = True
         start = time.monotonic()
         done = gcs.run(
-            "from kaggle_tfr import storage\n"
-            "storage.ANSWER_SECONDS = 2\n"
+            "from kaggle_tfr import buckets, storage\n"
+            "buckets.ANSWER_SECONDS = 2\n"
             "storage.list_files('*', 'gs://flowers')"
         )
 
@@ -135,4 +131,4 @@ def test_a_silent_bucket_is_an_error_soon(tmp_path):
     assert "TimeoutError: gs://flowers did not answer within 2 s" in done.stderr
     assert "NO_GCE_CHECK=true" in done.stderr
     assert time.monotonic() - start < 40
-    assert storage.ANSWER_SECONDS < 60
+    assert buckets.ANSWER_SECONDS < 60
