@@ -12,6 +12,7 @@ from kaggle_tfr.pixels import RefusedImage, profile_mode, reason_of, srgb_transf
 
 MAX_PIXELS = 178_956_970  # where Pillow, too, speaks of a decompression bomb: 0.5 GB of RGB
 ORIENTATION = 0x0112  # the EXIF tag
+TIFF_SIZE = (0x0100, 0x0101)  # the tags of width and height
 END_OF_IMAGE = b"\xff\xd9"  # the JPEG marker
 HARMLESS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}  # tables, restarts, comment, APPn
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "MPO", "JPEG2000", "AVIF")
@@ -129,9 +130,12 @@ def _read_by_pillow(data, scan, name):
     if image.format not in KINDS:
         raise RefusedImage(f"unsupported kind: {image.format}")
     kind = "JPEG" if image.format == "MPO" else image.format
-    if kind == "TIFF" or orientation not in range(1, 9):  # Pillow turns a TIFF by itself
+    orientation = orientation if orientation in range(1, 9) else 1
+    # A TIFF's size comes turned or not, as the version has it; its tags say how it is stored.
+    size = image.size if kind != "TIFF" else tuple(image.tag_v2[tag] for tag in TIFF_SIZE)
+    width, height = size if orientation < 5 else size[::-1]
+    if kind == "TIFF":  # which Pillow turns by itself
         orientation = 1
-    width, height = image.size if orientation < 5 else image.size[::-1]
     profile = image.info.get("icc_profile") or b""
     if profile and not srgb_transform(profile, profile_mode(image.mode)):
         profile = b""

@@ -97,10 +97,15 @@ def check(data, max_pixels=MAX_PIXELS, *, name=""):
         RefusedImage: as `read_header`.
     """
     header = read_header(data, max_pixels, name=name)
+    _read_to_the_end(data, header)
+    return header
+
+
+def _read_to_the_end(data, header):
+    """Refuses whatever Pillow refuses, at the smallest scale."""
     if header.scan and not scan_is_orderly(data, header.scan):
         header = replace(header, scan=0)  # leaves the verdict to Pillow
     _decode(data, header, (1, 1), colour=False)
-    return header
 
 
 def read_pixels(data, at_least=None):
@@ -185,7 +190,7 @@ def convert(data, settings):
     """
     header = read_header(data, settings.max_pixels)
     if passes_through(header, settings):
-        _decode(data, header, (1, 1), colour=False)
+        _read_to_the_end(data, header)
         return Converted(data, header.height, header.width, header.format, touched=False)
     scaled = _scaled_size(header.height, header.width, settings)
     stored = scaled if header.orientation < 5 else scaled[::-1]
