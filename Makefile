@@ -22,7 +22,8 @@ test: $(READY)  ## lint, then the tests
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest
 
-test-all: $(READY)  ## the tests with the heavy ones
+test-all: $(READY)  ## the tests with the heavy ones, a browser's among them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
 	$(BIN)/python -m pytest -m "heavy or not heavy"
 
 bench: $(READY)  ## the benchmarks' tables

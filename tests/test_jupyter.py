@@ -1,0 +1,109 @@
+"""JupyterLab in a real browser: the notebooks as a person opens them."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+NAMES = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize"]
+RUN_ALL = """
+const done = arguments[arguments.length - 1];
+const app = window.jupyterapp;
+const panel = app.shell.currentWidget;
+panel.context.ready.then(() => panel.sessionContext.ready)
+  .then(() => app.commands.execute('notebook:run-all-cells'))
+  .then(() => {
+    const cells = Array.from(panel.content.model.cells);
+    const code = cells.filter(cell => cell.type === 'code');
+    done({
+      executed: code.filter(cell => cell.executionCount !== null).length,
+      cells: code.length,
+      errors: code.flatMap(cell => cell.outputs.toJSON())
+        .filter(output => output.output_type === 'error').map(output => output.evalue),
+      pictures: code.map(cell => cell.outputs.toJSON()
+        .filter(output => output.data && output.data['image/png']).length),
+    });
+  }).catch(error => done({failed: String(error)}));
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(root, tmp_path_factory):
+    """The address of JupyterLab over a copy of the checkout."""
+    pytest.importorskip("jupyterlab", reason="the extra 'browser' is not installed")
+    checkout = tmp_path_factory.mktemp("lab") / "checkout"
+    for name in ("notebooks", "kaggle_tfr"):
+        shutil.copytree(root / name, checkout / name)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    call = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
+    call += ["--ip=127.0.0.1", "--IdentityProvider.token=", "--expose-app-in-browser"]
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    environment |= {"HOME": str(checkout.parent), "JUPYTER_CONFIG_DIR": str(checkout.parent)}
+    with (checkout.parent / "log.txt").open("w") as log:
+        server = subprocess.Popen(call, cwd=checkout, env=environment, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(f"{address}/api", timeout=5).read()
+                break
+            except OSError:
+                time.sleep(1)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Headless Chromium, as tall as a notebook, so that every cell is drawn."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("there is no chromium with its chromedriver on this machine")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run"):
+        options.add_argument(f"--{flag}")
+    for flag in ("disable-background-networking", "disable-component-update", "disable-sync"):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    options.add_argument("--window-size=1250,9000")
+    window = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    window.set_script_timeout(900)
+    yield window
+    window.quit()
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1800)
+def test_every_notebook_runs_in_jupyterlab(lab, browser, tmp_path_factory):
+    """
+    Opened in notebooks/ and run from the first cell to the last, each shows its figures once.
+    """
+    shots = tmp_path_factory.mktemp("screenshots")
+    for name in NAMES:
+        browser.get(f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb?reset")
+        for _ in range(120):
+            ready = browser.execute_script(
+                "const app = window.jupyterapp; const panel = app && app.shell.currentWidget;"
+                "return !!(panel && panel.context && panel.content && panel.content.model)"
+            )
+            if ready:
+                break
+            time.sleep(1)
+        found = browser.execute_async_script(RUN_ALL)
+        time.sleep(2)
+        browser.save_screenshot(str(shots / f"{name}.png"))
+        assert found.get("errors") == [], (name, found)
+        assert found["executed"] == found["cells"], (name, found)
+        assert max(found["pictures"]) == 1, (name, found)
+    print(f"screenshots: {shots}")
