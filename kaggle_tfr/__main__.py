@@ -77,6 +77,7 @@ def _publish(options: argparse.Namespace) -> int:
         options.folders,
         notes=options.notes,
         public=options.public,
+        dir_mode=options.dir_mode,
         poll_seconds=options.poll_seconds,
     )
     return _report(done, done["problem"] == "")
@@ -145,6 +146,9 @@ def _add_uploads(commands: argparse._SubParsersAction) -> None:
     publish.add_argument("folders", nargs="+", metavar="PART_DIR")
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
     publish.add_argument("--public", action="store_true")
+    publish.add_argument(
+        "--dir-mode", default="tar", choices=["tar", "zip"], help="how sub-folders are sent"
+    )
     publish.add_argument("--poll-seconds", type=float, default=20)
     publish.set_defaults(function=_publish)
 

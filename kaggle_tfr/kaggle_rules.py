@@ -21,7 +21,7 @@ _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 _OWNED = r"[A-Za-z0-9_-]+/" + _SLUG
 _SOURCES = {
     "dataset_sources": (_OWNED + r"(/\d+)?", "owner/dataset"),
-    "competition_sources": (_SLUG, "competition"),
+    "competition_sources": (r"[a-z0-9_-]+", "competition"),
     "kernel_sources": (_OWNED + r"(/\d+)?", "owner/kernel"),
     "model_sources": (r"[\w-]+(/[\w.-]+){3,4}", "owner/model/framework/variation/version"),
 }
@@ -85,7 +85,7 @@ def check_kernel(folder: str) -> dict:
 
 
 def check_dataset(folder: str) -> dict:
-    """The dataset metadata of a folder, when `kaggle datasets create` would send all of it.
+    """The dataset metadata of a folder, when Kaggle would take it with all that lies beside it.
 
     Raises:
         FileNotFoundError: no dataset-metadata.json.
@@ -101,6 +101,12 @@ def list_upload(folder: str) -> dict[str, int]:
     with os.scandir(folder) as entries:
         files = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
     return {name: size for name, size in sorted(files.items()) if name not in _CLIENTS_OWN}
+
+
+def list_folders(folder: str) -> list[str]:
+    """Names of the folders in a folder."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir())
 
 
 def _raise(faults: list[str], path: str) -> None:
@@ -192,12 +198,13 @@ def _dataset_faults(values: Mapping) -> Iterator[str]:
 
 def _content_faults(folder: str) -> Iterator[str]:
     files = list_upload(folder)
-    folders = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    if folders:
-        yield f"the folders {', '.join(folders)} would be left out silently; only files are sent."
+    count, size = len(files) + len(list_folders(folder)), sum(files.values())
     if not files:
         yield "there are no files to send."
-    if len(files) > MAX_DATASET_FILES:
-        yield f"{len(files)} files; Kaggle takes {MAX_DATASET_FILES}. Set a larger SHARD_MB."
-    if sum(files.values()) > MAX_DATASET_BYTES:
-        yield f"{sum(files.values()) / 1e9:,.1f} GB; Kaggle takes {MAX_DATASET_BYTES // 10**9} GB."
+    if count > MAX_DATASET_FILES:
+        yield (
+            f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. Plan larger shards "
+            "(SHARD_MB), or put {split}/ before SHARD_NAME: a folder counts as one."
+        )
+    if size > MAX_DATASET_BYTES:
+        yield f"{size / 1e9:,.1f} GB; Kaggle takes {MAX_DATASET_BYTES // 10**9} GB."

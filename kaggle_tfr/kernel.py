@@ -1,7 +1,6 @@
 """Folders that `kaggle kernels push -p` takes: one kernel, or a planning one and one per part."""
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,12 @@ PLANNING, WRITING = STEPS[:3], STEPS[3]
 SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 # Chosen by the kernels themselves.
 _OURS = ("WORK_DIR", "OUT_DIR", "PART")
+_SAMPLE = """\
+from kaggle_tfr.sample import write_sample
+from kaggle_tfr.session import scratch_dir
+
+INPUT_DIR = f"{scratch_dir()}/sample"
+truth = write_sample(INPUT_DIR)"""
 # The same function, but it ends before the session does.
 _IN_TIME = {
     "from kaggle_tfr.writer import write_parts": "from kaggle_tfr.session import write_parts"
@@ -54,7 +59,7 @@ def write_kernels(
     kept = {name: value for name, value in values.items() if name not in _OURS}
     if parts == 1:
         slug = _slug(stem, "tfrecords")
-        openings = {STEPS[0]: [_again(slug, "WORK_DIR")], WRITING: [_check(1)]}
+        openings = _open_all(slug, values)
         return [_write(out, slug, STEPS, kept, openings, **settings)]
     plan_slug = _slug(stem, "tfrecords-plan")
     openings = {STEPS[0]: [_again(plan_slug, "WORK_DIR")]}
@@ -71,7 +76,7 @@ def write_kernels(
 def own_kernel() -> tuple[dict, dict]:
     """The notebook and the metadata of the checkout's own kernel: the sample, all steps."""
     slug = "kaggle-tfr-sample"
-    openings = {STEPS[0]: [_again(slug, "WORK_DIR")], WRITING: [_check(1)]}
+    openings = _open_all(slug, {})
     notebook = join_notebooks(
         STEPS, {}, title=_title(slug), openings=openings, replacements=_IN_TIME
     )
@@ -136,6 +141,12 @@ def _title(slug: str) -> str:
     return slug.replace("-", " ")
 
 
+def _open_all(slug: str, values: Mapping) -> dict[str, list[str]]:
+    """Code that goes before the steps of a kernel that does all of them."""
+    sample = [] if values.get("INPUT_DIR") else [_SAMPLE]
+    return {STEPS[0]: [_again(slug, "WORK_DIR"), *sample], WRITING: [_check(1)]}
+
+
 def _again(slug: str, parameter: str) -> str:
     """Code that takes over what an earlier version of the kernel has left."""
     return (
@@ -169,15 +180,14 @@ def _find_sources(values: Mapping, sources: Sequence[str], parts: int, *, intern
         )
     if is_address(folder) and not internet:
         raise ValueError(f"INPUT_DIR '{folder}' cannot be read with the internet off.")
-    named = list(sources)
-    inside = folder.removeprefix(f"{KAGGLE_INPUT}/")
-    if folder and not is_address(folder) and not named:
-        if os.path.isabs(inside) or not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside):
+    named, inside = list(sources), folder.removeprefix(f"{KAGGLE_INPUT}/")
+    if folder and not is_address(folder):
+        if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside):
             raise ValueError(
                 f"INPUT_DIR '{folder}' is a folder of this machine. Give the slug under which it "
-                'is on Kaggle, "competition" or "owner/dataset": -p INPUT_DIR SLUG, or --source.'
+                'is on Kaggle, "competition" or "owner/dataset": -p INPUT_DIR SLUG.'
             )
-        named.append("/".join(inside.split("/")[:2]))
+        named = named or ["/".join(inside.split("/")[:2])]
     return {
         "competitions": sorted({name for name in named if "/" not in name}),
         "datasets": sorted({name for name in named if "/" in name}),

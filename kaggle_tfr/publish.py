@@ -13,7 +13,7 @@ import pandas as pd
 
 from kaggle_tfr.arrival import find_damage
 from kaggle_tfr.kaggle_client import KaggleError, MissingError, call, username
-from kaggle_tfr.kaggle_rules import DATASET_FILE, OWNER, check_dataset, list_upload
+from kaggle_tfr.kaggle_rules import DATASET_FILE, OWNER, check_dataset, list_folders, list_upload
 from kaggle_tfr.storage import write_atomically
 
 READY, FAILED = "ready", ("failed", "deleted")
@@ -24,6 +24,7 @@ def publish_parts(
     *,
     notes: str = "",
     public: bool = False,
+    dir_mode: str = "tar",
     poll_seconds: float = 20,
     wait_seconds: float = 1800,
     say: Callable[[str], None] = print,
@@ -31,7 +32,10 @@ def publish_parts(
     """One row a dataset: created, a new version, or there already; and its problem.
 
     A dataset that holds the same files already is left alone, so the same call continues after an
-    interruption. notes: what a new version says; without them an existing dataset is not touched.
+    interruption.
+    notes: what a new version says; without them an existing dataset is not touched.
+    dir_mode: "tar" or "zip": the archive as which a sub-folder is sent, for Kaggle to unpack. The
+        client by itself would leave folders out without a word.
 
     Raises:
         ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
@@ -50,7 +54,7 @@ def publish_parts(
     for name, folder in names.items():
         state, problem = "not sent", ""
         try:
-            state = _publish(folder, name, notes, public=public)
+            state = _publish(folder, name, notes, public=public, dir_mode=dir_mode)
             if state != "there already":
                 replaced = state == "new version"
                 found = _settle(folder, name, poll_seconds, wait_seconds, replaced=replaced)
@@ -76,7 +80,7 @@ def _set_owner(folder: str, owner: str) -> None:
         write_atomically(path, text.replace(f'"{OWNER}/', f'"{owner}/').encode())
 
 
-def _publish(folder: str, name: str, notes: str, *, public: bool) -> str:
+def _publish(folder: str, name: str, notes: str, *, public: bool, dir_mode: str) -> str:
     """Sends the files, unless they are there; says what was done."""
     exists = _status(name) != ""
     if exists and not _differences(folder, name):
@@ -86,10 +90,11 @@ def _publish(folder: str, name: str, notes: str, *, public: bool) -> str:
             f"the dataset {name} exists and holds other files. To replace them by a new version "
             "give --notes; to keep them, change the id and title in dataset-metadata.json."
         )
+    what = ["-t", "-p", folder, "-r", dir_mode]
     if exists:
-        said = call("datasets", "version", "-t", "-p", folder, "-m", notes)
+        said = call("datasets", "version", *what, "-m", notes)
     else:
-        said = call("datasets", "create", "-t", "-p", folder, *(["--public"] if public else []))
+        said = call("datasets", "create", *what, *(["--public"] if public else []))
     # Some versions of the client make the dataset all the same, without the file.
     lost = re.findall(r"Upload unsuccessful: (.*)", said)
     if lost:
@@ -128,6 +133,14 @@ def _settle(
 def _differences(folder: str, name: str) -> list[str]:
     """What sets the dataset apart from the folder: names, sizes, and the list of checksums."""
     local, there = list_upload(folder), _list_files(name)
+    for inner in list_folders(folder):
+        # Kaggle unpacks an archive in its own time; until then it is one file.
+        archives = [f"{inner}.{kind}" for kind in ("zip", "tar") if f"{inner}.{kind}" in there]
+        if archives:
+            there.pop(archives[0])
+            continue
+        files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
+        local |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
     found = [f"{file} is missing there" for file in local if file not in there]
     found += [f"{file} is there and not here" for file in there if file not in local]
     found += [

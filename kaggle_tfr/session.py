@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from kaggle_tfr import writer
-from kaggle_tfr.mounts import find_input
+from kaggle_tfr.mounts import KAGGLE_WORKING, find_input
 from kaggle_tfr.plan import read_plan
 
 SESSION_HOURS = 12
@@ -17,6 +18,11 @@ SESSION_HOURS = 12
 RESERVE_HOURS = 0.75
 # What papermill and nbconvert leave beside a kernel's own files.
 _KAGGLES_OWN = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
+
+
+def scratch_dir() -> str:
+    """A folder whose contents do not become output: the sample, and the plan of another kernel."""
+    return "/kaggle/temp" if os.path.isdir(KAGGLE_WORKING) else tempfile.gettempdir()
 
 
 def bring_plan(kernel: str, work: str) -> None:
@@ -87,7 +93,7 @@ def write_parts(work_dir: str, out_dir: str = "", part: int = 0, **settings) -> 
     try:
         return writer.write_parts(work_dir, out_dir, part, **settings, stop_after_hours=limit)
     except OSError as error:
-        if hours_left() > 0:
+        if "stop_after_hours" not in str(error):
             raise
         print(
             f"{error}\nThe session's {SESSION_HOURS} hours are nearly over, so the notebook ends "

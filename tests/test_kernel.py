@@ -20,6 +20,7 @@ from kaggle_tfr import session
 from kaggle_tfr.carrier import PIP_NAMES, carrier_cell, find_requirements, zip_package
 from kaggle_tfr.kaggle_rules import check_kernel, to_slug
 from kaggle_tfr.kernel import own_kernel, write_kernels
+from kaggle_tfr.recipe import load_recipe
 
 STEPS = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize"]
 
@@ -90,6 +91,15 @@ def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
     assert "/home/me" not in "\n".join(sources(folders[0]))
     # What it writes with is all that a writing kernel needs.
     assert "faiss" not in sources(folders[1])[0]
+
+
+def test_every_recipe_makes_a_kernel(root, tmp_path):
+    """
+    The recipes' own settings are such that Kaggle takes the kernel.
+    """
+    for path in sorted((root / "recipes").glob("*.yaml")):
+        (folder,) = write_kernels(load_recipe(str(path)), str(tmp_path), parts=1)
+        assert check_kernel(folder)["code_file"] == "kernel.ipynb"
 
 
 def test_a_local_folder_is_no_input_for_a_kernel(tmp_path):
@@ -312,6 +322,11 @@ def test_a_fresh_clone_is_pushed_and_runs(root, kaggle, environment, tmp_path):
     assert "No fault" in verified.stdout
 
 
+def contents(folder):
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
 class Sessions:
     """Runs what is pushed to the stub, as Kaggle would, and hands its output to the stub."""
 
@@ -357,7 +372,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
     from kaggle_tfr.sample import write_sample
 
     write_sample(str(tmp_path / "leaves"))
-    values = {"NAME": "tea", "SHARD_IMAGES": 30, "MAX_PART_FILES": 9}
+    values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045}
     local = run_recipe(
         values | {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")},
         ["01", "02", "03", "04"],
@@ -380,8 +395,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
 
     arrived = [tmp_path / "got" / f"tea-tfrecords-{part}" / part for part in parts]
     for folder in arrived:
-        ours = {p.name: p.read_bytes() for p in (Path(local) / folder.name).iterdir()}
-        assert {p.name: p.read_bytes() for p in folder.iterdir()} == ours
+        assert contents(folder) == contents(Path(local) / folder.name)
 
     published = publish_parts([str(folder) for folder in arrived], poll_seconds=0.1)
     assert list(published.state) == ["created"] * 3

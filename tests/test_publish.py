@@ -1,7 +1,9 @@
 """Parts published through the real client to a stub of Kaggle's API on loopback."""
 
 import hashlib
+import io
 import json
+import tarfile
 
 import pytest
 from kaggle_stub import USER, fixture_kaggle, write_part  # noqa: F401
@@ -146,17 +148,29 @@ def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message)
         check_dataset(make_part(tmp_path / "part-1", **changes))
 
 
-def test_what_the_client_would_leave_out_is_an_error(tmp_path):
+def test_too_many_files_are_an_error(tmp_path):
     """
-    `datasets create` skips folders, and Kaggle takes 50 files at most.
+    Kaggle takes 50 files at the top of a dataset; a folder counts as one.
     """
     folder = tmp_path / "part-1"
     make_part(folder)
     (folder / "train").mkdir()
-    for number in range(50):
+    for number in range(47):
         (folder / f"{number}.txt").touch()
 
-    with pytest.raises(
-        ValueError, match=r"train would be left out(.|\n)*53 files; Kaggle takes 50"
-    ):
+    with pytest.raises(ValueError, match="51 files; Kaggle takes 50"):
         check_dataset(str(folder))
+
+
+def test_folders_of_shards_travel_as_archives(kaggle, tmp_path):
+    """
+    The client by itself leaves folders out without a word, such as the shards of "train/…".
+    """
+    folder = make_part(tmp_path / "part-1")
+    (tmp_path / "part-1" / "train").mkdir()
+    (tmp_path / "part-1" / "train" / "a.tfrecord").write_bytes(b"records")
+
+    assert list(publish([folder]).state) == ["created"]
+    archive = kaggle.datasets[f"{USER}/tea-tfrecords-1"]["train.tar"]
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        assert files.extractfile("a.tfrecord").read() == b"records"
