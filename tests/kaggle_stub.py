@@ -215,11 +215,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """Nothing: the client hangs up on what it need not fetch."""
+
+
 @contextmanager
 def serve():
     """A stub that answers until the block ends."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _Handler)
     server.kaggle = Kaggle()
     server.kaggle.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, daemon=True)

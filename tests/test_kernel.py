@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from kaggle_machine import all_output, make_environment, run_kernel
 from kaggle_stub import USER, fixture_kaggle  # noqa: F401
+from small_plans import make_images, plan_images
 
 from kaggle_tfr import session
 from kaggle_tfr.carrier import PIP_NAMES, carrier_cell, find_requirements, zip_package
@@ -266,6 +267,66 @@ def test_hours_count_from_the_first_cell(monkeypatch):
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
     assert session.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+
+
+def test_a_session_that_ends_too_soon_ends_well_and_is_taken_up(tmp_path, monkeypatch, capsys):
+    """
+    Out of time, the notebook stops with code 0, which papermill takes for a good end; the next
+    session writes what is missing.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", "0")
+
+    with pytest.raises(SystemExit) as stop:
+        session.write_parts(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+
+    assert stop.value.code == 0
+    assert "Push the kernel again" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "part-1" / "shards.csv").exists()
+
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
+    shards = session.write_parts(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+    assert shards["count"].sum() == 24
+
+
+def test_another_error_is_not_taken_for_the_end_of_time(tmp_path, monkeypatch):
+    """
+    An input that has vanished stops the session with an error.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
+    (tmp_path / "in" / "0003.jpg").unlink()
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
+
+    with pytest.raises(OSError, match=r"0003\.jpg"):
+        session.write_parts(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+
+
+def test_kernels_for_another_number_of_parts_stop_before_they_write(tmp_path):
+    """
+    A plan of one part and kernels for three: the error tells how to make them again.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
+
+    session.check_parts(str(tmp_path / "work"), 1)
+    with pytest.raises(ValueError, match="--parts 1"):
+        session.check_parts(str(tmp_path / "work"), 3)
+
+
+def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
+    """
+    Its mount is read-only; one without a plan is named.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    session.bring_plan("tea-plan", str(tmp_path / "work"))
+
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"plan.json", "plan.parquet"}
+    with pytest.raises(FileNotFoundError, match=r"holds no plan\.json"):
+        session.bring_plan("empty", str(tmp_path / "work"))
 
 
 def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
