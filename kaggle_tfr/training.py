@@ -2,10 +2,12 @@
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -121,6 +123,42 @@ def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int)
         kept = np.asarray(mask) > 0
         np.add.at(total, (np.asarray(labels)[kept], predicted[kept]), 1)
     return total
+
+
+def list_mistakes(
+    model: keras.Model, batches: tf.data.Dataset, classes: Sequence, count: int = 12
+) -> tuple[list[np.ndarray], list[str]]:
+    """(pictures, titles) of the first images taken for another class, "true → predicted"."""
+    pictures, titles = [], []
+    for images, labels, mask in batches.as_numpy_iterator():
+        predicted = np.argmax(model.predict_on_batch(images), axis=-1)
+        for place in np.flatnonzero((predicted != labels) & (mask > 0)):
+            pictures.append(images[place])
+            titles.append(f"{classes[labels[place]]} → {classes[predicted[place]]}")
+    return pictures[:count], titles[:count]
+
+
+def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
+    """A callback that appends the seconds an epoch trained, up to where its validation begins."""
+    starts = []
+    return keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda *_: starts.append(time.perf_counter()),
+        on_test_begin=lambda *_: seconds.append(time.perf_counter() - starts[-1]),
+    )
+
+
+def compare_throughput(reader_speed: float, seconds: Sequence[float], images: int) -> pd.DataFrame:
+    """Images per second of the reader alone, of the first epoch, and of the median of the others.
+
+    seconds: of each epoch. images: that an epoch trains on.
+    """
+    later = float(np.median(seconds[1:] or seconds))
+    speeds = {
+        "reader alone": reader_speed,
+        "first epoch, which compiles": images / seconds[0],
+        "later epochs": images / later,
+    }
+    return pd.DataFrame({"images/s": speeds})
 
 
 @styled
