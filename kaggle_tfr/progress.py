@@ -4,12 +4,16 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import joblib
 
+from kaggle_tfr import cluster
+
 BACKENDS = ("threading", "loky", "dask")
 SECONDS_BETWEEN_LINES = 30
+IN_FLIGHT_MORE = 32  # tasks beyond two a thread, so that workers that join later find work
 _active: dict[str, Any] = {"config": None, "client": None}
 
 
@@ -22,15 +26,15 @@ def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
     Raises:
         ValueError: an unknown backend.
         ImportError: dask is asked for and not installed.
+        ConnectionError: no scheduler answers there, or it has no workers.
     """
     if backend not in BACKENDS:
         raise ValueError(f"BACKEND is '{backend}'. Set it to one of {', '.join(BACKENDS)}.")
     workers = n_jobs or os.cpu_count() or 1
     close_backend()
     if backend == "dask":
-        _active["client"], workers = _dask_client(workers, scheduler)
-        _active["config"] = {"backend": "dask", "retries": 3, "n_jobs": workers}
-        return f"Dask at {_active['client'].scheduler.address}, {workers} worker threads"
+        _active["client"] = cluster.connect(workers, scheduler)
+        return cluster.describe(_active["client"])
     _active["config"] = {"backend": backend, "n_jobs": workers}
     kind = "threads" if backend == "threading" else "processes"
     return f"{workers} {kind} on this machine"
@@ -40,27 +44,7 @@ def close_backend() -> None:
     """Ends the Dask client that `use_backend` began; a cluster given by its address stays up."""
     client, _active["client"], _active["config"] = _active["client"], None, None
     if client is not None:
-        own_cluster = client.cluster
-        client.close()
-        if own_cluster is not None:
-            own_cluster.close()
-
-
-def _dask_client(workers: int, scheduler: str) -> tuple[Any, int]:
-    try:
-        from dask.distributed import Client, LocalCluster
-    except ImportError as error:
-        raise ImportError(
-            'BACKEND="dask" needs dask and distributed, which are not installed. '
-            'Run: pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
-        ) from error
-    if scheduler:
-        client = Client(scheduler)
-    else:
-        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-        client = Client(cluster)
-    threads = sum(client.nthreads().values())
-    return client, max(1, threads)
+        cluster.close(client)
 
 
 def blocks(items: Sequence, size: int) -> list:
@@ -81,19 +65,34 @@ def run(
     total: int | None = None,
     advance: Callable[[Any], int] = lambda _: 1,
     ordered: bool = False,
+    here: bool = False,
 ) -> Iterator[Any]:
     """Each `function(item)` as it is done, or in the order of `items` when `ordered`.
 
     function, items: picklable, so that they can travel to other processes and machines.
     total: where the bar ends; `advance(result)` says how far one result moves it.
+    here: in threads of this process even where there is a cluster: its data is too large to travel.
+
+    Raises:
+        ConnectionError: the scheduler of the cluster is gone.
+        RuntimeError: the cluster gave a task up, or could not run it.
     """
     items = items if total is not None else list(items)
     total = len(items) if total is None else total
-    config = _active["config"] or {"backend": "threading", "n_jobs": os.cpu_count() or 1}
     order = "generator" if ordered else "generator_unordered"
+    client, config = _active["client"], _active["config"]
+    if client is not None and not here:
+        items = map(partial(cluster.pack, function), items)
+        function, config = cluster.unpack_and_call, {"backend": cluster.make_backend(client)}
+        # Workers may join: joblib's two tasks for each of those at the start would starve them.
+        config["n_jobs"] = cluster.count_threads(client)
+        in_flight = 2 * config["n_jobs"] + IN_FLIGHT_MORE
+    else:
+        config = config or {"backend": "threading", "n_jobs": os.cpu_count() or 1}
+        in_flight = 2 * config["n_jobs"]
     with joblib.parallel_config(**config):
         # joblib takes the backend when it is made, and the generator outlives this block.
-        parallel = joblib.Parallel(return_as=order)
+        parallel = joblib.Parallel(return_as=order, pre_dispatch=in_flight)
         results = parallel(joblib.delayed(function)(item) for item in items)
     yield from _shown(results, label, total, advance)
 
