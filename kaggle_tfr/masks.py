@@ -111,3 +111,16 @@ def _split_ids(ids):
             "the label has a column of its own."
         )
     return halves.str[0], halves.str[1]
+
+
+def find_problems(images: pd.DataFrame, label_columns: Sequence[str]) -> np.ndarray:
+    """The column `problem` with the broken codes of good rows named; needs height and width."""
+    problems = images["problem"].to_numpy(object).copy()
+    good = np.flatnonzero(problems == "")
+    for name in label_columns:
+        columns = (images[key].to_numpy()[good] for key in (name, "height", "width"))
+        for row, code, height, width in zip(good, *columns, strict=True):
+            problem = find_code_problem(code, height, width) if code else ""
+            if problem and not problems[row]:
+                problems[row] = f"{name}: {problem}"
+    return problems

@@ -52,10 +52,7 @@ def write_sample(folder):
 
 
 def input_or_sample(input_dir, work):
-    """The existing input folder; for "" the sample's, written to `work`/sample where it is not.
-
-    Raises: FileNotFoundError listing every place looked in.
-    """
+    """The existing input folder; for "" the sample's, written to `work`/sample when missing."""
     if input_dir:
         return find_input(input_dir)
     folder = os.path.join(work, "sample")
@@ -96,9 +93,8 @@ def _draw_pictures(rng):
     """(class, picture) of every class: crops of any place, scale and turn, no two alike."""
     pictures, seen = [], np.empty((0, 128), bool)
     for label, (source, factors, count) in CLASSES.items():
-        package, *names = source.split("/")
-        with files_of(package).joinpath(*names).open("rb") as file:
-            photo = Image.open(file).convert("RGB")
+        package, name = source.split("/", 1)
+        photo = Image.open(files_of(package) / name).convert("RGB")
         curve = [min(255, int(value * factor)) for factor in factors for value in range(256)]
         wanted = len(pictures) + count
         while len(pictures) < wanted:

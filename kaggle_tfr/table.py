@@ -11,7 +11,7 @@ import pandas as pd
 from kaggle_tfr import listing, sources, storage
 from kaggle_tfr.images import RefusedImage, check
 from kaggle_tfr.labels import label_once
-from kaggle_tfr.masks import find_code_problem
+from kaggle_tfr.masks import find_problems
 from kaggle_tfr.progress import blocks, run
 
 BLOCK = 64  # images a task: enough to hide the cost of sending it, few enough to move the bar
@@ -129,7 +129,7 @@ def measure(images: pd.DataFrame) -> pd.DataFrame:
     refused = {row: values[-1] for row, values in found.items() if values[-1]}
     measured.iloc[list(refused), measured.columns.get_loc("problem")] = list(refused.values())
     if images.attrs["kind"] == "masks":
-        _check_codes(measured)
+        measured["problem"] = find_problems(measured, images.attrs["label_columns"])
     return measured
 
 
@@ -151,29 +151,23 @@ def _measure_one(path, data):
     return head.height, head.width, len(data), head.format, head.orientation, head.note, ""
 
 
-def _check_codes(images):
-    """Fills `problem` of rows whose run-length codes do not fit the image."""
-    good = np.flatnonzero((images["problem"] == "").to_numpy())
-    problems = images["problem"].to_numpy(object).copy()
-    for name in images.attrs["label_columns"]:
-        columns = (images[key].to_numpy()[good] for key in (name, "height", "width"))
-        for row, code, height, width in zip(good, *columns, strict=True):
-            problem = find_code_problem(code, height, width) if code else ""
-            problems[row] = problems[row] or (f"{name}: {problem}" if problem else "")
-    images["problem"] = problems
-
-
 def save_images(images: pd.DataFrame, work_dir: str) -> None:
-    """Writes labels.json, labels.txt ("0:daisy"), rejects.csv and last images.parquet."""
+    """Writes labels.json, labels.txt ("0:daisy"), rejects.csv, label_map.json, images.parquet.
+
+    label_map.json ({"daisy": 0}) is for one class per image. images.parquet comes last.
+    """
     storage.make_folder(work_dir)
     classes = images.attrs["classes"]
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     stream = io.BytesIO()
     images.to_parquet(stream, index=False)
-    lines = "".join(f"{label}:{name}\n" for label, name in enumerate(classes) if name is not None)
+    label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
+    if images.attrs["kind"] == "single":
+        text = json.dumps(label_of, ensure_ascii=False, indent=1)
+        storage.write_atomically(storage.join(work_dir, "label_map.json"), text.encode())
     for name, data in {
         "labels.json": json.dumps({"classes": classes}, ensure_ascii=False, indent=1).encode(),
-        "labels.txt": lines.encode(),
+        "labels.txt": "".join(f"{label_of[name]}:{name}\n" for name in label_of).encode(),
         "rejects.csv": refused.to_csv(index=False).encode(),
         "images.parquet": stream.getvalue(),
     }.items():

@@ -302,9 +302,19 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from chain import run_chain\n"
         f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
+        "from kaggle_tfr.table import measure, read_table\n"
+        "table = measure(read_table('csv', 'gs://listed', labels_csv='train.csv', id_column='id',\n"
+        "    label_column='label', path_template='{label}/{id}.jpg'))\n"
+        "print('table', table[['path', 'height', 'problem']].to_json(orient='values'))\n"
     )
+    (tmp_path / "listed" / "daisy").mkdir(parents=True)
+    (tmp_path / "listed" / "train.csv").write_text("id,label\n0,daisy\n00,daisy\n")
+    for name in ("0.jpg", "1.jpg"):
+        data = (petals / "daisy" / "0.jpg").read_bytes()
+        (tmp_path / "listed" / "daisy" / name).write_bytes(data)
     with serve_bucket(tmp_path) as gcs:
         gcs.seed_objects("petals", petals)
+        gcs.seed_objects("listed", tmp_path / "listed")
         done = gcs.run(code, timeout=200)
 
     assert done.returncode == 0, done.stderr[-3000:]
@@ -314,6 +324,12 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     )
     assert len(disk) == 16
     assert bucket == disk
+    listed = next(line[6:] for line in done.stdout.splitlines() if line.startswith("table "))
+    assert json.loads(listed) == [
+        ["gs://listed/daisy/0.jpg", 200, ""],
+        ["gs://listed/daisy/00.jpg", 0, "missing file"],
+        ["gs://listed/daisy/1.jpg", 0, "no row in train.csv"],
+    ]
 
 
 def test_flowers(tmp_path):

@@ -53,6 +53,7 @@ def test_ids_keep_their_zeros_and_labels_their_type(tmp_path):
     assert table["label"].tolist() == [1, 0, 1]
     assert json.loads((tmp_path / "work" / "labels.json").read_text()) == {"classes": [9, 10]}
     assert (tmp_path / "work" / "labels.txt").read_text() == "0:9\n1:10\n"
+    assert json.loads((tmp_path / "work" / "label_map.json").read_text()) == {"9": 0, "10": 1}
 
 
 def test_paths_index_into_the_id(tmp_path):
