@@ -1,0 +1,151 @@
+"""Whole programs on all cores, from files to records on the disk: ours and the usual ones.
+
+Each takes a folder of pictures, their kind and a number of workers, and returns (images, seconds,
+peak MB of its process); what only happens once, such as imports, stands before the clock starts.
+"""
+
+import io
+import multiprocessing
+import os
+import resource
+import tarfile
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from benchmarks import baselines
+
+COPIES = {"small": 12, "large": 10}
+
+
+def list_files(folder, kind):
+    """Paths of the pictures of a kind, each as often as makes a run of seconds."""
+    files = sorted(str(path) for path in Path(folder).glob(f"{kind}-*.jpg"))
+    return files * COPIES[kind]
+
+
+def ours(folder, kind, workers):
+    """Our writer: sharded, indexed, summed, fsynced and renamed."""
+    import pandas as pd
+
+    from kaggle_tfr import progress
+    from kaggle_tfr.images import ImageSettings
+    from kaggle_tfr.plan import save_plan
+    from kaggle_tfr.planner import forecast_records, make_plan
+    from kaggle_tfr.schema import load_schema
+    from kaggle_tfr.table import measure
+    from kaggle_tfr.writer import write_parts
+
+    files, side = list_files(folder, kind), baselines.SIDES[kind]
+    table = pd.DataFrame({"image_id": [f"{n:05d}" for n in range(len(files))], "path": files})
+    table = table.assign(split="train", label=0, label_name="a", problem="", cluster=-1, fold=0)
+    table.attrs = {"kind": "single", "classes": ["a"], "label_columns": []}
+    progress.use_backend(workers)
+    table = measure(table)
+    settings, schema = ImageSettings((side, side), quality=70), load_schema("default", table)
+    found = forecast_records(table, schema=schema, image=settings, sample=40)
+    limits = {"n_folds": 0, "n_shards": 20, "name": "bench"}
+    plan, dealt = make_plan(table, found, schema=schema, image=settings, **limits)
+    with tempfile.TemporaryDirectory() as work:
+        save_plan(plan, dealt, work)
+        start = time.perf_counter()
+        written = write_parts(work, work)
+        return _result(int(written["count"].sum()), start)
+
+
+def landmark_notebook(folder, kind, workers):
+    """Threads that fill a list, then one writer that empties it."""
+    import joblib
+    import tensorflow as tf
+
+    files, side = list_files(folder, kind), baselines.SIDES[kind]
+    baselines.landmark(Path(files[0]).read_bytes(), side)
+    run = joblib.Parallel(workers, require="sharedmem", batch_size=64)
+    with tempfile.TemporaryDirectory() as out:
+        start = time.perf_counter()
+        made = run(joblib.delayed(_read_and)(baselines.landmark, file, side) for file in files)
+        with tf.io.TFRecordWriter(f"{out}/all.tfrecords") as writer:
+            for data in made:
+                writer.write(_example(data))
+        return _result(len(made), start)
+
+
+def cassava_notebook(folder, kind, workers):  # noqa: ARG001 - it is serial
+    """One image after the other into one file."""
+    files, side = list_files(folder, kind), baselines.SIDES[kind]
+    with tempfile.TemporaryDirectory() as out:
+        _write_block(files[:2], side, f"{out}/warm.tfrec", "")
+        start = time.perf_counter()
+        _write_block(files, side, f"{out}/all.tfrec", "")
+        return _result(len(files), start)
+
+
+def imagenet_script(folder, kind, workers):
+    """Processes, each with its blocks of files, into GZIP."""
+    return _in_processes(_write_block, folder, kind, workers, ("GZIP",))
+
+
+def pillow_and_tar(folder, kind, workers):
+    """Processes with Pillow's draft and Lanczos, into tar files as webdataset reads them."""
+    return _in_processes(_write_tar, folder, kind, workers, ())
+
+
+PROGRAMS = [ours, landmark_notebook, cassava_notebook, imagenet_script, pillow_and_tar]
+
+
+def _in_processes(write, folder, kind, workers, extra):
+    files, side = list_files(folder, kind), baselines.SIDES[kind]
+    blocks = [files[k::20] for k in range(20)]
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as out, ProcessPoolExecutor(workers, context) as pool:
+        names = [f"{out}/{k}" for k in range(len(blocks) + workers)]
+        warm = [pool.submit(write, files[:30], side, name, *extra) for name in names[:workers]]
+        [task.result() for task in warm]
+        start = time.perf_counter()
+        jobs = zip(blocks, names[workers:], strict=True)
+        tasks = [pool.submit(write, block, side, name, *extra) for block, name in jobs]
+        [task.result() for task in tasks]
+        return _result(len(files), start)
+
+
+def _write_block(files, side, name, compression):
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(name, compression) as writer:
+        for file in files:
+            writer.write(_example(_read_and(baselines.opencv_scripts, file, side)))
+
+
+def _write_tar(files, side, name):
+    with tarfile.open(name, "w") as archive:
+        for number, file in enumerate(files):
+            data = _read_and(baselines.pillow_draft, file, side)
+            for ending, content in ((".jpg", data), (".cls", b"0")):
+                entry = tarfile.TarInfo(f"{number:06d}{ending}")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+
+
+def _read_and(function, file, side):
+    return function(Path(file).read_bytes(), side)
+
+
+def _example(data):
+    import tensorflow as tf
+
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[data])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[0])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def _result(count, start):
+    seconds = time.perf_counter() - start
+    return count, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
