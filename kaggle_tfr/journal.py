@@ -151,7 +151,9 @@ def is_closed(part_dir: str) -> bool:
 
 def _journal_files(part_dir: str, pattern: str) -> list[str]:
     folder = storage.join(part_dir, "journal")
-    return storage.list_files(pattern, folder) if storage.is_folder(folder) else []
+    # A bucket has no folders to ask for.
+    there = storage.is_remote(folder) or storage.is_folder(folder)
+    return storage.list_files(pattern, folder) if there else []
 
 
 def planned_rows(part_dir: str, plan: Plan) -> list[dict]:

@@ -92,8 +92,7 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[dict]) -> list[dict]:
             report(name, "missing, so labels cannot be compared with the plan")
     texts = {"schema.json": plan.schema, "labels.json": {"classes": plan.classes}}
     for name, wanted in texts.items():
-        path = storage.join(folder, name)
-        if not storage.exists(path) or json.loads(storage.read_bytes(path)) != wanted:
+        if _read_json(storage.join(folder, name)) != wanted:
             report(name, "missing, or different from plan.json")
     return faults
 
@@ -152,6 +151,14 @@ def _find_faults(task: Task, local: str, scratch: str) -> Iterator[tuple[str, in
         yield f"{size:,} bytes, shards.csv has {row['bytes']:,}", NO_RECORD, 0
     elif sha256_of(local) != row["sha256"]:
         yield "its sha256 is not that of shards.csv", NO_RECORD, 0
+
+
+def _read_json(path: str) -> object:
+    """What a JSON file holds; None where it is missing or broken."""
+    try:
+        return json.loads(storage.read_bytes(path))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _read_index(task: Task) -> dict[int, int]:

@@ -238,7 +238,7 @@ def test_damaged_sidecars_are_named(part):
     Schema, labels, the split's table, the index and an unfinished state are looked at too.
     """
     (part / "labels.json").write_text(json.dumps({"classes": ["other"]}))
-    (part / "schema.json").unlink()
+    (part / "schema.json").write_text("{")
     (part / "train.csv").unlink()
     index = min((part / "index").iterdir())
     index.write_text(index.read_text().replace("0 ", "1 ", 1))
