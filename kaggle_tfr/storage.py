@@ -3,7 +3,7 @@
 import contextlib
 import fnmatch
 import os
-import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from kaggle_tfr import buckets
@@ -62,7 +62,8 @@ def write_atomically(path, data):
     if is_remote(path):
         buckets.write_object(path, data)
         return
-    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.tmp"
+    # Workers on other machines may write the same file, and have the same process number.
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         with open(temporary, "wb") as file:
             file.write(data)
