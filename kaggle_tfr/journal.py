@@ -13,6 +13,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.plan import Plan, Shard, read_plan
 
 COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard", "refused"]
+NUMBERS = ["fold", "count", "bytes", "part", "shard", "refused"]
 # What a part holds at its top beside shards, shards.csv and one CSV a split.
 SIDECARS = [
     *("schema.json", "labels.json", "labels.txt", "plan.json", "rejects.csv", "stats.json"),
@@ -46,6 +47,29 @@ def write_row(part_dir: str, shard: Shard, row: Mapping) -> None:
     """Notes a shard: before it gets its name, so that no file with a final name lacks its row."""
     text = json.dumps(row, ensure_ascii=False)
     storage.write_atomically(journal_path(part_dir, shard), text.encode())
+
+
+def claim(part_dir: str, run_id: str) -> None:
+    """Makes the part this run's: what another run still has at work somewhere stops."""
+    storage.write_atomically(_claim_path(part_dir), run_id.encode())
+
+
+def is_claimed(part_dir: str, run_id: str) -> bool:
+    """Whether the part is still this run's."""
+    try:
+        return storage.read_bytes(_claim_path(part_dir)) == run_id.encode()
+    except FileNotFoundError:
+        return False
+
+
+def release(part_dir: str, run_id: str) -> None:
+    """Ends the run's claim, where no other run has taken it over."""
+    if is_claimed(part_dir, run_id):
+        storage.remove(_claim_path(part_dir))
+
+
+def _claim_path(part_dir: str) -> str:
+    return storage.join(part_dir, "journal", "run")
 
 
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[dict]:
@@ -97,19 +121,33 @@ def differences(old: Plan, new: Plan) -> list[str]:
 
 
 def read_rows_of_part(part_dir: str) -> list[dict]:
-    """The rows of shards.csv and of the journal, whatever their files look like."""
+    """The rows of shards.csv and of the journal, whatever their files look like.
+
+    Raises:
+        ValueError: shards.csv cannot be read.
+    """
     rows = {}
     table = storage.join(part_dir, "shards.csv")
     if storage.exists(table):
         refused = _read_refused(part_dir)
-        frame = pd.read_csv(io.BytesIO(storage.read_bytes(table)), dtype={"split": str})
-        for row in frame.to_dict("records"):
+        for row in _read_table(table):
             row["rejects"] = refused.get(row["file"], [])
             rows[row["part"], row["split"], row["fold"], row["shard"]] = row
     for path in _journal_files(part_dir, "*.json"):
         row = json.loads(storage.read_bytes(path))
         rows[row["part"], row["split"], row["fold"], row["shard"]] = row
     return list(rows.values())
+
+
+def _read_table(path: str) -> list[dict]:
+    text = {"file": str, "split": str, "sha256": str}
+    try:
+        frame = pd.read_csv(io.BytesIO(storage.read_bytes(path)), dtype=text, keep_default_na=False)
+        return frame[COLUMNS].astype(dict.fromkeys(NUMBERS, int)).to_dict("records")
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"'{path}' cannot be read: {error}. Remove it, and 04_write makes it anew."
+        ) from None
 
 
 def clear_part(part_dir: str) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.images import Converted, ImageSettings, RefusedImage, convert, resize_mask
-from kaggle_tfr.journal import write_row
+from kaggle_tfr.journal import is_claimed, write_row
 from kaggle_tfr.masks import NO_MASK, decode_mask, encode_mask
 from kaggle_tfr.plan import Plan, Shard
 from kaggle_tfr.schema import RecordSchema, encode
@@ -20,7 +21,9 @@ from kaggle_tfr.schema import RecordSchema, encode
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 CHUNK = 8 << 20  # 8 MiB
 READS_IN_FLIGHT = 32  # a bucket answers one request in 50 ms, and many at a time
-# Runs that were interrupted: their threads stop at the next image.
+SECONDS_BETWEEN_LOOKS = 5
+# Runs that were interrupted: their threads stop at the next image. Other processes and machines
+# look at the part's claim now and then, and before a shard gets its name.
 stopped_runs: set[str] = set()
 
 
@@ -83,7 +86,8 @@ def _write(task: Task) -> dict:
         row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
         if not task.plan.compression:
-            _write_index(storage.join(task.part_dir, "index", f"{name}.idx"), lengths)
+            _write_index(task.part_dir, f"{name}.idx", lengths)
+        _check_claim(task)
         write_row(task.part_dir, shard, row)
         publish(temporary, storage.join(task.part_dir, name))
     finally:
@@ -98,10 +102,14 @@ def _write_records(task: Task, temporary: str) -> tuple[list[int], list[dict]]:
     names = task.rows.columns.tolist()
     rows = zip(*(task.rows[name].tolist() for name in names), strict=True)
     options = tf.io.TFRecordOptions(compression_type=task.plan.compression)
+    look_at = time.monotonic() + SECONDS_BETWEEN_LOOKS
     with tf.io.TFRecordWriter(temporary, options) as writer:
         for values, data in zip(rows, read_all(task.rows.path.tolist()), strict=True):
             if task.run_id in stopped_runs:
                 raise _StopError("interrupted")
+            if time.monotonic() > look_at:
+                _check_claim(task)
+                look_at = time.monotonic() + SECONDS_BETWEEN_LOOKS
             row = dict(zip(names, values, strict=True))
             try:
                 record = encode_row(row, convert(data, settings), schema, settings)
@@ -187,17 +195,25 @@ def publish(temporary: str, path: str) -> None:
     os.replace(temporary, path)
 
 
-def _write_index(path: str, lengths: Sequence[int]) -> None:
+def _write_index(part_dir: str, name: str, lengths: Sequence[int]) -> None:
     """One line a record, "offset bytes", frame included: what DALI and the torch readers take.
 
     Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
     """
-    lines, offset = [], 0
-    for length in lengths:
-        lines.append(f"{offset} {length + 16}\n")
-        offset += length + 16
-    storage.make_folder(path.rpartition("/")[0])
-    storage.write_atomically(path, "".join(lines).encode())
+    temporary, offset = scratch_file(part_dir, "index"), 0
+    try:
+        with open(temporary, "w", encoding="ascii") as file:
+            for length in lengths:
+                file.write(f"{offset} {length + 16}\n")
+                offset += length + 16
+        publish(temporary, storage.join(part_dir, "index", name))
+    finally:
+        storage.remove(temporary)
+
+
+def _check_claim(task: Task) -> None:
+    if task.run_id and not is_claimed(task.part_dir, task.run_id):
+        raise _StopError("the run was ended, or another run has begun to write the same part")
 
 
 def _free_bytes(part_dir: str) -> int | None:

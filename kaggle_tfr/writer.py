@@ -80,6 +80,9 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
     slim = replace(plan, shards=[], forecast={}, classes=[], outcomes={})
     run_id, problems = uuid.uuid4().hex, []
 
+    for folder in folders.values():
+        journal.claim(folder, run_id)
+
     def tasks() -> Iterator[Task]:
         for shard, rows in read_rows(work_dir, missing):
             if time.monotonic() > until:
@@ -108,8 +111,11 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
             else:
                 done[outcome.shard.number] = outcome.row
     finally:
-        # Threads cannot be ended from outside: after an interrupt they look here.
+        # Workers cannot be ended from outside: after an interrupt threads look here, and other
+        # processes at the claim.
         stopped_runs.add(run_id)
+        for folder in folders.values():
+            journal.release(folder, run_id)
     return problems[0] if problems else ""
 
 
