@@ -88,17 +88,28 @@ def write_rejects(part_dir: str, rows: Mapping[int, Mapping]) -> None:
         storage.remove(path)
 
 
+def is_image_table(path: str) -> bool:
+    """Whether a split's CSV is there with the columns that tell its records apart."""
+    if not storage.exists(path):
+        return False
+    source = io.BytesIO(storage.read_bytes(path)) if storage.is_remote(path) else path
+    try:
+        return {"image_id", "label", "file"} <= set(pd.read_csv(source, nrows=0).columns)
+    except ValueError:  # empty, or no text
+        return False
+
+
 def read_image_tables(
     part_dir: str, splits: Iterable[str], text_columns: Iterable[str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each file of the part with the plan's rows of its records; a missing CSV is passed over.
+    """Each file of the part with the plan's rows of its records, where its CSV is good.
 
     text_columns: those that stay text whatever they look like.
     """
     text = dict.fromkeys(["image_id", "label_name", "file", *text_columns], str)
     for split in splits:
         path, rest = storage.join(part_dir, f"{split}.csv"), None
-        if not storage.exists(path):
+        if not is_image_table(path):
             continue
         source = io.BytesIO(storage.read_bytes(path)) if storage.is_remote(path) else path
         for block in pd.read_csv(source, dtype=text, keep_default_na=False, chunksize=20_000):

@@ -46,7 +46,11 @@ def verify_parts(folders: Sequence[str] | str) -> pd.DataFrame:
     faults, tasks, total = [], [], 0
     for folder in map(str, folders):
         plan = read_plan(folder)
-        rows = sorted(journal.read_rows_of_part(folder), key=lambda row: row["file"])
+        try:
+            rows = sorted(journal.read_rows_of_part(folder), key=lambda row: row["file"])
+        except ValueError as error:
+            faults.append(_fault(folder, "shards.csv", str(error)))
+            continue
         faults += check_folder(folder, plan, rows)
         total += sum(row["count"] for row in rows)
         tasks.append(list_tasks(folder, plan, rows))
@@ -88,8 +92,8 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[dict]) -> list[dict]:
     for path in sorted(set(storage.list_files(pattern, folder)) - listed):
         report(path[len(folder) :].lstrip("/"), "not in shards.csv")
     for name in [f"{split}.csv" for split in sorted({row["split"] for row in rows})]:
-        if not storage.exists(storage.join(folder, name)):
-            report(name, "missing, so labels cannot be compared with the plan")
+        if not metadata.is_image_table(storage.join(folder, name)):
+            report(name, "missing or broken, so labels cannot be compared with the plan")
     texts = {"schema.json": plan.schema, "labels.json": {"classes": plan.classes}}
     for name, wanted in texts.items():
         if _read_json(storage.join(folder, name)) != wanted:
@@ -144,6 +148,8 @@ def _find_faults(task: Task, local: str, scratch: str) -> Iterator[tuple[str, in
         if n_faults == MOST_FAULTS:
             yield f"{MOST_FAULTS} faults; the rest of the file was not read", NO_RECORD, 0
             return
+    if task.records is not None and len(expected) != row["count"]:
+        yield f"{row['split']}.csv has {len(expected)} rows of this file", NO_RECORD, 0
     if count != row["count"]:
         yield f"{count} records were found, shards.csv has {row['count']}", NO_RECORD, 0
     size = os.path.getsize(local)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from kaggle_stub import USER, kaggle  # noqa: F401
+from kaggle_stub import USER, serve
 from small_plans import digests, make_images, plan_images, read_plainly
 
 from kaggle_tfr.metadata import describe_dataset
@@ -106,7 +106,14 @@ def test_tfds_and_gzip_do_not_go_together(table, tmp_path):
     assert not (tmp_path / "part-1").exists()
 
 
-def test_kaggle_s_client_creates_a_dataset_of_the_part(part, tmp_path, kaggle):  # noqa: F811
+@pytest.fixture
+def kaggle():
+    """Kaggle's API on loopback."""
+    with serve() as stub:
+        yield stub
+
+
+def test_kaggle_s_client_creates_a_dataset_of_the_part(part, tmp_path, kaggle):
     """
     `kaggle datasets create` takes the folder as it is, once its owner's name is filled in.
     """

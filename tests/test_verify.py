@@ -254,6 +254,32 @@ def test_damaged_sidecars_are_named(part):
     assert "unfinished" in faults["shards.csv"]
 
 
+@pytest.mark.parametrize("text", ["", "file,split\na,b\n", "\x00\x01"])
+def test_a_broken_list_of_shards_is_named(part, text):
+    """
+    An unreadable shards.csv is a fault of its own, not a crash; the same for a split's table.
+    """
+    kept = (part / "shards.csv").read_text()
+    (part / "shards.csv").write_text(text)
+    assert verify_parts(str(part))["file"].tolist() == ["shards.csv"]
+
+    (part / "shards.csv").write_text(kept)
+    (part / "train.csv").write_text(text)
+    assert verify_parts(str(part))["file"].tolist() == ["train.csv"]
+
+
+def test_rows_that_a_split_s_table_lacks_are_named(part):
+    """
+    Every record has its row in train.csv.
+    """
+    lines = (part / "train.csv").read_text().splitlines(keepends=True)
+    (part / "train.csv").write_text("".join(lines[:-2]))
+
+    faults = verify_parts(str(part))
+
+    assert faults["problem"].tolist() == ["train.csv has 10 rows of this file"]
+
+
 def first_row(part):
     row = json.loads(pd.read_csv(part / "shards.csv").to_json(orient="records"))[0]
     return row | {"rejects": [], "number": 0}
