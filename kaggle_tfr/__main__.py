@@ -61,7 +61,8 @@ def _kernel(options: argparse.Namespace) -> int:
 
 
 def _push(options: argparse.Namespace) -> int:
-    from kaggle_tfr.push import list_kernels, push_kernels
+    from kaggle_tfr.kaggle_folders import list_kernels
+    from kaggle_tfr.push import push_kernels
 
     folders = [found for folder in options.folders for found in list_kernels(folder)]
     done = push_kernels(

@@ -6,15 +6,19 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 
+from kaggle_tfr.kaggle_folders import (
+    DATASET_FILE,
+    KERNEL_FILE,
+    list_folders,
+    list_upload,
+    read_json,
+)
 from kaggle_tfr.names import near_miss
 
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
-KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
 MAX_DATASET_FILES = 50  # at the top level
 MAX_DATASET_BYTES = 200 * 10**9
-# Never uploaded as data: the client takes them for itself.
-_CLIENTS_OWN = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
 _REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
 _FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
 _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
@@ -52,25 +56,6 @@ def to_slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
-def read_json(folder: str, name: str) -> dict:
-    """The metadata in a folder.
-
-    Raises:
-        FileNotFoundError, ValueError: it is missing, or no JSON object.
-    """
-    path = os.path.join(folder, name)
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no {name} in '{folder}'.") from None
-    except ValueError as error:
-        raise ValueError(f"'{path}' is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"'{path}' is no JSON object.")
-    return values
-
-
 def check_kernel(folder: str) -> dict:
     """The kernel metadata of a folder, when Kaggle would take it and do what it says.
 
@@ -94,19 +79,6 @@ def check_dataset(folder: str) -> dict:
     values = read_json(folder, DATASET_FILE)
     _raise([*_dataset_faults(values), *_content_faults(folder)], os.path.join(folder, DATASET_FILE))
     return values
-
-
-def list_upload(folder: str) -> dict[str, int]:
-    """Bytes by name of every file of a folder that becomes part of the dataset."""
-    with os.scandir(folder) as entries:
-        files = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-    return {name: size for name, size in sorted(files.items()) if name not in _CLIENTS_OWN}
-
-
-def list_folders(folder: str) -> list[str]:
-    """Names of the folders in a folder."""
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir())
 
 
 def _raise(faults: list[str], path: str) -> None:

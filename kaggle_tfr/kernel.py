@@ -8,7 +8,8 @@ from typing import Any
 
 from kaggle_tfr.bundle import join_notebooks, to_text
 from kaggle_tfr.carrier import PACKAGE
-from kaggle_tfr.kaggle_rules import KERNEL_FILE, OWNER, check_kernel, to_slug
+from kaggle_tfr.kaggle_folders import KERNEL_FILE
+from kaggle_tfr.kaggle_rules import OWNER, check_kernel, to_slug
 from kaggle_tfr.mounts import KAGGLE_INPUT, is_address, work_dir
 from kaggle_tfr.plan import read_plan
 from kaggle_tfr.recipe import BY_NOTEBOOK, EVERYWHERE, PARAMETERS, check_parameters

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from kaggle_tfr.arrival import find_damage
 from kaggle_tfr.kaggle_client import KaggleError, MissingError, call, username
-from kaggle_tfr.kaggle_rules import DATASET_FILE, OWNER, check_dataset, list_folders, list_upload
+from kaggle_tfr.kaggle_folders import DATASET_FILE, find_damage, list_folders, list_upload
+from kaggle_tfr.kaggle_rules import OWNER, check_dataset
 from kaggle_tfr.storage import write_atomically
 
 READY, FAILED = "ready", ("failed", "deleted")

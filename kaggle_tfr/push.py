@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from kaggle_tfr.arrival import find_lack
 from kaggle_tfr.kaggle_client import KaggleError, call, username
-from kaggle_tfr.kaggle_rules import KERNEL_FILE, OWNER, check_kernel, read_json
+from kaggle_tfr.kaggle_folders import KERNEL_FILE, find_lack, read_json
+from kaggle_tfr.kaggle_rules import OWNER, check_kernel
 
-STATE_FILE = "pushed.json"  # in the kernel's folder; never sent
 ENDED = ("complete", "error", "cancel_acknowledged")
 PATIENCE = 5  # questions in a row that may fail before a kernel is given up
 
@@ -45,7 +44,8 @@ class _Kernel:
 
     def note(self) -> None:
         text = json.dumps({"digest": self.digest, "state": self.state, "version": self.version})
-        Path(self.folder, STATE_FILE).write_text(text + "\n", encoding="utf-8")
+        os.makedirs(os.path.dirname(self.output) or ".", exist_ok=True)
+        Path(self.output + ".json").write_text(text + "\n", encoding="utf-8")
 
 
 def push_kernels(
@@ -60,7 +60,7 @@ def push_kernels(
 
     What is finished is not pushed again, what still runs is only waited for, and what ended
     before its time goes on from its own output. Interrupted, the same call continues.
-    output: the folder for the kernels' outputs, one folder each.
+    output: the folder for the kernels' outputs, one folder each, and notes of how far they are.
 
     Raises:
         ValueError, FileNotFoundError: a kernel would not do on Kaggle; nothing was pushed.
@@ -91,22 +91,6 @@ def push_kernels(
     return pd.DataFrame([[getattr(k, c) for c in columns] for k in kernels], columns=columns)
 
 
-def list_kernels(folder: str) -> list[str]:
-    """The folder itself, when it is a kernel's, else the kernels' folders in it.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    if os.path.exists(os.path.join(folder, KERNEL_FILE)):
-        return [folder]
-    found = sorted(str(path.parent) for path in Path(folder).glob(f"*/{KERNEL_FILE}"))
-    if not found:
-        raise FileNotFoundError(
-            f"'{folder}' holds no kernel. Make some: python -m kaggle_tfr kernel RECIPE --out DIR"
-        )
-    return found
-
-
 def _open(folder: str, owner: str, output: str) -> _Kernel:
     """The kernel of a folder, under the user's name, as far as an earlier call brought it."""
     text = json.dumps(check_kernel(folder)).replace(f'"{OWNER}/', f'"{owner}/')
@@ -115,8 +99,8 @@ def _open(folder: str, owner: str, output: str) -> _Kernel:
     digest = hashlib.sha256(text.encode() + code).hexdigest()
     slug = metadata["id"].partition("/")[2]
     kernel = _Kernel(folder, metadata, digest, os.path.join(output, slug))
-    if os.path.exists(os.path.join(folder, STATE_FILE)):
-        before = read_json(folder, STATE_FILE)
+    if os.path.exists(kernel.output + ".json"):
+        before = read_json(output, f"{slug}.json")
         if before.get("digest") == digest and before["state"] in ("running", "finished"):
             kernel.state, kernel.version = before["state"], before["version"]
         elif before.get("digest") == digest and before["state"] == "unfinished":

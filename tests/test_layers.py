@@ -9,7 +9,7 @@ import pytest
 # Each floor in the order of its imports: a module imports only what stands before it.
 FLOORS = {
     "ground": """names mounts cluster progress pixels headers images masks hashes neighbours stratify
-        sampling plots plan_plots gallery arrival carrier kaggle_client""",
+        sampling plots plan_plots gallery kaggle_folders carrier kaggle_client""",
     "first": """recipe storage fields labels sources schema table shards hashing duplicates
         secondlook clusters folds proof outcomes pictures parts plan journal ledger overview
         metadata tfds_metadata""",
