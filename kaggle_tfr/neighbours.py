@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 
 BITS = 256
-SAMPLE = 20_000  # codes: enough to see which bits go together
+SAMPLE = 20_000  # codes that show which bits go together
 SLICE = 1 << 15  # codes: what is compared at once stays in the cache
 MAX_PAIRS = 50_000_000
 Design = namedtuple("Design", "n_blocks n_groups in_key")  # noqa: PYI024
@@ -27,8 +27,8 @@ def near_pairs(codes, radius, run=map):
     Of the blocks the bits are cut into, `radius` errors leave some untouched; dealt out to few
     enough groups, one group holds `in_key` untouched blocks. So each pair is equal in one of the
     tables whose keys are all choices of `in_key` blocks of a group. Bits that say the same go to
-    different groups: real hashes are skewed, and a key of like bits would make huge buckets.
-    Where tables do not pay (few codes, a wide radius) faiss compares all with all.
+    different groups: real hashes are skewed, and a key of like bits would make huge buckets, as
+    in faiss's own such index. Where tables do not pay, faiss compares all with all.
 
     Raises: ValueError when there are more pairs than any dataset of pictures should have.
     Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index Hashing".
@@ -65,7 +65,7 @@ def choose_design(n, radius):
 
 def list_tables(design):
     """Every choice of `in_key` blocks within a group."""
-    return [blocks for group in _groups(design) for blocks in combinations(group, design.in_key)]
+    return [table for group in _groups(design) for table in combinations(group, design.in_key)]
 
 
 def arrange(codes, design):
@@ -119,18 +119,20 @@ def search_table(words, blocks, table, *, radius):
     rows = np.flatnonzero(sizes[key] > 1)
     order = rows[np.argsort(rank[key[rows]], kind="stable")]
     sizes = -np.sort(-sizes[sizes > 1])
-    # The word two places from the key has hardly a bit of it, so it tells most.
+    # The two words that hold least of the key tell most; one word would let most pairs through.
     first = (table[0] * 4 // len(blocks) + 2) % 4
+    telling = words[first][order], words[first - 1][order]
     pairs = [
         _check(words, order[left], order[right], radius)
-        for left, right in _alike(words[first][order], sizes, radius)
+        for left, right in _alike(telling, sizes, radius)
     ]
     a, b = np.concatenate(pairs, axis=1) if pairs else np.empty((2, 0), np.int64)
     return np.minimum(a, b) * n + np.maximum(a, b)
 
 
-def _alike(word, sizes, radius):
-    """(left, right) places in the same bucket whose words differ by no more than the radius."""
+def _alike(telling, sizes, radius):
+    """(left, right) places in the same bucket whose two words are within the radius."""
+    word, other = telling
     ends = np.cumsum(sizes)
     end = np.repeat(ends, sizes)
     for apart in range(1, int(sizes[0]) if len(sizes) else 0):
@@ -138,8 +140,9 @@ def _alike(word, sizes, radius):
         for start in range(0, stop, SLICE):
             some = slice(start, min(start + SLICE, stop))
             others = slice(some.start + apart, some.stop + apart)
-            near = np.bitwise_count(word[some] ^ word[others]) <= radius
-            left = np.flatnonzero(near) + start
+            distance = np.bitwise_count(word[some] ^ word[others])
+            distance += np.bitwise_count(other[some] ^ other[others])
+            left = np.flatnonzero(distance <= radius) + start
             left = left[end[left] > left + apart]
             if len(left):
                 yield left, left + apart
@@ -175,7 +178,7 @@ def _gather(pieces, codes, radius):
     for piece in pieces:
         waiting.append(piece)
         n_waiting += len(piece)
-        # Tables find the same pairs again, so what waits must not pile up.
+        # Tables find the same pairs again: what waits must not pile up.
         if n_waiting > MAX_PAIRS // 4:
             found, waiting, n_waiting = np.unique(np.concatenate([found, *waiting])), [], 0
             _refuse_flood(len(found), len(codes), radius)
@@ -192,7 +195,6 @@ def _gather(pieces, codes, radius):
 def _refuse_flood(n_pairs, n_codes, radius):
     if n_pairs > MAX_PAIRS:
         raise ValueError(
-            f"{n_codes:,} pictures have more than {MAX_PAIRS:,} pairs within {radius} bits: the "
-            "radius is too wide for them, or they show one scene. Set MAX_BITS (CANDIDATE_BITS "
-            "for the second look) lower."
+            f"{n_codes:,} pictures have over {MAX_PAIRS:,} pairs within {radius} bits: too wide a "
+            "radius, or all one scene. Set MAX_BITS (for the second look CANDIDATE_BITS) lower."
         )
