@@ -16,6 +16,7 @@ from kaggle_tfr.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import RecordSchema
 
 MOST_SHARDS = 10  # of a part
+COLUMNS = ["part", "file", "record", "image_id", "psnr", "psnr_swapped", "problem"]
 
 # By so many decibels a wrong version must fit better before it counts: flat and symmetric pictures
 # look alike whichever way they lie.
@@ -58,7 +59,9 @@ def self_check(work_dir: str, folders: Sequence[str], *, sample: int = 50, seed:
         for lines in progress.run(compare, tasks, label="Comparing with the sources")
         for line in lines
     ]
-    table = pd.DataFrame(found).sort_values(["part", "file", "record"], ignore_index=True)
+    table = pd.DataFrame(found, columns=COLUMNS).sort_values(
+        ["part", "file", "record"], ignore_index=True
+    )
     wrong = table[table.problem != ""]
     if len(wrong):
         first = wrong.iloc[0]

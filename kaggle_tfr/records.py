@@ -1,9 +1,6 @@
 """One shard, written by one worker: from its own rows to a whole file with its name and row."""
 
-import hashlib
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +14,9 @@ from kaggle_tfr.journal import is_claimed, write_row
 from kaggle_tfr.masks import NO_MASK, decode_mask, encode_mask
 from kaggle_tfr.plan import Plan, Shard
 from kaggle_tfr.schema import RecordSchema, encode
+from kaggle_tfr.shard_files import free_bytes, publish, scratch_file, sha256_of
 
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
-CHUNK = 8 << 20  # 8 MiB
 READS_IN_FLIGHT = 32  # a bucket answers one request in 50 ms, and many at a time
 SECONDS_BETWEEN_LOOKS = 5
 # Runs that were interrupted: their threads stop at the next image. Other processes and machines
@@ -65,9 +62,8 @@ def write_shard(task: Task) -> Outcome:
     except _StopError as problem:
         return Outcome(task.shard, problem=str(problem), allowance_bytes=task.allowance_bytes)
     except (OSError, tf.errors.OpError) as error:
-        free = _free_bytes(task.part_dir)
-        full = f" ({free / 1e6:,.1f} MB are free in '{task.part_dir}')" if free is not None else ""
-        problem = f"{error}{full}"
+        free = free_bytes(task.part_dir)
+        problem = f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
         return Outcome(task.shard, problem=problem, allowance_bytes=task.allowance_bytes)
     return Outcome(task.shard, row=row, allowance_bytes=task.allowance_bytes)
 
@@ -155,46 +151,6 @@ def read_all(paths: Sequence[str]) -> Iterator[bytes]:
     yield from data.prefetch(READS_IN_FLIGHT).as_numpy_iterator()
 
 
-def sha256_of(path: str) -> str:
-    """sha256 of a file or object, in hexadecimal, read in pieces."""
-    digest = hashlib.sha256()
-    remote = storage.is_remote(path)
-    with tf.io.gfile.GFile(path, "rb") if remote else open(path, "rb", buffering=0) as file:
-        while piece := file.read(CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def check_shard(row: Mapping, part_dir: str) -> bool:
-    """Whether a row's shard is there with the row's size and sha256."""
-    path = storage.join(part_dir, row["file"])
-    if not storage.exists(path) or storage.size(path) != row["bytes"]:
-        return False
-    return sha256_of(path) == row["sha256"]
-
-
-def scratch_file(part_dir: str, stem: str) -> str:
-    """A new local file to write into: in the part's journal folder, so that a rename is enough."""
-    folder = None if storage.is_remote(part_dir) else storage.join(part_dir, "journal")
-    handle, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".tmp", dir=folder)
-    os.close(handle)
-    os.chmod(path, 0o644)  # mkstemp hides its files from others
-    return path
-
-
-def publish(temporary: str, path: str) -> None:
-    """Gives a finished local file its final name, on the disk or in a bucket, in one step."""
-    if storage.is_remote(path):
-        # A bucket shows the object once its upload is complete.
-        tf.io.gfile.copy(temporary, path, overwrite=True)
-        os.remove(temporary)
-        return
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.replace(temporary, path)
-
-
 def _write_index(part_dir: str, name: str, lengths: Sequence[int]) -> None:
     """One line a record, "offset bytes", frame included: what DALI and the torch readers take.
 
@@ -216,14 +172,10 @@ def _check_claim(task: Task) -> None:
         raise _StopError("the run was ended, or another run has begun to write the same part")
 
 
-def _free_bytes(part_dir: str) -> int | None:
-    return None if storage.is_remote(part_dir) else shutil.disk_usage(part_dir).free
-
-
 def _check_disk(task: Task) -> None:
-    free, needed = _free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
-    if free is not None and free < needed:
+    free, needed = free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
+    if free < needed:
         raise _StopError(
             f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, and "
-            f"{free / 1e6:,.1f} MB are free in '{task.part_dir}'"
+            f"{free / 1e6:,.1f} MB are free for '{task.part_dir}'"
         )

@@ -14,8 +14,8 @@ import tensorflow as tf
 from kaggle_tfr import journal, metadata, progress, storage
 from kaggle_tfr.frames import find_record_problem, read_frames
 from kaggle_tfr.plan import Plan, read_plan
-from kaggle_tfr.records import sha256_of
 from kaggle_tfr.schema import RecordSchema
+from kaggle_tfr.shard_files import sha256_of
 
 COLUMNS = ["part", "file", "record", "offset", "problem"]
 MOST_FAULTS = 20  # of one file: a file with more is to be written again anyway

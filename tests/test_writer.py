@@ -317,7 +317,7 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
     ballast.write_bytes(b"\0" * (8 << 20))
     use_backend(2)
 
-    with pytest.raises(OSError, match=r"Stopped after \d of 6 shards.*MB are free.*Make room"):
+    with pytest.raises(OSError, match=r"Stopped after \d of 6 shards.*MB are free for .*Make room"):
         write_parts(str(tmp_path), str(tiny_disk))
 
     files = list((tiny_disk / "part-1").glob("*.tfrec"))
