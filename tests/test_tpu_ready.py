@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -145,11 +144,7 @@ def test_padding_does_not_count_in_evaluation(shards):
     """
     With the mask as sample weight Keras's accuracy is that of the real images alone.
     """
-    keras.utils.set_random_seed(0)
     model = build_model(32, 252)
-    metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, weighted_metrics=metrics)
     few = read_batches(shards, image_size=32, batch_size=16)
     confusions = count_confusions(model, few, 252)
 
@@ -163,11 +158,7 @@ def test_a_model_trains_on_the_endless_batches(shards):
     """
     A few epochs on uint8 batches lower the loss, and their curves and confusions can be drawn.
     """
-    keras.utils.set_random_seed(0)
-    model = build_model(32, 252, ((0.5,) * 3, (0.5,) * 3))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-    model.compile(keras.optimizers.Adam(1e-2), loss, weighted_metrics=metrics)
+    model = build_model(32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2)
     steps = count_steps(shards, 8, training=True)
     history = model.fit(
         read_batches(shards, training=True, seed=0, **SIZE),
