@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -365,3 +366,34 @@ def test_a_part_in_a_bucket_equals_a_part_on_disk(work, whole, tmp_path):
     shard = next(name for name in found if name.endswith(".tfrec"))
     tf.io.gfile.remove(f"{out}/{shard}")
     assert verify_parts(folders)["problem"].tolist() == ["the file is missing"]
+
+
+PEAK = """
+import resource, sys
+from kaggle_tfr.progress import use_backend
+from kaggle_tfr.writer import write_parts
+use_backend(1)
+write_parts(sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.heavy
+def test_memory_does_not_grow_with_the_shard(tmp_path):
+    """
+    A shard of 150 MB takes hardly more memory than one of 15 MB.
+    """
+    few = make_images(tmp_path / "images", 30, sizes=(790, 800))
+    peaks = []
+    for times in (2, 60):
+        rows = pd.concat([few.assign(image_id=few["image_id"] + f"-{i}") for i in range(times)])
+        rows.attrs = few.attrs
+        rows = rows.assign(fold=0).reset_index(drop=True)
+        work = tmp_path / str(times)
+        plan_images(rows, work, size=None, n_shards=1, n_folds=0)
+        call = [sys.executable, "-c", PEAK, str(work)]
+        done = subprocess.run(call, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]) / 1024)  # MB
+        size = sum(path.stat().st_size for path in (work / "part-1").glob("*.tfrec"))
+    assert size > 150e6
+    assert peaks[1] - peaks[0] < 30, peaks
