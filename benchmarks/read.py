@@ -5,6 +5,7 @@ import json
 import statistics
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from benchmarks.readers import WAYS
 from kaggle_tfr.images import ImageSettings, convert
 from kaggle_tfr.reader import find_shards
 from kaggle_tfr.schema import encode, load_schema
+from kaggle_tfr.tfds_metadata import TFDS_NAME, write_tfds
 
 SIDE, BATCH, RECORDS, SHARDS = 256, 32, 1000, 8
 PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
@@ -57,7 +59,7 @@ def write_records(data: str, folder: str) -> None:
         records.append(encode(row, picture, schema))
     for shard in range(SHARDS):
         numbers = range(shard, RECORDS, SHARDS)
-        name = f"photos-{shard:02d}-{len(numbers)}.tfrec"
+        name = TFDS_NAME.format(name="photos", part=1, split="train", i=shard, n=SHARDS)
         with tf.io.TFRecordWriter(str(Path(folder) / name)) as writer:
             for number in numbers:
                 writer.write(records[number % len(records)])
@@ -66,8 +68,8 @@ def write_records(data: str, folder: str) -> None:
 def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
     """Images per second of each way in each round, the ways taking turns."""
     shards = find_shards(folder, schema="default")
-    setting = SimpleNamespace(folder=folder, shards=shards, side=SIDE, batch=BATCH, records=RECORDS)
-    running = {name: iter(make(setting)) for name, make in WAYS.items()}
+    setting = SimpleNamespace(folder=folder, shards=shards, side=SIDE, batch=BATCH)
+    running = {name: iter(make(setting)) for name, make in ways_here(setting).items()}
     for batches in running.values():
         take(batches, seconds)  # tf.data finds its degree of parallelism while it runs
     rates = {name: [] for name in running}
@@ -76,6 +78,16 @@ def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
             take(batches, seconds / 3)  # what lay ready in buffers while others ran
             rates[name].append(take(batches, seconds))
     return rates
+
+
+def ways_here(setting) -> dict:
+    """The ways that can be measured here: TensorFlow Datasets only where it is installed."""
+    if find_spec("tensorflow_datasets") is None:
+        return {name: way for name, way in WAYS.items() if name != "TensorFlow Datasets"}
+    schema = setting.shards["schema"].iloc[0].to_dict()
+    plan = SimpleNamespace(name="photos", schema=schema, classes=range(RECORDS), kind="single")
+    write_tfds(setting.folder, plan, 1, setting.shards)
+    return WAYS
 
 
 def take(batches, seconds: float) -> float:

@@ -83,6 +83,24 @@ def cassava(setting):
     return data.repeat().shuffle(512).batch(setting.batch).prefetch(AUTOTUNE)
 
 
+def tensorflow_datasets(setting):
+    """TFDS over the same shards, the picture decoded only after a random window is chosen."""
+    import tensorflow_datasets as tfds
+
+    def decode(features):
+        picture, side = features["image"], setting.side
+        shape = tf.io.extract_jpeg_shape(picture)[:2]
+        window = choose_window(shape, (side, side), "random")
+        image = tf.io.decode_and_crop_jpeg(picture, window, channels=3)
+        return tf.ensure_shape(image, (side, side, 3))
+
+    data = tfds.builder_from_directory(setting.folder).as_dataset(
+        split="train", shuffle_files=True, decoders={"image": tfds.decode.SkipDecoding()}
+    )
+    data = data.repeat().shuffle(1000).map(decode, num_parallel_calls=AUTOTUNE)
+    return data.batch(setting.batch).prefetch(AUTOTUNE)
+
+
 def single_files(setting):
     """One JPEG file an image, decoded, cut and resized in parallel; nothing normalised."""
 
@@ -122,5 +140,6 @@ WAYS = {
     "landmark notebook": landmark,
     "landmark notebook, AUTOTUNE": partial(landmark, calls=AUTOTUNE),
     "cassava notebook": cassava,
+    "TensorFlow Datasets": tensorflow_datasets,
     "single files": single_files,
 }

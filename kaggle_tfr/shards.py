@@ -14,7 +14,7 @@ from kaggle_tfr.mounts import find_input
 from kaggle_tfr.names import parse_name
 
 COLUMNS = ["file", "split", "fold", "count", "bytes", "compression", "schema", "folder"]
-_ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz)?$")
+_ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|validation|valid|val|test)(?=[/_.-])")
