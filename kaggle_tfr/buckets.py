@@ -17,6 +17,11 @@ def write_object(path: str, data: bytes) -> None:
     ask(_write, path, data)
 
 
+def copy_object(path: str, local: str) -> None:
+    """Copies an object to a local file, piece by piece."""
+    ask(gfile().copy, path, local)
+
+
 def list_objects(pattern: str) -> list[str]:
     """Addresses of the objects that match, unsorted."""
     return [path for path in ask(gfile().glob, pattern) if not path.endswith("/")]

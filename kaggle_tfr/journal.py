@@ -152,6 +152,7 @@ def _read_table(path: str) -> list[dict]:
 
 def clear_part(part_dir: str) -> None:
     """Removes what a writer put into the part; other people's files stay. The plan goes last."""
+    storage.remove(_claim_path(part_dir))
     rows = read_rows_of_part(part_dir)
     splits = {row["split"] for row in rows}
     names = [row["file"] for row in rows] + [f"index/{row['file']}.idx" for row in rows]

@@ -92,9 +92,9 @@ def is_image_table(path: str) -> bool:
     """Whether a split's CSV is there with the columns that tell its records apart."""
     if not storage.exists(path):
         return False
-    source = io.BytesIO(storage.read_bytes(path)) if storage.is_remote(path) else path
     try:
-        return {"image_id", "label", "file"} <= set(pd.read_csv(source, nrows=0).columns)
+        with storage.on_disk(path) as local:
+            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0).columns)
     except ValueError:  # empty, or no text
         return False
 
@@ -111,13 +111,13 @@ def read_image_tables(
         path, rest = storage.join(part_dir, f"{split}.csv"), None
         if not is_image_table(path):
             continue
-        source = io.BytesIO(storage.read_bytes(path)) if storage.is_remote(path) else path
-        for block in pd.read_csv(source, dtype=text, keep_default_na=False, chunksize=20_000):
-            block = block.assign(split=split)  # noqa: PLW2901
-            block = block if rest is None else pd.concat([rest, block])  # noqa: PLW2901
-            last = block.file.iloc[-1]
-            yield from block[block.file != last].groupby("file", sort=False)
-            rest = block[block.file == last]
+        with storage.on_disk(path) as local:
+            for block in pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000):
+                block = block.assign(split=split)  # noqa: PLW2901
+                block = block if rest is None else pd.concat([rest, block])  # noqa: PLW2901
+                last = block.file.iloc[-1]
+                yield from block[block.file != last].groupby("file", sort=False)
+                rest = block[block.file == last]
         if rest is not None:
             yield rest.file.iloc[0], rest
 

@@ -189,7 +189,6 @@ def load_plan(work_dir: str) -> tuple[Plan, pd.DataFrame]:
 def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Each shard with its own rows, read when asked for, so that the plan never is in memory."""
     path = storage.join(work_dir, "plan.parquet")
-    source = io.BytesIO(storage.read_bytes(path)) if storage.is_remote(path) else path
-    with pq.ParquetFile(source) as rows:
+    with storage.on_disk(path) as local, pq.ParquetFile(local) as rows:
         for shard in shards:
             yield shard, rows.read_row_group(shard.number).to_pandas()

@@ -3,6 +3,7 @@
 import contextlib
 import fnmatch
 import os
+import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,6 +38,21 @@ def read_bytes(path):
         return buckets.read_object(path)
     with open(path, "rb") as file:
         return file.read()
+
+
+@contextlib.contextmanager
+def on_disk(path):
+    """The path of a local file with the same content: itself, or a copy until the block ends.
+
+    For tables that are read piece by piece, and may be larger than the memory.
+    """
+    if not is_remote(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        local = join(folder, "copy")
+        buckets.copy_object(path, local)
+        yield local
 
 
 def read_many(paths):

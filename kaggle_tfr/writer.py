@@ -47,12 +47,13 @@ def write_parts(
         number: storage.join(out_dir or work_dir, f"part-{number}")
         for number in ([part] if part else range(1, plan.n_parts + 1))
     }
-    done: dict[int, dict] = {}
+    done, run_id = {}, uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, overwrite=overwrite)
+        journal.claim(folder, run_id)
         done |= _keep_whole(rows, folder, number)
     until = time.monotonic() + stop_after_hours * 3600 if stop_after_hours else float("inf")
-    problem = _write_missing(work_dir, plan, folders, done, until)
+    problem = _write_missing(work_dir, plan, folders, done, until=until, run_id=run_id)
     for number, folder in folders.items():
         shards = [shard for shard in plan.shards if shard.part == number]
         if all(shard.number in done for shard in shards):
@@ -68,7 +69,9 @@ def write_parts(
     return journal.to_table(done.values())
 
 
-def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: float) -> str:
+def _write_missing(
+    work_dir: str, plan: Plan, folders: dict, done: dict, *, until: float, run_id: str
+) -> str:
     """Writes the shards that are not `done`, adds their rows to it; returns why it stopped."""
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
     if not missing:
@@ -79,10 +82,7 @@ def _write_missing(work_dir, plan: Plan, folders, done: dict[int, dict], until: 
         coming = sum(shard.bytes_high for shard in missing if shard.part == number)
         ledgers[number] = Ledger(plan.shard_limit_bytes, taken, coming)
     slim = replace(plan, shards=[], forecast={}, classes=[], outcomes={})
-    run_id, problems = uuid.uuid4().hex, []
-
-    for folder in folders.values():
-        journal.claim(folder, run_id)
+    problems = []
 
     def tasks() -> Iterator[Task]:
         for shard, rows in read_rows(work_dir, missing):
