@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from chain import run_chain
 
+from kaggle_tfr.sample import write_sample
+
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
@@ -22,7 +24,8 @@ def python():
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tpu") / "work"
-    run_chain("sample", str(folder))
+    write_sample(str(folder / "sample"))
+    run_chain("sample", str(folder), INPUT_DIR=str(folder / "sample"))
     return folder
 
 
