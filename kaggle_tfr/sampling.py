@@ -92,29 +92,17 @@ def estimate(known, size, stratum, upper, *, at, y, begin, end) -> Forecast:
 
     Source: separate ratio estimator, Cochran, Sampling Techniques (1977), section 6.10.
     """
-    rows, seconds = [], end - begin
-    typical = np.sum(y - known[at]) / np.sum(size[at])
+    seconds, extra = end - begin, y - known[at]
+    typical = extra.sum() / size[at].sum()
+    rows = []
     for number in range(len(upper)):
         inside, drawn = stratum == number, stratum[at] == number
-        n, m = int(inside.sum()), int(drawn.sum())
-        x, extra = size[at][drawn], (y - known[at])[drawn]
-        ratio = extra.sum() / x.sum() if m else (0.0 if number == 0 else typical)
-        # One image tells nothing of the spread: half its size is a guess on the safe side.
-        spread = np.sqrt(np.sum((extra - ratio * x) ** 2) / (m - 1)) if m > 1 else np.nan
-        guess = 0.0 if m >= n else 0.5 * abs(ratio) * size[inside].mean()
-        took = seconds[drawn] if m else seconds
-        rows.append(
-            {
-                "upper": upper[number],
-                "rows": n,
-                "sampled": m,
-                "ratio": ratio,
-                "spread": guess if np.isnan(spread) else spread,
-                "total": known[inside].sum() + ratio * size[inside].sum(),
-                "seconds": took.mean(),
-                "seconds_spread": took.std(ddof=1) if len(took) > 1 else took.mean(),
-            }
-        )
+        row = _describe_stratum(size[inside], size[at][drawn], extra[drawn], typical * (number > 0))
+        row["total"] = known[inside].sum() + row["ratio"] * size[inside].sum()
+        took = seconds[drawn] if drawn.any() else seconds
+        row["seconds"] = took.mean()
+        row["seconds_spread"] = took.std(ddof=1) if len(took) > 1 else took.mean()
+        rows.append(row | {"upper": upper[number]})
     strata = pd.DataFrame(rows)
     n = len(known)
     mean, half, quantile = _interval(strata, "spread", strata.total.sum() / n)
@@ -125,7 +113,7 @@ def estimate(known, size, stratum, upper, *, at, y, begin, end) -> Forecast:
         n_exact=int((stratum == 0).sum()),
         n_sampled=len(at),
         bytes_per_image=float(mean),
-        low=float(max(mean - half, known.sum() / n)),
+        low=float(max(mean - half, 0)),
         high=float(mean + half),
         seconds_per_image=float(took),
         seconds_low=float(max(took - more, 0)),
@@ -134,6 +122,21 @@ def estimate(known, size, stratum, upper, *, at, y, begin, end) -> Forecast:
         quantile=float(quantile),
         strata=strata,
     )
+
+
+def _describe_stratum(size, drawn_size, extra, typical: float) -> dict[str, float]:
+    """Rows, sampled, ratio of bytes to size, and the spread of one row around it, in bytes.
+
+    typical: the ratio where nothing was drawn.
+    """
+    n, m = len(size), len(extra)
+    ratio = extra.sum() / drawn_size.sum() if m else typical
+    if m > 1:
+        spread = np.sqrt(np.sum((extra - ratio * drawn_size) ** 2) / (m - 1))
+    else:
+        # One image tells nothing of the spread: half its size is a guess on the safe side.
+        spread = 0.0 if m >= n else 0.5 * abs(ratio) * size.mean()
+    return {"rows": n, "sampled": m, "ratio": ratio, "spread": spread}
 
 
 def _interval(strata: pd.DataFrame, spread: str, mean: float) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from kaggle_tfr import journal, metadata, progress, storage
 from kaggle_tfr.ledger import Ledger
-from kaggle_tfr.plan import Plan, number_shards, package_versions, read_plan, read_rows
+from kaggle_tfr.plan import Plan, Shard, number_shards, package_versions, read_plan, read_rows
 from kaggle_tfr.records import Task, stopped_runs, write_shard
 from kaggle_tfr.shard_files import check_shard, publish
 from kaggle_tfr.tfds_metadata import TFDS_NAME, load_tfds, write_tfds
@@ -76,15 +76,10 @@ def _write_missing(
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
     if not missing:
         return ""
-    ledgers = {}
-    for number in folders:
-        taken = sum(row["bytes"] for row in done.values() if row["part"] == number)
-        coming = sum(shard.bytes_high for shard in missing if shard.part == number)
-        ledgers[number] = Ledger(plan.shard_limit_bytes, taken, coming)
-    slim = replace(plan, shards=[], forecast={}, classes=[], outcomes={})
-    problems = []
+    ledgers, problems = _open_ledgers(plan, folders, done, missing), []
 
     def tasks() -> Iterator[Task]:
+        slim = replace(plan, shards=[], forecast={}, classes=[], outcomes={})
         for shard, rows in read_rows(work_dir, missing):
             if time.monotonic() > until:
                 problems.append("the time set by stop_after_hours is over")
@@ -95,12 +90,11 @@ def _write_missing(
                 return
             yield Task(slim, shard, rows, folders[shard.part], allowance, run_id)
 
-    total = sum(shard.count for shard in missing)
     outcomes = progress.run(
         write_shard,
         tasks(),
         label="Writing images",
-        total=total,
+        total=sum(shard.count for shard in missing),
         advance=lambda outcome: outcome.shard.count if outcome.row else 0,
     )
     try:
@@ -118,6 +112,15 @@ def _write_missing(
         for folder in folders.values():
             journal.release(folder, run_id)
     return problems[0] if problems else ""
+
+
+def _open_ledgers(plan: Plan, folders, done: dict, missing: list[Shard]) -> dict[int, Ledger]:
+    ledgers = {}
+    for number in folders:
+        taken = sum(row["bytes"] for row in done.values() if row["part"] == number)
+        coming = sum(shard.bytes_high for shard in missing if shard.part == number)
+        ledgers[number] = Ledger(plan.shard_limit_bytes, taken, coming)
+    return ledgers
 
 
 def _close_part(work_dir, folder, plan: Plan, rows: dict[int, dict], *, tfds, owner) -> None:
