@@ -39,6 +39,7 @@ def look_again(images, pairs, work_dir="", *, max_bits=25, min_inliers=MIN_INLIE
     Source: Lowe, "Distinctive Image Features from Scale-Invariant Keypoints"; Arandjelović and
     Zisserman, "Three things everyone should know to improve object retrieval" (RootSIFT).
     """
+    find_features.cache_clear()  # of an earlier call, since when files may have changed
     table = _name(images, pairs)
     cache_path = storage.join(work_dir, "second_look.parquet") if work_dir else ""
     inliers = _known_inliers(table, cache_path)
