@@ -10,14 +10,14 @@ import pytest
 FLOORS = {
     "ground": """names mounts cluster progress pixels headers images masks hashes neighbours stratify
         sampling plots plan_plots gallery kaggle_folders carrier kaggle_client""",
-    "first": """recipe storage fields labels sources schema table shards hashing duplicates
-        secondlook clusters folds proof outcomes pictures parts plan journal ledger overview
-        metadata tfds_metadata""",
-    "second": """quiet decoding inventory reader training showcase stats records planner frames
-        likeness writer verify""",
+    "first": """recipe buckets storage values fields labels sources listing schema table shards
+        hashing duplicates secondlook clusters folds proof outcomes pictures parts
+        plan journal ledger overview metadata tfds_metadata""",
+    "second": """quiet decoding inventory reader training showcase stats likeness shard_files records
+        planner frames writer verify""",
     "top": "sample session kaggle_rules bundle kernel push publish driver __main__",
 }
-TENSORFLOW_ALLOWED = {"schema", "storage", *FLOORS["second"].split()}
+TENSORFLOW_ALLOWED = {"schema", "storage", "buckets", *FLOORS["second"].split()}
 TPU_MODULES = ["reader", "schema", "names", "mounts", "plots", "storage", "gallery", "recipe"]
 LACKING_ON_TPU = ["fastprogress", "imagehash", "cv2", "sklearn", "faiss", "papermill", "dask"]
 
