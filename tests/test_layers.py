@@ -8,13 +8,14 @@ import pytest
 
 # Each floor in the order of its imports: a module imports only what stands before it.
 FLOORS = {
-    "ground": """names mounts cluster progress pixels headers images masks hashes neighbours stratify
-        sampling plots plan_plots gallery kaggle_folders carrier kaggle_client""",
-    "first": """recipe buckets storage values fields labels sources listing schema table shards
-        hashing duplicates secondlook clusters folds proof outcomes pictures parts
-        plan journal ledger overview metadata tfds_metadata""",
-    "second": """quiet decoding inventory reader training showcase stats likeness shard_files records
-        planner frames writer verify""",
+    "ground": """names mounts cluster progress pixels headers images masks hashes neighbours
+        stratify sampling plots plan_plots gallery kaggle_folders carrier
+        kaggle_client""",
+    "first": """recipe buckets storage values fields labels sources listing schema table
+        shards hashing duplicates secondlook clusters folds proof outcomes
+        pictures parts plan journal ledger overview metadata tfds_metadata""",
+    "second": """quiet decoding inventory reader training showcase stats likeness shard_files
+        records planner frames writer verify""",
     "top": "sample session kaggle_rules bundle kernel push publish driver __main__",
 }
 TENSORFLOW_ALLOWED = {"schema", "storage", "buckets", *FLOORS["second"].split()}
