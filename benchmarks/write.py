@@ -8,6 +8,7 @@ rounds. PSNR is against Pillow's full decode and Lanczos at each way's own outpu
 """
 
 import argparse
+import contextlib
 import io
 import json
 import multiprocessing
@@ -125,7 +126,6 @@ def seconds_per_image(way, kind, folder):
     function = OURS.get(way) or getattr(baselines, way)
     seconds = []
     data = pictures(kind, folder)
-    # pictures read every file through Pillow, so the clock starts with warm caches everywhere.
     worker = threading.Thread(target=_clock, args=(function, data, SIDES[kind], seconds))
     worker.start()
     worker.join()
@@ -171,6 +171,12 @@ def measure(folder, rounds):
     return seconds, shown
 
 
+def quietly(program, *arguments):
+    """What a program returns, its progress lines left out: stdout is for the figures."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return program(*arguments)
+
+
 def measure_programs(folder, rounds):
     """{(kind, state, program, workers): [(images a second, peak MB), …]} of whole programs."""
     states = {"shipped": programs.PROGRAMS, "quiet": programs.PROGRAMS[1:]}
@@ -185,13 +191,14 @@ def measure_programs(folder, rounds):
     found = {turn: [] for turn in turns}
     for _ in range(rounds):
         for kind, state, name, workers in turns:
-            run = pools[state].submit(getattr(programs, name), folder, kind, workers)
+            run = pools[state].submit(quietly, getattr(programs, name), folder, kind, workers)
             count, seconds, peak_mb = run.result()
             found[kind, state, name, workers].append((count / seconds, peak_mb))
     # The process that has only ever run ours tells how much memory ours takes.
     alone = start_process(quiet=False, pinned=False)
     peaks = [
-        alone.submit(programs.ours, folder, kind, programs.cores()).result()[2] for kind in SIDES
+        alone.submit(quietly, programs.ours, folder, kind, programs.cores()).result()[2]
+        for kind in SIDES
     ]
     for pool in (*pools.values(), alone):
         pool.shutdown()
