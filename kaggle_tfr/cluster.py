@@ -1,5 +1,6 @@
 """A Dask cluster as joblib's backend: how to reach it, and errors that say what to mend."""
 
+import asyncio
 import pickle
 import warnings
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ def connect(workers: int, scheduler: str = "") -> Any:
             'Run: pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
         ) from error
     if not scheduler:
-        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-        return Client(cluster)
+        options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+        return Client(LocalCluster(n_workers=workers, **options))
     try:
         client = Client(scheduler, timeout=WAIT_SECONDS)
     except (OSError, ValueError) as error:
@@ -72,17 +73,38 @@ def make_backend(client: Any) -> Any:
             # For a single job joblib would work here, and leave out workers that join later.
             return max(2, super().effective_n_jobs(n_jobs))
 
+        def start_call(self):
+            super().start_call()
+            self.client.loop.add_callback(self._watch)
+
         def submit(self, func, callback=None):
             future = super().submit(func, callback)
             future.add_done_callback(partial(_pass_on, callback))
             return future
 
         def retrieve_result_callback(self, out):
-            if isinstance(out, BaseException):
+            if isinstance(out, _Failure):
+                raise _explain(out.error, self.client)
+            if isinstance(out, BaseException) and type(out).__name__.endswith("CancelledError"):
                 raise _explain(out, self.client)
             return super().retrieve_result_callback(out)
 
+        async def _watch(self):
+            # Dask forgets a result that was on its way when the scheduler went.
+            while self._continue and self.client.status == "running":  # noqa: ASYNC110
+                await asyncio.sleep(1)
+            for future in list(self._results.values()) if self._continue else ():
+                if not future.done():
+                    future.set_exception(ConnectionError("the connection was lost"))
+
     return ClusterBackend(client=client, retries=RETRIES)
+
+
+class _Failure:
+    """An error of the cluster, where joblib expects a result."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 def pack(function: Any, item: Any) -> bytes:
@@ -104,13 +126,13 @@ def unpack_and_call(packed: bytes) -> Any:
 def _pass_on(callback, future) -> None:
     error = future.exception()
     if error is not None:
-        callback(error)
+        callback(_Failure(error))
 
 
 def _explain(error: BaseException, client: Any) -> Exception:
     from dask.distributed import KilledWorker
 
-    what = f"{type(error).__name__}: {error}"
+    what = " ".join(f"{type(error).__name__}: {error}".split())
     again = "What is finished stays; run the same notebook again, and it goes on from there."
     if isinstance(error, KilledWorker):
         return RuntimeError(
@@ -118,7 +140,8 @@ def _explain(error: BaseException, client: Any) -> Exception:
             "that runs out of memory is killed: see its log, and start workers with fewer threads "
             f"or more memory (`dask worker --nthreads 1 --memory-limit 4GB`). {again}"
         )
-    if client.status != "running" or type(error).__name__.endswith("CancelledError"):
+    lost = isinstance(error, ConnectionError) or "connection-lost" in what
+    if lost or client.status != "running":
         return ConnectionError(
             f"The Dask scheduler at {client.scheduler.address} is gone ({what}). Start it and its "
             f"workers again. {again}"
