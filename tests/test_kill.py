@@ -17,7 +17,7 @@ from kaggle_tfr.writer import write_parts
 def work(tmp_path_factory):
     """A plan of 24 shards that takes a second or so to write."""
     folder = tmp_path_factory.mktemp("kill")
-    table = make_images(folder / "images", 96, sizes=(350, 450))
+    table = make_images(folder / "images", 72, sizes=(350, 450))
     plan_images(table, folder, size=300, n_shards=24)
     write_parts(str(folder), str(folder / "whole"))
     return folder
@@ -64,7 +64,7 @@ def kill_often(work, out, kills, seed):
                 continue
             assert status == -signal.SIGKILL
             files = finished(out / "part-1")
-            assert all(len(read_plainly([path])) == 4 for path in files)
+            assert all(len(read_plainly([path])) == 3 for path in files)
             progress.append(len(files))
         assert killer.run("end") == 0
     finally:
