@@ -359,24 +359,48 @@ def clone(root, target):
         shutil.copytree(root, target, ignore=shutil.ignore_patterns(".venv*", "work"))
 
 
-def test_a_fresh_clone_is_pushed_and_runs(root, kaggle, environment, tmp_path):
-    """
-    What reached Kaggle runs to its end in an empty folder, without this checkout and without a
-    network, and leaves shards that `verify` accepts.
-    """
+@pytest.fixture
+def pushed(root, kaggle, tmp_path):
+    """The text that reaches Kaggle when a fresh clone is pushed with the real client."""
     clone(root, tmp_path / "clone")
     path = tmp_path / "clone" / "kernel-metadata.json"
     path.write_text(path.read_text().replace("INSERT_USERNAME_HERE", USER))
     assert "successfully pushed" in push(tmp_path / "clone", tmp_path)
-    (pushed,) = kaggle.kernels[f"{USER}/kaggle-tfr-sample"]
-    assert len(pushed["text"].encode()) < 900_000
+    (request,) = kaggle.kernels[f"{USER}/kaggle-tfr-sample"]
+    assert len(request["text"].encode()) < 900_000
+    return request["text"]
 
-    working = tmp_path / "working"
-    done = run_kernel(environment, pushed["text"], working, {})
+
+def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
+    """
+    What reached Kaggle runs in an empty folder, without this checkout and without a network; here
+    its first step.
+    """
+    notebook = json.loads(pushed)
+    sources = [cell["source"] for cell in notebook["cells"]]
+    end = next(n for n, source in enumerate(sources) if source.startswith("# 2 "))
+    text = json.dumps(notebook | {"cells": notebook["cells"][:end]})
+
+    done = run_kernel(environment, text, tmp_path / "working", {})
 
     assert done.returncode == 0, done.stderr[-3000:]
-    said = all_output(json.loads((working / "__notebook__.ipynb").read_text()))
+    said = all_output(json.loads((tmp_path / "working" / "__notebook__.ipynb").read_text()))
     assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-[0-9a-f]{12}\n", said)
+    left = {path.name for path in (tmp_path / "working").iterdir()}
+    assert {"images.parquet", "labels.json", "rejects.csv"} < left
+    assert "sample" not in left
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(900)
+def test_a_fresh_clone_is_pushed_and_runs(root, pushed, environment, tmp_path):
+    """
+    It runs to its end, and leaves shards that `verify` accepts.
+    """
+    working = tmp_path / "working"
+    done = run_kernel(environment, pushed, working, {})
+
+    assert done.returncode == 0, done.stderr[-3000:]
     command = [sys.executable, "-m", "kaggle_tfr", "verify", str(working / "part-1")]
     verified = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert verified.returncode == 0, verified.stdout
@@ -417,6 +441,7 @@ class Sessions:
 
 
 @pytest.mark.heavy
+@pytest.mark.timeout(1800)
 def test_three_parts_are_planned_written_fetched_and_published(
     root,
     kaggle,
