@@ -241,6 +241,34 @@ def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
     assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stderr
 
 
+def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_path):
+    """
+    With the internet off, a dataset of wheels below /kaggle/input is enough.
+    """
+    info = "tinyleaf-1.0.dist-info"
+    files = {
+        "tinyleaf.py": "colour = 'green'\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tinyleaf\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": f"tinyleaf.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
+    }
+    (tmp_path / "wheels").mkdir()
+    with zipfile.ZipFile(tmp_path / "wheels" / "tinyleaf-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    cell = carrier_cell(zip_package(), {"tinyleaf": "tinyleaf"})
+    code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    cells = [code | {"id": "a", "source": f"{cell}\nimport tinyleaf\nprint(tinyleaf.colour)"}]
+    kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernelspec}}
+    text = json.dumps(notebook | {"nbformat": 4, "nbformat_minor": 5})
+
+    done = run_kernel(environment, text, tmp_path / "out", {"datasets/ada/w": tmp_path / "wheels"})
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "green" in all_output(json.loads((tmp_path / "out" / "__notebook__.ipynb").read_text()))
+
+
 def test_the_checkouts_own_kernel_follows_its_sources(root):
     """
     `make kernel` writes notebooks/kernel.ipynb from the notebooks and the package as they are.
