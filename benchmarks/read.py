@@ -25,8 +25,8 @@ PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds, 5 or more")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each way in each round")
+    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds, 5 or more")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each way in each round")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
