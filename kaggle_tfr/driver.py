@@ -113,7 +113,7 @@ def _environment_of_kernels() -> Iterator[None]:
     wanted = {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
     }
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

@@ -7,7 +7,7 @@ them. An error of the import itself is raised as ever.
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.stderr.flush()
 _kept = os.dup(2)
 _nowhere = os.open(os.devnull, os.O_WRONLY)
