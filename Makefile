@@ -56,3 +56,9 @@ lint: $(READY)  ## format and check
 
 clean:  ## forget the environment and the demo's output
 	rm -rf .venv work
+
+pictures: demo  ## the README's picture, from the demo's own figure
+	mkdir -p docs
+	$(BIN)/python -c 'from PIL import Image; \
+		Image.open("work/figures/02_inside.png").convert("RGB").resize((1000, 333)).quantize(128) \
+		.save("docs/duplicates.png", optimize=True)'

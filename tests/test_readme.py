@@ -1,0 +1,86 @@
+"""The README's promises: its commands, recipes, links and lists are those of the code."""
+
+import re
+import shlex
+
+import pytest
+import yaml
+
+from kaggle_tfr.__main__ import _parser
+from kaggle_tfr.recipe import check_parameters
+
+
+@pytest.fixture(scope="module")
+def readme(root):
+    return (root / "README.md").read_text()
+
+
+def blocks(readme, language):
+    return re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)
+
+
+def test_every_make_target_exists(readme, root):
+    """
+    Each `make X` of the README is a target of the Makefile.
+    """
+    targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", readme, re.MULTILINE))
+
+    assert {first or second for first, second in named} <= targets
+    assert {"demo", "test"} <= targets
+
+
+def test_every_command_is_one_the_driver_takes(readme):
+    """
+    Each `python -m kaggle_tfr …` in a block of shell lines parses.
+    """
+    lines = [line for block in blocks(readme, "bash") for line in block.splitlines()]
+    calls = [line.split("#")[0] for line in lines if "-m kaggle_tfr " in line]
+
+    assert calls
+    for call in calls:
+        _parser().parse_args(shlex.split(call.partition("-m kaggle_tfr ")[2]))
+
+
+def test_every_recipe_shown_is_valid(readme):
+    """
+    YAML of the README sets only parameters that exist, to values that fit.
+    """
+    shown = [yaml.safe_load(block) for block in blocks(readme, "yaml")]
+
+    assert shown
+    for recipe in shown:
+        check_parameters(recipe)
+
+
+def test_every_link_and_picture_is_there(readme, root):
+    """
+    Relative links lead somewhere, and each picture is a small one.
+    """
+    for target in re.findall(r"\]\(([^)#]+)\)", readme):
+        if "://" not in target:
+            assert (root / target).exists(), target
+    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", readme):
+        assert (root / picture).stat().st_size < 400_000
+
+
+def test_the_reading_order_names_every_module(readme, root):
+    """
+    "Read the code" lists the whole package, nothing more and nothing less.
+    """
+    section = readme.partition("## Read the code")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"`([a-z_]+)`", section))
+    there = {path.stem for path in (root / "kaggle_tfr").glob("*.py")} - {"__init__"}
+
+    assert listed == there
+
+
+def test_python_shown_can_be_run(readme):
+    """
+    Python blocks at least compile, and import names that exist.
+    """
+    for block in blocks(readme, "python"):
+        compile(block, "README.md", "exec")
+        for line in block.splitlines():
+            if line.startswith("from kaggle_tfr"):
+                exec(line, {})
