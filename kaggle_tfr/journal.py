@@ -72,8 +72,8 @@ def _claim_path(part_dir: str) -> str:
     return storage.join(part_dir, "journal", "run")
 
 
-def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[dict]:
-    """Rows of the shards that an earlier run finished; leaves the part ready to be written.
+def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[dict]:
+    """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
 
     Raises:
         ValueError: the part was written after another plan, and `overwrite` is False.
@@ -88,6 +88,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[dic
     if stale:
         clear_part(part_dir)
     storage.make_folder(storage.join(part_dir, "journal"))
+    claim(part_dir, run_id)
     for left in _journal_files(part_dir, "*.tmp"):
         storage.remove(left)
     path, text = storage.join(part_dir, "plan.json"), plan.to_json().encode()

@@ -62,8 +62,7 @@ def write_shard(task: Task) -> Outcome:
     except _StopError as problem:
         return Outcome(task.shard, problem=str(problem), allowance_bytes=task.allowance_bytes)
     except (OSError, tf.errors.OpError) as error:
-        free = free_bytes(task.part_dir)
-        problem = f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
+        problem = _explain(task, error)
         return Outcome(task.shard, problem=problem, allowance_bytes=task.allowance_bytes)
     return Outcome(task.shard, row=row, allowance_bytes=task.allowance_bytes)
 
@@ -170,6 +169,17 @@ def _write_index(part_dir: str, name: str, lengths: Sequence[int]) -> None:
 def _check_claim(task: Task) -> None:
     if task.run_id and not is_claimed(task.part_dir, task.run_id):
         raise _StopError("the run was ended, or another run has begun to write the same part")
+
+
+def _explain(task: Task, error: Exception) -> str:
+    try:
+        _check_claim(task)  # another run removes the files that this one is at
+    except _StopError as reason:
+        return str(reason)
+    except OSError:
+        pass  # the folder itself cannot be read, as the first error says
+    free = free_bytes(task.part_dir)
+    return f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
 
 
 def _check_disk(task: Task) -> None:

@@ -49,8 +49,7 @@ def write_parts(
     }
     done, run_id = {}, uuid.uuid4().hex
     for number, folder in folders.items():
-        rows = journal.open_part(folder, plan, overwrite=overwrite)
-        journal.claim(folder, run_id)
+        rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
         done |= _keep_whole(rows, folder, number)
     until = time.monotonic() + stop_after_hours * 3600 if stop_after_hours else float("inf")
     problem = _write_missing(work_dir, plan, folders, done, until=until, run_id=run_id)

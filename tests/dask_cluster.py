@@ -53,8 +53,7 @@ class Cluster:
 
     def joined(self):
         """Address of each worker that is there, by name."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        return {worker["name"]: address for address, worker in workers.items()}
+        return self.client.run_on_scheduler(_list_workers)
 
     def tasks_of(self, name):
         """How many tasks the scheduler has given to a worker and not yet got back."""
@@ -79,6 +78,10 @@ class Cluster:
             process.wait(30)
         for log in self._logs:
             log.close()
+
+
+def _list_workers(dask_scheduler):
+    return {worker.name: address for address, worker in dask_scheduler.workers.items()}
 
 
 def _count_executed(dask_worker):
