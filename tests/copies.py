@@ -40,9 +40,9 @@ def framed(image):
 KINDS = {
     half_size: (0.99, 0.99),
     low_quality: (0.99, 0.99),
-    cropped: (0.75, 0.9),
+    cropped: (0.85, 0.97),
     grey: (0.99, 0.99),
     brighter: (0.9, 0.95),
-    darker: (0.97, 0.97),
-    framed: (0.0, 0.6),
+    darker: (0.98, 0.98),
+    framed: (0.0, 0.9),
 }
