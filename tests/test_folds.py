@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
 
+from kaggle_tfr import stratify
 from kaggle_tfr.folds import assign_folds, assign_shards
 from kaggle_tfr.proof import fold_report, name_rare_classes, prove_folds
 from kaggle_tfr.stratify import deal_groups
@@ -261,3 +262,17 @@ def test_dealing_to_unequal_shares_counts_images_not_clusters():
     bins = deal_groups(group, csr_matrix(np.ones((120, 1))), np.array([0.75, 0.25]), seed=0)
 
     assert np.bincount(bins).tolist() == [90, 30]
+
+
+def test_both_ways_of_dealing_single_pictures_are_as_even(monkeypatch):
+    """
+    With more classes than StratifiedKFold is asked for, every class is still within one.
+    """
+    monkeypatch.setattr(stratify, "MANY_CLASSES", 2)
+    labels = np.repeat(np.arange(30), np.arange(1, 31))
+
+    dealt = assign_folds(make_table(labels), n_folds=4, seed=0)
+
+    counts = pd.crosstab(dealt["label"], dealt["fold"])
+    assert np.ptp(counts.to_numpy(), axis=1).max() <= 1
+    assert np.ptp(counts.sum().to_numpy()) <= 1
