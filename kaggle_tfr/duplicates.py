@@ -77,7 +77,8 @@ def _pairs_within(rows, twins):
 
 
 def _search(work, tables):
-    return progress.run(work, tables, label="Looking for pairs")
+    # All codes go with every table, so no cluster is asked.
+    return progress.run(work, tables, label="Looking for pairs", here=True)
 
 
 def count_by_radius(images, pairs, radii=range(0, 41, 5)):
