@@ -27,8 +27,8 @@ def near_pairs(codes, radius, run=map):
     Of the blocks the bits are cut into, `radius` errors leave some untouched; dealt out to few
     enough groups, one group holds `in_key` untouched blocks. So each pair is equal in one of the
     tables whose keys are all choices of `in_key` blocks of a group. Bits that say the same go to
-    different groups: real hashes are skewed, and a key of like bits would make huge buckets, as
-    in faiss's own such index. Where tables do not pay, faiss compares all with all.
+    different groups: real hashes are skewed, and a key of like bits would make huge buckets (as
+    faiss's own such index has). Where tables do not pay, faiss compares all with all.
 
     Raises: ValueError when there are more pairs than any dataset of pictures should have.
     Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index Hashing".
@@ -97,7 +97,7 @@ def _order_bits(codes, sizes):
     edges = np.linspace(0, BITS, sum(sizes) + 1).astype(int)
     ends = np.cumsum(sizes)
     room = edges[ends] - edges[ends - sizes]
-    groups, cost = [[] for _ in sizes], np.zeros((len(sizes), BITS), np.float64)
+    groups, cost = [[] for _ in sizes], np.zeros((len(sizes), BITS))
     for bit in np.argsort(-alike.sum(axis=0), kind="stable"):
         full = [len(group) >= space for group, space in zip(groups, room, strict=True)]
         chosen = int(np.argmin(np.where(full, np.inf, cost[:, bit])))
@@ -126,8 +126,8 @@ def search_table(words, blocks, table, *, radius):
         _check(words, order[left], order[right], radius)
         for left, right in _alike(telling, sizes, radius)
     ]
-    a, b = np.concatenate(pairs, axis=1) if pairs else np.empty((2, 0), np.int64)
-    return np.minimum(a, b) * n + np.maximum(a, b)
+    a, b = np.sort(np.concatenate([np.empty((2, 0), np.int64), *pairs], axis=1), axis=0)
+    return a * n + b
 
 
 def _alike(telling, sizes, radius):
@@ -185,11 +185,9 @@ def _gather(pieces, codes, radius):
     found = np.unique(np.concatenate([found, *waiting]))
     _refuse_flood(len(found), len(codes), radius)
     a, b = np.divmod(found, max(1, len(codes)))
-    distance = np.empty(len(a), np.int64)
-    for start in range(0, len(a), SLICE):
-        rows = slice(start, start + SLICE)
-        distance[rows] = count_differing(codes[a[rows]], codes[b[rows]])
-    return a, b, distance
+    cuts = range(SLICE, len(a), SLICE)
+    halves = zip(np.split(a, cuts), np.split(b, cuts), strict=True)
+    return a, b, np.concatenate([count_differing(codes[x], codes[y]) for x, y in halves])
 
 
 def _refuse_flood(n_pairs, n_codes, radius):

@@ -77,8 +77,9 @@ def _deal_unequal(counts, sizes, shares, seed):
     Source: Graham, "Bounds on Multiprocessing Timing Anomalies" (longest first); the half of
     the cluster that is counted in before choosing is Webster's rounding, for unequal shares.
     """
-    shuffled = np.random.default_rng(seed).permutation(len(sizes))
-    order = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
+    chance = np.random.default_rng(seed).permutation(len(sizes))
+    # Class by class where sizes are equal, so that what is left of each evens out the folds.
+    order = np.lexsort((chance, counts.indices[counts.indptr[:-1]], -sizes))
     total = np.maximum(np.asarray(counts.sum(axis=0)).ravel(), 1)
     # In whole numbers where shares are equal, so that a tie is a tie.
     a_share = shares.max() / shares
