@@ -11,6 +11,7 @@ emulator. TensorFlow reads these variables when it starts, so it must run in a s
 
 import contextlib
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -113,14 +114,14 @@ class Bucket:
             head = b""
             while b"\r\n\r\n" not in head:
                 head += client.recv(4096) or b"\r\n\r\n"
-            if not head.startswith(b"CONNECT "):
-                client.close()
-                return
-            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            client = self._tls.wrap_socket(client, server_side=True)
+            if head.startswith(b"CONNECT "):
+                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                client, head = self._tls.wrap_socket(client, server_side=True), b""
             server, limit = None, [None]
-            while data := client.recv(1 << 16):
+            while data := head or client.recv(1 << 16):
+                head = b""
                 if data.startswith(METHODS):
+                    data = _mend_upload(data)
                     self._admit(data.split(b"\r\n")[0], limit)
                 if server is None:
                     # Not before there is a request: the emulator serves one connection at a time.
@@ -162,6 +163,17 @@ class Bucket:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+
+
+def _mend_upload(request):
+    """A request of TensorFlow's as the emulator understands it; others stay as they are."""
+    head, blank, body = request.partition(b"\r\n\r\n")
+    # An upload goes on at an address that the emulator names without TLS.
+    head = re.sub(rb"^(\w+) http://[^/]+", rb"\1 ", head)
+    # It names its length besides sending chunks, which count (RFC 9112, 6.3); not so here.
+    if b"\r\nTransfer-Encoding: chunked" in head:
+        head = re.sub(rb"\r\nContent-Length: \d+", b"", head)
+    return head + blank + body
 
 
 @contextlib.contextmanager
