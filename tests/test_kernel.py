@@ -1,6 +1,7 @@
 """Kernels: what is in them, that the package travels along, and that a session runs them."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -45,9 +46,15 @@ def carried(source):
 
 
 def run_cell(source, python=sys.executable, cwd="/", after=""):
-    text = f"{source}\n{after}"
-    command = [python, "-"]
-    return subprocess.run(command, input=text, cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [python, "-"],
+        input=f"{source}\n{after}",
+        cwd=cwd,
+        env=os.environ | {"TMPDIR": str(cwd)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 # What the folders hold
