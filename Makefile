@@ -54,8 +54,8 @@ lint: $(READY)  ## format and check
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:  ## forget the environment and the demo's output
-	rm -rf .venv work
+clean:  ## forget the environments and the demo's output
+	rm -rf .venv .venv-kaggle .venv-kaggle-tpu work
 
 pictures: demo  ## the README's picture, from the demo's own figure
 	mkdir -p docs
