@@ -118,18 +118,23 @@ class Bucket:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 client, head = self._tls.wrap_socket(client, server_side=True), b""
             server, limit = None, [None]
-            while data := head or client.recv(1 << 16):
-                head = b""
-                if data.startswith(METHODS):
-                    data = _mend_upload(data)
-                    self._admit(data.split(b"\r\n")[0], limit)
-                if server is None:
-                    # Not before there is a request: the emulator serves one connection at a time.
-                    server = socket.create_connection(self.address, timeout=120)
-                    self._sockets += [client, server]
-                    work = (server, client, limit)
-                    threading.Thread(target=self._answer, args=work, daemon=True).start()
-                server.sendall(data)
+            try:
+                while data := head or client.recv(1 << 16):
+                    head = b""
+                    if data.startswith(METHODS):
+                        data = _mend_upload(data)
+                        self._admit(data.split(b"\r\n")[0], limit)
+                    if server is None:
+                        # Not before there is a request: the emulator serves one at a time.
+                        server = socket.create_connection(self.address, timeout=120)
+                        self._sockets += [client, server]
+                        work = (server, client, limit)
+                        threading.Thread(target=self._answer, args=work, daemon=True).start()
+                    server.sendall(data)
+            finally:
+                # Else the emulator would wait for a client that was killed.
+                if server is not None:
+                    server.shutdown(socket.SHUT_WR)
 
     def _admit(self, line, limit):
         self.requests.append(line.decode())
