@@ -122,6 +122,8 @@ class Bucket:
                 while data := head or client.recv(1 << 16):
                     head = b""
                     if data.startswith(METHODS):
+                        if b"\r\nExpect: 100-continue\r\n" in data:
+                            client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
                         data = _mend_upload(data)
                         self._admit(data.split(b"\r\n")[0], limit)
                     if server is None:
@@ -175,6 +177,7 @@ def _mend_upload(request):
     head, blank, body = request.partition(b"\r\n\r\n")
     # An upload goes on at an address that the emulator names without TLS.
     head = re.sub(rb"^(\w+) http://[^/]+", rb"\1 ", head)
+    head = head.replace(b"\r\nExpect: 100-continue", b"")
     # It names its length besides sending chunks, which count (RFC 9112, 6.3); not so here.
     if b"\r\nTransfer-Encoding: chunked" in head:
         head = re.sub(rb"\r\nContent-Length: \d+", b"", head)
