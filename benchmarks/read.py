@@ -25,8 +25,8 @@ PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds, 5 or more")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each way in each round")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds, 5 or more")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each way in each round")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,14 +69,15 @@ def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
     """Images per second of each way in each round, the ways taking turns."""
     shards = find_shards(folder, schema="default")
     setting = SimpleNamespace(folder=folder, shards=shards, side=SIDE, batch=BATCH)
-    running = {name: iter(make(setting)) for name, make in ways_here(setting).items()}
-    for batches in running.values():
-        take(batches, seconds)  # tf.data finds its degree of parallelism while it runs
-    rates = {name: [] for name in running}
+    ready = {name: make(setting) for name, make in ways_here(setting).items()}
+    rates = {name: [] for name in ready}
     for _ in range(rounds):
-        for name, batches in running.items():
-            take(batches, seconds / 3)  # what lay ready in buffers while others ran
-            rates[name].append(take(batches, seconds))
+        for name, batches in ready.items():
+            # Begun anew each time: one that waits goes on filling buffers while others are timed.
+            running = iter(batches)
+            take(running, seconds)  # tf.data finds its degree of parallelism while it runs
+            rates[name].append(take(running, seconds))
+            del running
     return rates
 
 

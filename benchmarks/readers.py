@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from kaggle_tfr.decoding import choose_window
 from kaggle_tfr.reader import read_batches
-from kaggle_tfr.training import IMAGENET
+from kaggle_tfr.training import IMAGENET, normalization
 
 AUTOTUNE = tf.data.AUTOTUNE
 MEAN, STD = IMAGENET
@@ -123,19 +123,21 @@ def ours(setting, **choices):
     return data.map(lambda images, _: images)
 
 
-def ours_by_xla(setting):
-    """uint8 batches, normalised by a compiled step outside tf.data, as on a TPU or GPU."""
-    from kaggle_tfr.training import normalization
+class ByXla:
+    """uint8 batches of ours, normalised by a compiled step outside tf.data, as on a TPU or GPU."""
 
-    step = tf.function(normalization(), jit_compile=True)
-    return (step(images) for images in ours(setting))
+    def __init__(self, setting):
+        self.data, self.step = ours(setting), tf.function(normalization(), jit_compile=True)
+
+    def __iter__(self):
+        return map(self.step, self.data)
 
 
 WAYS = {
     "decode alone": decode_alone,
     "decode alone, from memory": decode_from_memory,
     "ours, uint8": ours,
-    "ours, float32 by XLA": ours_by_xla,
+    "ours, float32 by XLA": ByXla,
     "ours, float32 on the host": partial(ours, mean_std=IMAGENET),
     "landmark notebook": landmark,
     "landmark notebook, AUTOTUNE": partial(landmark, calls=AUTOTUNE),

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import numpy as np
 import tensorflow as tf
 
 from kaggle_tfr.names import near_miss
@@ -21,14 +20,12 @@ def decode_record(
     training: bool = True,
     flip: bool = False,
     one_hot: int = 0,
-    mean_std: tuple | None = None,
     extra: Sequence[str] = (),
 ) -> tuple:
     """(image, label), or (image, label, 1.0) when not training; then a dictionary of the extra.
 
     flip: left to right, every other picture at random.
     one_hot: the number of classes; 0 leaves the label a number.
-    mean_std: (pixel / 255 − mean) / std as float32; dearer here than on the device.
     extra: names of features to hand on.
     """
     values = tf.io.parse_single_example(record, choose_features(schema, extra))
@@ -43,9 +40,6 @@ def decode_record(
         image = tf.cond(turned, lambda: tf.reverse(image, [1]), lambda: image)
         if schema.kind == "masks":
             label = tf.cond(turned, lambda: tf.reverse(label, [1]), lambda: label)
-    if mean_std:
-        mean, std = (np.asarray(numbers, np.float32) for numbers in mean_std)
-        image = tf.cast(image, tf.float32) * (1 / (255 * std)) - mean / std
     more = [] if training else [1.0]
     return (image, label, *more, *([{name: values[name] for name in extra}] if extra else []))
 

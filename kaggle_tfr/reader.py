@@ -1,5 +1,6 @@
 """From part folders to batches: uint8, every shape static, as fast as the pictures decode."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,8 @@ from kaggle_tfr.inventory import choose_fold, count_records, find_shards, one_sc
 __all__ = ["choose_fold", "count_steps", "find_shards", "read_batches", "read_images"]
 
 AUTOTUNE = tf.data.AUTOTUNE
+# Decoding keeps every core busy by itself; AUTOTUNE takes more threads and gets less done.
+CORES = os.cpu_count() or 1
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time.
 REMOTE_BUFFER_BYTES, LOCAL_BUFFER_BYTES = 16 << 20, 1 << 20  # 16 MiB, 1 MiB
 OPEN_SHARDS = 16
@@ -54,6 +57,7 @@ def read_batches(
     batch_size: int,
     training: bool = False,
     where: str = "",
+    mean_std: tuple | None = None,
     seed: int | None = None,
     context: tf.distribute.InputContext | None = None,
     **choices,
@@ -66,8 +70,10 @@ def read_batches(
     labels: int64 classes, float32 (batch, one_hot), float32 0/1 columns of a multi-label schema,
         or uint8 (batch, height, width, labels) masks.
     where: "random" (default in training), "center" or "pad", see `choose_window`.
+    mean_std: send (pixel / 255 − mean) / std as float32, four times the bytes; `normalization` does
+        it on the device.
     context: of `strategy.distribute_datasets_from_function`; batch_size is then per replica.
-    choices: flip, one_hot, mean_std, extra, see `decode_record`.
+    choices: flip, one_hot, extra, see `decode_record`.
     Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
     """
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
@@ -80,13 +86,17 @@ def read_batches(
     if own.every:  # too few shards to go round: each pipeline takes every n-th record
         data = data.shard(*own.every)
     if not training:
-        data = data.map(decode, num_parallel_calls=AUTOTUNE)
-        return pad_and_count(data, own, batch_size, steps).prefetch(AUTOTUNE)
-    # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
-    data = data.repeat().shuffle(choose_buffer(own.shards), seed=seed)
-    data = data.map(decode, num_parallel_calls=AUTOTUNE, deterministic=False)
-    # A short last batch would make the shape dynamic, and XLA compile twice.
-    return data.batch(batch_size, drop_remainder=True).prefetch(AUTOTUNE)
+        data = data.map(decode, num_parallel_calls=CORES)
+        data = pad_and_count(data, own, batch_size, steps)
+    else:
+        # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
+        data = data.repeat().shuffle(choose_buffer(own.shards), seed=seed)
+        data = data.map(decode, num_parallel_calls=CORES, deterministic=False)
+        # A short last batch would make the shape dynamic, and XLA compile twice.
+        data = data.batch(batch_size, drop_remainder=True)
+    if mean_std:
+        data = data.map(partial(normalize_batch, mean_std=mean_std))
+    return data.prefetch(2)
 
 
 def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:
@@ -117,6 +127,18 @@ def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf
         num_parallel_calls=AUTOTUNE,
         deterministic=not shuffle,
     )
+
+
+def normalize_batch(images: tf.Tensor, *rest: tf.Tensor, mean_std: tuple) -> tuple:
+    """The batch with its uint8 images as float32, (pixel / 255 − mean) / std."""
+    mean, std = (np.asarray(numbers, np.float32) for numbers in mean_std)
+
+    # Compiled, it is one pass over a batch; op by op it would take longer than the decoding.
+    @tf.function(jit_compile=True)
+    def scale(images):
+        return tf.cast(images, tf.float32) * (1 / (255 * std)) - mean / std
+
+    return (scale(images), *rest)
 
 
 def share(shards: pd.DataFrame, context=None) -> Share:
