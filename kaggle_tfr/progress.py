@@ -115,14 +115,20 @@ def _can_draw() -> bool:
     """Whether a bar can be redrawn: a live notebook or a terminal, not a batch log."""
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch":
         return False
-    return "ipykernel" in sys.modules or sys.stderr.isatty()
+    return _in_notebook() or sys.stderr.isatty()
+
+
+def _in_notebook() -> bool:
+    """Whether this process is a notebook's kernel; others may have imported ipykernel too."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel")
 
 
 def _bar(label: str, total: int) -> Callable[[int], None]:
     from fastprogress.fastprogress import progress_bar
 
     bar = progress_bar(range(total), total=total)
-    if hasattr(bar, "main_bar") or "ipykernel" in sys.modules:
+    if hasattr(bar, "main_bar") or _in_notebook():
         bar.comment = label
     bar.update(0)
     return lambda done: bar.update(done) if done else None
