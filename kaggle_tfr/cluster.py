@@ -23,12 +23,15 @@ def connect(workers: int, scheduler: str = "") -> Any:
         ModuleNotFoundError: the workers lack this package.
     """
     try:
+        import dask
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
         raise ImportError(
             'BACKEND="dask" needs dask and distributed, which are not installed. '
             'Run: pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
         ) from error
+    # Dask keeps the last thousand messages for its debugger: here each may hold a shard's table.
+    dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
         options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
         return Client(LocalCluster(n_workers=workers, **options))

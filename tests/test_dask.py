@@ -1,6 +1,7 @@
 """The same work on a cluster: the same bytes, whoever dies."""
 
 import _thread
+import json
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from functools import partial
 
 import pytest
 from dask_cluster import Replacement, start_cluster, wait_until
+from gcs import serve_bucket
 from pandas.testing import assert_frame_equal
 from small_plans import digests, make_images, plan_images, read_plainly
 from strange_tasks import end_worker, square, wait_and_square
@@ -100,6 +102,50 @@ def test_a_worker_dies_while_verifying(work, on_cluster, tmp_path):
     death.check()
     assert set(faults["file"]) == {shard.name}
     assert verify_parts(str(folder / "whole" / "part-1")).empty
+
+
+WRITE_AND_READ = """
+import hashlib, json, sys
+import tensorflow as tf
+from kaggle_tfr import progress
+from kaggle_tfr.verify import verify_parts
+from kaggle_tfr.writer import write_parts
+work, out, address = sys.argv[1:]
+progress.use_backend(0, "dask", address)
+write_parts(work, out)
+assert verify_parts(f"{out}/part-1").empty
+found = {}
+for folder, _, names in tf.io.gfile.walk(out):
+    for name in names:
+        path = f"{folder.rstrip('/')}/{name}"
+        data = tf.io.gfile.GFile(path, "rb").read()
+        found[path[len(out) + 1 :]] = hashlib.sha256(data).hexdigest()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.heavy
+def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
+    """
+    In the bucket too there are the bytes of one thread, whole objects, and no other.
+    """
+    folder, _ = work
+    (tmp_path / "seed").mkdir()
+    (tmp_path / "seed" / "note").write_text("makes the bucket")
+    with (
+        serve_bucket(tmp_path) as bucket,
+        start_cluster(tmp_path, workers=2, env=bucket.env) as cluster,
+    ):
+        bucket.seed_objects("parts", tmp_path / "seed")
+        death = Replacement(cluster)
+        done = subprocess.run(
+            [sys.executable, "-c", WRITE_AND_READ, folder, "gs://parts/run", cluster.address],
+            env=cluster.env, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        death.check()
+
+    assert json.loads(done.stdout.splitlines()[-1]) == digests(folder / "whole")
 
 
 def test_everything_else_is_the_same_too(work, on_cluster):
@@ -288,3 +334,16 @@ def test_order_is_kept_where_it_is_asked_for(on_cluster):
     found = list(progress.run(slow_first, range(40), label="squares", ordered=True))
 
     assert found == [number * number for number in range(40)]
+
+
+@pytest.mark.heavy
+def test_the_client_s_memory_does_not_follow_the_plan(root, monkeypatch):
+    """
+    From 10⁴ to 10⁶ rows of plan it grows by less than 120 MB; the table alone would take 500.
+    """
+    monkeypatch.syspath_prepend(str(root))
+    from benchmarks.dask_scale import ROWS, measure_memory
+
+    peaks = measure_memory()
+
+    assert peaks[ROWS[1]] - peaks[ROWS[0]] < 120
