@@ -339,7 +339,7 @@ def test_order_is_kept_where_it_is_asked_for(on_cluster):
 @pytest.mark.heavy
 def test_the_client_s_memory_does_not_follow_the_plan(root, monkeypatch):
     """
-    From 10⁴ to 10⁶ rows of plan it grows by less than 120 MB; the table alone would take 500.
+    From 10⁴ to 10⁶ rows of plan it grows by less than the table alone would take, 136 MB.
     """
     monkeypatch.syspath_prepend(str(root))
     from benchmarks.dask_scale import ROWS, measure_memory
