@@ -126,15 +126,15 @@ def test_latency_hides_behind_parallel_reads(shards, bucket, ask):
     """
     20 ms more on every request lengthen an epoch over eight shards by less than a third.
     """
-    ratios = []
-    for _ in range(3):
-        quick = ask("result = read(shards)[1]")
-        bucket.latency = 0.02
-        slow = ask("result = read(shards)[1]")
-        bucket.latency = 0.0
-        ratios.append(slow / quick)
+    seconds = {0.0: [], 0.02: []}
+    for _ in range(4):
+        for latency, taken in seconds.items():
+            bucket.latency = latency
+            taken.append(ask("result = read(shards)[1]"))
+    bucket.latency = 0.0
 
-    assert np.median(ratios) <= 1.3, ratios
+    # The quickest of each: other work on the machine only ever adds to a time.
+    assert min(seconds[0.02]) <= 1.3 * min(seconds[0.0]), seconds
 
 
 def test_a_download_that_breaks_off_is_tried_again(shards, bucket, ask):
