@@ -34,7 +34,9 @@ def test_every_command_is_one_the_driver_takes(readme):
     """
     Each `python -m kaggle_tfr …` in a block of shell lines parses.
     """
-    lines = [line for block in blocks(readme, "bash") for line in block.splitlines()]
+    lines = [
+        line for block in blocks(readme, "bash") for line in block.replace("\\\n", " ").splitlines()
+    ]
     calls = [line.split("#")[0] for line in lines if "-m kaggle_tfr " in line]
 
     assert calls
