@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from kaggle_tfr import progress, storage
 from kaggle_tfr.hashes import HASHES, hash_and_texture
@@ -79,7 +80,7 @@ def _fill_from(cache_path, table):
     known = np.zeros(len(table), bool)
     if not storage.exists(cache_path):
         return known
-    cache = pd.read_parquet(io.BytesIO(storage.read_bytes(cache_path)))
+    cache = pd.read_parquet(pa.BufferReader(storage.read_bytes(cache_path)))
     # An unreadable file is tried again: what ailed it may be over.
     cache = cache[cache["problem"] == ""].drop_duplicates(KEY)
     place = pd.MultiIndex.from_frame(cache[KEY]).get_indexer(pd.MultiIndex.from_frame(table[KEY]))

@@ -7,6 +7,7 @@ from functools import lru_cache
 import cv2
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from kaggle_tfr import progress, storage
 from kaggle_tfr.images import RefusedImage, read_pixels
@@ -146,7 +147,7 @@ def _known_inliers(table, cache_path):
     inliers = np.full(len(table), -1, np.int64)
     if not cache_path or not storage.exists(cache_path):
         return inliers
-    cache = pd.read_parquet(io.BytesIO(storage.read_bytes(cache_path)))
+    cache = pd.read_parquet(pa.BufferReader(storage.read_bytes(cache_path)))
     key = COLUMNS[:-1]
     place = pd.MultiIndex.from_frame(cache[key]).get_indexer(pd.MultiIndex.from_frame(table[key]))
     return np.where(place >= 0, cache["inliers"].to_numpy()[place], -1) if len(cache) else inliers
