@@ -1,13 +1,11 @@
 """Pictures → their hashes, in parallel; a rerun does only what is new or changed."""
 
-import io
 import time
 from functools import partial
 from hashlib import blake2b
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from kaggle_tfr import progress, storage
 from kaggle_tfr.hashes import HASHES, hash_and_texture
@@ -45,12 +43,12 @@ def hash_images(images, work_dir, *, exact=False):
         known[rows] = True
         if time.monotonic() > wait_until:
             start = time.monotonic()
-            _save(table.assign(**columns)[known], cache_path)
+            storage.write_parquet(table.assign(**columns)[known], cache_path)
             # A table of millions takes a while to save: then it is saved less often.
             wait_until = time.monotonic() + SECONDS_BETWEEN_SAVES + 9 * (time.monotonic() - start)
     table = table.assign(**columns)
     if len(todo):
-        _save(table, cache_path)
+        storage.write_parquet(table, cache_path)
     return table
 
 
@@ -80,7 +78,7 @@ def _fill_from(cache_path, table):
     known = np.zeros(len(table), bool)
     if not storage.exists(cache_path):
         return known
-    cache = pd.read_parquet(pa.BufferReader(storage.read_bytes(cache_path)))
+    cache = storage.read_parquet(cache_path)
     # An unreadable file is tried again: what ailed it may be over.
     cache = cache[cache["problem"] == ""].drop_duplicates(KEY)
     place = pd.MultiIndex.from_frame(cache[KEY]).get_indexer(pd.MultiIndex.from_frame(table[KEY]))
@@ -90,12 +88,6 @@ def _fill_from(cache_path, table):
         values[known] = cache[name].to_numpy()[place[known]]
         table[name] = values
     return known
-
-
-def _save(table, cache_path):
-    buffer = io.BytesIO()
-    table.to_parquet(buffer, index=False)
-    storage.write_atomically(cache_path, buffer.getvalue())
 
 
 def _size_and_time(paths):

@@ -1,10 +1,8 @@
 """What becomes of each image: written, dropped as a duplicate or a conflict, or refused."""
 
-import io
 from collections.abc import Mapping
 
 import pandas as pd
-import pyarrow as pa
 
 from kaggle_tfr import storage
 from kaggle_tfr.table import account
@@ -12,9 +10,7 @@ from kaggle_tfr.table import account
 
 def save_clusters(clusters: pd.DataFrame, work_dir: str) -> None:
     """Writes duplicates.parquet, which `find_clusters` gave."""
-    stream = io.BytesIO()
-    clusters.to_parquet(stream, index=False)
-    storage.write_atomically(storage.join(work_dir, "duplicates.parquet"), stream.getvalue())
+    storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
 
 
 def load_clusters(work_dir: str) -> pd.DataFrame:
@@ -28,7 +24,7 @@ def load_clusters(work_dir: str) -> pd.DataFrame:
         raise FileNotFoundError(
             f"there is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
         )
-    return pd.read_parquet(pa.BufferReader(storage.read_bytes(path)))
+    return storage.read_parquet(path)
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from kaggle_tfr.images import RefusedImage, read_pixels
-from kaggle_tfr.storage import exists, join, read_bytes
+from kaggle_tfr.storage import exists, join, read_bytes, read_parquet
 
 MISSING = np.full((64, 64, 3), 230, np.uint8)  # a light square in place of what cannot be read
 
@@ -71,5 +70,5 @@ def find_sources(work_dir: str) -> dict[str, str]:
     path = join(work_dir, "plan.parquet")
     if not exists(path):
         return {}
-    table = pd.read_parquet(pa.BufferReader(read_bytes(path)), columns=["image_id", "path"])
+    table = read_parquet(path, columns=["image_id", "path"])
     return dict(zip(table["image_id"], table["path"], strict=True))

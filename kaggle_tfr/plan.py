@@ -182,8 +182,8 @@ def read_plan(folder: str) -> Plan:
 
 def load_plan(work_dir: str) -> tuple[Plan, pd.DataFrame]:
     """The plan and its table, one row an image, in the order of the records."""
-    data = storage.read_bytes(storage.join(work_dir, "plan.parquet"))
-    return read_plan(work_dir), pd.read_parquet(pa.BufferReader(data))
+    table = storage.read_parquet(storage.join(work_dir, "plan.parquet"))
+    return read_plan(work_dir), table
 
 
 def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, pd.DataFrame]]:

@@ -1,13 +1,11 @@
 """A second look at candidate pairs: whether their details lie in the same places."""
 
-import io
 import time
 from functools import lru_cache
 
 import cv2
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from kaggle_tfr import progress, storage
 from kaggle_tfr.images import RefusedImage, read_pixels
@@ -147,13 +145,12 @@ def _known_inliers(table, cache_path):
     inliers = np.full(len(table), -1, np.int64)
     if not cache_path or not storage.exists(cache_path):
         return inliers
-    cache = pd.read_parquet(pa.BufferReader(storage.read_bytes(cache_path)))
+    cache = storage.read_parquet(cache_path)
     key = COLUMNS[:-1]
     place = pd.MultiIndex.from_frame(cache[key]).get_indexer(pd.MultiIndex.from_frame(table[key]))
     return np.where(place >= 0, cache["inliers"].to_numpy()[place], -1) if len(cache) else inliers
 
 
 def _save(table, cache_path):
-    buffer = io.BytesIO()
-    table[table["inliers"] >= 0].drop_duplicates(COLUMNS[:-1]).to_parquet(buffer, index=False)
-    storage.write_atomically(cache_path, buffer.getvalue())
+    known = table[table["inliers"] >= 0].drop_duplicates(COLUMNS[:-1])
+    storage.write_parquet(known, cache_path)

@@ -2,6 +2,7 @@
 
 import contextlib
 import fnmatch
+import io
 import os
 import tempfile
 import uuid
@@ -168,6 +169,22 @@ def size_and_time(path):
         return int(status.length), int(status.mtime_nsec)
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
+
+
+def read_parquet(path, columns=None):
+    """The table of a parquet file, its attrs with it; of `columns`, or all of them."""
+    import pandas as pd
+    import pyarrow as pa
+
+    # Arrow's own buffer: its threads then hold no Python object when the interpreter ends.
+    return pd.read_parquet(pa.BufferReader(read_bytes(path)), columns=columns)
+
+
+def write_parquet(table, path):
+    """Writes a table as parquet, without its index, as `write_atomically` does."""
+    stream = io.BytesIO()
+    table.to_parquet(stream, index=False)
+    write_atomically(path, stream.getvalue())
 
 
 def _try_to_read(path):

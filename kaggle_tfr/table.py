@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from kaggle_tfr import listing, sources, storage
 from kaggle_tfr.images import RefusedImage, check
@@ -183,7 +182,7 @@ def load_images(work_dir: str) -> pd.DataFrame:
     """
     path = storage.join(work_dir, "images.parquet")
     try:
-        return pd.read_parquet(pa.BufferReader(storage.read_bytes(path)))
+        return storage.read_parquet(path)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
