@@ -4,13 +4,13 @@ python -m benchmarks.dask_scale [--data DIR] [--rounds N] [--n N] [--only NAMES]
 
 overhead: writing 2000 × 1500 mosaics to short side 384, two single-threaded Dask workers on this
 machine in turns with two threads; the median ratio of images per second.
-memory: how much the writing process grows by 10⁴ and by 10⁶ rows of plan, on a cluster whose
-workers only pretend to write.
-pairs: the search of the near pairs cut into slices by a hash of the key, as a cluster would have
-it: a slice's rows, seconds and memory, and the seconds of the whole.
+memory: the peak of the process that writes 10⁴ and 10⁶ rows of plan, on a cluster of other
+processes that only pretend to write.
+pairs: the search for near pairs in slices, see benchmarks.pair_slices.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -26,41 +26,28 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.duplicates import apart, draw_codes, list_photos
+from benchmarks.duplicates import apart
+from benchmarks.pair_slices import measure_pairs
+from benchmarks.programs import plan_files
 from benchmarks.write import make_pictures
-from kaggle_tfr import neighbours
 
 IMAGES, SHARDS = 96, 12
 ROWS, ROWS_IN_SHARD = (10_000, 1_000_000), 1000
-RADIUS = 25
 PICTURES = (1_600_000, 50_000_000, 1_000_000_000)
 CORES = (64, 1000, 10_000)
+ROOT = str(Path(__file__).resolve().parent.parent)
 
 
 def plan_mosaics(photos, folder):
     """Plans `IMAGES` pictures of 2000 × 1500 in `SHARDS` shards, in the folder."""
     from kaggle_tfr.images import ImageSettings
-    from kaggle_tfr.plan import save_plan
-    from kaggle_tfr.planner import forecast_records, make_plan
     from kaggle_tfr.progress import use_backend
-    from kaggle_tfr.schema import load_schema
 
     use_backend(1)
     make_pictures(photos, folder)
-    files = sorted(Path(folder).glob("large-*.jpg"))
-    rows = [
-        [f"{i}", str(files[i % len(files)]), "train", 0, "x", 1500, 2000, files[0].stat().st_size]
-        for i in range(IMAGES)
-    ]
-    names = ["image_id", "path", "split", "label", "label_name", "height", "width", "n_bytes"]
-    table = pd.DataFrame(rows, columns=names)
-    table = table.assign(format="JPEG", orientation=1, problem="", cluster=-1, fold=0)
-    table.attrs = {"kind": "single", "classes": ["x"], "label_columns": []}
-    schema, image = load_schema("default", table), ImageSettings((384, 384), quality=70)
-    found = forecast_records(table, schema=schema, image=image, sample=SHARDS)
-    settings = {"name": "mosaics", "n_shards": SHARDS, "n_folds": 0}
-    plan, dealt = make_plan(table, found, schema=schema, image=image, **settings)
-    save_plan(plan, dealt, folder)
+    files = sorted(str(file) for file in Path(folder).glob("large-*.jpg"))
+    files = [files[i % len(files)] for i in range(IMAGES)]
+    plan_files(files, folder, ImageSettings((384, 384), quality=70), n_shards=SHARDS)
 
 
 def measure_overhead(photos, rounds):
@@ -121,144 +108,50 @@ def plan_rows(n, folder):
     save_plan(replace(plan, shards=shards), table, folder)
 
 
-def grow(work, warm):
-    """MB by which writing the plan in `work` raises this process's peak; `warm` is a small one."""
+@contextlib.contextmanager
+def start_cluster(folder):
+    """The address of a scheduler with two workers, all of them processes of their own."""
+    where, processes = Path(folder) / "scheduler.json", []
+    env = os.environ | {"PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    start = partial(subprocess.Popen, cwd=folder, env=env, stderr=subprocess.DEVNULL)
+    try:
+        dask = [sys.executable, "-m", "dask"]
+        options = ["--no-dashboard", "--scheduler-file", str(where)]
+        processes.append(
+            start([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *options])
+        )
+        for _ in range(2):
+            processes.append(start([*dask, "worker", "--no-nanny", "--nthreads", "1", *options]))
+        while not where.exists():
+            time.sleep(0.1)
+        yield json.loads(where.read_text())["address"]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def grow(work, address):
+    """Peak MB of this process, which writes the plan in `work` and does nothing else."""
     from kaggle_tfr import writer
     from kaggle_tfr.progress import close_backend, use_backend
 
     writer.write_shard = pretend_to_write
-    use_backend(2, "dask")
-    with tempfile.TemporaryDirectory() as out:
-        writer.write_parts(warm, os.path.join(out, "warm"))
-        before = _peak_mb()
-        writer.write_parts(work, os.path.join(out, "work"))
-        after = _peak_mb()
+    use_backend(2, "dask", address)
+    writer.write_parts(work, os.path.join(work, "out"))
     close_backend()
-    return before, after
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure_memory():
     """Peak MB of the client for each number of `ROWS`."""
     peaks = {}
     for n in ROWS:
-        with tempfile.TemporaryDirectory() as folder:
-            warm, work = os.path.join(folder, "warm"), os.path.join(folder, "work")
-            apart(plan_rows, 10 * ROWS_IN_SHARD, warm)
+        with tempfile.TemporaryDirectory() as folder, start_cluster(folder) as address:
+            work = os.path.join(folder, "work")
             apart(plan_rows, n, work)
-            code = (
-                "import json, sys; from benchmarks.dask_scale import grow\n"
-                "if __name__ == '__main__': print(json.dumps(grow(*sys.argv[1:])))"
-            )
-            # Not `apart`: its processes may have none of their own, and the cluster is some.
-            script = Path(folder) / "grow.py"
-            script.write_text(code)
-            root = str(Path(__file__).resolve().parent.parent)
-            done = subprocess.run(
-                [sys.executable, str(script), work, warm],
-                check=True, capture_output=True, text=True, cwd=root,
-                env=os.environ | {"PYTHONPATH": root, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            )  # fmt: skip
-            peaks[n] = json.loads(done.stdout.splitlines()[-1])[1]
+            peaks[n] = apart(grow, work, address)
     return peaks
-
-
-def slice_rows(codes, layout, table, number, of):
-    """Rows whose key in a table falls into one of `of` slices; reads the codes piece by piece."""
-    order, edges = layout
-    chosen = np.concatenate([order[edges[block] : edges[block + 1]] for block in table])
-    weights = np.uint64(1) << np.arange(len(chosen), dtype=np.uint64)
-    rows = []
-    for start in range(0, len(codes), neighbours.SLICE):
-        some = codes[start : start + neighbours.SLICE]
-        bits = (some[:, chosen // 8] >> (7 - chosen % 8).astype(np.uint8)) & 1
-        # Real keys are skewed: a hash of them deals them out evenly.
-        place = (bits @ weights * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
-        rows.append(start + np.flatnonzero(place % np.uint64(of) == number))
-    return np.concatenate(rows)
-
-
-def search_slice(codes, layout, table, number, of):
-    """int64: a · n + b of a table's pairs in one slice: what one task on a cluster would do."""
-    order, edges = layout
-    rows = slice_rows(codes, layout, table, number, of)
-    words = np.empty((4, len(rows)), np.uint64)
-    blocks = np.zeros((len(edges) - 1, len(rows)), np.uint16)
-    for start in range(0, len(rows), neighbours.SLICE):
-        at = slice(start, start + neighbours.SLICE)
-        bits = np.unpackbits(codes[rows[at]], axis=1)[:, order]
-        words[:, at] = np.ascontiguousarray(np.packbits(bits, axis=1)).view(np.uint64).T
-        for block in table:
-            begin, end = edges[block], edges[block + 1]
-            blocks[block, at] = bits[:, begin:end] @ (1 << np.arange(end - begin))
-    found = neighbours.search_table(words, blocks, table, radius=RADIUS)
-    a, b = np.divmod(found, max(1, len(rows)))
-    return rows[a] * len(codes) + rows[b]
-
-
-def make_codes(photos, n, path):
-    """Saves n codes, as like real ones as in benchmarks.duplicates, and what was copied."""
-    from kaggle_tfr.hashes import hash_bits
-
-    real = np.stack([hash_bits(file.read_bytes()) for file in list_photos(photos)[:500]])
-    codes, copies, originals, changed = draw_codes(real, n, np.random.default_rng(n))
-    np.save(path, codes)
-    near = changed <= RADIUS
-    return np.minimum(copies, originals)[near] * n + np.maximum(copies, originals)[near]
-
-
-def measure_slice(path, design, number, of):
-    """(rows, pairs, seconds, MB beyond the codes) of one slice of one table, in its own process."""
-    codes = np.load(path, mmap_mode="r")
-    sizes = [len(group) for group in np.array_split(np.arange(design[0]), design[1])]
-    layout = neighbours._order_bits(codes, sizes)  # noqa: SLF001
-    tables = neighbours.list_tables(neighbours.Design(*design))
-    table, before = tables[number % len(tables)], _own_mb()
-    start = time.perf_counter()
-    found = search_slice(codes, layout, table, number % of, of)
-    seconds = time.perf_counter() - start
-    rows = len(slice_rows(codes, layout, table, number % of, of))
-    return rows, len(found), seconds, _own_mb() - before
-
-
-def check_slices(path):
-    """Whether the slices of all tables find what the search in one piece does."""
-    codes = np.load(path)
-    n = len(codes)
-    design = neighbours.Design(30, 2, 2)
-    sizes = [len(group) for group in np.array_split(np.arange(30), 2)]
-    layout = neighbours._order_bits(codes, sizes)  # noqa: SLF001
-    found = [
-        search_slice(codes, layout, table, number, 3)
-        for table in neighbours.list_tables(design)
-        for number in range(3)
-    ]
-    a, b, _ = neighbours.near_pairs(codes, RADIUS)
-    return bool(np.array_equal(np.unique(np.concatenate(found)), a * n + b))
-
-
-def measure_pairs(photos, n, slices=16, sample=4):
-    """Figures of the search in slices."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "codes.npy")
-        apart(make_codes, photos, 20_000, path)
-        equal = apart(check_slices, path)
-        apart(make_codes, photos, n, path)
-        design = neighbours.choose_design(n, RADIUS)
-        tables = len(neighbours.list_tables(design))
-        # Of different tables and slices.
-        numbers = [round(k * tables * slices / sample) + k for k in range(sample)]
-        found = [apart(measure_slice, path, tuple(design), k, slices) for k in numbers]
-    rows, _, seconds, megabytes = (statistics.mean(column) for column in zip(*found, strict=True))
-    return {
-        "pairs_n": n,
-        "pairs_slices_equal": equal,
-        "pairs_tables": tables,
-        "pairs_slices": slices,
-        "slice_rows": round(rows),
-        "slice_seconds": round(seconds, 2),
-        "slice_mb": round(megabytes),
-        "pairs_core_hours": round(seconds * slices * tables / 3600, 2),
-    }
 
 
 def measure_speeds(photos):
@@ -294,17 +187,6 @@ def list_costs(speeds, ratio):
     for count in PICTURES:
         hours = [f"{count / rate / cores / 3600:,.2g} h" for cores in CORES]
         yield f"| {count / 1e6:,g} M | " + " | ".join(hours) + " |"
-
-
-def _peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _own_mb():
-    """Peak memory without pages of the mapped file, which all processes of a machine share."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    values = {line.split(":")[0]: line.split()[1] for line in status if line.endswith(" kB")}
-    return int(values["RssAnon"]) / 1024
 
 
 def main():

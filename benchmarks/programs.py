@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchmarks import baselines
 
-COPIES = {"small": 12, "large": 10}
+COPIES = {"small": 48, "large": 16}
+SHARDS = 8
 
 
 def list_files(folder, kind):
@@ -27,31 +28,36 @@ def list_files(folder, kind):
 
 def ours(folder, kind, workers):
     """Our writer: sharded, indexed, summed, fsynced and renamed."""
-    import pandas as pd
-
     from kaggle_tfr import progress
     from kaggle_tfr.images import ImageSettings
+    from kaggle_tfr.writer import write_parts
+
+    side = baselines.SIDES[kind]
+    settings = ImageSettings((side, side), quality=70, optimize=kind == "large")
+    progress.use_backend(workers)
+    with tempfile.TemporaryDirectory() as work:
+        plan_files(list_files(folder, kind), work, settings)
+        start = time.perf_counter()
+        written = write_parts(work, work)
+        return _result(int(written["count"].sum()), start)
+
+
+def plan_files(files, work, image, *, n_shards=SHARDS, name="bench"):
+    """Plans all the files, as one class without folds, in the folder `work`."""
+    import pandas as pd
+
     from kaggle_tfr.plan import save_plan
     from kaggle_tfr.planner import forecast_records, make_plan
     from kaggle_tfr.schema import load_schema
     from kaggle_tfr.table import measure
-    from kaggle_tfr.writer import write_parts
 
-    files, side = list_files(folder, kind), baselines.SIDES[kind]
     table = pd.DataFrame({"image_id": [f"{n:05d}" for n in range(len(files))], "path": files})
     table = table.assign(split="train", label=0, label_name="a", problem="", cluster=-1, fold=0)
     table.attrs = {"kind": "single", "classes": ["a"], "label_columns": []}
-    progress.use_backend(workers)
-    table = measure(table)
-    settings, schema = ImageSettings((side, side), quality=70), load_schema("default", table)
-    found = forecast_records(table, schema=schema, image=settings, sample=40)
-    limits = {"n_folds": 0, "n_shards": 20, "name": "bench"}
-    plan, dealt = make_plan(table, found, schema=schema, image=settings, **limits)
-    with tempfile.TemporaryDirectory() as work:
-        save_plan(plan, dealt, work)
-        start = time.perf_counter()
-        written = write_parts(work, work)
-        return _result(int(written["count"].sum()), start)
+    table, schema = measure(table), load_schema("default", table)
+    found = forecast_records(table, schema=schema, image=image, sample=40)
+    settings = {"n_folds": 0, "n_shards": n_shards, "name": name}
+    save_plan(*make_plan(table, found, schema=schema, image=image, **settings), work)
 
 
 def landmark_notebook(folder, kind, workers):

@@ -10,15 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import tensorflow as tf
 
+from benchmarks.programs import plan_files
 from benchmarks.readers import WAYS
 from kaggle_tfr.images import ImageSettings, convert
 from kaggle_tfr.reader import find_shards
-from kaggle_tfr.schema import encode, load_schema
-from kaggle_tfr.tfds_metadata import TFDS_NAME, write_tfds
+from kaggle_tfr.writer import write_parts
 
 SIDE, BATCH, RECORDS, SHARDS = 256, 32, 1000, 8
+HAS_TFDS = find_spec("tensorflow_datasets") is not None
 PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 
 
@@ -45,31 +45,27 @@ def main() -> None:
 
 def write_records(data: str, folder: str) -> None:
     """RECORDS photographs of short side SIDE in SHARDS files, and the same as single JPEG files."""
-    settings, schema = ImageSettings((SIDE, SIDE)), load_schema("default")
+    settings = ImageSettings((SIDE, SIDE))
     photos = sorted(path for path in Path(data).rglob("*") if path.is_file())
     if not photos:
         raise FileNotFoundError(f"'{data}' holds no photographs. Set --data to a folder of JPEGs.")
-    records = []
-    for label, path in enumerate(photos):
+    files = []
+    for number, path in enumerate(photos):
         picture = convert(path.read_bytes(), settings)
         if min(picture.height, picture.width) < SIDE:
             continue  # enlarging would be measured, not reading
-        (Path(folder) / f"{label}.jpg").write_bytes(picture.data)
-        row = {"label": label, "image_id": path.stem}
-        records.append(encode(row, picture, schema))
-    for shard in range(SHARDS):
-        numbers = range(shard, RECORDS, SHARDS)
-        name = TFDS_NAME.format(name="photos", part=1, split="train", i=shard, n=SHARDS)
-        with tf.io.TFRecordWriter(str(Path(folder) / name)) as writer:
-            for number in numbers:
-                writer.write(records[number % len(records)])
+        (Path(folder) / f"{number}.jpg").write_bytes(picture.data)
+        files.append(str(path))
+    files = [files[number % len(files)] for number in range(RECORDS)]
+    plan_files(files, folder, settings, n_shards=SHARDS, name="photos")
+    write_parts(folder, folder, metadata_for=["tfds"] if HAS_TFDS else [])
 
 
 def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
     """Images per second of each way in each round, the ways taking turns."""
-    shards = find_shards(folder, schema="default")
+    shards = find_shards(folder)
     setting = SimpleNamespace(folder=folder, shards=shards, side=SIDE, batch=BATCH)
-    ready = {name: make(setting) for name, make in ways_here(setting).items()}
+    ready = {name: make(setting) for name, make in ways_here().items()}
     rates = {name: [] for name in ready}
     for _ in range(rounds):
         for name, batches in ready.items():
@@ -81,21 +77,17 @@ def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
     return rates
 
 
-def ways_here(setting) -> dict:
+def ways_here() -> dict:
     """The ways that can be measured here: TensorFlow Datasets only where it is installed."""
-    if find_spec("tensorflow_datasets") is None:
-        return {name: way for name, way in WAYS.items() if name != "TensorFlow Datasets"}
-    schema = setting.shards["schema"].iloc[0].to_dict()
-    plan = SimpleNamespace(name="photos", schema=schema, classes=range(RECORDS), kind="single")
-    write_tfds(setting.folder, plan, 1, setting.shards)
-    return WAYS
+    return WAYS if HAS_TFDS else {k: way for k, way in WAYS.items() if k != "TensorFlow Datasets"}
 
 
 def take(batches, seconds: float) -> float:
     """Images per second over so many seconds."""
     images, start = 0, time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds:
-        images += int(next(batches).shape[0])
+        batch = next(batches)
+        images += int((batch[0] if isinstance(batch, tuple) else batch).shape[0])
     return images / passed
 
 
@@ -104,6 +96,9 @@ def compare(rates: dict[str, list[float]]) -> dict[str, float]:
     landmark = rates["landmark notebook"]
     return {
         "uint8_share_of_decode": median_ratio(rates["ours, uint8"], rates["decode alone"]),
+        "uint8_share_of_batching": median_ratio(
+            rates["ours, uint8"], rates["decode, cut and batch alone"]
+        ),
         "uint8_ratio": median_ratio(rates["ours, uint8"], landmark),
         "xla_ratio": median_ratio(rates["ours, float32 by XLA"], landmark),
         "host_ratio": median_ratio(rates["ours, float32 on the host"], landmark),

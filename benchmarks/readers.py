@@ -2,7 +2,9 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr.decoding import choose_window
@@ -31,18 +33,18 @@ def decode_alone(setting):
     return data.batch(setting.batch).prefetch(AUTOTUNE)
 
 
-def decode_from_memory(setting):
-    """A stricter limit: pictures in memory, and of each only the window, known beforehand."""
-    records = tf.data.TFRecordDataset(list(setting.shards["file"]))
-    pictures = [tf.io.parse_single_example(record, FEATURES)["image"] for record in records]
-    shapes = [tf.io.extract_jpeg_shape(picture)[:2] for picture in pictures]
-    windows = [choose_window(shape, (setting.side, setting.side), "random") for shape in shapes]
-    data = tf.data.Dataset.from_tensor_slices((pictures, windows)).repeat()
-    data = data.map(
-        lambda picture, window: tf.io.decode_and_crop_jpeg(picture, window, channels=3)[0, 0, 0],
-        num_parallel_calls=AUTOTUNE,
-        deterministic=False,
-    )
+def batch_alone(setting):
+    """What TensorFlow needs for a batch and nothing more: decode, cut a window out, copy it in."""
+
+    def decode(record):
+        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})["image"]
+        shape = tf.io.extract_jpeg_shape(picture)[:2]
+        window = choose_window(shape, (setting.side, setting.side), "random")
+        image = tf.io.decode_and_crop_jpeg(picture, window, channels=3)
+        return tf.ensure_shape(image, (setting.side, setting.side, 3))
+
+    data = tf.data.TFRecordDataset(list(setting.shards["file"])).repeat()
+    data = data.map(decode, num_parallel_calls=AUTOTUNE, deterministic=False)
     return data.batch(setting.batch).prefetch(AUTOTUNE)
 
 
@@ -94,7 +96,7 @@ def tensorflow_datasets(setting):
         image = tf.io.decode_and_crop_jpeg(picture, window, channels=3)
         return tf.ensure_shape(image, (side, side, 3))
 
-    data = tfds.builder_from_directory(setting.folder).as_dataset(
+    data = tfds.builder_from_directory(setting.shards["folder"].iloc[0]).as_dataset(
         split="train", shuffle_files=True, decoders={"image": tfds.decode.SkipDecoding()}
     )
     data = data.repeat().shuffle(1000).map(decode, num_parallel_calls=AUTOTUNE)
@@ -117,10 +119,15 @@ def single_files(setting):
 
 
 def ours(setting, **choices):
-    data = read_batches(
+    return read_batches(
         setting.shards, image_size=setting.side, batch_size=setting.batch, training=True, **choices
     )
-    return data.map(lambda images, _: images)
+
+
+def one_long_epoch(setting):
+    """Ours, the shards listed four times: what the border between two epochs costs."""
+    four = SimpleNamespace(**vars(setting) | {"shards": pd.concat([setting.shards] * 4)})
+    return ours(four)
 
 
 class ByXla:
@@ -130,13 +137,14 @@ class ByXla:
         self.data, self.step = ours(setting), tf.function(normalization(), jit_compile=True)
 
     def __iter__(self):
-        return map(self.step, self.data)
+        return (self.step(images) for images, _ in self.data)
 
 
 WAYS = {
     "decode alone": decode_alone,
-    "decode alone, from memory": decode_from_memory,
+    "decode, cut and batch alone": batch_alone,
     "ours, uint8": ours,
+    "ours, uint8, an epoch of 4,000": one_long_epoch,
     "ours, float32 by XLA": ByXla,
     "ours, float32 on the host": partial(ours, mean_std=IMAGENET),
     "landmark notebook": landmark,

@@ -43,6 +43,7 @@ class ImageSettings:
         shape; "fill" scales until `size` is just covered, "center_crop" until the short side is
         the longer side of `size`, both then crop the middle; "none" keeps every pixel.
     resample: "area" (fast) or "lanczos" (Pillow's).
+    optimize: make Huffman tables for each picture: 3 % smaller, a seventh slower for small ones.
     format: "JPEG" (quality 1–100, subsampling "4:2:0" or "4:4:4") or "PNG".
     pass_through: a picture that needs nothing done keeps its own bytes.
     """
@@ -52,6 +53,7 @@ class ImageSettings:
     quality: int = 90
     resample: str = "area"
     subsampling: str = "4:2:0"
+    optimize: bool = True
     format: str = "JPEG"
     pass_through: bool = True
     max_pixels: int = MAX_PIXELS
@@ -197,7 +199,9 @@ def convert(data, settings):
     pixels, extent = _decode(data, header, stored)
     pixels = resize(pixels, *stored, settings.resample, extent)
     pixels = _crop(_finish(pixels, header), header, settings)
-    encoded = encode(pixels, settings.format, settings.quality, settings.subsampling)
+    encoded = encode(
+        pixels, settings.format, settings.quality, settings.subsampling, settings.optimize
+    )
     return Converted(encoded, *pixels.shape[:2], settings.format, touched=True)
 
 

@@ -15,7 +15,7 @@ MANY = 16  # questions to a bucket at a time
 
 
 def find_shards(dirs, *, schema="", pattern="*.tfrec*", shard_name="") -> pd.DataFrame:
-    """One row a shard: file, split, fold, count, bytes, compression, schema, folder.
+    """One row a shard: file, split, fold, count, bytes, compression, jpeg, schema, folder.
 
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a schema.json.

@@ -30,6 +30,7 @@ PARAMETER_OF = {
     "quality": "QUALITY",
     "resample": "RESAMPLE",
     "subsampling": "CHROMA",
+    "optimize": "OPTIMIZE",
     "format": "the image format of SCHEMA",
     "seed": "SEED",
     "n_folds": "N_FOLDS",

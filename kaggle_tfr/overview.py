@@ -12,16 +12,15 @@ from kaggle_tfr.sampling import Forecast
 SESSION_HOURS = 12  # of a Kaggle CPU session
 
 
-def image_settings(
-    image_size: int | Sequence[int], resize: str, *, resample: str, quality: int, chroma: str
-) -> ImageSettings:
+def image_settings(image_size: int | Sequence[int], resize: str, **choices) -> ImageSettings:
     """The settings of the image path from the notebook's parameters.
 
     image_size: pixels, one for both sides or [height, width]; of no use when resize is "none".
+    choices: the other fields of `ImageSettings`.
     """
     both = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     size = None if resize == "none" else both
-    return ImageSettings(size, resize, quality=quality, resample=resample, subsampling=chroma)
+    return ImageSettings(size, resize, **choices)
 
 
 def list_planned(plan: Plan) -> pd.DataFrame:

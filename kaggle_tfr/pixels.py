@@ -192,11 +192,11 @@ def _step(pixels, factors, step):
     return cv2.resize(pixels, None, fx=factors[1], fy=factors[0], interpolation=step)
 
 
-def encode(pixels, kind="JPEG", quality=90, subsampling="4:2:0"):
-    """The bytes of a baseline JPEG with optimised Huffman tables, or of a PNG."""
+def encode(pixels, kind="JPEG", quality=90, subsampling="4:2:0", optimize=True):
+    """The bytes of a baseline JPEG, its Huffman tables made for it or the usual ones; or a PNG."""
     if kind == "PNG":
         return cv2.imencode(".png", pixels)[1].tobytes()
-    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, int(optimize)]
     options += [cv2.IMWRITE_JPEG_PROGRESSIVE, 0]
     options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SUBSAMPLING[subsampling]]
     return cv2.imencode(".jpg", pixels, options)[1].tobytes()

@@ -17,8 +17,10 @@ __all__ = ["choose_fold", "count_steps", "find_shards", "read_batches", "read_im
 AUTOTUNE = tf.data.AUTOTUNE
 # Decoding keeps every core busy by itself; AUTOTUNE takes more threads and gets less done.
 CORES = os.cpu_count() or 1
-# A bucket answers slowly but many requests at once: large ones, on many shards at a time.
+# A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
+# is read on the side, by few threads: they take their time from the decoding.
 REMOTE_BUFFER_BYTES, LOCAL_BUFFER_BYTES = 16 << 20, 1 << 20  # 16 MiB, 1 MiB
+REMOTE_READS, LOCAL_READS = AUTOTUNE, 2
 OPEN_SHARDS = 16
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
 
@@ -79,6 +81,7 @@ def read_batches(
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     where = where or ("random" if training else "center")
     choices |= {"schema": one_schema(shards), "size": size, "where": where, "training": training}
+    choices["jpeg"] = bool(shards["jpeg"].all())
     decode = partial(decode_record, **choices)
     steps = count_steps(shards, batch_size, training=training, context=context)
     own = share(shards, context)
@@ -123,8 +126,8 @@ def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf
     return files.interleave(
         partial(tf.data.TFRecordDataset, buffer_size=buffer),
         cycle_length=min(OPEN_SHARDS, len(shards)),
-        block_length=16,  # handing over each record by itself costs as much as reading it
-        num_parallel_calls=AUTOTUNE,
+        block_length=16,
+        num_parallel_calls=REMOTE_READS if remote else LOCAL_READS,
         deterministic=not shuffle,
     )
 

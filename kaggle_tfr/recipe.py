@@ -39,6 +39,7 @@ BY_NOTEBOOK: dict[str, dict[str, Any]] = {
         "RESAMPLE": "area",
         "QUALITY": 90,
         "CHROMA": "4:2:0",
+        "OPTIMIZE": True,
         "COMPRESSION": "",
         "N_FOLDS": 5,
         "VALIDATION_SIZE": 0.0,

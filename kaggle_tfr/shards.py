@@ -13,7 +13,8 @@ from kaggle_tfr import storage
 from kaggle_tfr.mounts import find_input
 from kaggle_tfr.names import parse_name
 
-COLUMNS = ["file", "split", "fold", "count", "bytes", "compression", "schema", "folder"]
+COLUMNS = ["file", "split", "fold", "count", "bytes"]
+COLUMNS += ["compression", "jpeg", "schema", "folder"]
 _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
@@ -22,13 +23,14 @@ _LONG_SPLIT = {"valid": "validation", "val": "validation"}
 
 
 def list_shards(dirs: str | Sequence[str], *, pattern="*.tfrec*", shard_name="") -> pd.DataFrame:
-    """One row a shard: file, split, fold, count, bytes, compression, schema, folder.
+    """One row a shard: file, split, fold, count, bytes, compression, jpeg, schema, folder.
 
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     pattern, shard_name: for files of others, which have no shards.csv: their glob, and the
         template of their names, such as "Id_df{i:02d}-{count}.tfrec".
     count, bytes: −1 where neither table nor name tells. fold: −1 outside cross-validation.
     compression: "", "GZIP", or "?" where no plan.json tells.
+    jpeg: whether the plan has turned every picture into a JPEG.
     schema: the text of schema.json, "" without one. `attrs["classes"]`: those of labels.json.
     Raises: FileNotFoundError for a folder without shards; ValueError for a folder named twice, or
         for parts whose classes differ.
@@ -80,7 +82,7 @@ def count_frames(file: str) -> int:
 
 
 def _list_folder(folder: str, pattern: str, shard_name: str) -> list[tuple]:
-    schema, compression = _read_text(folder, "schema.json"), _read_compression(folder)
+    schema, plan = _read_text(folder, "schema.json"), _read_plan(folder)
     text = _read_text(folder, "shards.csv")
     if text:
         table = pd.read_csv(io.StringIO(text), dtype={"file": str, "split": str})
@@ -88,7 +90,7 @@ def _list_folder(folder: str, pattern: str, shard_name: str) -> list[tuple]:
             raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
         columns = [table[name] for name in ("file", "split", "fold", "count", "bytes")]
         return [
-            (storage.join(folder, file), split, fold, count, size, compression, schema, folder)
+            (storage.join(folder, file), split, fold, count, size, *plan, schema, folder)
             for file, split, fold, count, size in zip(*columns, strict=True)
         ]
     depths = [pattern, f"*/{pattern}"]
@@ -102,7 +104,7 @@ def _list_folder(folder: str, pattern: str, shard_name: str) -> list[tuple]:
     found = []
     for file in files:
         split, fold, count = _read_name(file[len(folder) :].strip("/"), shard_name)
-        found.append((file, split, fold, count, -1, compression, schema, folder))
+        found.append((file, split, fold, count, -1, *plan, schema, folder))
     return found
 
 
@@ -121,9 +123,16 @@ def _read_text(folder: str, name: str) -> str:
     return storage.read_bytes(path).decode() if storage.exists(path) else ""
 
 
-def _read_compression(folder: str) -> str:
+def _read_plan(folder: str) -> tuple[str, bool]:
+    """(compression, jpeg) of a folder's plan.json."""
     text = _read_text(folder, "plan.json")
-    return json.loads(text).get("compression", "") if text else "?"
+    if not text:
+        return "?", False
+    plan = json.loads(text)
+    image = plan.get("image", {})
+    # With nothing resized, originals of any kind may have kept their bytes.
+    jpeg = image.get("format") == "JPEG" and image.get("resize", "none") != "none"
+    return plan.get("compression", ""), jpeg
 
 
 def _read_classes(folders: Sequence[str]) -> list:

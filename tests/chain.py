@@ -59,7 +59,7 @@ def _plan_and_write(rows, work, value):
         value["resize"],
         resample=value["resample"],
         quality=value["quality"],
-        chroma=value["chroma"],
+        subsampling=value["chroma"],
     )
     same = {name: value[name] for name in ("compression", "seed")}
     found = forecast_records(folded, schema=schema, image=image, **same)

@@ -496,6 +496,20 @@ def test_huffman_tables_are_optimised():
     assert len(record.data) < len(saved(small, quality=70))
 
 
+def test_plain_huffman_tables_make_the_same_picture():
+    """
+    Without optimisation the record is larger, and shows the same pixels.
+    """
+    chosen = ImageSettings((128, 128), quality=70)
+    best, plain = (
+        convert(saved(scene(), "PNG"), replace(chosen, optimize=choice)).data
+        for choice in (True, False)
+    )
+
+    assert len(plain) > len(best)
+    assert np.array_equal(shown(plain), shown(best))
+
+
 def test_png_records_lose_nothing():
     """
     For lossless schemas the record is the pixels.

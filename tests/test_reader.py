@@ -1,6 +1,7 @@
 """Batches from shards: every image once in validation, endless and mixed in training."""
 
 import io
+import json
 from collections import Counter
 
 import numpy as np
@@ -234,6 +235,40 @@ def test_other_formats_are_cut_like_jpegs(kind):
 
     assert window.numpy().tolist() == expected.numpy().tolist()
     assert pixels.shape[:2] == tuple(window.numpy()[2:])
+
+
+def test_what_is_known_to_be_a_jpeg_is_not_asked():
+    """
+    The pixels and the window are the same.
+    """
+    data = tf.constant(save_noise(5, 90, 60))
+
+    asked, known = (decode_window(data, (20, 30), "center", jpeg=known) for known in (False, True))
+
+    for one, other in zip(asked, known, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("image", "known"),
+    [
+        ({"format": "JPEG", "resize": "short_side"}, True),
+        ({"format": "JPEG", "resize": "none"}, False),
+        ({"format": "PNG", "resize": "fill"}, False),
+        ({}, False),
+    ],
+)
+def test_the_plan_tells_whether_all_pictures_are_jpegs(tmp_path, image, known):
+    """
+    Only what was resized to JPEG is sure to be one: else originals may have kept their bytes.
+    """
+    write_part(tmp_path, {"s-f0-000-2.tfrec": (0, [make_record(n) for n in range(2)])})
+    (tmp_path / "plan.json").write_text(json.dumps({"image": image}))
+
+    shards = find_shards(tmp_path)
+
+    assert shards["jpeg"].tolist() == [known]
+    assert len(list(read_batches(shards, batch_size=2, **SMALL))) == 1
 
 
 @pytest.mark.parametrize("where", ["random", "center"])
