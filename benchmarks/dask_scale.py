@@ -13,26 +13,22 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from benchmarks.duplicates import apart
 from benchmarks.pair_slices import measure_pairs
+from benchmarks.pretence import peak_of_writing, plan_rows
 from benchmarks.programs import plan_files
 from benchmarks.write import make_pictures
 
 IMAGES, SHARDS = 96, 12
-ROWS, ROWS_IN_SHARD = (10_000, 1_000_000), 1000
+ROWS = (10_000, 1_000_000)
 PICTURES = (1_600_000, 50_000_000, 1_000_000_000)
 CORES = (64, 1000, 10_000)
 ROOT = str(Path(__file__).resolve().parent.parent)
@@ -75,39 +71,6 @@ def measure_overhead(photos, rounds):
     return statistics.median(ratios), statistics.median(speeds)
 
 
-def pretend_to_write(task):
-    """The outcome of a shard whose images are not there."""
-    from kaggle_tfr.records import Outcome
-
-    shard = task.shard
-    row = {"file": task.plan.file_name(shard), "split": shard.split, "fold": shard.fold}
-    row |= {"count": shard.count, "bytes": 1, "sha256": "0" * 64, "part": shard.part}
-    row |= {"shard": shard.index, "refused": 0, "rejects": [], "number": shard.number}
-    return Outcome(shard, row=row, allowance_bytes=task.allowance_bytes)
-
-
-def plan_rows(n, folder):
-    """Plans n images that do not exist, `ROWS_IN_SHARD` to a shard."""
-    from kaggle_tfr.images import ImageSettings
-    from kaggle_tfr.plan import Plan, Shard, save_plan
-    from kaggle_tfr.schema import load_schema
-
-    table = pd.DataFrame({"image_id": np.arange(n).astype(str)})
-    table["path"] = "/data/train/" + table["image_id"] + ".jpg"
-    table = table.assign(split="train", label=0, label_name="x", cluster=-1, fold=0, part=1)
-    table = table.assign(shard=np.arange(n) // ROWS_IN_SHARD, position=np.arange(n))
-    table = table.assign(height=1500, width=2000, n_bytes=500_000)
-    table.attrs = {"kind": "single", "classes": ["x"], "label_columns": []}
-    schema, count = load_schema("default", table), n // ROWS_IN_SHARD
-    shards = [Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)]
-    plan = Plan(
-        name="rows", kind="single", classes=["x"], schema=schema.to_dict(), compression="",
-        image=ImageSettings((384, 384)), shard_name="{name}-{i}-{count}.tfrec", seed=0, n_folds=0,
-        n_parts=1, part_limit_bytes=1 << 40, shard_limit_bytes=1 << 40, fingerprint=f"{n}",
-    )  # fmt: skip
-    save_plan(replace(plan, shards=shards), table, folder)
-
-
 @contextlib.contextmanager
 def start_cluster(folder):
     """The address of a scheduler with two workers, all of them processes of their own."""
@@ -131,18 +94,6 @@ def start_cluster(folder):
             process.wait()
 
 
-def grow(work, address):
-    """Peak MB of this process, which writes the plan in `work` and does nothing else."""
-    from kaggle_tfr import writer
-    from kaggle_tfr.progress import close_backend, use_backend
-
-    writer.write_shard = pretend_to_write
-    use_backend(2, "dask", address)
-    writer.write_parts(work, os.path.join(work, "out"))
-    close_backend()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def measure_memory():
     """Peak MB of the client for each number of `ROWS`."""
     peaks = {}
@@ -150,7 +101,7 @@ def measure_memory():
         with tempfile.TemporaryDirectory() as folder, start_cluster(folder) as address:
             work = os.path.join(folder, "work")
             apart(plan_rows, n, work)
-            peaks[n] = apart(grow, work, address)
+            peaks[n] = apart(peak_of_writing, work, address)
     return peaks
 
 

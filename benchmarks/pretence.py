@@ -1,0 +1,57 @@
+"""Writing a plan of images that do not exist: what the process that hands out the work takes."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+ROWS_IN_SHARD = 1000
+
+
+def pretend_to_write(task):
+    """The outcome of a shard whose images are not there."""
+    from kaggle_tfr.records import Outcome
+
+    shard = task.shard
+    row = {"file": task.plan.file_name(shard), "split": shard.split, "fold": shard.fold}
+    row |= {"count": shard.count, "bytes": 1, "sha256": "0" * 64, "part": shard.part}
+    row |= {"shard": shard.index, "refused": 0, "rejects": [], "number": shard.number}
+    return Outcome(shard, row=row, allowance_bytes=task.allowance_bytes)
+
+
+def plan_rows(n, folder):
+    """Plans n images that do not exist, `ROWS_IN_SHARD` to a shard."""
+    from kaggle_tfr.images import ImageSettings
+    from kaggle_tfr.plan import Plan, Shard, save_plan
+    from kaggle_tfr.schema import load_schema
+
+    table = pd.DataFrame({"image_id": np.arange(n).astype(str)})
+    table["path"] = "/data/train/" + table["image_id"] + ".jpg"
+    table = table.assign(split="train", label=0, label_name="x", cluster=-1, fold=0, part=1)
+    table = table.assign(shard=np.arange(n) // ROWS_IN_SHARD, position=np.arange(n))
+    table = table.assign(height=1500, width=2000, n_bytes=500_000)
+    table.attrs = {"kind": "single", "classes": ["x"], "label_columns": []}
+    schema, count = load_schema("default", table), n // ROWS_IN_SHARD
+    shards = [Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)]
+    plan = Plan(
+        name="rows", kind="single", classes=["x"], schema=schema.to_dict(), compression="",
+        image=ImageSettings((384, 384)), shard_name="{name}-{i}-{count}.tfrec", seed=0, n_folds=0,
+        n_parts=1, part_limit_bytes=1 << 40, shard_limit_bytes=1 << 40, fingerprint=f"{n}",
+    )  # fmt: skip
+    save_plan(replace(plan, shards=shards), table, folder)
+
+
+def peak_of_writing(work, address):
+    """Peak MB of this process, which writes the plan in `work` and does nothing else."""
+    from kaggle_tfr import writer
+    from kaggle_tfr.progress import close_backend, use_backend
+
+    writer.write_shard = pretend_to_write
+    use_backend(2, "dask", address)
+    writer.write_parts(work, os.path.join(work, "out"))
+    close_backend()
+    # Not ru_maxrss, which remembers the process that this one was forked from.
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
