@@ -20,7 +20,7 @@ CORES = os.cpu_count() or 1
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
 # is read on the side, by few threads: they take their time from the decoding.
 REMOTE_BUFFER_BYTES, LOCAL_BUFFER_BYTES = 16 << 20, 1 << 20  # 16 MiB, 1 MiB
-REMOTE_READS, LOCAL_READS = AUTOTUNE, 2
+LOCAL_READS = 2
 OPEN_SHARDS = 16
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
 
@@ -122,12 +122,13 @@ def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf
     files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
     if shuffle:
         files = files.shuffle(len(shards), seed=seed)
+    open_shards = min(OPEN_SHARDS, len(shards))
     # Interleaving whole files is what spreads the reads over connections.
     return files.interleave(
         partial(tf.data.TFRecordDataset, buffer_size=buffer),
-        cycle_length=min(OPEN_SHARDS, len(shards)),
+        cycle_length=open_shards,
         block_length=16,
-        num_parallel_calls=REMOTE_READS if remote else LOCAL_READS,
+        num_parallel_calls=AUTOTUNE if remote else min(LOCAL_READS, open_shards),
         deterministic=not shuffle,
     )
 
