@@ -12,6 +12,7 @@ from kaggle_tfr.schema import RecordSchema, feature_dict, load_schema
 from kaggle_tfr.shards import count_frames, list_shards
 
 MANY = 16  # questions to a bucket at a time
+HELD_OUT = ("validation", "val")  # our name of the split, and that of ImageNet's folder
 
 
 def find_shards(dirs, *, schema="", pattern="*.tfrec*", shard_name="") -> pd.DataFrame:
@@ -44,7 +45,7 @@ def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.D
         chosen = train["fold"] == fold
         training, validation = train[~chosen], train[chosen]
     else:
-        training, validation = train, shards[shards["split"] == "validation"]
+        training, validation = train, shards[shards["split"].isin(HELD_OUT)]
     if training.empty or validation.empty:
         raise ValueError(
             f"Fold {fold} cannot be validated: the shards are of the folds {folds} and the splits "

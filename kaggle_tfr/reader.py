@@ -14,8 +14,7 @@ from kaggle_tfr.inventory import choose_fold, count_records, find_shards, one_sc
 
 __all__ = ["choose_fold", "count_steps", "find_shards", "read_batches", "read_images"]
 
-AUTOTUNE = tf.data.AUTOTUNE
-# Decoding keeps every core busy by itself; AUTOTUNE takes more threads and gets less done.
+# Decoding keeps every core busy by itself; more threads get no more done.
 CORES = os.cpu_count() or 1
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
 # is read on the side, by few threads: they take their time from the decoding.
@@ -128,7 +127,8 @@ def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf
         partial(tf.data.TFRecordDataset, buffer_size=buffer),
         cycle_length=open_shards,
         block_length=16,
-        num_parallel_calls=AUTOTUNE if remote else min(LOCAL_READS, open_shards),
+        # From a bucket all at once and from the start: AUTOTUNE would first have to find that out.
+        num_parallel_calls=open_shards if remote else min(LOCAL_READS, open_shards),
         deterministic=not shuffle,
     )
 

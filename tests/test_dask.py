@@ -174,15 +174,25 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
     folder, _ = work
     part = tmp_path / "part-1"
 
+    def tell_workers(number):
+        for name in on_cluster.workers:
+            if on_cluster.workers[name].poll() is None:
+                on_cluster.signal(name, number)
+
     def interrupt():
         wait_until(lambda: len(list(part.glob("*.tfrec"))) > 1, "two shards")
+        tell_workers(signal.SIGSTOP)  # else they might be through before the interrupt is felt
         _thread.interrupt_main()
 
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        write_parts(str(folder), str(tmp_path))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write_parts(str(folder), str(tmp_path))
+    finally:
+        tell_workers(signal.SIGCONT)
 
     named = len(list(part.glob("*.tfrec")))
+    assert named < 36
     time.sleep(2)
     assert len(list(part.glob("*.tfrec"))) - named <= 3  # those between the look and the name
     assert all(len(read_plainly([path])) == 4 for path in part.glob("*.tfrec"))

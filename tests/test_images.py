@@ -702,6 +702,7 @@ def test_buffers_are_kept_and_memory_does_not_grow(root):
 
     faults, window, later = map(float, done.stdout.split())
     assert faults < 300
-    # A picture in work: 9 MB decoded, 16 MB at twice the target, and what the codecs hold.
-    assert window < 2 * 40
-    assert later < 3 * 40
+    # A picture in work: 9 MB decoded, 16 MB at twice the target, 4 MB at the target, and what the
+    # codecs hold, which their versions decide.
+    assert window < 2 * 45
+    assert later < 3 * 45

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -29,8 +30,9 @@ from kaggle_tfr.reader import find_shards, read_batches
 def read(shards, **choices):
     batches = read_batches(shards, image_size=128, batch_size=32, **choices)
     start = time.perf_counter()
-    labels = [int(n) for _, ns, mask in batches for n, kept in zip(ns, mask) if kept]
-    return sorted(labels), time.perf_counter() - start
+    labels = [ns[mask > 0] for _, ns, mask in batches.as_numpy_iterator()]
+    seconds = time.perf_counter() - start
+    return sorted(int(n) for ns in labels for n in ns), seconds
 """
 
 
@@ -127,14 +129,16 @@ def test_latency_hides_behind_parallel_reads(shards, bucket, ask):
     20 ms more on every request lengthen an epoch over eight shards by less than a third.
     """
     seconds = {0.0: [], 0.02: []}
-    for _ in range(4):
+    for _ in range(3):
         for latency, taken in seconds.items():
             bucket.latency = latency
-            taken.append(ask("result = read(shards)[1]"))
+            # The first after a rest is slower by 0.2 s, whatever the latency.
+            taken += ask("result = [read(shards)[1] for _ in range(4)]")[1:]
     bucket.latency = 0.0
 
-    # The quickest of each: other work on the machine only ever adds to a time.
-    assert min(seconds[0.02]) <= 1.3 * min(seconds[0.0]), seconds
+    # The quicker half of each: the emulator itself stalls now and then, for 0.2 s or for a second.
+    quick = {latency: mean(sorted(taken)[:5]) for latency, taken in seconds.items()}
+    assert quick[0.02] <= 1.3 * quick[0.0], seconds
 
 
 def test_a_download_that_breaks_off_is_tried_again(shards, bucket, ask):
