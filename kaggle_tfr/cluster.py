@@ -3,7 +3,6 @@
 import asyncio
 import pickle
 import warnings
-from collections.abc import Sequence
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -12,6 +11,17 @@ WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
 RETRIES = 3
 # Where these differ, the bytes of the shards may.
 PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
+
+
+def package_versions() -> dict[str, str]:
+    """The installed version of every package that has a hand in the bytes; "" for none."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
 
 
 def connect(workers: int, scheduler: str = "") -> Any:
@@ -165,9 +175,9 @@ def _check_workers(client: Any, scheduler: str) -> None:
             f"the Dask scheduler at {scheduler} has had no worker for {WAIT_SECONDS} s. Start "
             f"some: dask worker {scheduler} --nthreads 1 --nworkers -1"
         ) from None
-    here = _versions(PACKAGES)
+    here = package_versions()
     try:
-        workers = client.run(_versions, PACKAGES)
+        workers = client.run(package_versions)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"a worker of {scheduler} cannot import this package: {error}. Install it on every "
@@ -181,16 +191,6 @@ def _check_workers(client: Any, scheduler: str) -> None:
                 "bytes from those written here, though not in what they show.",
                 stacklevel=4,
             )
-
-
-def _versions(names: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
 
 
 def describe(client: Any) -> str:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 
 import pandas as pd
 import pyarrow as pa
@@ -18,7 +17,6 @@ from kaggle_tfr.names import format_name, template_fields
 
 # Rows in this order are rows in the order of the records; a row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
-PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
 
 
 @dataclass(frozen=True)
@@ -131,17 +129,6 @@ def fingerprint(table: pd.DataFrame, settings: Mapping) -> str:
         digest.update(f"\x1d{column}\x1d".encode())
         digest.update("\x1f".join(map(str, table[column].tolist())).encode())
     return digest.hexdigest()
-
-
-def package_versions() -> dict[str, str]:
-    """The installed version of every package that has a hand in the bytes."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:

@@ -7,11 +7,12 @@ from math import ceil, floor
 
 import pandas as pd
 
+from kaggle_tfr.cluster import package_versions
 from kaggle_tfr.folds import assign_shards
 from kaggle_tfr.images import ImageSettings
 from kaggle_tfr.names import check_template
 from kaggle_tfr.parts import forecast, forecast_groups, shards_per_group, sidecar_bytes
-from kaggle_tfr.plan import ORDER, Plan, fingerprint, list_shards, package_versions
+from kaggle_tfr.plan import ORDER, Plan, fingerprint, list_shards
 from kaggle_tfr.records import encode_row
 from kaggle_tfr.sampling import Forecast
 from kaggle_tfr.schema import RecordSchema

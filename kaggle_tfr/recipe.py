@@ -55,6 +55,7 @@ BY_NOTEBOOK: dict[str, dict[str, Any]] = {
     "05_read_and_visualize": {"TFREC_DIRS": [], "FOLD": 0, "BATCH_SIZE": 32, "IMAGE_SIZE": 256},
 }
 PARAMETERS = EVERYWHERE | {k: v for group in BY_NOTEBOOK.values() for k, v in group.items()}
+PARAMETERS["EPOCHS"] = 8  # of 06_train, which is for interactive use: no run includes it
 
 # Parameters that take a value of another kind than their default's.
 _OTHER_KINDS = {
@@ -94,6 +95,7 @@ RANGES = {
     "PART": (0, None),
     "FOLD": (-1, None),
     "BATCH_SIZE": (1, None),
+    "EPOCHS": (1, None),
 }
 
 

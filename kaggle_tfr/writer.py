@@ -11,8 +11,9 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import journal, metadata, progress, storage
+from kaggle_tfr.cluster import package_versions
 from kaggle_tfr.ledger import Ledger
-from kaggle_tfr.plan import Plan, Shard, number_shards, package_versions, read_plan, read_rows
+from kaggle_tfr.plan import Plan, Shard, number_shards, read_plan, read_rows
 from kaggle_tfr.records import Task, stopped_runs, write_shard
 from kaggle_tfr.shard_files import check_shard, publish
 from kaggle_tfr.tfds_metadata import TFDS_NAME, load_tfds, write_tfds

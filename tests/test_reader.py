@@ -365,11 +365,12 @@ def test_a_fold_is_chosen_by_its_number(shards):
         choose_fold(shards, 7)
 
 
-def test_without_folds_the_validation_split_is_chosen(shards):
+@pytest.mark.parametrize("held_out", ["validation", "val"])
+def test_without_folds_the_validation_split_is_chosen(shards, held_out):
     """
     A split into train and validation needs no fold number.
     """
-    table = shards.assign(fold=0, split=["train"] * 4 + ["validation"])
+    table = shards.assign(fold=0, split=["train"] * 4 + [held_out])
 
     training, validation = choose_fold(table)
 

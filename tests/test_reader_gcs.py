@@ -133,7 +133,7 @@ def test_latency_hides_behind_parallel_reads(shards, bucket, ask):
         for latency, taken in seconds.items():
             bucket.latency = latency
             # The first after a rest is slower by 0.2 s, whatever the latency.
-            taken += ask("result = [read(shards)[1] for _ in range(4)]")[1:]
+            taken.extend(ask("result = [read(shards)[1] for _ in range(4)]")[1:])
     bucket.latency = 0.0
 
     # The quicker half of each: the emulator itself stalls now and then, for 0.2 s or for a second.
