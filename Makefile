@@ -31,6 +31,7 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.duplicates
 	$(BIN)/python -m benchmarks.folds
 	$(BIN)/python -m benchmarks.read
+	$(BIN)/python -m benchmarks.dask_scale
 
 kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew
 	$(BIN)/python -c 'from kaggle_tfr.kernel import write_own_kernel; write_own_kernel()'

@@ -184,11 +184,14 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
         tell_workers(signal.SIGSTOP)  # else they might be through before the interrupt is felt
         _thread.interrupt_main()
 
+    # What a shell starts in the background is deaf to interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt, daemon=True).start()
     try:
         with pytest.raises(KeyboardInterrupt):
             write_parts(str(folder), str(tmp_path))
     finally:
+        signal.signal(signal.SIGINT, before)
         tell_workers(signal.SIGCONT)
 
     named = len(list(part.glob("*.tfrec")))
@@ -349,11 +352,12 @@ def test_order_is_kept_where_it_is_asked_for(on_cluster):
 @pytest.mark.heavy
 def test_the_client_s_memory_does_not_follow_the_plan(root, monkeypatch):
     """
-    From 10⁴ to 10⁶ rows of plan it grows by less than the table alone would take, 136 MB.
+    From 10⁴ to 10⁶ rows of plan it grows by a window of tasks and a footer of the plan, 40 MB,
+    where the table alone would take 136 MB.
     """
     monkeypatch.syspath_prepend(str(root))
     from benchmarks.dask_scale import ROWS, measure_memory
 
     peaks = measure_memory()
 
-    assert peaks[ROWS[1]] - peaks[ROWS[0]] < 120
+    assert peaks[ROWS[1]] - peaks[ROWS[0]] < 70
