@@ -14,7 +14,8 @@ NAMES = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_vis
 RUN_ALL = """
 const done = arguments[arguments.length - 1];
 const app = window.jupyterapp;
-const panel = app.shell.currentWidget;
+const panel = Array.from(app.shell.widgets('main')).find(widget => widget.context);
+app.shell.activateById(panel.id);
 panel.context.ready.then(() => panel.sessionContext.ready)
   .then(() => app.commands.execute('notebook:run-all-cells'))
   .then(() => {
@@ -94,8 +95,9 @@ def test_every_notebook_runs_in_jupyterlab(lab, browser, tmp_path_factory):
         browser.get(f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb?reset")
         for _ in range(120):
             ready = browser.execute_script(
-                "const app = window.jupyterapp; const panel = app && app.shell.currentWidget;"
-                "return !!(panel && panel.context && panel.content && panel.content.model)"
+                "const app = window.jupyterapp; const all = app && app.shell.widgets('main');"
+                "const panel = all && Array.from(all).find(widget => widget.context);"
+                "return !!(panel && panel.content && panel.content.model)"
             )
             if ready:
                 break
