@@ -130,6 +130,8 @@ class Replacement(threading.Thread):
         cluster.signal(self.victim, signal.SIGKILL)
         self.newcomer = cluster.add_worker()
         cluster.wait_for(self.newcomer)
+        # The others could be through before it has imported anything.
+        wait_until(lambda: cluster.done_by(self.newcomer), "a task done by the newcomer")
         for name in set(present) - {self.victim}:
             cluster.signal(name, signal.SIGCONT)
 

@@ -45,8 +45,8 @@ def work(tmp_path_factory):
     """A folder with a plan of 36 shards, what one thread makes of it, and the table of images."""
     folder = tmp_path_factory.mktemp("alone")
     progress.use_backend(1)
-    table = make_images(folder / "images", 144, sizes=(350, 450))
-    plan_images(table, folder, size=300, n_shards=36)
+    table = make_images(folder / "images", 144, sizes=(600, 700))
+    plan_images(table, folder, size=500, n_shards=36)
     write_parts(str(folder), str(folder / "whole"))
     progress.close_backend()
     return folder, table
