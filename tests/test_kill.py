@@ -17,8 +17,8 @@ from kaggle_tfr.writer import write_parts
 def work(tmp_path_factory):
     """A plan of 24 shards that takes a second or so to write."""
     folder = tmp_path_factory.mktemp("kill")
-    table = make_images(folder / "images", 72, sizes=(350, 450))
-    plan_images(table, folder, size=300, n_shards=24)
+    table = make_images(folder / "images", 72, sizes=(600, 700))
+    plan_images(table, folder, size=500, n_shards=24)
     write_parts(str(folder), str(folder / "whole"))
     return folder
 
