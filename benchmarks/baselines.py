@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 SIDES = {"large": 384, "small": 256}
+OPTIMIZE = {384: True, 256: False}  # as the recipes landmark-2021 and imagenet have it
 QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 70]
 OPTIMISED = [*QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
 

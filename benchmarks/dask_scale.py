@@ -86,6 +86,8 @@ def start_cluster(folder):
         for _ in range(2):
             processes.append(start([*dask, "worker", "--no-nanny", "--nthreads", "1", *options]))
         while not where.exists():
+            if processes[0].poll() is not None:
+                raise RuntimeError("The Dask scheduler did not start: run `dask scheduler`.")
             time.sleep(0.1)
         yield json.loads(where.read_text())["address"]
     finally:

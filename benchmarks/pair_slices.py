@@ -8,11 +8,10 @@ import os
 import statistics
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.duplicates import apart, draw_codes, list_photos
+from benchmarks.duplicates import apart, draw_codes, list_photos, status_mb
 from kaggle_tfr import neighbours
 
 RADIUS = 25
@@ -68,12 +67,12 @@ def measure_slice(path, design, number, of):
     sizes = [len(group) for group in np.array_split(np.arange(design[0]), design[1])]
     layout = neighbours._order_bits(codes, sizes)  # noqa: SLF001
     tables = neighbours.list_tables(neighbours.Design(*design))
-    table, before = tables[number % len(tables)], _own_mb()
+    table, before = tables[number % len(tables)], status_mb("RssAnon")
     start = time.perf_counter()
     found = search_slice(codes, layout, table, number % of, of)
     seconds = time.perf_counter() - start
     rows = len(slice_rows(codes, layout, table, number % of, of))
-    return rows, len(found), seconds, _own_mb() - before
+    return rows, len(found), seconds, status_mb("RssAnon") - before
 
 
 def check_slices(path):
@@ -115,10 +114,3 @@ def measure_pairs(photos, n, slices=16, sample=4):
         "slice_mb": round(megabytes),
         "pairs_core_hours": round(seconds * slices * tables / 3600, 2),
     }
-
-
-def _own_mb():
-    """Peak memory without pages of the mapped file, which all processes of a machine share."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    values = {line.split(":")[0]: line.split()[1] for line in status if line.endswith(" kB")}
-    return int(values["RssAnon"]) / 1024

@@ -2,10 +2,11 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from benchmarks.duplicates import status_mb
 
 ROWS_IN_SHARD = 1000
 
@@ -52,6 +53,4 @@ def peak_of_writing(work, address):
     use_backend(2, "dask", address)
     writer.write_parts(work, os.path.join(work, "out"))
     close_backend()
-    # Not ru_maxrss, which remembers the process that this one was forked from.
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return status_mb("VmHWM")

@@ -33,7 +33,7 @@ def ours(folder, kind, workers):
     from kaggle_tfr.writer import write_parts
 
     side = baselines.SIDES[kind]
-    settings = ImageSettings((side, side), quality=70, optimize=kind == "large")
+    settings = ImageSettings((side, side), quality=70, optimize=baselines.OPTIMIZE[side])
     progress.use_backend(workers)
     with tempfile.TemporaryDirectory() as work:
         plan_files(list_files(folder, kind), work, settings)

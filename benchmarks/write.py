@@ -76,7 +76,7 @@ def ours(data, side, resample="area", *, other=False):
     """Our one image path; `other`: with the Huffman tables of the other recipe."""
     from kaggle_tfr.images import ImageSettings, convert
 
-    optimize = (side == SIDES["large"]) != other
+    optimize = baselines.OPTIMIZE[side] != other
     settings = ImageSettings((side, side), quality=70, resample=resample, optimize=optimize)
     return convert(data, settings).data
 
@@ -94,7 +94,7 @@ def _small_enough(data, side):
 
 def encode_alone(data, side):
     """The second half of the codec limit; the pixels were made ready in an earlier call."""
-    options = baselines.OPTIMISED if side == SIDES["large"] else baselines.QUALITY
+    options = baselines.OPTIMISED if baselines.OPTIMIZE[side] else baselines.QUALITY
     cv2.imencode(".jpg", _small_enough(data, side), options)
 
 

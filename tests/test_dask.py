@@ -175,9 +175,8 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
     part = tmp_path / "part-1"
 
     def tell_workers(number):
-        for name in on_cluster.workers:
-            if on_cluster.workers[name].poll() is None:
-                on_cluster.signal(name, number)
+        for process in on_cluster.workers.values():
+            process.send_signal(number)  # none to those that have ended
 
     def interrupt():
         wait_until(lambda: len(list(part.glob("*.tfrec"))) > 1, "two shards")
