@@ -36,8 +36,8 @@ ROOT = str(Path(__file__).resolve().parent.parent)
 
 def plan_mosaics(photos, folder):
     """Plans `IMAGES` pictures of 2000 × 1500 in `SHARDS` shards, in the folder."""
-    from kaggle_tfr.images import ImageSettings
-    from kaggle_tfr.progress import use_backend
+    from kaggle_tfr.images.convert import ImageSettings
+    from kaggle_tfr.parallel import use_backend
 
     use_backend(1)
     make_pictures(photos, folder)
@@ -48,8 +48,8 @@ def plan_mosaics(photos, folder):
 
 def measure_overhead(photos, rounds):
     """(median of Dask's speed over that of threads, median images per second of threads)."""
-    from kaggle_tfr.progress import close_backend, use_backend
-    from kaggle_tfr.writer import write_parts
+    from kaggle_tfr.parallel import close_backend, use_backend
+    from kaggle_tfr.write.parts import write_parts
 
     ratios, speeds = [], []
     with tempfile.TemporaryDirectory() as work:
@@ -109,8 +109,9 @@ def measure_memory():
 
 def measure_speeds(photos):
     """Images of 2000 × 1500 per second and core, of each step that reads the originals."""
-    from kaggle_tfr.hashes import hash_and_texture
-    from kaggle_tfr.images import ImageSettings, check, convert
+    from kaggle_tfr.deduplicate.hashing import hash_and_texture
+    from kaggle_tfr.images.convert import ImageSettings, convert
+    from kaggle_tfr.images.convert import check_image as check
 
     settings = ImageSettings((384, 384), quality=70)
     steps = {

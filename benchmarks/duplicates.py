@@ -24,9 +24,8 @@ from PIL import Image, ImageOps
 from scipy.stats import norm
 
 from benchmarks.write import mosaic
-from kaggle_tfr.duplicates import find_pairs
-from kaggle_tfr.hashes import HASHES, hash_bits
-from kaggle_tfr.neighbours import count_differing
+from kaggle_tfr.deduplicate.hashing import HASHES, hash_bits
+from kaggle_tfr.deduplicate.pairs import count_differing, find_pairs
 
 LANDMARK = 1_580_470
 SIZES = 10_000, 100_000, 1_000_000, LANDMARK

@@ -15,8 +15,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.folds import assign_folds
-from kaggle_tfr.proof import prove_folds
+from kaggle_tfr.plan.folds import assign_folds, check_leakage
 
 LANDMARK, CLASSES, FOLDS = 1_580_470, 81_313, 5
 CLUSTERED = 0.2
@@ -48,7 +47,7 @@ def measure(n, n_classes):
     table = assign_folds(table, n_folds=FOLDS, seed=0)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    proof = prove_folds(table)
+    proof = check_leakage(table)
     return {
         "seconds": seconds,
         "peak_mb": round(peak),

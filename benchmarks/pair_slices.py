@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from benchmarks.duplicates import apart, draw_codes, list_photos, status_mb
-from kaggle_tfr import neighbours
+from kaggle_tfr.deduplicate import pairs
 
 RADIUS = 25
 
@@ -23,8 +23,8 @@ def slice_rows(codes, layout, table, number, of):
     chosen = np.concatenate([order[edges[block] : edges[block + 1]] for block in table])
     weights = np.uint64(1) << np.arange(len(chosen), dtype=np.uint64)
     rows = []
-    for start in range(0, len(codes), neighbours.SLICE):
-        some = codes[start : start + neighbours.SLICE]
+    for start in range(0, len(codes), pairs.SLICE):
+        some = codes[start : start + pairs.SLICE]
         bits = (some[:, chosen // 8] >> (7 - chosen % 8).astype(np.uint8)) & 1
         # Real keys are skewed: a hash of them deals them out evenly.
         place = (bits @ weights * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
@@ -38,21 +38,21 @@ def search_slice(codes, layout, table, number, of):
     rows = slice_rows(codes, layout, table, number, of)
     words = np.empty((4, len(rows)), np.uint64)
     blocks = np.zeros((len(edges) - 1, len(rows)), np.uint16)
-    for start in range(0, len(rows), neighbours.SLICE):
-        at = slice(start, start + neighbours.SLICE)
+    for start in range(0, len(rows), pairs.SLICE):
+        at = slice(start, start + pairs.SLICE)
         bits = np.unpackbits(codes[rows[at]], axis=1)[:, order]
         words[:, at] = np.ascontiguousarray(np.packbits(bits, axis=1)).view(np.uint64).T
         for block in table:
             begin, end = edges[block], edges[block + 1]
             blocks[block, at] = bits[:, begin:end] @ (1 << np.arange(end - begin))
-    found = neighbours.search_table(words, blocks, table, radius=RADIUS)
+    found = pairs.search_table(words, blocks, table, radius=RADIUS)
     a, b = np.divmod(found, max(1, len(rows)))
     return rows[a] * len(codes) + rows[b]
 
 
 def make_codes(photos, n, path):
     """Saves n codes, as like real ones as in benchmarks.duplicates, and what was copied."""
-    from kaggle_tfr.hashes import hash_bits
+    from kaggle_tfr.deduplicate.hashing import hash_bits
 
     real = np.stack([hash_bits(file.read_bytes()) for file in list_photos(photos)[:500]])
     codes, copies, originals, changed = draw_codes(real, n, np.random.default_rng(n))
@@ -65,8 +65,8 @@ def measure_slice(path, design, number, of):
     """(rows, pairs, seconds, MB beyond the codes) of one slice of one table, in its own process."""
     codes = np.load(path, mmap_mode="r")
     sizes = [len(group) for group in np.array_split(np.arange(design[0]), design[1])]
-    layout = neighbours._order_bits(codes, sizes)  # noqa: SLF001
-    tables = neighbours.list_tables(neighbours.Design(*design))
+    layout = pairs._order_bits(codes, sizes)  # noqa: SLF001
+    tables = pairs.list_tables(pairs.Design(*design))
     table, before = tables[number % len(tables)], status_mb("RssAnon")
     start = time.perf_counter()
     found = search_slice(codes, layout, table, number % of, of)
@@ -79,15 +79,15 @@ def check_slices(path):
     """Whether the slices of all tables find what the search in one piece does."""
     codes = np.load(path)
     n = len(codes)
-    design = neighbours.Design(30, 2, 2)
+    design = pairs.Design(30, 2, 2)
     sizes = [len(group) for group in np.array_split(np.arange(30), 2)]
-    layout = neighbours._order_bits(codes, sizes)  # noqa: SLF001
+    layout = pairs._order_bits(codes, sizes)  # noqa: SLF001
     found = [
         search_slice(codes, layout, table, number, 3)
-        for table in neighbours.list_tables(design)
+        for table in pairs.list_tables(design)
         for number in range(3)
     ]
-    a, b, _ = neighbours.near_pairs(codes, RADIUS)
+    a, b, _ = pairs.near_pairs(codes, RADIUS)
     return bool(np.array_equal(np.unique(np.concatenate(found)), a * n + b))
 
 
@@ -98,8 +98,8 @@ def measure_pairs(photos, n, slices=16, sample=4):
         apart(make_codes, photos, 20_000, path)
         equal = apart(check_slices, path)
         apart(make_codes, photos, n, path)
-        design = neighbours.choose_design(n, RADIUS)
-        tables = len(neighbours.list_tables(design))
+        design = pairs.choose_design(n, RADIUS)
+        tables = len(pairs.list_tables(design))
         # Of different tables and slices.
         numbers = [round(k * tables * slices / sample) + k for k in range(sample)]
         found = [apart(measure_slice, path, tuple(design), k, slices) for k in numbers]

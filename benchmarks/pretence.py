@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.duplicates import status_mb
+from kaggle_tfr.write import parts
 
 ROWS_IN_SHARD = 1000
 
 
 def pretend_to_write(task):
     """The outcome of a shard whose images are not there."""
-    from kaggle_tfr.records import Outcome
+    from kaggle_tfr.write.shard import ShardOutcome as Outcome
 
     shard = task.shard
     row = {"file": task.plan.file_name(shard), "split": shard.split, "fold": shard.fold}
@@ -24,8 +25,8 @@ def pretend_to_write(task):
 
 def plan_rows(n, folder):
     """Plans n images that do not exist, `ROWS_IN_SHARD` to a shard."""
-    from kaggle_tfr.images import ImageSettings
-    from kaggle_tfr.plan import Plan, Shard, save_plan
+    from kaggle_tfr.images.convert import ImageSettings
+    from kaggle_tfr.plan.plan import Plan, Shard, save_plan
     from kaggle_tfr.schema import load_schema
 
     table = pd.DataFrame({"image_id": np.arange(n).astype(str)})
@@ -46,11 +47,10 @@ def plan_rows(n, folder):
 
 def peak_of_writing(work, address):
     """Peak MB of this process, which writes the plan in `work` and does nothing else."""
-    from kaggle_tfr import writer
-    from kaggle_tfr.progress import close_backend, use_backend
+    from kaggle_tfr.parallel import close_backend, use_backend
 
-    writer.write_shard = pretend_to_write
+    parts.write_shard = pretend_to_write
     use_backend(2, "dask", address)
-    writer.write_parts(work, os.path.join(work, "out"))
+    parts.write_parts(work, os.path.join(work, "out"))
     close_backend()
     return status_mb("VmHWM")

@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from benchmarks import baselines
+from kaggle_tfr import parallel
 
 COPIES = {"small": 48, "large": 16}
 SHARDS = 8
@@ -28,13 +29,12 @@ def list_files(folder, kind):
 
 def ours(folder, kind, workers):
     """Our writer: sharded, indexed, summed, fsynced and renamed."""
-    from kaggle_tfr import progress
-    from kaggle_tfr.images import ImageSettings
-    from kaggle_tfr.writer import write_parts
+    from kaggle_tfr.images.convert import ImageSettings
+    from kaggle_tfr.write.parts import write_parts
 
     side = baselines.SIDES[kind]
     settings = ImageSettings((side, side), quality=70, optimize=baselines.OPTIMIZE[side])
-    progress.use_backend(workers)
+    parallel.use_backend(workers)
     with tempfile.TemporaryDirectory() as work:
         plan_files(list_files(folder, kind), work, settings)
         start = time.perf_counter()
@@ -46,16 +46,15 @@ def plan_files(files, work, image, *, n_shards=SHARDS, name="bench"):
     """Plans all the files, as one class without folds, in the folder `work`."""
     import pandas as pd
 
-    from kaggle_tfr.plan import save_plan
-    from kaggle_tfr.planner import forecast_records, make_plan
+    from kaggle_tfr.explore.table import measure
+    from kaggle_tfr.plan.plan import make_forecast, make_plan, save_plan
     from kaggle_tfr.schema import load_schema
-    from kaggle_tfr.table import measure
 
     table = pd.DataFrame({"image_id": [f"{n:05d}" for n in range(len(files))], "path": files})
     table = table.assign(split="train", label=0, label_name="a", problem="", cluster=-1, fold=0)
     table.attrs = {"kind": "single", "classes": ["a"], "label_columns": []}
     table, schema = measure(table), load_schema("default", table)
-    found = forecast_records(table, schema=schema, image=image, sample=40)
+    found = make_forecast(table, schema=schema, image=image, sample=40)
     settings = {"n_folds": 0, "n_shards": n_shards, "name": name}
     save_plan(*make_plan(table, found, schema=schema, image=image, **settings), work)
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks.programs import plan_files
 from benchmarks.readers import WAYS
-from kaggle_tfr.images import ImageSettings, convert
-from kaggle_tfr.reader import find_shards
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.images.convert import ImageSettings, convert
+from kaggle_tfr.read.batches import find_shards
+from kaggle_tfr.write.parts import write_parts
 
 SIDE, BATCH, RECORDS, SHARDS = 256, 32, 1000, 8
 HAS_TFDS = find_spec("tensorflow_datasets") is not None

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pandas as pd
 import tensorflow as tf
 
-from kaggle_tfr.decoding import choose_window
-from kaggle_tfr.reader import read_batches
-from kaggle_tfr.training import IMAGENET, normalization
+from kaggle_tfr.read.batches import read_batches
+from kaggle_tfr.read.decode import choose_window
+from kaggle_tfr.train.training import IMAGENET, normalization
 
 AUTOTUNE = tf.data.AUTOTUNE
 MEAN, STD = IMAGENET

@@ -31,7 +31,7 @@ from PIL import Image, ImageOps
 from benchmarks import baselines, programs
 from benchmarks.baselines import SIDES
 
-# What kaggle_tfr.pixels.keep_buffers sets by mallopt; children inherit it this way.
+# What kaggle_tfr.images.convert.keep_buffers sets by mallopt; children inherit it this way.
 QUIET = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 WAYS = ["landmark", "opencv_scripts", "opencv_area", "pillow_draft", "pillow_full"]
 
@@ -48,7 +48,7 @@ def make_pictures(photos, folder):
     Photos with a wide-gamut profile stay out: only our way heeds it, at a cost. So does a tile
     that would have to be enlarged, since it has no detail to lose.
     """
-    from kaggle_tfr.headers import read_header
+    from kaggle_tfr.images.header import read_header
 
     tiles = []
     for number, file in enumerate(sorted(Path(photos).glob("*.[jJ][pP]*"))):
@@ -74,7 +74,7 @@ def mosaic(tiles, rng):
 
 def ours(data, side, resample="area", *, other=False):
     """Our one image path; `other`: with the Huffman tables of the other recipe."""
-    from kaggle_tfr.images import ImageSettings, convert
+    from kaggle_tfr.images.convert import ImageSettings, convert
 
     optimize = baselines.OPTIMIZE[side] != other
     settings = ImageSettings((side, side), quality=70, resample=resample, optimize=optimize)

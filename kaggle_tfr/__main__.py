@@ -15,7 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _sample(options: argparse.Namespace) -> int:
-    from kaggle_tfr.sample import write_sample
+    from kaggle_tfr.explore.sample import write_sample
 
     write_sample(options.folder)
     print(f"The sample competition lies in {options.folder}; its answers are in truth.json.")
@@ -23,8 +23,8 @@ def _sample(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from kaggle_tfr.driver import run_recipe, summarize
-    from kaggle_tfr.recipe import load_recipe, parse_value
+    from kaggle_tfr.notebook import run_recipe, summarize
+    from kaggle_tfr.parameters import load_recipe, parse_value
 
     values = load_recipe(options.recipe)
     values |= {name: parse_value(name, text) for name, text in options.parameters}
@@ -34,8 +34,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from kaggle_tfr.progress import use_backend
-    from kaggle_tfr.verify import verify_parts
+    from kaggle_tfr.parallel import use_backend
+    from kaggle_tfr.write.verify import verify_parts
 
     use_backend(options.jobs)
     faults = verify_parts(options.folders)
@@ -48,8 +48,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _kernel(options: argparse.Namespace) -> int:
-    from kaggle_tfr.kernel import write_kernels
-    from kaggle_tfr.recipe import load_recipe, parse_value
+    from kaggle_tfr.kaggle.kernels import write_kernels
+    from kaggle_tfr.parameters import load_recipe, parse_value
 
     values = load_recipe(options.recipe)
     values |= {name: parse_value(name, text) for name, text in options.parameters}
@@ -61,8 +61,8 @@ def _kernel(options: argparse.Namespace) -> int:
 
 
 def _push(options: argparse.Namespace) -> int:
-    from kaggle_tfr.kaggle_folders import list_kernels
-    from kaggle_tfr.push import push_kernels
+    from kaggle_tfr.kaggle.metadata import list_kernels
+    from kaggle_tfr.kaggle.upload import push_kernels
 
     folders = [found for folder in options.folders for found in list_kernels(folder)]
     done = push_kernels(
@@ -72,7 +72,7 @@ def _push(options: argparse.Namespace) -> int:
 
 
 def _publish(options: argparse.Namespace) -> int:
-    from kaggle_tfr.publish import publish_parts
+    from kaggle_tfr.kaggle.upload import publish_parts
 
     done = publish_parts(
         options.folders,

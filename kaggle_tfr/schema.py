@@ -1,15 +1,287 @@
-"""What a record holds: one description that encodes a row and its image, and parses them back."""
+"""The fields of a record: what each is made of, and the presets of published pipelines."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from kaggle_tfr.fields import PRESETS, RAGGED, SOURCES, Field, RecordSchema, make_field
-from kaggle_tfr.names import near_miss
-from kaggle_tfr.values import as_list, as_values, count_channels
+from kaggle_tfr.images.convert import Converted, ImageSettings, resize_mask
+from kaggle_tfr.images.masks import NO_MASK, decode_mask, encode_mask
+from kaggle_tfr.paths import near_miss
+
+# What a field can be made of, besides the table's columns, and the type it then has by default.
+SOURCES = {
+    "image": "bytes",  # the encoded picture
+    "format": "bytes",  # "jpeg" or "png"
+    "extension": "bytes",  # "jpg" or "png"
+    "height": "int64",  # of the picture as written, in pixels
+    "width": "int64",
+    "depth": "int64",  # channels of the picture as written
+    "label": "int64",
+    "label_name": "bytes",
+    "labels": "int64",  # 0 or 1 for each class of a multi-label dataset
+    "one_hot": "float",
+    "image_id": "bytes",
+    "split": "bytes",
+}
+
+
+TYPES = ("bytes", "int64", "float", "tensor")
+
+
+RAGGED = -1
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {
+        "image": "image",
+        "label": "label",
+        "height": "height",
+        "width": "width",
+        "image_id": "image_id",
+    },
+    "landmark": {"image": "image", "label": "label", "height": "height", "width": "width"},
+    "cassava": {"image": "image", "target": "label", "image_name": "image_id"},
+    "imagenet": {"label": "label", "image_raw": "image"},
+    "clouds": {
+        "height": "height",
+        "width": "width",
+        "depth": "depth",
+        "image_raw": "image",
+        "fish": {"from": "Fish", "type": "bytes"},
+        "flower": {"from": "Flower", "type": "bytes"},
+        "gravel": {"from": "Gravel", "type": "bytes"},
+        "sugar": {"from": "Sugar", "type": "bytes"},
+    },
+    "petals": {
+        "image": "image",
+        "class": "label",
+        "label": "label_name",
+        "size": {"from": ["height", "width"], "type": "int64"},
+        "one_hot_class": {"from": "one_hot", "size": "ragged"},
+    },
+    "flowers": {
+        "image/encoded": "image",
+        "image/format": "extension",
+        "image/class/label": "label",
+        "image/height": "height",
+        "image/width": "width",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One feature of a record.
+
+    source: a key of SOURCES, a column of the table, or several of them for a list.
+    type: "bytes", "int64", "float" or "tensor" (as `tf.io.serialize_tensor` writes it).
+    size: 0 for one value, n for a list of n, −1 for lists of any length.
+    dtype: of a tensor's elements.
+    """
+
+    name: str
+    source: str | tuple[str, ...]
+    type: str = "bytes"
+    size: int = 0
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class RecordSchema:
+    """The features of a record, in the order of their description.
+
+    kind: "single" (a label), "multi" (0 or 1 for each class) or "masks" (run-length codes).
+    n_classes: length of one-hot fields. label_columns: columns of a multi-label or mask table.
+    """
+
+    fields: tuple[Field, ...]
+    kind: str = "single"
+    n_classes: int = 0
+    label_columns: tuple[str, ...] = ()
+
+    @property
+    def image_key(self) -> str:
+        """The feature that holds the picture."""
+        return self._key("image")
+
+    @property
+    def label_key(self) -> str:
+        """The feature that holds the int64 label, "" for none."""
+        return self._key("label")
+
+    @property
+    def label_keys(self) -> tuple[str, ...]:
+        """The features that make up the label: one, or one for each class of masks."""
+        wanted = {"single": ("label",), "multi": ("labels", *self.label_columns)}
+        sources = wanted.get(self.kind, self.label_columns)
+        return tuple(field.name for field in self.fields if field.source in sources)
+
+    @property
+    def height_key(self) -> str:
+        """The feature that holds the height in pixels, "" for none."""
+        return self._key("height")
+
+    @property
+    def width_key(self) -> str:
+        """The feature that holds the width in pixels, "" for none."""
+        return self._key("width")
+
+    def _key(self, source):
+        return next((field.name for field in self.fields if field.source == source), "")
+
+    def to_dict(self) -> dict:
+        """A mapping that JSON keeps as it is."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping) -> "RecordSchema":
+        """The schema that `to_dict` described, also after a journey through JSON."""
+        fields = []
+        for field in values["fields"]:
+            source = field["source"]
+            fields.append(
+                Field(**field | {"source": source if isinstance(source, str) else tuple(source)})
+            )
+        return cls(
+            **dict(values)
+            | {"fields": tuple(fields), "label_columns": tuple(values["label_columns"])}
+        )
+
+    def to_json(self) -> str:
+        """The text of `schema.json`."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "RecordSchema":
+        """The schema that `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+
+def make_field(name: str, spec: Any, images=None) -> Field:
+    """The Field of one line of a description; see `schema.load_schema`.
+
+    images: a table whose columns suggest the types that the line leaves out.
+
+    Raises:
+        ValueError: an unknown key, type or size.
+    """
+    spec = {"from": spec} if isinstance(spec, str | list) else dict(spec)
+    source = spec.pop("from", name)
+    many = not isinstance(source, str)
+    size = {"ragged": RAGGED}.get(spec.get("size", 0), spec.get("size", 0))
+    size = size or (len(source) if many else RAGGED if source in ("one_hot", "labels") else 0)
+    kind = (
+        spec.get("type") or SOURCES.get(source[0] if many else source) or _type_of(source, images)
+    )
+    unknown = set(spec) - {"type", "size", "dtype"}
+    if unknown or kind not in TYPES or not isinstance(size, int) or size < RAGGED:
+        wrong = f"the key '{min(unknown)}'" if unknown else f"type {kind!r} and size {size!r}"
+        raise ValueError(
+            f"SCHEMA field '{name}' has {wrong}. A field is {{from: column, type: bytes | int64 | "
+            "float | tensor, size: n | ragged, dtype: float32}."
+        )
+    source = tuple(source) if many else source
+    return Field(name, source, kind, size, spec.get("dtype", "float32"))
+
+
+def _type_of(source, images):
+    """The type that a column's own values suggest; text when no table is at hand to ask."""
+    column = None if images is None or not isinstance(source, str) else images.get(source)
+    kind = "O" if column is None else getattr(column.dtype, "kind", "O")
+    return {"i": "int64", "u": "int64", "b": "int64", "f": "float"}.get(kind, "bytes")
+
+
+FLOAT32_MAX = 3.4028234663852886e38
+
+
+def as_values(value: Any, kind: str, size: int = 0) -> list:
+    """The value as the list that a feature holds, checked.
+
+    kind: "bytes", "int64" or "float". size: 0 for one value, n for a list of n, −1 for a list of
+        any length. Lists may come as lists, arrays, or text such as "[1, 2]" or "1 2".
+
+    Raises:
+        ValueError: a value that does not fit; the caller knows of which image it is.
+    """
+    single = {"bytes": _as_bytes, "int64": _as_int, "float": _as_float}[kind]
+    if not size:
+        return [single(value)]
+    values = [single(one) for one in as_list(value)]
+    if size not in (-1, len(values)):
+        raise ValueError(f"a list of {len(values)} where SCHEMA says {size}")
+    return values
+
+
+def as_list(value: Any) -> list:
+    """The elements of a list, an array, or a text that holds one.
+
+    >>> as_list("[1, 2]"), as_list("1 2"), as_list((1, 2))
+    ([1, 2], ['1', '2'], [1, 2])
+    """
+    if isinstance(value, str):
+        return json.loads(value) if value.lstrip().startswith("[") else value.split()
+    if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping):
+        return list(value)
+    raise ValueError(f"{value!r} is no list")
+
+
+def _as_bytes(value):
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if _is_missing(value):
+        raise ValueError("no value")
+    return str(value).encode()
+
+
+def _as_int(value):
+    if type(value) is int:
+        number = value
+    elif _is_missing(value):
+        raise ValueError("no value")
+    elif isinstance(value, str):
+        number = int(value)
+    elif int(value) != value:
+        raise ValueError(f"{value!r} is no whole number")
+    else:
+        number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{number} needs more than 64 bits")
+    return number
+
+
+def _as_float(value):
+    number = float(value)
+    if FLOAT32_MAX < abs(number) < math.inf:
+        raise ValueError(f"{number} is beyond float32")
+    return number
+
+
+def _is_missing(value):
+    # pandas has three: None, NaN and NA, whose comparison is no truth value.
+    return value is None or type(value).__name__ == "NAType" or value != value  # noqa: PLR0124
+
+
+def count_channels(data: bytes) -> int:
+    """Channels that TensorFlow decodes a JPEG or PNG to when left alone: 1, 2, 3 or 4."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return {0: 1, 4: 2, 6: 4}.get(data[25], 3)
+    position = 2
+    while position + 9 < len(data):
+        marker, length = data[position + 1], int.from_bytes(data[position + 2 : position + 4])
+        # Frame headers are C0 to CF, but for the tables C4, C8 and CC.
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return min(data[position + 9], 3)
+        position += 2 + length
+    raise ValueError("the picture is neither JPEG nor PNG")
+
 
 OF_PICTURE = {
     "image": lambda picture: picture.data,
@@ -19,6 +291,8 @@ OF_PICTURE = {
     "format": lambda picture: picture.format.lower(),
     "extension": lambda picture: picture.format.lower().replace("jpeg", "jpg"),
 }
+
+
 LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 
 
@@ -98,7 +372,6 @@ def _describe(field, image_id, value, error):
 
 def feature_dict(schema: RecordSchema) -> dict[str, Any]:
     """What `tf.io.parse_single_example` takes: the feature specification of each field."""
-    import tensorflow as tf
 
     kinds = {"int64": tf.int64, "float": tf.float32}
     features = {}
@@ -114,7 +387,6 @@ def feature_dict(schema: RecordSchema) -> dict[str, Any]:
 
 def parse(serialized, schema: RecordSchema) -> dict[str, Any]:
     """The features of one serialized record as tensors; the image still encoded."""
-    import tensorflow as tf
 
     values = tf.io.parse_single_example(serialized, feature_dict(schema))
     for field in schema.fields:
@@ -171,6 +443,20 @@ def _list_labels(source, row, schema):
 
 @lru_cache
 def _tensorflow():
-    import tensorflow as tf
 
     return tf.train.Example, tf.io.serialize_tensor
+
+
+def encode_row(
+    row: Mapping, picture: Converted, schema: RecordSchema, settings: ImageSettings
+) -> bytes:
+    """The serialized record of an image; run-length codes follow the picture's new size."""
+    before, after = (row.get("height"), row.get("width")), (picture.height, picture.width)
+    if schema.kind == "masks" and before != after:
+        codes = {name: row[name] for name in schema.label_columns}
+        masks = {
+            name: decode_mask(code, *before) for name, code in codes.items() if code not in NO_MASK
+        }
+        new = {name: encode_mask(resize_mask(mask, settings)) for name, mask in masks.items()}
+        row = {**row, **new}
+    return encode(row, picture, schema)

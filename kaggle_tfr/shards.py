@@ -4,25 +4,41 @@ import io
 import json
 import os
 import re
+import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
+import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.mounts import find_input
-from kaggle_tfr.names import parse_name
+from kaggle_tfr.paths import find_input, parse_name
+from kaggle_tfr.schema import SOURCES, RecordSchema, feature_dict, load_schema
 
-COLUMNS = ["file", "split", "fold", "count", "bytes"]
-COLUMNS += ["compression", "jpeg", "schema", "folder"]
+SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
+
+
+SHARD_COLUMNS += ["compression", "jpeg", "schema", "folder"]
+
+
 _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
+
+
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
+
+
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|validation|valid|val|test)(?=[/_.-])")
+
+
 _LONG_SPLIT = {"valid": "validation", "val": "validation"}
 
 
-def list_shards(dirs: str | Sequence[str], *, pattern="*.tfrec*", shard_name="") -> pd.DataFrame:
+def list_shard_files(
+    dirs: str | Sequence[str], *, pattern="*.tfrec*", shard_name=""
+) -> pd.DataFrame:
     """One row a shard: file, split, fold, count, bytes, compression, jpeg, schema, folder.
 
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
@@ -40,7 +56,7 @@ def list_shards(dirs: str | Sequence[str], *, pattern="*.tfrec*", shard_name="")
     if not folders:
         raise ValueError("There is no folder to read. Set TFREC_DIRS to the part folders.")
     rows = [row for folder in folders for row in _list_folder(folder, pattern, shard_name)]
-    shards = pd.DataFrame(rows, columns=COLUMNS)
+    shards = pd.DataFrame(rows, columns=SHARD_COLUMNS)
     twice = shards.loc[shards["file"].duplicated(), "file"]
     if len(twice):
         raise ValueError(
@@ -146,3 +162,198 @@ def _read_classes(folders: Sequence[str]) -> list:
                 f"{named[first][:5]}…, so their labels do not mean the same. Read them apart."
             )
     return named.get(first, [])
+
+
+MANY = 16  # questions to a bucket at a time
+
+
+def find_shards(dirs, *, schema="", pattern="*.tfrec*", shard_name="") -> pd.DataFrame:
+    """One row a shard: file, split, fold, count, bytes, compression, jpeg, schema, folder.
+
+    dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
+    schema: a preset's name, a mapping or a `RecordSchema`, for files without a schema.json.
+    pattern, shard_name: for files without a shards.csv: their glob, and the template of their
+        names, such as "Id_df{i:02d}-{count}.tfrec". A count that nothing tells is counted.
+    schema (column): a `RecordSchema`. `attrs["classes"]`: those of labels.json, [] without one.
+    Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks.
+    """
+    shards = list_shard_files(dirs, pattern=pattern, shard_name=shard_name)
+    shards["schema"] = [choose_schema(row, schema) for row in shards.itertuples()]
+    # One look in each folder is enough for its schema, where every look is a slow request.
+    shards["first"] = ~shards["folder"].duplicated()
+    looks = _for_each(look_into, list(shards.itertuples()))
+    shards[["bytes", "compression", "count"]] = looks
+    return shards.drop(columns="first")
+
+
+def choose_schema(row, given="") -> RecordSchema:
+    """The schema given, else the one in the shard's folder.
+
+    Raises: ValueError when there is neither.
+    """
+    if not given and not row.schema:
+        raise ValueError(
+            f"'{row.folder}' has no schema.json, so nothing says how to read '{row.file}'. "
+            'Give find_shards a `schema`: a preset such as "cassava", or a mapping of its features.'
+        )
+    if not given:
+        return RecordSchema.from_json(row.schema)
+    schema = load_schema(given)
+    if schema.kind == "single" and not schema.label_keys:
+        # A preset knows its table's columns only by name: text columns in place of a label are
+        # the run-length codes of masks.
+        codes = [f for f in schema.fields if f.type == "bytes" and f.source not in SOURCES]
+        columns = tuple(field.source for field in codes)
+        return replace(schema, kind="masks", label_columns=columns) if codes else schema
+    return schema
+
+
+def look_into(row) -> tuple[int, str, int]:
+    """(bytes, compression, count) of a shard, as far as cheap questions can tell.
+
+    Raises: FileNotFoundError, ValueError naming the file: it is gone, cut, of another schema, or
+        holds another number of records than its name says.
+    """
+    size, remote = storage.size(row.file), storage.is_remote(row.file)
+    if row.bytes not in (-1, size):
+        raise ValueError(
+            f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut, or of "
+            "another run. Copy it again, or write the part again."
+        )
+    compression = sniff_compression(row.file) if row.compression == "?" else row.compression
+    if row.first or (row.bytes < 0 and not remote):
+        check_schema(row.file, compression, row.schema)
+    # Its size vouches for a shard with a row in shards.csv. Frames are quick to count on a disk.
+    if row.count >= 0 and (row.bytes >= 0 or remote or compression):
+        return size, compression, row.count
+    count = count_records(row.file, compression)
+    if row.count not in (-1, count):
+        raise ValueError(
+            f"'{row.file}' holds {count:,} records, its name says {row.count:,}: it is cut or "
+            "misnamed. Copy it again, or give find_shards a `shard_name` without {count}."
+        )
+    return size, compression, count
+
+
+def count_records(file: str, compression: str = "") -> int:
+    """The records in a shard, by reading as little of it as will do.
+
+    Raises: ValueError naming the file, when it is cut or no TFRecord file.
+    """
+    if not storage.is_remote(file) and not compression:
+        return count_frames(file)
+    data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
+    try:
+        return int(data.reduce(np.int64(0), lambda count, _: count + 1))
+    except tf.errors.DataLossError as error:
+        raise ValueError(
+            f"'{file}' is cut or no TFRecord file: {error.message}. Copy or write it again."
+        ) from None
+
+
+def check_schema(file: str, compression: str, schema: RecordSchema) -> None:
+    """None, when the first record of a shard has what the schema reads.
+
+    Raises: ValueError naming the file, what its records have and what the schema wants.
+    """
+    try:
+        first = list(tf.data.TFRecordDataset(file, compression).take(1).as_numpy_iterator())
+    except tf.errors.DataLossError as error:
+        raise ValueError(
+            f"'{file}' is cut or no TFRecord file: {error.message}. Copy or write it again."
+        ) from None
+    if not first:
+        raise ValueError(f"'{file}' holds no record. Take it out, or write it again.")
+    try:
+        tf.io.parse_single_example(first[0], feature_dict(schema))
+    except tf.errors.OpError:
+        features = tf.train.Example.FromString(first[0]).features.feature
+        has = {name: value.WhichOneof("kind") for name, value in sorted(features.items())}
+        raise ValueError(
+            f"'{file}' is not of the schema it is read with: its records have {_words(has)}; "
+            f"the schema wants {_words(feature_dict(schema))}. Set the `schema` of find_shards, or "
+            "mend schema.json."
+        ) from None
+
+
+def sniff_compression(file: str) -> str:
+    """'GZIP' for a file that begins as gzip does, else ''."""
+    with tf.io.gfile.GFile(file, "rb") as shard:
+        head = shard.read(10)
+    # As the head of a plain shard the same bytes would be a record of 559,903 bytes with a
+    # checksum to match, one in a million of those.
+    return "GZIP" if head[:4] == b"\x1f\x8b\x08\x00" and head[8:9] in b"\x00\x02\x04" else ""
+
+
+def _words(kinds) -> str:
+    names = {"bytes_list": "bytes", "int64_list": "int64", "float_list": "float", "string": "bytes"}
+    said = {key: getattr(kind, "dtype", kind) for key, kind in kinds.items()}
+    said = {key: getattr(kind, "name", kind) for key, kind in said.items()}
+    return ", ".join(f"{key}: {names.get(kind, kind)}" for key, kind in said.items()) or "nothing"
+
+
+def _for_each(function, items: list) -> list:
+    """Every function(item), asked many at a time: tf.data waits for slow answers side by side."""
+    answers = [None] * len(items)
+
+    def ask(index):
+        try:
+            answers[index] = function(items[index])
+        except Exception as error:  # noqa: BLE001  # raised below, out of TensorFlow's hands
+            answers[index] = error
+        return index
+
+    asked = tf.data.Dataset.range(len(items)).map(
+        lambda index: tf.numpy_function(ask, [index], tf.int64), num_parallel_calls=MANY
+    )
+    for index in asked:
+        if isinstance(answers[int(index)], Exception):
+            raise answers[int(index)]
+    return answers
+
+
+FRAME_BYTES = 16  # length (8), its CRC (4), then the data, then the data's CRC (4)
+
+
+def read_frames(
+    path: str, compression: str, lengths: Mapping[int, int], scratch: str
+) -> Iterator[tuple[int, bytes | None, str]]:
+    """(offset, data, "") of each record, or (offset, None, problem), going on behind a fault.
+
+    lengths: of the frames by their offset, from the index, to find the next one by.
+    """
+    offset, source = 0, path
+    while True:
+        begun = offset
+        try:
+            for data in tf.data.TFRecordDataset(source, compression).as_numpy_iterator():
+                yield offset, data, ""
+                offset += len(data) + FRAME_BYTES
+        except tf.errors.OpError as error:
+            yield offset, None, f"cannot be read: {_explain_read_error(error)}"
+        else:
+            return
+        length = lengths.get(offset) or _read_length(path, offset)
+        lost = offset == begun > 0 and not lengths
+        if compression or not length or lost:
+            return
+        offset += length
+        source = os.path.join(scratch, "rest")
+        with open(path, "rb") as file, open(source, "wb") as rest:
+            file.seek(offset)
+            shutil.copyfileobj(file, rest)
+
+
+def _read_length(path: str, offset: int) -> int:
+    """Bytes of the frame at an offset as its head says; 0 when that cannot be."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        length = int.from_bytes(file.read(8), "little") + FRAME_BYTES
+    return length if offset + length <= os.path.getsize(path) else 0
+
+
+def _explain_read_error(error: tf.errors.OpError) -> str:
+    text = error.message.lower()
+    if "truncated" in text:
+        return "the file ends in the middle of it"
+    return "its checksum does not fit" if "corrupted" in text else error.message.split("\n")[0]

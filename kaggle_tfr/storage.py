@@ -2,13 +2,17 @@
 
 import contextlib
 import fnmatch
+import hashlib
 import io
 import os
+import shutil
 import tempfile
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
-from kaggle_tfr import buckets
+import tensorflow as tf
 
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms to answer, and answers many at a time
 
@@ -36,7 +40,7 @@ def read_bytes(path):
     Raises: FileNotFoundError; TimeoutError when a bucket does not answer; OSError otherwise.
     """
     if is_remote(path):
-        return buckets.read_object(path)
+        return read_object(path)
     with open(path, "rb") as file:
         return file.read()
 
@@ -52,7 +56,7 @@ def on_disk(path):
         return
     with tempfile.TemporaryDirectory() as folder:
         local = join(folder, "copy")
-        buckets.copy_object(path, local)
+        copy_object(path, local)
         yield local
 
 
@@ -77,7 +81,7 @@ def write_atomically(path, data):
     object only once its upload is complete.
     """
     if is_remote(path):
-        buckets.write_object(path, data)
+        write_object(path, data)
         return
     # Workers on other machines may write the same file, and have the same process number.
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -98,7 +102,7 @@ def list_files(pattern, folder=""):
     pattern: `*`, `?`, `[…]` within one level; hidden files are passed over.
     """
     if is_remote(folder or pattern):
-        return sorted(buckets.list_objects(join(folder, pattern) if folder else pattern))
+        return sorted(list_objects(join(folder, pattern) if folder else pattern))
     return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
 
 
@@ -129,14 +133,14 @@ def _entries(folder, pattern):
 def exists(path):
     """True when a file, folder, object or prefix of that name is there."""
     if is_remote(path):
-        return buckets.ask(buckets.gfile().exists, path)
+        return ask(gfile().exists, path)
     return os.path.exists(path)
 
 
 def is_folder(path):
     """True for an existing folder, or a prefix that objects of a bucket share."""
     if is_remote(path):
-        return buckets.ask(buckets.gfile().isdir, path)
+        return ask(gfile().isdir, path)
     return os.path.isdir(path)
 
 
@@ -151,7 +155,7 @@ def remove(path):
     """Removes the file or object; one that is not there is no error."""
     if is_remote(path):
         if exists(path):
-            buckets.ask(buckets.gfile().remove, path)
+            ask(gfile().remove, path)
         return
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)
@@ -165,7 +169,7 @@ def size(path):
 def size_and_time(path):
     """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed."""
     if is_remote(path):
-        status = buckets.ask(buckets.gfile().stat, path)
+        status = ask(gfile().stat, path)
         return int(status.length), int(status.mtime_nsec)
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
@@ -194,3 +198,135 @@ def _try_to_read(path):
         raise
     except OSError as error:
         return error
+
+
+ANSWER_SECONDS = 45
+
+
+def read_object(path: str) -> bytes:
+    """The whole content of an object."""
+    return ask(_read_object, path)
+
+
+def write_object(path: str, data: bytes) -> None:
+    """Writes an object, which shows once its upload is complete."""
+    ask(_write_object, path, data)
+
+
+def copy_object(path: str, local: str) -> None:
+    """Copies an object to a local file, piece by piece."""
+    ask(gfile().copy, path, local)
+
+
+def list_objects(pattern: str) -> list[str]:
+    """Addresses of the objects that match, unsorted."""
+    return [path for path in ask(gfile().glob, pattern) if not path.endswith("/")]
+
+
+def gfile():
+    """`tf.io.gfile`, imported when a bucket is first asked for."""
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def ask(function, path: str, *args):
+    """function(path, *args), with TensorFlow's errors told as Python's own.
+
+    Raises: FileNotFoundError, PermissionError; TimeoutError when the bucket is silent; OSError.
+    """
+    _check_answers("/".join(str(path).split("/")[:3]))
+    import tensorflow as tf
+
+    try:
+        return function(path, *args)
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
+    except tf.errors.PermissionDeniedError as error:
+        raise PermissionError(
+            f"'{path}' may not be opened: {error.message}. Is the bucket public? Otherwise set "
+            "GOOGLE_APPLICATION_CREDENTIALS before Python starts."
+        ) from None
+    except tf.errors.OpError as error:
+        raise OSError(f"'{path}' could not be reached: {error.message}") from None
+
+
+@cache
+def _check_answers(bucket):
+    """Asks the bucket anything, once a process: any answer will do, silence will not.
+
+    TensorFlow's own client retries for many minutes, and cannot be interrupted.
+    """
+    answered = threading.Event()
+    exists = gfile().exists
+
+    def wait_for_any():
+        # An answer such as "forbidden" is still one; the call that follows reports it in full.
+        with contextlib.suppress(Exception):
+            exists(bucket)
+        answered.set()
+
+    threading.Thread(target=wait_for_any, daemon=True).start()
+    if not answered.wait(ANSWER_SECONDS):
+        raise TimeoutError(
+            f"{bucket} did not answer within {ANSWER_SECONDS} s. Is the name right and the network "
+            "up? Outside Google's cloud a public bucket needs NO_GCE_CHECK=true in the environment "
+            "before Python starts, a private one GOOGLE_APPLICATION_CREDENTIALS."
+        )
+
+
+def _read_object(path):
+    with gfile().GFile(path, "rb") as file:
+        return file.read()
+
+
+def _write_object(path, data):
+    with gfile().GFile(path, "wb") as file:
+        file.write(data)
+
+
+CHUNK = 8 << 20  # 8 MiB
+
+
+def scratch_folder(part_dir: str) -> str:
+    """Where shards lie until they have their names; a bucket's are made on this machine."""
+    remote = is_remote(part_dir)
+    return tempfile.gettempdir() if remote else join(part_dir, "journal")
+
+
+def free_bytes(part_dir: str) -> int:
+    """Bytes free where the part's shards are made."""
+    remote = is_remote(part_dir)
+    return shutil.disk_usage(tempfile.gettempdir() if remote else part_dir).free
+
+
+def scratch_file(part_dir: str, stem: str) -> str:
+    """A new local file to write into: in the part's journal folder, so that a rename is enough."""
+    folder = scratch_folder(part_dir)
+    handle, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".tmp", dir=folder)
+    os.close(handle)
+    os.chmod(path, 0o644)  # mkstemp hides its files from others
+    return path
+
+
+def publish_file(temporary: str, path: str) -> None:
+    """Gives a finished local file its final name, on the disk or in a bucket, in one step."""
+    if is_remote(path):
+        # A bucket shows the object once its upload is complete.
+        tf.io.gfile.copy(temporary, path, overwrite=True)
+        os.remove(temporary)
+        return
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.replace(temporary, path)
+
+
+def sha256_of(path: str) -> str:
+    """sha256 of a file or object, in hexadecimal, read in pieces."""
+    digest = hashlib.sha256()
+    remote = is_remote(path)
+    with tf.io.gfile.GFile(path, "rb") if remote else open(path, "rb", buffering=0) as file:
+        while piece := file.read(CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -6,18 +6,22 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr.clusters import find_clusters
-from kaggle_tfr.duplicates import find_pairs
-from kaggle_tfr.folds import assign_folds
-from kaggle_tfr.hashing import hash_images
-from kaggle_tfr.outcomes import choose_rows, count_outcomes, save_clusters
-from kaggle_tfr.overview import image_settings
-from kaggle_tfr.plan import save_plan
-from kaggle_tfr.planner import forecast_records, make_plan
-from kaggle_tfr.recipe import PARAMETERS, check_parameters, load_recipe
+from kaggle_tfr.deduplicate.clusters import (
+    choose_rows,
+    count_outcomes,
+    find_clusters,
+    save_clusters,
+)
+from kaggle_tfr.deduplicate.hashing import hash_images
+from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.explore.rows import read_table
+from kaggle_tfr.explore.table import measure, save_images
+from kaggle_tfr.notebook import account
+from kaggle_tfr.parameters import PARAMETERS, check_parameters, load_recipe
+from kaggle_tfr.plan.folds import assign_folds
+from kaggle_tfr.plan.plan import image_settings, make_forecast, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
-from kaggle_tfr.table import account, measure, read_table, save_images
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.write.parts import write_parts
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,7 +66,7 @@ def _plan_and_write(rows, work, value):
         subsampling=value["chroma"],
     )
     same = {name: value[name] for name in ("compression", "seed")}
-    found = forecast_records(folded, schema=schema, image=image, **same)
+    found = make_forecast(folded, schema=schema, image=image, **same)
     names = ["n_folds", "shard_mb", "n_shards", "shard_images", "shard_name", "part_limit_gb"]
     names += ["max_part_files"]
     plan, table = make_plan(

@@ -13,7 +13,8 @@ import cv2
 import numpy as np
 from scenes import opened, saved, scene, wide_profile
 
-from kaggle_tfr.images import ImageSettings, RefusedImage, check, convert
+from kaggle_tfr.images.convert import ImageSettings, RefusedImage, convert
+from kaggle_tfr.images.convert import check_image as check
 
 SETTINGS = [
     ImageSettings((48, 48)),

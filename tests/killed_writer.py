@@ -12,8 +12,8 @@ import time
 
 
 def main(work, out):
-    from kaggle_tfr.progress import use_backend
-    from kaggle_tfr.writer import write_parts
+    from kaggle_tfr.parallel import use_backend
+    from kaggle_tfr.write.parts import write_parts
 
     for line in sys.stdin:
         child = os.fork()

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from kaggle_tfr.images import ImageSettings
-from kaggle_tfr.plan import save_plan
-from kaggle_tfr.planner import forecast_records, make_plan
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.plan.plan import make_forecast, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
 
 CLASSES = ["ash", "birch", "Čedar, red"]
@@ -52,7 +51,7 @@ def plan_images(table, work, *, size=32, schema="default", quality=90, **setting
     image = ImageSettings(
         None if size is None else (size, size), "none" if size is None else "short_side", quality
     )
-    found = forecast_records(
+    found = make_forecast(
         table, schema=record, image=image, compression=settings.get("compression", "")
     )
     settings = {"name": "trees", "n_shards": 6, "n_folds": 3} | settings

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 
-from kaggle_tfr.clusters import find_clusters
+from kaggle_tfr.deduplicate.clusters import find_clusters
 
 
 def make_images(labels, sizes=(), kind="single"):

@@ -16,13 +16,12 @@ from pandas.testing import assert_frame_equal
 from small_plans import digests, make_images, plan_images, read_plainly
 from strange_tasks import end_worker, square, wait_and_square
 
-from kaggle_tfr import cluster as cluster_module
-from kaggle_tfr import hashing, progress
-from kaggle_tfr.hashing import hash_images
-from kaggle_tfr.stats import channel_stats_of_files, channel_stats_of_records
-from kaggle_tfr.table import measure
-from kaggle_tfr.verify import verify_parts
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr import parallel
+from kaggle_tfr.deduplicate import hashing
+from kaggle_tfr.deduplicate.hashing import hash_images
+from kaggle_tfr.explore.table import measure
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import channel_stats_of_files, channel_stats_of_records, verify_parts
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +34,20 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def on_cluster(cluster):
     """The cluster, with all parallel work going there."""
-    progress.use_backend(0, "dask", cluster.address)
+    parallel.use_backend(0, "dask", cluster.address)
     yield cluster
-    progress.close_backend()
+    parallel.close_backend()
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     """A folder with a plan of 36 shards, what one thread makes of it, and the table of images."""
     folder = tmp_path_factory.mktemp("alone")
-    progress.use_backend(1)
+    parallel.use_backend(1)
     table = make_images(folder / "images", 144, sizes=(600, 700))
     plan_images(table, folder, size=500, n_shards=36)
     write_parts(str(folder), str(folder / "whole"))
-    progress.close_backend()
+    parallel.close_backend()
     return folder, table
 
 
@@ -77,7 +76,7 @@ def test_a_worker_dies_while_hashing(work, on_cluster, tmp_path, monkeypatch):
     hashes = hash_images(table, str(tmp_path))
 
     death.check()
-    progress.use_backend(1)
+    parallel.use_backend(1)
     alone = hash_images(table, str(tmp_path / "here"))
     assert_frame_equal(hashes, alone)
     assert (tmp_path / "hashes.parquet").read_bytes() == (
@@ -107,11 +106,10 @@ def test_a_worker_dies_while_verifying(work, on_cluster, tmp_path):
 WRITE_AND_READ = """
 import hashlib, json, sys
 import tensorflow as tf
-from kaggle_tfr import progress
-from kaggle_tfr.verify import verify_parts
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr.write.parts import write_parts
 work, out, address = sys.argv[1:]
-progress.use_backend(0, "dask", address)
+parallel.use_backend(0, "dask", address)
 write_parts(work, out)
 assert verify_parts(f"{out}/part-1").empty
 found = {}
@@ -161,7 +159,7 @@ def test_everything_else_is_the_same_too(work, on_cluster):
 
     images, files, records = find()
 
-    progress.use_backend(1)
+    parallel.use_backend(1)
     images_alone, *stats_alone = find()
     assert_frame_equal(images, images_alone)
     assert [files, records] == stats_alone
@@ -229,15 +227,15 @@ def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
     """
     Without SCHEDULER the run brings two worker processes of its own, and leaves none.
     """
-    assert "2 worker threads" in progress.use_backend(2, "dask")
+    assert "2 worker threads" in parallel.use_backend(2, "dask")
 
-    assert sorted(progress.run(square, range(20), label="squares")) == [n * n for n in range(20)]
-    address = progress._active["client"].scheduler.address
-    progress.close_backend()
+    assert sorted(parallel.run(square, range(20), label="squares")) == [n * n for n in range(20)]
+    address = parallel._active["client"].scheduler.address
+    parallel.close_backend()
 
-    monkeypatch.setattr(cluster_module, "WAIT_SECONDS", 1)
+    monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
     with pytest.raises(ConnectionError):
-        cluster_module.connect(1, address)
+        parallel.connect_cluster(1, address)
 
 
 def test_an_error_in_a_task_is_raised_here(on_cluster):
@@ -245,7 +243,7 @@ def test_an_error_in_a_task_is_raised_here(on_cluster):
     It is neither tried again nor changed on its way.
     """
     with pytest.raises(TypeError, match="can't multiply"):
-        list(progress.run(square, ["four"], label="squares"))
+        list(parallel.run(square, ["four"], label="squares"))
 
 
 def test_an_unpicklable_task_is_an_error_and_no_wait(on_cluster):
@@ -253,7 +251,7 @@ def test_an_unpicklable_task_is_an_error_and_no_wait(on_cluster):
     What cannot travel is said at once.
     """
     with pytest.raises(TypeError, match="pickle"):
-        list(progress.run(square, [threading.Lock()], label="squares"))
+        list(parallel.run(square, [threading.Lock()], label="squares"))
 
 
 def test_a_task_that_kills_its_workers_is_given_up(tmp_path):
@@ -262,12 +260,12 @@ def test_a_task_that_kills_its_workers_is_given_up(tmp_path):
     """
     limit = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
     with start_cluster(tmp_path, workers=3, env=limit) as cluster:
-        progress.use_backend(0, "dask", cluster.address)
+        parallel.use_backend(0, "dask", cluster.address)
         try:
             with pytest.raises(RuntimeError, match="every worker that took it died.*memory-limit"):
-                list(progress.run(end_worker, [1], label="ends"))
+                list(parallel.run(end_worker, [1], label="ends"))
         finally:
-            progress.close_backend()
+            parallel.close_backend()
 
 
 def test_the_scheduler_dies_and_the_run_can_be_taken_up(work, tmp_path):
@@ -277,7 +275,7 @@ def test_the_scheduler_dies_and_the_run_can_be_taken_up(work, tmp_path):
     folder, _ = work
     out = tmp_path / "out"
     with start_cluster(tmp_path, workers=2) as cluster:
-        progress.use_backend(0, "dask", cluster.address)
+        parallel.use_backend(0, "dask", cluster.address)
 
         def kill():
             wait_until(lambda: list(out.glob("part-1/*.tfrec")), "a shard")
@@ -286,7 +284,7 @@ def test_the_scheduler_dies_and_the_run_can_be_taken_up(work, tmp_path):
         threading.Thread(target=kill, daemon=True).start()
         with pytest.raises(ConnectionError, match=f"{cluster.address} is gone.*again"):
             write_parts(str(folder), str(out))
-        progress.close_backend()
+        parallel.close_backend()
         # The workers end too, and leave nothing half-written under a final name.
         assert all(len(read_plainly([path])) == 4 for path in out.glob("part-1/*.tfrec"))
 
@@ -299,23 +297,23 @@ def test_no_scheduler_at_the_address(monkeypatch):
     """
     The message has the address and the command that starts one.
     """
-    monkeypatch.setattr(cluster_module, "WAIT_SECONDS", 1)
+    monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
 
     with pytest.raises(ConnectionError, match="tcp://127.0.0.1:9'.*dask scheduler"):
-        progress.use_backend(0, "dask", "tcp://127.0.0.1:9")
+        parallel.use_backend(0, "dask", "tcp://127.0.0.1:9")
 
 
 def test_a_scheduler_without_workers(tmp_path, monkeypatch):
     """
     The message has the command that starts some.
     """
-    monkeypatch.setattr(cluster_module, "WAIT_SECONDS", 1)
+    monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
 
     with (
         start_cluster(tmp_path, workers=0) as cluster,
         pytest.raises(ConnectionError, match=f"no worker for 1 s.*dask worker {cluster.address}"),
     ):
-        progress.use_backend(0, "dask", cluster.address)
+        parallel.use_backend(0, "dask", cluster.address)
 
 
 def test_without_the_extra_the_message_says_what_to_install():
@@ -325,7 +323,7 @@ def test_without_the_extra_the_message_says_what_to_install():
     code = (
         "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
         "from kaggle_tfr import progress\n"
-        "print(progress.use_backend(2), sorted(progress.run(abs, [-2, 1], label='x', total=0)))\n"
+        "print(parallel.use_backend(2), sorted(parallel.run(abs, [-2, 1], label='x', total=0)))\n"
         "progress.use_backend(2, 'dask')"
     )
 
@@ -343,7 +341,7 @@ def test_order_is_kept_where_it_is_asked_for(on_cluster):
     """
     slow_first = partial(wait_and_square, slow=3)
 
-    found = list(progress.run(slow_first, range(40), label="squares", ordered=True))
+    found = list(parallel.run(slow_first, range(40), label="squares", ordered=True))
 
     assert found == [number * number for number in range(40)]
 

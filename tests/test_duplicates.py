@@ -5,11 +5,10 @@ import pytest
 from PIL import Image
 from scenes import saved, scene
 
-from kaggle_tfr.clusters import find_clusters
-from kaggle_tfr.duplicates import count_by_radius, examples_around, find_pairs
-from kaggle_tfr.hashes import HASHES
-from kaggle_tfr.hashing import hash_images
-from kaggle_tfr.secondlook import look_again
+from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.geometry import verify_geometry
+from kaggle_tfr.deduplicate.hashing import HASHES, hash_images
+from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs
 
 
 def images_of(paths, labels=None):
@@ -83,7 +82,7 @@ def test_the_second_look_confirms_near_pairs_and_finds_further_ones(
     """
     pairs = find_pairs(flower_hashes, 45)
 
-    looked = look_again(flowers, pairs, flower_work)
+    looked = verify_geometry(flowers, pairs, flower_work)
 
     near = looked["distance"] <= 25
     assert (looked["inliers"][near] >= 12).all()
@@ -100,7 +99,7 @@ def test_the_second_look_finds_more_than_fifty_pairs_of_flowers(
     """
     pairs = find_pairs(flower_hashes, 70)
 
-    looked = look_again(flowers, pairs, flower_work)
+    looked = verify_geometry(flowers, pairs, flower_work)
 
     assert 29000 < len(looked) < 29500
     assert 52 <= looked["accepted"].sum() <= 58
@@ -124,7 +123,7 @@ def recall_per_kind(originals, folder):
     of_original = images.index % (1 + len(copies.KINDS)) == 0
     candidates = find_pairs(hashes, 70)
     same = family[candidates["a"]] == family[candidates["b"]]
-    looked = look_again(images, candidates[same & of_original[candidates["a"]]])
+    looked = verify_geometry(images, candidates[same & of_original[candidates["a"]]])
     near_false = near[family[near["a"]] != family[near["b"]]]
     rows = []
     for number, (kind, floors) in enumerate(copies.KINDS.items(), 1):

@@ -4,10 +4,15 @@ import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
 
-from kaggle_tfr import stratify
-from kaggle_tfr.folds import assign_folds, assign_shards
-from kaggle_tfr.proof import fold_report, name_rare_classes, prove_folds
-from kaggle_tfr.stratify import deal_groups
+from kaggle_tfr.plan import folds
+from kaggle_tfr.plan.folds import (
+    assign_folds,
+    assign_shards,
+    check_leakage,
+    describe_rare_classes,
+    fold_report,
+    stratified_group_split,
+)
 
 QUICK = settings(max_examples=60, deadline=None)
 
@@ -56,7 +61,7 @@ def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, 
     assert is_whole(dealt, "patient")
     assert ((dealt["fold"] >= 0) == (dealt["split"] == "train")).all()
     assert dealt["fold"].max() < n_folds
-    proof = prove_folds(dealt, group_column="patient")
+    proof = check_leakage(dealt, group_column="patient")
     assert proof["clusters_across_folds"] == proof["groups_across_folds"] == 0
     assert dealt.equals(assign_folds(table, group_column="patient", **settings_))
 
@@ -182,9 +187,9 @@ def test_one_line_says_which_classes_are_not_in_every_fold():
     """
     dealt = assign_folds(make_table([0] * 10 + [1] * 3), n_folds=5, seed=0)
 
-    assert name_rare_classes(dealt).startswith("1 of 2 classes")
-    assert name_rare_classes(dealt).endswith("5 folds: class 1")
-    assert "Every class" in name_rare_classes(dealt[dealt["label"] == 0])
+    assert describe_rare_classes(dealt).startswith("1 of 2 classes")
+    assert describe_rare_classes(dealt).endswith("5 folds: class 1")
+    assert "Every class" in describe_rare_classes(dealt[dealt["label"] == 0])
 
 
 def test_the_proof_sees_what_is_wrong():
@@ -196,13 +201,13 @@ def test_the_proof_sees_what_is_wrong():
     words |= {name: np.uint64([0, 0, 2**64 - 1, 2**63]) for name in ("difference", "wavelet")}
     hashes = pd.DataFrame({"path": [*"abcd"], "texture": [9.0, 9, 9, 1], "problem": ""} | words)
 
-    proof = prove_folds(table, hashes=hashes, max_bits=2)
+    proof = check_leakage(table, hashes=hashes, max_bits=2)
 
     assert proof["clusters_across_folds"] == 1
     assert proof["max_share_deviation"] == 0
     # a and b are two bits apart, seen from both; d is too flat to tell anything.
     assert proof["sampled_pairs_across_folds"] == 2
-    assert prove_folds(table.assign(fold=[0, 0, 1, 1]))["max_share_deviation"] == 0.5
+    assert check_leakage(table.assign(fold=[0, 0, 1, 1]))["max_share_deviation"] == 0.5
     assert fold_report(table).to_numpy().tolist() == [[1, 1], [1, 1]]
 
 
@@ -259,7 +264,9 @@ def test_dealing_to_unequal_shares_counts_images_not_clusters():
     from scipy.sparse import csr_matrix
 
     group = np.repeat(np.arange(40), 3)
-    bins = deal_groups(group, csr_matrix(np.ones((120, 1))), np.array([0.75, 0.25]), seed=0)
+    bins = stratified_group_split(
+        group, csr_matrix(np.ones((120, 1))), np.array([0.75, 0.25]), seed=0
+    )
 
     assert np.bincount(bins).tolist() == [90, 30]
 
@@ -268,7 +275,7 @@ def test_both_ways_of_dealing_single_pictures_are_as_even(monkeypatch):
     """
     With more classes than StratifiedKFold is asked for, every class is still within one.
     """
-    monkeypatch.setattr(stratify, "MANY_CLASSES", 2)
+    monkeypatch.setattr(folds, "MANY_CLASSES", 2)
     labels = np.repeat(np.arange(30), np.arange(1, 31))
 
     dealt = assign_folds(make_table(labels), n_folds=4, seed=0)

@@ -12,8 +12,8 @@ from plain_shards import (
     write_shard,
 )
 
-from kaggle_tfr.masks import encode_mask
-from kaggle_tfr.reader import find_shards, read_batches, read_images
+from kaggle_tfr.images.masks import encode_mask
+from kaggle_tfr.read.batches import find_shards, read_batches, read_images
 from kaggle_tfr.shards import count_frames
 
 HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))  # the left half of 32 × 48

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from scenes import opened, saved, scene
 
-from kaggle_tfr.hashes import FLAT, hash_and_texture, hash_bits, hex_string
+from kaggle_tfr.deduplicate.hashing import FLAT, hash_and_texture, hash_bits, hex_string
 
 HOPPER = files("matplotlib") / "mpl-data" / "sample_data" / "grace_hopper.jpg"
 # What imagehash 4.3.2 with Pillow 13 prints for it; another answer means old hashes are worthless.

@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 from scenes import saved, scene
 
-from kaggle_tfr import hashing
-from kaggle_tfr.hashes import HASHES, hash_bits
-from kaggle_tfr.hashing import hash_images
+from kaggle_tfr.deduplicate import hashing
+from kaggle_tfr.deduplicate.hashing import HASHES, hash_bits, hash_images
 from kaggle_tfr.storage import read_bytes
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageOps, JpegImagePlugin
 from scenes import opened, saved, scene, wide_profile, wide_to_srgb
 
-from kaggle_tfr.images import (
+from kaggle_tfr.images.convert import (
     ImageSettings,
     RefusedImage,
-    check,
     convert,
     output_size,
     passes_through,
@@ -25,6 +24,7 @@ from kaggle_tfr.images import (
     read_pixels,
     resize_mask,
 )
+from kaggle_tfr.images.convert import check_image as check
 
 KEEP = ImageSettings(None, resize="none", format="PNG", pass_through=False)
 LANCZOS = Image.Resampling.LANCZOS
@@ -660,7 +660,7 @@ def test_wrong_settings_are_named(wrong, message):
 FAULTS = """
 import resource, sys, threading
 sys.path.insert(0, "tests")
-from kaggle_tfr.images import ImageSettings, convert
+from kaggle_tfr.images.convert import ImageSettings, convert
 from scenes import saved, scene
 
 data, settings = saved(scene(1500, 2000)), ImageSettings((1000, 1000))

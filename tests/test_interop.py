@@ -12,10 +12,10 @@ import pytest
 from kaggle_stub import USER, serve
 from small_plans import digests, make_images, plan_images, read_plainly
 
-from kaggle_tfr.metadata import describe_dataset
-from kaggle_tfr.plan import read_plan
-from kaggle_tfr.verify import verify_parts
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.sidecars import describe_dataset
+from kaggle_tfr.write.verify import verify_parts
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,18 @@ from kaggle_machine import all_output, make_environment, run_kernel
 from kaggle_stub import USER, fixture_kaggle  # noqa: F401
 from small_plans import make_images, plan_images
 
-from kaggle_tfr import session
-from kaggle_tfr.carrier import PIP_NAMES, carrier_cell, find_requirements, zip_package
-from kaggle_tfr.kaggle_rules import check_kernel, to_slug
-from kaggle_tfr.kernel import own_kernel, write_kernels
-from kaggle_tfr.recipe import load_recipe
+from kaggle_tfr import notebook
+from kaggle_tfr.kaggle import kernels
+from kaggle_tfr.kaggle.kernels import (
+    PIP_NAMES,
+    carrier_cell,
+    find_requirements,
+    own_kernel,
+    write_kernels,
+    zip_package,
+)
+from kaggle_tfr.kaggle.metadata import check_kernel, to_slug
+from kaggle_tfr.parameters import load_recipe
 
 STEPS = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize"]
 
@@ -299,10 +306,10 @@ def test_hours_count_from_the_first_cell(monkeypatch):
     """
     A batch session has twelve hours less the time to close; anywhere else there is no end.
     """
-    assert session.hours_left() == float("inf")
+    assert notebook.hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
-    assert session.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+    assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
 
 
 def test_a_session_that_ends_too_soon_ends_well_and_is_taken_up(tmp_path, monkeypatch, capsys):
@@ -315,14 +322,14 @@ def test_a_session_that_ends_too_soon_ends_well_and_is_taken_up(tmp_path, monkey
     monkeypatch.setenv("KAGGLE_TFR_STARTED", "0")
 
     with pytest.raises(SystemExit) as stop:
-        session.write_parts(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+        kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
 
     assert stop.value.code == 0
     assert "Push the kernel again" in capsys.readouterr().out
     assert not (tmp_path / "out" / "part-1" / "shards.csv").exists()
 
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
-    shards = session.write_parts(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+    shards = kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
     assert shards["count"].sum() == 24
 
 
@@ -336,7 +343,7 @@ def test_another_error_is_not_taken_for_the_end_of_time(tmp_path, monkeypatch):
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
 
     with pytest.raises(OSError, match=r"0003\.jpg"):
-        session.write_parts(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+        kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
 
 
 def test_kernels_for_another_number_of_parts_stop_before_they_write(tmp_path):
@@ -345,9 +352,9 @@ def test_kernels_for_another_number_of_parts_stop_before_they_write(tmp_path):
     """
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
 
-    session.check_parts(str(tmp_path / "work"), 1)
+    kernels.check_parts(str(tmp_path / "work"), 1)
     with pytest.raises(ValueError, match="--parts 1"):
-        session.check_parts(str(tmp_path / "work"), 3)
+        kernels.check_parts(str(tmp_path / "work"), 3)
 
 
 def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
@@ -358,11 +365,11 @@ def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
 
-    session.bring_plan("tea-plan", str(tmp_path / "work"))
+    kernels.copy_plan("tea-plan", str(tmp_path / "work"))
 
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"plan.json", "plan.parquet"}
     with pytest.raises(FileNotFoundError, match=r"holds no plan\.json"):
-        session.bring_plan("empty", str(tmp_path / "work"))
+        kernels.copy_plan("empty", str(tmp_path / "work"))
 
 
 def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
@@ -375,9 +382,9 @@ def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
         (before / name).write_text(name)
     monkeypatch.chdir(tmp_path)
 
-    assert session.bring_earlier("tea-part-1", str(tmp_path / "out")) == 3
-    assert session.bring_earlier("tea-part-1", str(tmp_path / "out")) == 0
-    assert session.bring_earlier("tea-part-9", str(tmp_path / "out")) == 0
+    assert kernels.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 3
+    assert kernels.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 0
+    assert kernels.restore_previous_output("tea-part-9", str(tmp_path / "out")) == 0
     found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
     assert found == {"part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"}
 
@@ -488,10 +495,9 @@ def test_three_parts_are_planned_written_fetched_and_published(
     Four kernels; one runs out of time and goes on in its next version; the parts are those of a
     local run byte for byte, and arrive so in three datasets.
     """
-    from kaggle_tfr.driver import run_recipe
-    from kaggle_tfr.publish import publish_parts
-    from kaggle_tfr.push import push_kernels
-    from kaggle_tfr.sample import write_sample
+    from kaggle_tfr.explore.sample import write_sample
+    from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
+    from kaggle_tfr.notebook import run_recipe
 
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_plans import digests, make_images, plan_images, read_plainly
 
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.write.parts import write_parts
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_twenty_five_kills_change_no_byte(work, tmp_path):
 
 
 CELL = """
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.write.parts import write_parts
 print("writing", flush=True)
 write_parts({work!r}, {out!r})
 print("done", flush=True)

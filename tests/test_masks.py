@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaggle_tfr.images import ImageSettings, resize_mask
-from kaggle_tfr.masks import decode_mask, encode_mask, find_code_problem, spread_codes
+from kaggle_tfr.explore.rows import spread_codes
+from kaggle_tfr.images.convert import ImageSettings, resize_mask
+from kaggle_tfr.images.masks import decode_mask, encode_mask, find_code_problem
 
 masks = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
     lambda shape: st.lists(
@@ -94,7 +95,7 @@ def test_a_mask_is_resized_as_its_picture(resize):
 
     from PIL import Image
 
-    from kaggle_tfr.images import convert, read_pixels
+    from kaggle_tfr.images.convert import convert, read_pixels
 
     mask = np.zeros((240, 400), np.uint8)
     mask[60:180, 120:280] = 1

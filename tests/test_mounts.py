@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kaggle_tfr import mounts
-from kaggle_tfr.mounts import find_input, input_roots, project_dir, work_dir
+from kaggle_tfr import paths
+from kaggle_tfr.paths import find_input, input_roots, project_dir, work_dir
 
 
 @pytest.fixture
@@ -15,8 +15,8 @@ def kaggle(tmp_path, monkeypatch):
     inputs, working = tmp_path / "input", tmp_path / "working"
     inputs.mkdir()
     working.mkdir()
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(inputs))
-    monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(working))
+    monkeypatch.setattr(paths, "KAGGLE_INPUT", str(inputs))
+    monkeypatch.setattr(paths, "KAGGLE_WORKING", str(working))
     monkeypatch.chdir(working)
     return inputs, working
 
@@ -120,7 +120,7 @@ def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
     """
     From notebooks/ as from the top folder, work/ and relative inputs are those of the project.
     """
-    monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(paths, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
     for name in ("kaggle_tfr", "notebooks", "photos"):
         (tmp_path / name).mkdir()
     found = []

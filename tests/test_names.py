@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaggle_tfr.names import check_template, fill_path, format_name, near_miss, parse_name
+from kaggle_tfr.paths import check_template, fill_path, format_name, near_miss, parse_name
 
 TEMPLATES = [
     "{name}-f{fold}-{i:03d}-{count}.tfrec",

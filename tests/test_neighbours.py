@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from kaggle_tfr import neighbours
-from kaggle_tfr.neighbours import Design, list_tables, near_pairs
+from kaggle_tfr.deduplicate import pairs
+from kaggle_tfr.deduplicate.pairs import Design, list_tables, near_pairs
 
 
 def all_pairs(codes, radius):
@@ -60,13 +60,12 @@ def test_tables_find_exactly_what_brute_force_finds(seed, radius, spread):
     """
     codes = crowded_codes(seed, 40, spread)
     design = Design(44, (43 - radius) // 2, 3)
-    words, blocks = neighbours.arrange(codes, design)
+    words, blocks = pairs.arrange(codes, design)
     pieces = [
-        neighbours.search_table(words, blocks, table, radius=radius)
-        for table in list_tables(design)
+        pairs.search_table(words, blocks, table, radius=radius) for table in list_tables(design)
     ]
 
-    found = neighbours._gather(pieces, codes, radius)
+    found = pairs._gather(pieces, codes, radius)
 
     assert as_dict(found) == all_pairs(codes, radius)
 
@@ -83,9 +82,9 @@ def test_twenty_thousand_skewed_codes_give_the_pairs_of_brute_force(radius):
         flipped[rng.permutation(256)[: row % 30]] = 1
         codes[-row - 1] = codes[row] ^ np.packbits(flipped)
 
-    assert neighbours.choose_design(len(codes), radius) is not None
+    assert pairs.choose_design(len(codes), radius) is not None
     ours = near_pairs(codes, radius)
-    expected = neighbours._gather(neighbours._compare_all(codes, radius), codes, radius)
+    expected = pairs._gather(pairs._compare_all(codes, radius), codes, radius)
 
     assert as_dict(ours) == as_dict(expected)
     assert len(ours[0]) >= 10 * (radius + 1)
@@ -105,7 +104,7 @@ def test_a_radius_that_takes_in_everything_is_refused_by_name(monkeypatch):
     """
     Instead of filling the memory, the error says which parameter to lower.
     """
-    monkeypatch.setattr(neighbours, "MAX_PAIRS", 1000)
+    monkeypatch.setattr(pairs, "MAX_PAIRS", 1000)
     codes = crowded_codes(0, 200, 0.2)
 
     with pytest.raises(ValueError, match="MAX_BITS.*lower"):

@@ -7,10 +7,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from small_plans import make_images
 
-from kaggle_tfr.images import ImageSettings, convert
-from kaggle_tfr.parts import SIDECAR_FILES, forecast, predict, shards_per_group, sidecar_bytes
-from kaggle_tfr.planner import forecast_records, make_plan
-from kaggle_tfr.sampling import draw_sample, estimate, make_strata
+from kaggle_tfr.images.convert import ImageSettings, convert
+from kaggle_tfr.plan.forecast import draw_sample, estimate, forecast, make_strata, predict
+from kaggle_tfr.plan.plan import (
+    SIDECAR_FILES,
+    make_forecast,
+    make_plan,
+    shards_per_group,
+    sidecar_bytes,
+)
 from kaggle_tfr.schema import load_schema
 
 WHOLE = ImageSettings(None, "none")
@@ -117,7 +122,7 @@ def test_a_record_s_own_fields_are_part_of_the_forecast(tmp_path):
     table = make_images(tmp_path, 30)
     schema = load_schema("default", table)
 
-    found = forecast_records(table, schema=schema, image=WHOLE)
+    found = make_forecast(table, schema=schema, image=WHOLE)
 
     per_image = found.bytes_per_image - table["n_bytes"].mean()
     assert 16 + 30 < per_image < 16 + 120

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_plans import make_images, plan_images
 
-from kaggle_tfr.images import ImageSettings
-from kaggle_tfr.journal import differences
-from kaggle_tfr.plan import (
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.plan.plan import (
     Plan,
     Shard,
     fingerprint,
-    list_shards,
     load_plan,
     number_shards,
     read_plan,
     read_rows,
 )
+from kaggle_tfr.plan.plan import list_planned_shards as list_shards
+from kaggle_tfr.write.journal import differences
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from kaggle_tfr import gallery, plan_plots, plots
+from kaggle_tfr import figures
 
 IMAGES = pd.DataFrame(
     {
@@ -38,33 +38,33 @@ def texts(figure):
 
 
 FIGURES = {
-    "class_balance": lambda: plots.plot_class_balance(IMAGES["label_name"]),
-    "many_classes": lambda: plots.plot_class_balance(folded(100)["label_name"]),
-    "sizes": lambda: plots.plot_sizes(IMAGES, sides=256),
-    "counts": lambda: plots.plot_counts({"empty file": 2}, "Refused", "images"),
-    "no_counts": lambda: plots.plot_counts({}, "Refused", "images"),
-    "distances": lambda: plots.plot_distances(pd.Series([0, 3, 40]), 25),
-    "no_distances": lambda: plots.plot_distances(pd.Series([], dtype=int), 25),
-    "folds": lambda: plan_plots.plot_folds(folded(3)),
-    "many_folds": lambda: plan_plots.plot_folds(folded(100)),
-    "shards": lambda: plan_plots.plot_shards(SHARDS),
-    "limits": lambda: plan_plots.plot_limits(
+    "class_balance": lambda: figures.plot_class_balance(IMAGES["label_name"]),
+    "many_classes": lambda: figures.plot_class_balance(folded(100)["label_name"]),
+    "sizes": lambda: figures.plot_sizes(IMAGES, sides=256),
+    "counts": lambda: figures.plot_counts({"empty file": 2}, "Refused", "images"),
+    "no_counts": lambda: figures.plot_counts({}, "Refused", "images"),
+    "distances": lambda: figures.plot_distances(pd.Series([0, 3, 40]), 25),
+    "no_distances": lambda: figures.plot_distances(pd.Series([], dtype=int), 25),
+    "folds": lambda: figures.plot_folds(folded(3)),
+    "many_folds": lambda: figures.plot_folds(folded(100)),
+    "shards": lambda: figures.plot_shards(SHARDS),
+    "limits": lambda: figures.plot_limits(
         pd.DataFrame(
             {"value": [10.0], "low": [9.0], "high": [12.0], "limit": [19.0], "text": ["10 of 19"]},
             index=["part 1"],
         ),
         "Forecast",
     ),
-    "written": lambda: plan_plots.plot_written(
+    "written": lambda: figures.plot_written(
         pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
     ),
-    "histogram": lambda: plots.plot_histogram(pd.Series(range(50)), "PSNR", "dB"),
-    "no_histogram": lambda: plots.plot_histogram(pd.Series([], dtype=float), "PSNR", "dB"),
-    "grid": lambda: gallery.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
-    "no_grid": lambda: gallery.plot_grid([], []),
-    "pairs": lambda: gallery.plot_pairs([(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"),
-    "no_pairs": lambda: gallery.plot_pairs([], []),
-    "masks": lambda: gallery.plot_masks(PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}),
+    "histogram": lambda: figures.plot_histogram(pd.Series(range(50)), "PSNR", "dB"),
+    "no_histogram": lambda: figures.plot_histogram(pd.Series([], dtype=float), "PSNR", "dB"),
+    "grid": lambda: figures.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
+    "no_grid": lambda: figures.plot_grid([], []),
+    "pairs": lambda: figures.plot_pairs([(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"),
+    "no_pairs": lambda: figures.plot_pairs([], []),
+    "masks": lambda: figures.plot_masks(PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}),
 }
 
 
@@ -129,5 +129,5 @@ def test_a_figure_is_saved_and_given_back(tmp_path):
     """
     figure = FIGURES["counts"]()
 
-    assert plots.save_figure(figure, str(tmp_path), "refused") is figure
+    assert figures.save_figure(figure, str(tmp_path), "refused") is figure
     assert (tmp_path / "figures" / "refused.png").exists()

@@ -9,8 +9,8 @@ import pytest
 from kaggle_stub import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.kaggle_rules import check_dataset
-from kaggle_tfr.publish import publish_parts
+from kaggle_tfr.kaggle.metadata import check_dataset
+from kaggle_tfr.kaggle.upload import publish_parts
 
 
 def make_part(folder, part=1, **changes):

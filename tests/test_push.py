@@ -11,7 +11,7 @@ import pytest
 from kaggle_stub import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.push import push_kernels
+from kaggle_tfr.kaggle.upload import push_kernels
 
 OWNER = "INSERT_USERNAME_HERE"
 EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

@@ -19,9 +19,8 @@ from plain_shards import (
     write_shard,
 )
 
-from kaggle_tfr.decoding import choose_window, decode_window, fit_to_size, sample_mask
-from kaggle_tfr.masks import decode_mask, encode_mask
-from kaggle_tfr.reader import (
+from kaggle_tfr.images.masks import decode_mask, encode_mask
+from kaggle_tfr.read.batches import (
     choose_fold,
     count_steps,
     find_shards,
@@ -29,6 +28,7 @@ from kaggle_tfr.reader import (
     read_images,
     share,
 )
+from kaggle_tfr.read.decode import choose_window, decode_window, fit_to_size, sample_mask
 from kaggle_tfr.schema import load_schema
 
 SMALL = {"image_size": 16}

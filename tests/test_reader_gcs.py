@@ -26,7 +26,7 @@ for line in sys.stdin:
 """
 PREPARE = """
 import time
-from kaggle_tfr.reader import find_shards, read_batches
+from kaggle_tfr.read.batches import find_shards, read_batches
 def read(shards, **choices):
     batches = read_batches(shards, image_size=128, batch_size=32, **choices)
     start = time.perf_counter()

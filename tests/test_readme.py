@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from kaggle_tfr.__main__ import _parser
-from kaggle_tfr.recipe import check_parameters
+from kaggle_tfr.parameters import check_parameters
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from kaggle_tfr.recipe import BY_NOTEBOOK, EVERYWHERE, check_parameters, load_recipe, parse_value
+from kaggle_tfr.parameters import (
+    BY_NOTEBOOK,
+    EVERYWHERE,
+    check_parameters,
+    load_recipe,
+    parse_value,
+)
 
 
 def test_the_notebooks_show_the_defaults_of_the_package(root):

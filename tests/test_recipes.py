@@ -13,8 +13,8 @@ from chain import draw_pictures, run_chain, save_picture
 from gcs import serve_bucket
 from PIL import Image
 
-from kaggle_tfr.masks import encode_mask
-from kaggle_tfr.stats import channel_stats_of_files, channel_stats_of_records
+from kaggle_tfr.images.masks import encode_mask
+from kaggle_tfr.write.verify import channel_stats_of_files, channel_stats_of_records
 
 TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)

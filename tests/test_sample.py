@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from kaggle_tfr.sample import write_sample
+from kaggle_tfr.explore.sample import write_sample
 
 PAIRS = ("exact_copies", "reencoded_copies", "half_size_copies", "label_conflicts")
 

@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kaggle_tfr.fields import PRESETS
-from kaggle_tfr.schema import RecordSchema, encode, feature_dict, load_schema, parse
-from kaggle_tfr.values import count_channels
+from kaggle_tfr.schema import (
+    PRESETS,
+    RecordSchema,
+    count_channels,
+    encode,
+    feature_dict,
+    load_schema,
+    parse,
+)
 
 
 def picture(mode="RGB", kind="JPEG"):

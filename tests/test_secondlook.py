@@ -4,8 +4,8 @@ import pytest
 from PIL import Image, ImageOps
 from scenes import saved, scene
 
-from kaggle_tfr import secondlook
-from kaggle_tfr.secondlook import forecast_second_look, look_again
+from kaggle_tfr.deduplicate import geometry
+from kaggle_tfr.deduplicate.geometry import estimate_geometry_seconds, verify_geometry
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_same_scene_is_told_from_another(images, pairs):
     """
     Shifted and recoloured copies lie where one transform says; other scenes and no image do not.
     """
-    looked = look_again(images, pairs)
+    looked = verify_geometry(images, pairs)
 
     accepted = looked[looked["accepted"]]
     assert set(zip(accepted["a"], accepted["b"], strict=True)) == {(0, 1), (0, 2), (1, 2)}
@@ -43,27 +43,27 @@ def test_pairs_within_the_radius_stay_accepted_and_get_their_inliers(images, pai
     """
     What the hashes settle is not undone, only shown with what the look found.
     """
-    looked = look_again(images, pairs.assign(distance=[30, 30, 10] + [30] * 7))
+    looked = verify_geometry(images, pairs.assign(distance=[30, 30, 10] + [30] * 7))
 
     assert looked["accepted"].tolist() == [True, True, True, False, True] + [False] * 5
-    assert looked["inliers"][2] < secondlook.MIN_INLIERS
+    assert looked["inliers"][2] < geometry.MIN_INLIERS
 
 
 def test_a_rerun_looks_only_at_what_is_new(images, pairs, monkeypatch, tmp_path):
     """
     Pairs already looked at come from second_look.parquet, unless a picture has changed.
     """
-    first = look_again(images, pairs, str(tmp_path))
+    first = verify_geometry(images, pairs, str(tmp_path))
     looks = []
     monkeypatch.setattr(
-        secondlook, "_look_at_block", lambda item: looks.extend(item[0]) or (item[0], 7)
+        geometry, "_look_at_block", lambda item: looks.extend(item[0]) or (item[0], 7)
     )
 
-    again = look_again(images, pairs, str(tmp_path))
+    again = verify_geometry(images, pairs, str(tmp_path))
     assert not looks
     pd.testing.assert_frame_equal(first, again)
     images.loc[3, "n_bytes"] += 1
-    look_again(images, pairs, str(tmp_path))
+    verify_geometry(images, pairs, str(tmp_path))
     assert sorted(looks) == sorted(np.flatnonzero((pairs["a"] == 3) | (pairs["b"] == 3)))
 
 
@@ -73,8 +73,11 @@ def test_the_forecast_is_in_proportion_to_the_pairs(images, pairs):
     """
     many = pd.concat([pairs] * 1000, ignore_index=True)
 
-    assert forecast_second_look(images, many) > 10 * forecast_second_look(images, pairs) * 0.5
-    assert forecast_second_look(images, pairs[:0]) == 0
+    assert (
+        estimate_geometry_seconds(images, many)
+        > 10 * estimate_geometry_seconds(images, pairs) * 0.5
+    )
+    assert estimate_geometry_seconds(images, pairs[:0]) == 0
 
 
 def test_a_plain_picture_has_nothing_to_compare(tmp_path):
@@ -85,7 +88,7 @@ def test_a_plain_picture_has_nothing_to_compare(tmp_path):
         (tmp_path / f"{name}.png").write_bytes(saved(Image.new("L", (90, 90), 200), "PNG"))
     images = pd.DataFrame({"path": [str(tmp_path / "a.png"), str(tmp_path / "b.png")]})
 
-    looked = look_again(
+    looked = verify_geometry(
         images.assign(n_bytes=1), pd.DataFrame({"a": [0], "b": [1], "distance": [60]})
     )
 

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from kaggle_tfr.stats import (
+from kaggle_tfr.explore.rows import read_table
+from kaggle_tfr.explore.table import measure
+from kaggle_tfr.write.verify import (
     _combine,
     _sums_of,
     channel_stats_of_files,
     channel_stats_of_records,
     save_stats,
 )
-from kaggle_tfr.table import measure, read_table
 
 
 def compute_directly(pictures):

@@ -7,7 +7,7 @@ import time
 import pytest
 from gcs import serve_bucket
 
-from kaggle_tfr import buckets, storage
+from kaggle_tfr import storage
 
 
 def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
@@ -66,7 +66,6 @@ def test_removing_twice_is_no_error(tmp_path):
 
 QUESTIONS = """
 import json
-from kaggle_tfr import storage
 
 def tell(function, *args):
     try:
@@ -131,4 +130,4 @@ def test_a_silent_bucket_is_an_error_soon(tmp_path):
     assert "TimeoutError: gs://flowers did not answer within 2 s" in done.stderr
     assert "NO_GCE_CHECK=true" in done.stderr
     assert time.monotonic() - start < 40
-    assert buckets.ANSWER_SECONDS < 60
+    assert storage.ANSWER_SECONDS < 60

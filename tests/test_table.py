@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kaggle_tfr.labels import number_classes, sort_classes
-from kaggle_tfr.table import account, load_images, measure, read_table, save_images
+from kaggle_tfr.explore.labels import number_classes, sort_classes
+from kaggle_tfr.explore.rows import read_table
+from kaggle_tfr.explore.table import load_images, measure, save_images
+from kaggle_tfr.notebook import account
 
 
 def put_image(path, size=(32, 24), kind="JPEG"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from chain import run_chain
 
-from kaggle_tfr.sample import write_sample
+from kaggle_tfr.explore.sample import write_sample
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 

@@ -9,15 +9,14 @@ import pytest
 import tensorflow as tf
 from plain_shards import make_record, write_part
 
-from kaggle_tfr import training
-from kaggle_tfr.reader import count_steps, find_shards, read_batches
-from kaggle_tfr.training import (
+from kaggle_tfr.figures import plot_confusion, plot_learning
+from kaggle_tfr.read.batches import count_steps, find_shards, read_batches
+from kaggle_tfr.train import training
+from kaggle_tfr.train.training import (
     IMAGENET,
     build_model,
     count_confusions,
     normalization,
-    plot_confusion,
-    plot_learning,
     strategy,
 )
 
@@ -31,8 +30,8 @@ import json
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from kaggle_tfr.reader import find_shards, read_batches
-from kaggle_tfr.training import build_model, strategy
+from kaggle_tfr.read.batches import find_shards, read_batches
+from kaggle_tfr.train.training import build_model, strategy
 shards = find_shards(sys.argv[1])
 mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 batches = mirrored.distribute_datasets_from_function(

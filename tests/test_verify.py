@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 from small_plans import draw_picture, make_images, plan_images
 
-from kaggle_tfr.images import ImageSettings
-from kaggle_tfr.likeness import compare_with_source, self_check
-from kaggle_tfr.verify import verify_parts
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import check_sources, compare_with_source, verify_parts
 
 HEAD, FRAME = 12, 16  # bytes before a record's data, and in all around it
 
@@ -316,7 +315,7 @@ def test_records_look_like_their_sources(made):
     """
     A sample of a good part: high PSNR, and far from it with red and blue swapped.
     """
-    found = self_check(str(made), [str(made / "part-1")], sample=12)
+    found = check_sources(str(made), [str(made / "part-1")], sample=12)
 
     assert len(found) == 12
     assert found["psnr"].min() > 25
@@ -343,7 +342,7 @@ def test_swapped_and_turned_pictures_are_an_error(made, tmp_path, wrong, message
 
     rewrite(part, change)
     with pytest.raises(RuntimeError, match=rf"do not show their source.*{message}"):
-        self_check(str(made), [str(part)], sample=36)
+        check_sources(str(made), [str(part)], sample=36)
 
 
 @pytest.mark.parametrize("resize", ["center_crop", "fill", "stretch"])
@@ -351,7 +350,7 @@ def test_the_comparison_knows_every_way_to_resize(resize, tmp_path):
     """
     The reference is cut and scaled as the record was, so a right one fits well.
     """
-    from kaggle_tfr.images import convert
+    from kaggle_tfr.images.convert import convert
 
     source = tf.io.encode_png(draw_picture(90, 140, 1)).numpy()
     settings = ImageSettings((40, 32), resize, quality=95)
@@ -378,7 +377,7 @@ def test_every_exif_orientation_is_written_upright(data_dir, tmp_path, number):
     """
     Turned originals pass the self-check, which reads the orientation by another library.
     """
-    from kaggle_tfr.images import convert
+    from kaggle_tfr.images.convert import convert
 
     source = min((data_dir / "exif").glob(f"*{number}*")).read_bytes()
     settings = ImageSettings((64, 64))

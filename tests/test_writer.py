@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from small_plans import digests, make_images, plan_images, read_plainly, two_parts
 
-from kaggle_tfr.plan import number_shards, read_plan, save_plan
-from kaggle_tfr.progress import close_backend, use_backend
-from kaggle_tfr.verify import verify_parts
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.parallel import close_backend, use_backend
+from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import verify_parts
 
 
 @pytest.fixture(autouse=True)
@@ -313,7 +313,7 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
     plan_images(table, tmp_path, size=None, n_shards=6, quality=100)
     write_parts(str(tmp_path), str(tmp_path / "whole"))
     if not foreseen:
-        monkeypatch.setattr("kaggle_tfr.records.SPARE_DISK_BYTES", -(1 << 40))
+        monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", -(1 << 40))
     ballast = tiny_disk / "ballast"
     ballast.write_bytes(b"\0" * (8 << 20))
     use_backend(2)
@@ -326,7 +326,7 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
     assert all(len(read_plainly([path])) == 4 for path in files)
     assert not list((tiny_disk / "part-1" / "journal").glob("*.tmp"))
     ballast.unlink()
-    monkeypatch.setattr("kaggle_tfr.records.SPARE_DISK_BYTES", 0)
+    monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", 0)
     write_parts(str(tmp_path), str(tiny_disk))
     assert digests(tiny_disk / "part-1") == digests(tmp_path / "whole" / "part-1")
 
@@ -370,8 +370,8 @@ def test_a_part_in_a_bucket_equals_a_part_on_disk(work, whole, tmp_path):
 
 PEAK = """
 import resource, sys
-from kaggle_tfr.progress import use_backend
-from kaggle_tfr.writer import write_parts
+from kaggle_tfr.parallel import use_backend
+from kaggle_tfr.write.parts import write_parts
 use_backend(1)
 write_parts(sys.argv[1])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -1,0 +1,215 @@
+"""A small competition in Kaggle's layout, with known faults and duplicates planted in it.
+
+The pictures are crops of the photographs that ship inside scikit-learn and Matplotlib, so nothing
+is downloaded and nothing is committed; `truth.json` lists every planted case."""
+
+import io
+import json
+import os
+from importlib.resources import files as files_of
+
+import numpy as np
+from PIL import Image
+
+from kaggle_tfr.paths import find_input
+from kaggle_tfr.storage import read_bytes, write_atomically
+
+SEED = 20_240_601
+
+
+# class: photograph, factors of red, green and blue, number of different pictures
+CLASSES = {
+    "flower": ("sklearn.datasets.images/flower.jpg", (1.0, 1.0, 1.0), 120),
+    "night": ("sklearn.datasets.images/china.jpg", (0.25, 0.3, 0.7), 3),
+    "portrait": ("matplotlib/mpl-data/sample_data/grace_hopper.jpg", (1.0, 1.0, 1.0), 90),
+    "sunset": ("sklearn.datasets.images/china.jpg", (1.15, 0.75, 0.4), 70),
+    "temple": ("sklearn.datasets.images/china.jpg", (1.0, 1.0, 1.0), 140),
+}
+
+
+# Of the 128 bits of `_outline`: keeps any two pictures some 60 of 256 bits of hash apart, and 25
+# would make them duplicates.
+MIN_DIFFERENCE = 40
+
+
+MIN_CONTRAST = 25  # grey levels of deviation in the outline; flat sky has no hash to speak of
+
+
+SHORT_SIDE, LONG_SIDE = 150, 1600
+
+
+def write_sample(folder):
+    """The answers of `truth.json`, after writing `train.csv` and `train_images/` beside it.
+
+    About 430 pictures, 15 MB; the same bytes every time. A folder that has its `truth.json`,
+    which is written last, is left as it is.
+    """
+    path = os.path.join(folder, "truth.json")
+    if not os.path.exists(path):
+        labels, files, truth = _make_everything()
+        os.makedirs(os.path.join(folder, "train_images"), exist_ok=True)
+        for image_id, data in files.items():
+            with open(os.path.join(folder, "train_images", image_id), "wb") as file:
+                file.write(data)
+        rows = [f"{image_id},{label}\n" for image_id, label in sorted(labels.items())]
+        table = "".join(["image_id,label\n", *rows]).encode()
+        write_atomically(os.path.join(folder, "train.csv"), table)
+        write_atomically(path, json.dumps(truth, indent=2).encode())
+    return json.loads(read_bytes(path))
+
+
+def input_or_sample(input_dir, work):
+    """The existing input folder; for "" the sample's, written to `work`/sample when missing."""
+    if input_dir:
+        return find_input(input_dir)
+    folder = os.path.join(work, "sample")
+    write_sample(folder)
+    return folder
+
+
+def _make_everything():
+    """Labels by image id, file content by image id, and the truth about both."""
+    rng = np.random.default_rng(SEED)
+    pictures = _draw_pictures(rng)
+    names = [f"{number:04d}" for number in rng.permutation(len(pictures) + 100)]
+    labels, files = {}, {}
+
+    def add(label, data, suffix=".jpg"):
+        image_id = names.pop() + suffix
+        labels.update({} if label is None else {image_id: label})
+        files.update({} if data is None else {image_id: data})
+        return image_id
+
+    # The rare class keeps its three good pictures; copies shrink to half, so they start large.
+    common = rng.permutation([i for i, (label, _) in enumerate(pictures) if label != "night"])
+    large = [i for i in common if min(pictures[i][1].size) >= 2 * SHORT_SIDE][:12]
+    odd, broken = np.split([i for i in common if i not in large][:8], [6])
+    kept = {
+        i: add(label, _save(picture))
+        for i, (label, picture) in enumerate(pictures)
+        if i not in odd and i not in broken
+    }
+    truth = _plant_copies([(kept[i], *pictures[i]) for i in large], files, add)
+    truth |= _plant_odd_formats([pictures[i] for i in odd], add)
+    truth |= _plant_faults([_save(pictures[i][1]) for i in broken], add)
+    truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
+    return labels, files, truth | {"counts": _count(labels, files, truth)}
+
+
+def _draw_pictures(rng):
+    """(class, picture) of every class: crops of any place, scale and turn, no two alike."""
+    pictures, seen = [], np.empty((0, 128), bool)
+    for label, (source, factors, count) in CLASSES.items():
+        package, name = source.split("/", 1)
+        photo = Image.open(files_of(package) / name).convert("RGB")
+        curve = [min(255, int(value * factor)) for factor in factors for value in range(256)]
+        wanted = len(pictures) + count
+        while len(pictures) < wanted:
+            crop = _draw_crop(photo, rng)
+            bits, contrast = _outline(crop)
+            if contrast >= MIN_CONTRAST and ((seen != bits).sum(axis=1) >= MIN_DIFFERENCE).all():
+                seen = np.vstack([seen, bits])
+                pictures.append((label, _scale(crop, rng).point(curve)))
+    return pictures
+
+
+def _draw_crop(photo, rng):
+    """A rectangle of the photograph, 80 pixels or more each way, in one of its 8 orientations."""
+    height = 0
+    while not 80 <= height <= photo.height:
+        width = int(np.exp(rng.uniform(np.log(80), np.log(photo.width))))
+        height = int(width * np.exp(rng.uniform(-0.5, 0.5)))
+    left, top = (int(rng.integers(n + 1)) for n in (photo.width - width, photo.height - height))
+    crop = photo.crop((left, top, left + width, top + height))
+    turn = int(rng.integers(8))
+    return crop.transpose(Image.Transpose(turn - 1)) if turn else crop
+
+
+def _outline(crop):
+    """128 bits that tell pictures apart, and the contrast in grey levels."""
+    grey = np.asarray(crop.convert("L").resize((9, 8), Image.Resampling.BOX), float)
+    return np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1]), grey.std()
+
+
+def _scale(crop, rng):
+    """The crop at a size between 150 and 1,600 pixels, magnified 4 times at most."""
+    short, long = min(crop.size), max(crop.size)
+    limit = min(4 * short, LONG_SIDE * short / long)
+    factor = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
+    size = np.clip(np.rint(np.multiply(crop.size, factor)), SHORT_SIDE, LONG_SIDE).astype(int)
+    return crop.resize(size.tolist(), Image.Resampling.BICUBIC)
+
+
+def _save(picture, quality=88, form="JPEG", **options):
+    stream = io.BytesIO()
+    picture.save(stream, form, quality=quality, **options)
+    return stream.getvalue()
+
+
+def _plant_copies(originals, files, add):
+    """The same picture again, as people's datasets have it. originals: 12 (id, label, picture)."""
+
+    def half(picture, quality):
+        return _save(picture.reduce(2), quality)
+
+    truth = {"exact_copies": [], "reencoded_copies": [], "half_size_copies": []}
+    for first, label, _ in originals[:3]:
+        truth["exact_copies"].append([first, add(label, files[first])])
+    for first, label, picture in originals[3:6]:
+        truth["reencoded_copies"].append([first, add(label, _save(picture, 60))])
+    for first, label, picture in originals[6:9]:
+        truth["half_size_copies"].append([first, add(label, half(picture, 70))])
+    first, label, picture = originals[9]
+    truth["group_of_three"] = [first, add(label, _save(picture, 50)), add(label, half(picture, 80))]
+    first, label, _ = originals[10]
+    exact = [first, add("temple" if label != "temple" else "sunset", files[first])]
+    first, label, picture = originals[11]
+    again = [first, add("flower" if label != "flower" else "portrait", _save(picture, 60))]
+    return truth | {"label_conflicts": [exact, again]}
+
+
+def _plant_odd_formats(pictures, add):
+    """Good pictures that careless readers turn on their side, swap, clip or refuse."""
+    (label, tall), *others = pictures
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: to be shown turned by a quarter, clockwise
+    turned = add(label, _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
+    grey, cmyk, faded, deep, web = (picture for _, picture in others)
+    faded = faded.copy()
+    faded.putalpha(Image.linear_gradient("L").resize(faded.size))
+    deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
+    odd = [
+        ("grey JPEG", _save(grey.convert("L")), ".jpg"),
+        ("CMYK JPEG", _save(cmyk.convert("CMYK")), ".jpg"),
+        ("PNG with alpha", _save(faded, form="PNG"), ".png"),
+        ("16-bit PNG", _save(deep, form="PNG"), ".png"),
+        ("WebP", _save(web, form="WEBP"), ".webp"),
+    ]
+    names = [add(label, *file) for (label, _), (_, *file) in zip(others, odd, strict=True)]
+    return {
+        "orientation_6": {"image_id": turned, "height": tall.height, "width": tall.width},
+        "odd_formats": {name: kind for name, (kind, *_) in zip(names, odd, strict=True)},
+    }
+
+
+def _plant_faults(pictures, add):
+    """Inputs that must be refused, each for its own reason, and a file without a row."""
+    whole, stray = pictures
+    refused = {
+        add("temple", whole[: len(whole) * 6 // 10]): "truncated",
+        add("flower", b""): "empty file",
+        add("portrait", b"This is a text, whatever its name says.\n"): "not an image",
+        add("sunset", None): "missing file",
+    }
+    return {"refused": refused, "unlisted": add(None, stray)}
+
+
+def _count(labels, files, truth):
+    """What the steps must report; inputs are the rows of the CSV and the file without one."""
+    counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
+    pairs = [truth[name] for name in ("exact_copies", "reencoded_copies", "half_size_copies")]
+    counts["refused"] = len(truth["refused"]) + 1
+    counts["duplicates"] = sum(map(len, pairs)) + 2
+    counts["conflicts"] = 2 * len(truth["label_conflicts"])
+    dropped = counts["refused"] + counts["duplicates"] + counts["conflicts"]
+    return counts | {"written": counts["inputs"] - dropped, "classes": len(CLASSES)}

@@ -1,0 +1,403 @@
+"""Figures: each function returns one closed Figure, so that a notebook shows it once."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+BLUE, ORANGE, GREY, RED, GREEN = "#31688e", "#e07b39", "#9aa0a6", "#c0392b", "#35825b"
+
+
+MANY_CLASSES = 40  # more names than this do not fit beside bars
+
+
+STYLE = {
+    "figure.dpi": 110,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "legend.frameon": False,
+}
+
+
+def styled(plot):
+    """A function that plots in the house's style; for use as a decorator."""
+    return plt.rc_context(STYLE)(plot)
+
+
+def new_figure(rows: int, columns: int, width: float, height: float, **options):
+    """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once."""
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
+    )
+    plt.close(figure)
+    return figure, axes
+
+
+def save_figure(figure: Figure, folder: str, name: str) -> Figure:
+    """The figure itself, after a copy went to `folder/figures/name.png` (local folders only)."""
+    if "://" not in str(folder):
+        path = Path(folder) / "figures" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=110)
+    return figure
+
+
+@styled
+def plot_class_balance(label_names: pd.Series, title: str = "Images per class") -> Figure:
+    """Bars of images per class, largest first; a curve over ranks when there are many classes."""
+    counts = label_names.value_counts()
+    if len(counts) > MANY_CLASSES:
+        figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
+        axis.loglog(np.arange(1, len(counts) + 1), counts.to_numpy(), color=BLUE)
+        axis.set(xlabel="class, by rank", ylabel="images", title=f"{title} ({len(counts):,})")
+        return figure
+    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.26 * max(len(counts), 2))
+    bars = axis.barh(counts.index.astype(str), counts.to_numpy(), color=BLUE)
+    axis.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3)
+    axis.invert_yaxis()
+    axis.margins(x=0.12)
+    axis.set(xlabel="images", title=title)
+    return figure
+
+
+@styled
+def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
+    """Width against height of every good image, and the spread of their aspect ratios.
+
+    sides: the target in pixels, drawn as a line; 0 for none.
+    """
+    good = images[images["problem"] == ""]
+    shown = good.sample(min(len(good), 20_000), random_state=0)
+    figure, ((left, right),) = new_figure(1, 2, 9, 3.6)
+    left.scatter(shown["width"], shown["height"], s=8, alpha=0.35, color=BLUE, linewidths=0)
+    longest = float(max(good["width"].max(), good["height"].max(), 1)) * 1.05
+    left.plot([0, longest], [0, longest], color=GREY, linewidth=0.8, linestyle=":")
+    if sides:
+        left.axvline(sides, color=ORANGE, linewidth=1, label=f"target {sides} px")
+        left.axhline(sides, color=ORANGE, linewidth=1)
+        left.legend(loc="lower right")
+    left.set(
+        xlabel="width, pixels",
+        ylabel="height, pixels",
+        title=f"Sizes of {len(good):,} images",
+        xlim=(0, longest),
+        ylim=(0, longest),
+    )
+    aspect = good["width"] / good["height"]
+    right.hist(aspect, bins=40, color=BLUE)
+    right.yaxis.set_major_locator(MaxNLocator(integer=True))
+    right.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+    right.set(xlabel="width / height", ylabel="images", title="Aspect ratios")
+    return figure
+
+
+@styled
+def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) -> Figure:
+    """Horizontal bars of named counts, in the order given."""
+    counts = pd.Series(counts, dtype="int64")
+    names, values = counts.index.astype(str), counts.to_numpy()
+    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(names), 2))
+    bars = axis.barh(names, values, color=BLUE)
+    axis.bar_label(bars, labels=[f"{value:,}" for value in values], padding=3)
+    axis.invert_yaxis()
+    axis.margins(x=0.12)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axis.set(xlabel=xlabel, title=title)
+    return figure
+
+
+@styled
+def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
+    """A histogram with its median drawn in and named."""
+    figure, ((axis,),) = new_figure(1, 1, 7, 2.6)
+    axis.hist(values, bins=min(40, max(5, len(values) // 3)), color=BLUE)
+    if len(values):
+        middle = values.median()
+        axis.axvline(middle, color=ORANGE, linewidth=1.2, label=f"median {middle:,.1f}")
+        axis.legend()
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(xlabel=xlabel, ylabel="images", title=title)
+    return figure
+
+
+@styled
+def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
+    """A histogram of the bits in which pairs differ, with the radius drawn in.
+
+    distances: bits of 256, one a pair, up to the largest distance looked at.
+    """
+    figure, ((axis,),) = new_figure(1, 1, 7, 3)
+    edges = np.arange(-0.5, max(int(distances.max()) if len(distances) else 0, max_bits) + 1.5)
+    inside, outside = distances[distances <= max_bits], distances[distances > max_bits]
+    axis.hist(inside, bins=edges, color=BLUE, label=f"within MAX_BITS: {len(inside):,} pairs")
+    if len(outside):
+        axis.hist(outside, bins=edges, color=GREY, label=f"beyond it: {len(outside):,} pairs")
+    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(distances) and axis.get_ylim()[1] > 200:
+        axis.set_yscale("symlog", linthresh=10)
+    axis.set(xlabel="differing bits of 256", ylabel="pairs", title="How far apart the pairs are")
+    axis.legend()
+    return figure
+
+
+@styled
+def plot_grid(
+    pictures: Sequence[np.ndarray],
+    titles: Sequence[str],
+    *,
+    columns: int = 6,
+    title: str = "",
+    colors: Sequence[str] = (),
+) -> Figure:
+    """Pictures in rows, each under its title.
+
+    pictures: uint8 (h, w, 3) arrays of any sizes.
+    colors: of the titles, one a picture.
+    """
+    if not len(pictures):
+        return _plot_nothing(title)
+    columns = max(1, min(columns, len(pictures)))
+    rows = -(-len(pictures) // columns)
+    figure, axes = new_figure(rows, columns, 1.6 * columns + 0.2, 1.85 * rows + 0.4)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for index, (axis, picture, text) in enumerate(zip(axes.flat, pictures, titles, strict=False)):
+        axis.imshow(picture)
+        color = colors[index] if len(colors) else "black"
+        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", color=color)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    return figure
+
+
+def _plot_nothing(title: str) -> Figure:
+    figure, ((axis,),) = new_figure(1, 1, 4, 0.6)
+    axis.set_axis_off()
+    axis.text(0, 0.5, f"{title}: none" if title else "none", va="center")
+    return figure
+
+
+@styled
+def plot_pairs(
+    pictures: Sequence[tuple[np.ndarray, np.ndarray]],
+    titles: Sequence[tuple[str, str]],
+    *,
+    title: str = "",
+    pairs_a_row: int = 3,
+) -> Figure:
+    """Pairs of pictures side by side, each half under its own title.
+
+    pictures: pairs of uint8 (h, w, 3) arrays.
+    titles: (left, right), for instance id, label and distance.
+    """
+    if not len(pictures):
+        return _plot_nothing(title)
+    pairs_a_row = max(1, min(pairs_a_row, len(pictures)))
+    rows = -(-len(pictures) // pairs_a_row)
+    gap = [1, 1, 0.12] * pairs_a_row
+    figure, axes = new_figure(
+        rows,
+        3 * pairs_a_row,
+        3.6 * pairs_a_row,
+        1.6 * rows + 0.4,
+        gridspec_kw={"width_ratios": gap},
+    )
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for index, (pair, texts) in enumerate(zip(pictures, titles, strict=True)):
+        row, first = divmod(index, pairs_a_row)
+        for half in (0, 1):
+            axis = axes[row, 3 * first + half]
+            axis.imshow(pair[half])
+            axis.set_title(texts[half], fontsize=7.5, fontweight="normal", loc="center")
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    return figure
+
+
+@styled
+def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
+    """A picture and, beside it, the picture under each mask that is not empty.
+
+    picture: uint8 (h, w, 3); masks: name → uint8 (h, w), 0 outside.
+    """
+    named = {name: mask for name, mask in masks.items() if np.any(mask)}
+    figure, axes = new_figure(1, 1 + len(named), 2.8 * (1 + len(named)), 2.4)
+    for axis in axes.flat:
+        axis.set_axis_off()
+        axis.imshow(picture)
+    axes[0, 0].set_title(title, fontsize=8)
+    for axis, (name, mask) in zip(axes[0, 1:], named.items(), strict=True):
+        axis.imshow(np.ma.masked_equal(mask, 0), cmap="autumn", alpha=0.5)
+        axis.set_title(name, fontsize=8)
+    return figure
+
+
+@styled
+def plot_folds(table: pd.DataFrame) -> Figure:
+    """Images per fold and class: equal columns in a row mean a fair split.
+
+    table: columns split, fold, label_name; one row an image.
+    """
+    group = _group_names(table)
+    counts = pd.crosstab(table["label_name"], group)
+    counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
+    if len(counts) > MANY_CLASSES:
+        return _plot_many_folds(counts)
+    height = 1.1 + 0.3 * max(len(counts), 2)
+    figure, ((axis,),) = new_figure(1, 1, max(5.0, 2.2 + 0.65 * counts.shape[1]), height)
+    shares = counts.div(counts.sum(axis=1), axis=0).to_numpy()
+    axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=max(shares.max() * 1.3, 0.01))
+    for (row, column), count in np.ndenumerate(counts.to_numpy()):
+        color = "white" if shares[row, column] > 0.65 * shares.max() * 1.3 else "black"
+        axis.text(column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
+    axis.set_xticks(range(counts.shape[1]), counts.columns)
+    axis.set_yticks(range(len(counts)), counts.index.astype(str))
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    axis.set_title("Images per class and fold")
+    return figure
+
+
+@styled
+def _plot_many_folds(counts: pd.DataFrame) -> Figure:
+    figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
+    shares = counts.div(counts.sum(axis=1), axis=0)
+    ranks = np.arange(1, len(counts) + 1)
+    for column in shares:
+        axis.plot(ranks, shares[column], linewidth=0.7, label=str(column), alpha=0.8)
+    axis.set(
+        xscale="log",
+        xlabel="class, by rank",
+        ylabel="share of the class in the fold",
+        title=f"Share of each of {len(counts):,} classes per fold",
+    )
+    if counts.shape[1] <= 10:
+        axis.legend(ncols=5, fontsize=7)
+    return figure
+
+
+def _group_names(table: pd.DataFrame) -> pd.Series:
+    """'fold 0' inside the training split, the split's name outside."""
+    fold = "fold " + table["fold"].astype(str)
+    return fold.where(table["fold"] >= 0, table["split"])
+
+
+@styled
+def plot_shards(shards: pd.DataFrame) -> Figure:
+    """Records per shard, a bar each, coloured by fold: equal heights mean equal work.
+
+    shards: columns split, fold, part, count; one row a shard.
+    """
+    figure, ((axis,),) = new_figure(1, 1, 8, 3)
+    groups = _group_names(shards)
+    colors = plt.get_cmap("viridis")(np.linspace(0.15, 0.85, max(groups.nunique(), 2)))
+    for color, (name, rows) in zip(colors, shards.groupby(groups.to_numpy()), strict=False):
+        places = np.flatnonzero(groups.to_numpy() == name)
+        axis.bar(places, rows["count"], color=color, width=0.85, label=name)
+    parts = shards["part"].nunique()
+    axis.set(
+        xlabel="shard",
+        ylabel="records",
+        title=f"{len(shards):,} shards in {parts} part{'s' if parts > 1 else ''}",
+    )
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if groups.nunique() <= 20:
+        axis.legend(ncols=1, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+@styled
+def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
+    """Bars with their uncertainty against a limit each.
+
+    rows: index = what is measured, columns value, low, high, limit in one unit, and text, which
+        stands beside the bar.
+    """
+    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
+    share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
+    fits = rows["high"] <= rows["limit"]
+    axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED))
+    spread = [share["value"] - share["low"], share["high"] - share["value"]]
+    axis.errorbar(
+        share["value"],
+        range(len(rows)),
+        xerr=np.clip(spread, 0, None),
+        fmt="none",
+        ecolor="black",
+        capsize=3,
+        linewidth=0.9,
+    )
+    for place, row in enumerate(rows.itertuples()):
+        axis.text(share["high"].iloc[place] + 2, place, row.text, va="center")
+    axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
+    axis.set_xlim(0, max(130.0, float(share["high"].max()) * 1.4))
+    axis.invert_yaxis()
+    axis.set(xlabel="% of the limit", title=title)
+    axis.legend(loc="lower right")
+    return figure
+
+
+@styled
+def plot_written(shards: pd.DataFrame, title: str = "Written against the forecast") -> Figure:
+    """Bytes of each shard, and the bound that was planned for it.
+
+    shards: columns bytes and bytes_high; one row a shard.
+    """
+    figure, ((axis,),) = new_figure(1, 1, 8, 2.8)
+    places = np.arange(len(shards))
+    axis.bar(places, shards["bytes"] / 1e6, color=BLUE, width=0.85, label="written")
+    axis.scatter(
+        places, shards["bytes_high"] / 1e6, marker="_", color=ORANGE, s=120, label="at most"
+    )
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(xlabel="shard", ylabel="MB", title=title)
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+@styled
+def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
+    """Loss and accuracy by epoch, of training and of validation.
+
+    history: the `history` of what `model.fit` returns.
+    """
+    names = [name for name in history if f"val_{name}" in history]
+    figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9)
+    for axis, name in zip(axes.flat, names, strict=True):
+        epochs = np.arange(1, len(history[name]) + 1)
+        axis.plot(epochs, history[name], ".-", color=GREY, label="training")
+        axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
+        axis.set(title=name.capitalize(), xlabel="epoch", ylim=(0, None))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.flat[0].legend()
+    return figure
+
+
+@styled
+def plot_confusion(confusions: np.ndarray, classes: Sequence) -> Figure:
+    """True class by predicted class: the share of each row as colour, images as numbers."""
+    names, count = [str(name) for name in classes], len(classes)
+    side = min(10, 2 + 0.55 * count)
+    figure, ((axis,),) = new_figure(1, 1, side + 1.2, side)
+    shares = confusions / np.maximum(1, confusions.sum(axis=1, keepdims=True))
+    picture = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(picture, ax=axis, label="share of the true class", shrink=0.8)
+    if count <= MANY_CLASSES:
+        axis.set_xticks(range(count), names, rotation=45, ha="right")
+        axis.set_yticks(range(count), names)
+        for (row, column), images in np.ndenumerate(confusions):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axis.text(column, row, f"{images:,}", ha="center", va="center", color=color, fontsize=8)
+    axis.set(xlabel="predicted", ylabel="true", title="Confusions in validation")
+    return figure

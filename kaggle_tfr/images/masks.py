@@ -1,0 +1,70 @@
+"""Run-length codes of masks as Kaggle writes them: "start length start length …".
+
+Pixels count from 1, down the first column, then down the next; runs ascend and do not touch
+pixels twice. An empty code is an empty mask."""
+
+import numpy as np
+
+NO_MASK = ("", "nan", "NaN", "<NA>", "-1")
+
+
+def decode_mask(code: str, height: int, width: int) -> np.ndarray:
+    """uint8 mask (height, width) of 0 and 1.
+
+    >>> decode_mask("2 3", 3, 2)
+    array([[0, 1],
+           [1, 0],
+           [1, 0]], dtype=uint8)
+
+    Raises:
+        ValueError: the code is broken or does not fit the size.
+    """
+    problem = find_code_problem(code, height, width)
+    if problem:
+        raise ValueError(
+            f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels: {problem}. "
+            "Is it of another picture, or are height and width swapped?"
+        )
+    numbers = np.array(code.split(), np.int64)
+    edges = np.zeros(height * width + 1, np.int8)
+    starts, lengths = numbers[::2] - 1, numbers[1::2]
+    # Two runs may meet: one ends (-1) where the next begins (+1).
+    np.add.at(edges, starts, 1)
+    np.add.at(edges, starts + lengths, -1)
+    pixels = np.cumsum(edges[:-1], dtype=np.int8).astype(np.uint8)
+    return np.ascontiguousarray(pixels.reshape(width, height).T)
+
+
+def encode_mask(mask: np.ndarray) -> str:
+    """The code of a mask (height, width); every pixel but 0 belongs to it.
+
+    >>> encode_mask(np.array([[0, 1], [1, 0], [1, 0]]))
+    '2 3'
+    """
+    pixels = np.concatenate([[False], mask.T.ravel() != 0, [False]])
+    edges = np.flatnonzero(pixels[1:] != pixels[:-1])
+    starts, ends = edges[::2], edges[1::2]
+    return " ".join(map(str, np.stack([starts + 1, ends - starts], axis=1).ravel().tolist()))
+
+
+def find_code_problem(code: str, height: int, width: int) -> str:
+    """What is wrong with a code for an image of that size, "" when nothing is.
+
+    >>> find_code_problem("5 3", 3, 2)
+    'run-length code leaves the image: pixel 7 of 6'
+    """
+    try:
+        numbers = np.array(code.split(), np.int64)
+    except (ValueError, OverflowError):
+        return "run-length code holds something else than whole numbers"
+    if len(numbers) % 2:
+        return f"run-length code is odd in length: {len(numbers)} numbers"
+    starts, lengths = numbers[::2], numbers[1::2]
+    if (numbers < 1).any():
+        return f"run-length code counts from 1, but holds {numbers.min()}"
+    ends = starts + lengths - 1
+    if len(ends) and ends.max() > height * width:
+        return f"run-length code leaves the image: pixel {ends.max()} of {height * width}"
+    if (starts[1:] <= ends[:-1]).any():
+        return "run-length code has runs that overlap or go back"
+    return ""

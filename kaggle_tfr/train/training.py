@@ -1,0 +1,172 @@
+"""What training needs besides the reader: devices, normalisation, a small model, curves."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+from kaggle_tfr import storage
+
+# Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
+# the landmark notebooks use them.
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+
+
+def strategy() -> tf.distribute.Strategy:
+    """The strategy for the best device here, which one printed line names.
+
+    TPU of this machine, TPU at the environment's address, several GPUs, one GPU, CPU. The batch
+    of a step is `num_replicas_in_sync` times that of one replica.
+    """
+    chosen, name = _find_tpu() or _find_gpus()
+    replicas = chosen.num_replicas_in_sync
+    print(f"Training on {name}: {replicas} replica{'s' * (replicas > 1)}")
+    return chosen
+
+
+def _find_tpu():
+    # It tells of every attempt, also where there is nothing to find.
+    logging.getLogger("tensorflow").setLevel("WARNING")
+    addresses = ["local", *(os.environ[name] for name in TPU_ADDRESSES if os.environ.get(name))]
+    for address in dict.fromkeys(addresses):
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+            if address != "local":
+                tf.config.experimental_connect_to_cluster(resolver)
+            tf.tpu.experimental.initialize_tpu_system(resolver)
+            return tf.distribute.TPUStrategy(resolver), f"TPU ({address})"
+        except (ValueError, tf.errors.OpError):
+            continue  # no TPU there: the next place
+    return None
+
+
+def _find_gpus():
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) > 1:
+        return tf.distribute.MirroredStrategy(), f"{len(gpus)} GPUs"
+    return tf.distribute.get_strategy(), "one GPU" if gpus else f"CPU ({os.cpu_count()} cores)"
+
+
+def normalization(stats: str | Mapping | tuple = IMAGENET, dtype: str = "float32") -> keras.Layer:
+    """A layer from uint8 pixels to (pixel / 255 − mean) / std, one multiply-add on the device.
+
+    stats: (mean, std) of red, green and blue scaled to 0…1; or a stats.json, its folder, or what
+        it holds, which is in grey levels of 0…255.
+    dtype: of what comes out. "bfloat16" is rounded once, at the end.
+    Raises: ValueError for a statistic that is no such thing.
+    """
+    mean, std = (np.asarray(values, np.float64) for values in read_stats(stats))
+    shapes_fit = mean.shape == std.shape == (3,)
+    if not shapes_fit or std.min() <= 0 or max(mean.max(), std.max()) > 1:
+        raise ValueError(
+            f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each of "
+            "pixels scaled to 0…1. Divide numbers of 0…255 by 255; none may deviate by 0."
+        )
+    layers = [
+        keras.layers.Rescaling((1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32")
+    ]
+    if dtype != "float32":
+        layers.append(keras.layers.Activation("linear", dtype=dtype))
+    return keras.Sequential(layers, name="normalization")
+
+
+def read_stats(stats: str | Mapping | tuple) -> tuple[Sequence[float], Sequence[float]]:
+    """(mean, std) of red, green and blue scaled to 0…1, as `normalization` takes them.
+
+    Raises: FileNotFoundError when the folder has no stats.json.
+    """
+    if isinstance(stats, str | os.PathLike):
+        path = os.fspath(stats)
+        path = path if path.endswith(".json") else storage.join(path, "stats.json")
+        stats = json.loads(storage.read_bytes(path))
+    if isinstance(stats, Mapping):
+        return tuple([stats[part][name] / 255 for name in "RGB"] for part in ("mean", "std"))
+    return stats
+
+
+def build_model(
+    image_size: int | Sequence[int],
+    classes: int,
+    *,
+    stats: str | Mapping | tuple = IMAGENET,
+    learning_rate: float = 3e-3,
+    seed: int = 0,
+) -> keras.Model:
+    """A small convolutional network from uint8 images to logits (batch, classes), compiled.
+
+    It learns the bundled sample in a minute on two cores; swap in a pretrained one for your data.
+    `weighted_metrics` is what makes the mask of validation batches count.
+    """
+    keras.utils.set_random_seed(seed)
+    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    layers = [keras.Input((*size, 3), dtype="uint8"), normalization(stats)]
+    layers += [keras.layers.RandomFlip("horizontal")]
+    for filters in (16, 32, 64, 96):
+        layers += [
+            keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
+            # Quick to settle: an epoch of the sample has only a dozen steps.
+            keras.layers.BatchNormalization(momentum=0.8),
+            keras.layers.Activation("relu"),
+        ]
+    layers += [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(classes, dtype="float32")]
+    model = keras.Sequential(layers, name="small_network")
+    model.compile(
+        optimizer=keras.optimizers.Adam(learning_rate),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    return model
+
+
+def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> np.ndarray:
+    """int64 (classes, classes): images of each true class (row) by the class predicted (column).
+
+    batches: (images, labels, mask) as `read_batches` gives them for validation.
+    """
+    total = np.zeros((classes, classes), np.int64)
+    for images, labels, mask in batches:
+        predicted = np.argmax(model.predict_on_batch(images), axis=-1)
+        kept = np.asarray(mask) > 0
+        np.add.at(total, (np.asarray(labels)[kept], predicted[kept]), 1)
+    return total
+
+
+def list_mistakes(
+    model: keras.Model, batches: tf.data.Dataset, classes: Sequence, count: int = 12
+) -> tuple[list[np.ndarray], list[str]]:
+    """(pictures, titles) of the first images taken for another class, "true → predicted"."""
+    pictures, titles = [], []
+    for images, labels, mask in batches.as_numpy_iterator():
+        predicted = np.argmax(model.predict_on_batch(images), axis=-1)
+        for place in np.flatnonzero((predicted != labels) & (mask > 0)):
+            pictures.append(images[place])
+            titles.append(f"{classes[labels[place]]} → {classes[predicted[place]]}")
+    return pictures[:count], titles[:count]
+
+
+def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
+    """A callback that appends the seconds an epoch trained, up to where its validation begins."""
+    starts = []
+    return keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda *_: starts.append(time.perf_counter()),
+        on_test_begin=lambda *_: seconds.append(time.perf_counter() - starts[-1]),
+    )
+
+
+def compare_throughput(reader_speed: float, seconds: Sequence[float], images: int) -> pd.DataFrame:
+    """Images per second of the reader alone, the first epoch, and the median of the later ones.
+
+    seconds: of each epoch. images: that an epoch trains on.
+    """
+    first, later = seconds[0], float(np.median(seconds[1:] or seconds))
+    names = ["reader alone", "first epoch, which compiles", "later epochs"]
+    return pd.DataFrame({"images/s": [reader_speed, images / first, images / later]}, index=names)
