@@ -51,7 +51,7 @@ cv2.setNumThreads(1)
 Image.MAX_IMAGE_PIXELS = None
 
 
-# Measured on photographs, PSNR against Pillow's Lanczos; tests/test_images.py draws these borders.
+# Measured on photographs, PSNR against Pillow's Lanczos; tests/images draws these borders.
 CUBIC_LIMIT = 1.3  # up to here one cubic step is nearer to Lanczos than an area step
 
 

@@ -1,0 +1,170 @@
+"""Other people's readers and Kaggle's own client take the parts as they are."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.kaggle_server import USER, serve
+from support.plans import digests, make_images, plan_images, read_plainly
+
+from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.sidecars import describe_dataset
+from kaggle_tfr.write.verify import verify_parts
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return make_images(tmp_path_factory.mktemp("interop") / "images", 24)
+
+
+@pytest.fixture(scope="module")
+def part(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain")
+    plan_images(table, folder)
+    write_parts(str(folder))
+    return folder / "part-1"
+
+
+def test_the_index_alone_finds_every_record(part):
+    """
+    A reader that seeks by the .idx, as DALI's and torch's do, gets what TensorFlow reads.
+    """
+    from tensorflow.train import Example
+
+    for shard in sorted(part.glob("*.tfrec")):
+        data, found = shard.read_bytes(), []
+        lines = (part / "index" / f"{shard.name}.idx").read_text().splitlines()
+        for offset, length in (map(int, line.split()) for line in lines):
+            features = Example.FromString(data[offset + 12 : offset + length - 4]).features.feature
+            image, label = features["image"].bytes_list, features["label"].int64_list
+            found.append((image.value[0], label.value[0]))
+        assert found == [(r["image"], r["label"]) for r in read_plainly([shard])]
+        assert offset + length == len(data)
+
+
+@pytest.mark.parametrize("schema", ["default", "petals", "flowers", "cassava"])
+def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
+    """
+    tfds.builder_from_directory gives the records' own images and labels, for any schema.
+    """
+    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra tfds is not installed")
+    import tensorflow as tf
+
+    plan, _ = plan_images(table, tmp_path, schema=schema)
+    shards = write_parts(str(tmp_path), metadata_for=["tfds"])
+    keys = {field["source"]: field["name"] for field in plan.schema["fields"] if field["source"]}
+    image, label = keys["image"], keys["label"]
+    files = [str(tmp_path / "part-1" / file) for file in shards["file"]]
+    ours = []
+    for data in tf.data.TFRecordDataset(files).as_numpy_iterator():
+        features = tf.train.Example.FromString(data).features.feature
+        pixels = tf.io.decode_image(features[image].bytes_list.value[0], 3).numpy()
+        ours.append((pixels, features[label].int64_list.value[0]))
+
+    builder = tfds.builder_from_directory(str(tmp_path / "part-1"))
+    theirs = list(builder.as_dataset(split="train").as_numpy_iterator())
+
+    assert builder.info.splits["train"].num_examples == len(ours) == len(theirs)
+    assert builder.info.features[label].names == ["ash", "birch", "Čedar, red"]
+    for (pixels, number), example in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(example[image], pixels)
+        assert example[label] == number
+    assert verify_parts(str(tmp_path / "part-1")).empty
+
+
+def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
+    """
+    METADATA = ["tfds"] renames the files and adds two; the records are the same.
+    """
+    plan_images(table, tmp_path)
+    write_parts(str(tmp_path), metadata_for=["tfds"])
+    found = digests(tmp_path / "part-1")
+
+    assert {v for k, v in found.items() if ".tfrecord-" in k and not k.startswith("index")} == {
+        v for k, v in digests(part).items() if k.endswith(".tfrec")
+    }
+    with pytest.raises(ValueError, match=r"SHARD_NAME.*OVERWRITE"):
+        write_parts(str(tmp_path))
+    write_parts(str(tmp_path), overwrite=True)
+    assert digests(tmp_path / "part-1") == digests(part)
+
+
+def test_tfds_and_gzip_do_not_go_together(table, tmp_path):
+    """
+    TFDS reads no packed records: said before anything is written.
+    """
+    plan_images(table, tmp_path, compression="GZIP")
+
+    with pytest.raises(ValueError, match=r'COMPRESSION is "GZIP", which TFDS cannot read'):
+        write_parts(str(tmp_path), metadata_for=["tfds"])
+    assert not (tmp_path / "part-1").exists()
+
+
+@pytest.fixture
+def kaggle():
+    """Kaggle's API on loopback."""
+    with serve() as stub:
+        yield stub
+
+
+def test_kaggle_s_client_creates_a_dataset_of_the_part(part, tmp_path, kaggle):
+    """
+    `kaggle datasets create` takes the folder as it is, once its owner's name is filled in.
+    """
+    folder = tmp_path / "part-1"
+    subprocess.run(["cp", "-r", str(part), str(folder)], check=True)
+    path = folder / "dataset-metadata.json"
+    path.write_text(path.read_text().replace("INSERT_USERNAME_HERE", USER))
+    client = Path(sys.executable).with_name("kaggle")
+    if not client.exists():
+        pytest.skip("the kaggle client is not installed")
+
+    done = subprocess.run(
+        [str(client), "datasets", "create", "-p", str(folder)],
+        env=kaggle.environment(tmp_path), capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    arrived = kaggle.datasets[f"{USER}/trees-tfrecords"]
+    sent = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p != path}
+    assert arrived == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("x", 1), ("Čassava läaves", 1), ("日本", 12), ("a very long name of a dataset, " * 4, 3)],
+)
+def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
+    """
+    6 to 50 characters for title and slug, 20 to 80 for the subtitle, one licence.
+    """
+    plan = replace(read_plan(str(part)), name=name, n_parts=parts)
+
+    found = describe_dataset(plan, parts, pd.read_csv(part / "shards.csv"), owner="ada")
+
+    owner, slug = found["id"].split("/")
+    assert owner == "ada"
+    assert 6 <= len(slug) <= 50
+    assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert 6 <= len(found["title"]) <= 50
+    assert 20 <= len(found["subtitle"]) <= 80
+    assert len(found["licenses"]) == 1
+    assert "ash, birch, Čedar, red" in found["description"]
+
+
+def test_the_description_tells_counts_and_recipe(part):
+    """
+    Title and text are filled from the plan: classes, counts, size and settings.
+    """
+    text = json.loads((part / "dataset-metadata.json").read_text())["description"]
+
+    assert "24 images in 6 TFRecord shards" in text
+    assert "| train | 0 | 2 | 8 |" in text
+    assert "short_side (32, 32), JPEG quality 90" in text
+    assert '"seed": 0' in text

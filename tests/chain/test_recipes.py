@@ -1,0 +1,386 @@
+"""Each recipe on a small input in its dataset's layout, read back by TensorFlow alone."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from PIL import Image
+from support.chain import draw_pictures, run_chain, save_picture
+from support.gcs import serve_bucket
+
+from kaggle_tfr.images.masks import encode_mask
+from kaggle_tfr.write.verify import channel_stats_of_files, channel_stats_of_records
+
+TEXT = tf.io.FixedLenFeature([], tf.string)
+INT = tf.io.FixedLenFeature([], tf.int64)
+
+
+def read_records(work, pattern, features, compression=""):
+    """{file: [record, …]} of the shards, nothing of ours involved."""
+    found = {}
+    for path in sorted(Path(work, "part-1").rglob(pattern)):
+        data = tf.data.TFRecordDataset([str(path)], compression_type=compression)
+        data = data.map(lambda record: tf.io.parse_single_example(record, features))
+        name = str(path.relative_to(Path(work, "part-1")))
+        found[name] = list(data.as_numpy_iterator())
+    return found
+
+
+def decode(data):
+    return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy()
+
+
+def likeness(pixels, path, box=None):
+    """PSNR in dB against the source, cropped to `box` and resized by Pillow."""
+    source = Image.open(path).convert("RGB")
+    source = source.crop(box) if box else source
+    size = (pixels.shape[1], pixels.shape[0])
+    source = np.asarray(source.resize(size, Image.Resampling.LANCZOS), float)
+    return 10 * np.log10(255**2 / max(((pixels - source) ** 2).mean(), 1e-9))
+
+
+def stays_as_it_is(recipe, work, **changes):
+    """Runs the recipe again; True when no file of the part was written anew."""
+    before = {path: path.stat().st_mtime_ns for path in Path(work).glob("part-1/**/*.tfrec*")}
+    run_chain(recipe, work, **changes)
+    after = {path: path.stat().st_mtime_ns for path in Path(work).glob("part-1/**/*.tfrec*")}
+    return bool(before) and after == before
+
+
+def counts_in(work):
+    return pd.read_csv(Path(work, "part-1", "shards.csv")).set_index("file")["count"].to_dict()
+
+
+def test_landmark(tmp_path):
+    """
+    Nested folders, ids with gaps; short side 384, smaller originals byte for byte.
+    """
+    rows = []
+    large, small = draw_pictures(10, 450, 600), draw_pictures(20, 200, 300)[10:]
+    for k, picture in enumerate(large + small):
+        image_id = f"{k:02d}ab{k:012x}"
+        path = (
+            tmp_path / "in" / "train" / image_id[0] / image_id[1] / image_id[2] / f"{image_id}.jpg"
+        )
+        save_picture(picture, path, quality=90)
+        rows.append(f"{image_id},{[7, 1000, 203093][k % 3]}\n")
+    (tmp_path / "in" / "train.csv").write_text("id,landmark_id\n" + "".join(rows))
+    work = str(tmp_path / "work")
+    changes = {"INPUT_DIR": str(tmp_path / "in"), "SHARD_IMAGES": 6, "VALIDATION_SIZE": 0.2}
+
+    images, table, _ = run_chain("landmark-2021", work, **changes)
+    records = read_records(
+        work, "*.tfrecords", {"image": TEXT, "label": INT, "height": INT, "width": INT}
+    )
+
+    assert json.loads(Path(work, "labels.json").read_text())["classes"] == [7, 1000, 203093]
+    name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
+    assert all(name.fullmatch(file) for file in records)
+    assert {file: len(held) for file, held in records.items()} == counts_in(work)
+    in_order = table.reset_index(drop=True)
+    flat = [record for file in counts_in(work) for record in records[file]]
+    assert len(flat) == len(images) == 20
+    for (_, row), record in zip(in_order.iterrows(), flat, strict=True):
+        pixels = decode(record["image"])
+        assert pixels.shape[:2] == (record["height"], record["width"])
+        assert [7, 1000, 203093][record["label"]] == int(row["label_name"])
+        if min(row["height"], row["width"]) > 384:
+            assert min(pixels.shape[:2]) == 384
+            assert likeness(pixels, row["path"]) > 30
+        else:
+            assert record["image"] == Path(row["path"]).read_bytes()
+    assert stays_as_it_is("landmark-2021", work, **changes)
+
+
+def test_cassava(tmp_path):
+    """
+    Stretched to height × width; 15 stratified files with their counts in their names.
+    """
+    pictures, rows = draw_pictures(90, 120, 160), []
+    for k, picture in enumerate(pictures):
+        save_picture(picture, tmp_path / "in" / "train_images" / f"{k:010d}.jpg", quality=95)
+        rows.append(f"{k:010d}.jpg,{k % 3}\n")
+    (tmp_path / "in" / "train.csv").write_text("image_id,label\n" + "".join(rows))
+    work = str(tmp_path / "work")
+    changes = {"INPUT_DIR": str(tmp_path / "in"), "IMAGE_SIZE": [64, 96]}
+
+    run_chain("cassava", work, **changes)
+    records = read_records(work, "*.tfrec", {"image": TEXT, "target": INT, "image_name": TEXT})
+
+    assert sorted(records) == sorted(f"Id_df{i:02d}-6.tfrec" for i in range(15))
+    names = []
+    for held in records.values():
+        assert sorted(record["target"] for record in held) == [0, 0, 1, 1, 2, 2]
+        for record in held:
+            names.append(record["image_name"].decode())
+            pixels = decode(record["image"])
+            assert pixels.shape == (64, 96, 3)
+            assert int(names[-1].split(".")[0]) % 3 == record["target"]
+            assert likeness(pixels, tmp_path / "in" / "train_images" / names[-1]) > 28
+    assert len(set(names)) == 90
+    listed = pd.read_csv(Path(work, "part-1", "train.csv"), dtype=str)
+    held_in = {r["image_name"].decode(): file for file, held in records.items() for r in held}
+    assert dict(zip(listed["image_id"], listed["file"], strict=True)) == held_in
+    assert stays_as_it_is("cassava", work, **changes)
+
+
+def test_imagenet(tmp_path):
+    """
+    Split folders, a given label map, GZIP, 256 × 256 from the middle; mean colour both ways.
+    """
+    pictures = iter(draw_pictures(36, 280, 400))
+    for split, count in (("train", 12), ("val", 4), ("test", 2)):
+        for wnid in ("n01440764", "n01443537"):
+            for k in range(count):
+                path = tmp_path / "in" / split / wnid / f"{split}_{wnid}_{k}.JPEG"
+                save_picture(next(pictures), path, quality=92)
+    (tmp_path / "in" / "label_map.json").write_text('{"n01443537": 0, "n01440764": 1}')
+    work = str(tmp_path / "work")
+    changes = {
+        "INPUT_DIR": str(tmp_path / "in"),
+        "LABEL_MAP": "label_map.json",
+        "SHARD_IMAGES": 8,
+    }
+
+    images, table, _ = run_chain("imagenet", work, **changes)
+    records = read_records(work, "*.tfrecord", {"label": INT, "image_raw": TEXT}, "GZIP")
+
+    assert sorted(records) == [
+        "test/test-0.tfrecord",
+        "train/train-0.tfrecord",
+        "train/train-1.tfrecord",
+        "train/train-2.tfrecord",
+        "val/val-0.tfrecord",
+    ]
+    flat = [record for file in counts_in(work) for record in records[file]]
+    all_pixels = []
+    for (_, row), record in zip(table.iterrows(), flat, strict=True):
+        pixels = decode(record["image_raw"])
+        all_pixels.append(pixels.reshape(-1, 3))
+        assert pixels.shape == (256, 256, 3)
+        assert record["label"] == {"n01443537": 0, "n01440764": 1}[row["label_name"]]
+        assert likeness(pixels, row["path"], (60, 0, 340, 280)) > 30
+    for file, held in records.items():
+        assert {record["label"] for record in held} == {0, 1}, file
+    found = channel_stats_of_records(str(Path(work, "part-1")))
+    means = np.concatenate(all_pixels).mean(axis=0, dtype=np.float64)
+    assert np.allclose([found["mean"][name] for name in "RGB"], means, atol=1e-6, rtol=0)
+    assert channel_stats_of_files(images)["images"] == 36
+    assert stays_as_it_is("imagenet", work, **changes)
+
+
+@pytest.fixture(scope="module")
+def clouds(tmp_path_factory):
+    """Pictures with masks drawn on them, as the clouds competition lists them."""
+    folder = tmp_path_factory.mktemp("clouds")
+    rng = np.random.default_rng(5)
+    masks, lines = {}, ["Image_Label,EncodedPixels\n"]
+    for k, picture in enumerate(draw_pictures(40, 140, 210)):
+        name = f"{k:07x}.jpg"
+        save_picture(picture, folder / "train_images" / name, quality=92)
+        for label in ("Fish", "Flower", "Gravel", "Sugar"):
+            mask = np.zeros((140, 210), np.uint8)
+            if rng.random() < 0.5:
+                top, left = rng.integers(0, 60), rng.integers(0, 100)
+                mask[top : top + 60, left : left + 90] = 1
+            masks[name, label.lower()] = mask
+            lines.append(f"{name}_{label},{encode_mask(mask)}\n")
+    (folder / "train.csv").write_text("".join(lines))
+    return folder, masks
+
+
+CLOUDS = {
+    **dict.fromkeys(["height", "width", "depth"], INT),
+    **dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT),
+}
+
+
+def test_clouds(tmp_path, clouds):
+    """
+    Original bytes, codes as they are, twenty files.
+    """
+    folder, masks = clouds
+    work = str(tmp_path)
+
+    run_chain("clouds", work, INPUT_DIR=str(folder))
+    records = read_records(work, "*.tfrecords", CLOUDS)
+
+    assert sorted(records) == [f"raw_train_images_{i:04d}.tfrecords" for i in range(20)]
+    assert set(counts_in(work).values()) == {2}
+    by_bytes = {path.read_bytes(): path.name for path in (folder / "train_images").iterdir()}
+    seen = set()
+    for record in [record for held in records.values() for record in held]:
+        name = by_bytes[record["image_raw"]]
+        seen.add(name)
+        assert (record["height"], record["width"], record["depth"]) == (140, 210, 3)
+        for label in ("fish", "flower", "gravel", "sugar"):
+            assert record[label].decode() == encode_mask(masks[name, label])
+    assert len(seen) == 40
+    assert stays_as_it_is("clouds", work, INPUT_DIR=str(folder))
+
+
+def test_masks_shrink_with_their_pictures(tmp_path, clouds):
+    """
+    At half the size each mask covers a quarter of the pixels, at half the coordinates.
+    """
+    folder, masks = clouds
+    changes = {"INPUT_DIR": str(folder), "RESIZE": "short_side", "IMAGE_SIZE": 70, "N_SHARDS": 2}
+    named = {"name": "image_id", "image_raw": "image", "height": "height", "width": "width"}
+    labels = {key.lower(): {"from": key, "type": "bytes"} for key in ("Fish", "Flower")}
+
+    run_chain("clouds", str(tmp_path), SCHEMA=named | labels, **changes)
+    features = {"name": TEXT, "fish": TEXT, "flower": TEXT, "height": INT, "width": INT}
+    records = read_records(tmp_path, "*.tfrecords", features)
+
+    for record in [record for held in records.values() for record in held]:
+        assert (record["height"], record["width"]) == (70, 105)
+        for label in ("fish", "flower"):
+            flat = np.zeros(70 * 105, np.uint8)
+            numbers = list(map(int, record[label].split()))
+            for start, length in zip(numbers[::2], numbers[1::2], strict=True):
+                flat[start - 1 : start - 1 + length] = 1
+            mask = flat.reshape(105, 70).T
+            whole = masks[record["name"].decode(), label]
+            # Each small pixel is one of the four it stands for.
+            blocks = whole.reshape(70, 2, 105, 2).transpose(0, 2, 1, 3).reshape(70, 105, 4)
+            assert ((mask == blocks.min(axis=2)) | (mask == blocks.max(axis=2))).all()
+            assert abs(4 * int(mask.sum()) - int(whole.sum())) <= 4 * 150
+
+
+@pytest.fixture(scope="module")
+def petals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("petals")
+    for k, picture in enumerate(draw_pictures(48, 200, 260)):
+        save_picture(picture, folder / ["daisy", "rose", "tulip"][k % 3] / f"{k}.jpg", quality=92)
+    return folder
+
+
+def test_petals(tmp_path, petals):
+    """
+    192 × 192 from the middle, full chroma, one-hot and label name; 16 files that mix the classes.
+    """
+    work = str(tmp_path)
+    features = {
+        "image": TEXT,
+        "class": INT,
+        "label": TEXT,
+        "size": tf.io.FixedLenFeature([2], tf.int64),
+        "one_hot_class": tf.io.VarLenFeature(tf.float32),
+    }
+
+    _, table, _ = run_chain("petals", work, INPUT_DIR=str(petals))
+    records = read_records(work, "*.tfrec", features)
+
+    assert sorted(records) == [f"flowers{i:02d}-3.tfrec" for i in range(16)]
+    flat = [record for file in counts_in(work) for record in records[file]]
+    for (_, row), record in zip(table.iterrows(), flat, strict=True):
+        assert record["label"].decode() == row["label_name"]
+        assert record["label"].decode() == ["daisy", "rose", "tulip"][record["class"]]
+        assert record["one_hot_class"].tolist() == np.eye(3)[record["class"]].tolist()
+        assert record["size"].tolist() == [192, 192]
+        pixels = decode(record["image"])
+        assert pixels.shape == (192, 192, 3)
+        assert likeness(pixels, row["path"], (30, 0, 230, 200)) > 33
+        # Full chroma: the three components of the frame header have equal sampling factors.
+        assert {layer[1:3] for layer in Image.open(io.BytesIO(record["image"])).layer} == {(1, 1)}
+    for held in records.values():
+        assert {record["class"] for record in held} == {0, 1, 2}
+    assert stays_as_it_is("petals", work, INPUT_DIR=str(petals))
+
+
+def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
+    """
+    gs:// through TensorFlow's own client gives the same files, byte for byte.
+    """
+    run_chain("petals", str(tmp_path / "disk"), INPUT_DIR=str(petals))
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from chain import run_chain\n"
+        f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
+        "from kaggle_tfr.table import measure, read_table\n"
+        "table = measure(read_table('csv', 'gs://listed', labels_csv='train.csv', id_column='id',\n"
+        "    label_column='label', path_template='{label}/{id}.jpg'))\n"
+        "print('table', table[['path', 'height', 'problem']].to_json(orient='values'))\n"
+    )
+    (tmp_path / "listed" / "daisy").mkdir(parents=True)
+    (tmp_path / "listed" / "train.csv").write_text("id,label\n0,daisy\n00,daisy\n")
+    for name in ("0.jpg", "1.jpg"):
+        data = (petals / "daisy" / "0.jpg").read_bytes()
+        (tmp_path / "listed" / "daisy" / name).write_bytes(data)
+    with serve_bucket(tmp_path) as gcs:
+        gcs.seed_objects("petals", petals)
+        gcs.seed_objects("listed", tmp_path / "listed")
+        done = gcs.run(code, timeout=200)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    disk, bucket = (
+        {path.name: path.read_bytes() for path in (tmp_path / kind / "part-1").glob("*.tfrec")}
+        for kind in ("disk", "bucket")
+    )
+    assert len(disk) == 16
+    assert bucket == disk
+    listed = next(line[6:] for line in done.stdout.splitlines() if line.startswith("table "))
+    assert json.loads(listed) == [
+        ["gs://listed/daisy/0.jpg", 200, ""],
+        ["gs://listed/daisy/00.jpg", 0, "missing file"],
+        ["gs://listed/daisy/1.jpg", 0, "no row in train.csv"],
+    ]
+
+
+def test_flowers(tmp_path):
+    """
+    Original bytes of JPEG and PNG, 30 % for validation, labels.txt; a conflict drops out.
+    """
+    folder = tmp_path / "in"
+    for k, picture in enumerate(draw_pictures(60, 100, 130)):
+        kind, label = ("png" if k % 5 == 0 else "jpg"), ["tulip", "daisy", "rose"][k % 3]
+        save_picture(picture, folder / label / f"{k}.{kind}")
+    twice = folder / "rose" / "also.jpg"
+    twice.write_bytes((folder / "daisy" / "1.jpg").read_bytes())
+    (folder / "rose" / "notes.txt").write_text("not a picture")
+    work = str(tmp_path / "work")
+    features = {
+        "image/encoded": TEXT,
+        "image/format": TEXT,
+        "image/class/label": INT,
+        "image/height": INT,
+        "image/width": INT,
+    }
+    changes = {"INPUT_DIR": str(folder), "N_SHARDS": 5}
+
+    images, _, _ = run_chain("flowers", work, **changes)
+    records = read_records(work, "*.tfrecord", features)
+
+    assert len(images) == 62
+    assert Path(work, "labels.txt").read_text() == "0:daisy\n1:rose\n2:tulip\n"
+    totals = {"train": 0, "validation": 0}
+    for file, held in records.items():
+        split, index, total = re.fullmatch(
+            r"flowers_(train|validation)_(\d{5})-of-(\d{5})\.tfrecord", file
+        ).groups()
+        assert int(index) < int(total) == sum(split in name for name in records)
+        totals[split] += len(held)
+    assert sum(totals.values()) == 59
+    assert abs(totals["validation"] - 0.3 * 59) <= 1.5
+    by_bytes = {path.read_bytes(): path for path in folder.rglob("*.*g")}
+    for record in [record for held in records.values() for record in held]:
+        path = by_bytes[record["image/encoded"]]
+        assert path.suffix == "." + record["image/format"].decode()
+        assert path.parent.name == ["daisy", "rose", "tulip"][record["image/class/label"]]
+        assert (record["image/height"], record["image/width"]) == (100, 130)
+    assert stays_as_it_is("flowers", work, **changes)
+
+
+def test_every_line_of_a_recipe_says_what_it_is_for(root):
+    """
+    Each setting has a comment, on its line.
+    """
+    for path in sorted((root / "recipes").glob("*.yaml")):
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        bare = [line for line in lines if " # " not in line]
+        assert bare == [], path.name

@@ -1,0 +1,708 @@
+"""The image path against Pillow, TensorFlow and the textbook."""
+
+import io
+import subprocess
+import sys
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageCms, ImageOps, JpegImagePlugin
+from support.scenes import opened, saved, scene, wide_profile, wide_to_srgb
+
+from kaggle_tfr.images.convert import (
+    ImageSettings,
+    RefusedImage,
+    convert,
+    output_size,
+    passes_through,
+    psnr,
+    read_header,
+    read_pixels,
+    resize_mask,
+)
+from kaggle_tfr.images.convert import check_image as check
+
+KEEP = ImageSettings(None, resize="none", format="PNG", pass_through=False)
+LANCZOS = Image.Resampling.LANCZOS
+
+
+def with_orientation(image, orientation, **options):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return saved(image, exif=exif, **options)
+
+
+def shown(data):
+    """RGB pixels as Pillow shows a file without alpha or profile."""
+    return np.asarray(ImageOps.exif_transpose(opened(data)).convert("RGB"))
+
+
+def over_white(image):
+    """RGB pixels of an image with alpha over white, by arithmetic."""
+    rgba = np.asarray(image.convert("RGBA")).astype(float)
+    alpha = rgba[..., 3:] / 255
+    return rgba[..., :3] * alpha + 255 * (1 - alpha)
+
+
+def reduced(data, height, width):
+    """Pillow's full decode and Lanczos."""
+    return np.asarray(Image.fromarray(shown(data)).resize((width, height), LANCZOS))
+
+
+def succeeds(call, data):
+    """Whether a call on some bytes ends without an exception."""
+    try:
+        call(data)
+    except Exception:
+        return False
+    return True
+
+
+# The right way up
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_every_orientation_comes_out_upright(orientation, kind):
+    """
+    Whatever EXIF says, full-size pixels are those of Pillow's exif_transpose, within 2 levels
+    (two builds of libjpeg may round differently).
+    """
+    lossless = {"JPEG": {}, "WEBP": {"lossless": True}}.get(kind, {})
+    data = with_orientation(scene(90, 130), orientation, kind=kind, **lossless)
+
+    header, pixels = read_header(data), read_pixels(data)
+
+    assert pixels.shape == shown(data).shape == (header.height, header.width, 3)
+    assert np.abs(pixels.astype(int) - shown(data)).max() <= 2
+
+
+def test_the_nine_real_pictures_show_the_same_landscape(data_dir):
+    """
+    The records of one scene in every orientation are alike, and like Pillow's own, at 33 dB.
+    """
+    files = sorted((data_dir / "exif").iterdir())
+    records = [convert(file.read_bytes(), ImageSettings((256, 256), quality=95)) for file in files]
+
+    for file, record in zip(files, records, strict=True):
+        expected = reduced(file.read_bytes(), record.height, record.width)
+        assert (record.height, record.width) == (256, 384), file
+        assert psnr(shown(record.data), expected) > 33, file
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("resize", ["short_side", "stretch", "fill", "center_crop"])
+def test_a_scaled_and_cropped_picture_is_still_upright(orientation, resize):
+    """
+    Decoding at half size, resizing, turning and cropping happen in a way that commutes.
+    """
+    settings = ImageSettings((96, 128) if resize != "short_side" else (96, 96), resize=resize)
+    upright = convert(with_orientation(scene(400, 600), 1), settings)
+    turn = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}[orientation]
+    # Pillow's transposes, each the inverse of what the tag asks for.
+    stored = scene(400, 600) if turn is None else scene(400, 600).transpose(turn)
+
+    turned = convert(with_orientation(stored, orientation), settings)
+
+    assert (turned.height, turned.width) == (upright.height, upright.width)
+    assert psnr(shown(turned.data), shown(upright.data)) > 32
+
+
+# Colour
+
+
+def sixteen_bits(channels):
+    """A 16-bit PNG and the high bytes of its values, which is how Pillow and TensorFlow show it."""
+    values = np.random.default_rng(1).integers(0, 65536, (40, 60, channels), np.uint16)
+    data = cv2.imencode(".png", values[..., ::-1])[1].tobytes()
+    return data, np.broadcast_to(values >> 8, (40, 60, 3))
+
+
+def palette_with_holes():
+    image = scene(40, 60).quantize(16)
+    image.info["transparency"] = 3
+    return image
+
+
+KINDS = {
+    "grey JPEG": lambda: saved(scene(40, 60).convert("L")),
+    "CMYK JPEG": lambda: saved(scene(40, 60).convert("CMYK")),
+    "progressive JPEG": lambda: saved(scene(40, 60), progressive=True),
+    "RGB JPEG without YCbCr": lambda: saved(scene(40, 60), keep_rgb=True),
+    "black and white PNG": lambda: saved(scene(40, 60).convert("1"), "PNG"),
+    "grey PNG": lambda: saved(scene(40, 60).convert("L"), "PNG"),
+    "palette PNG": lambda: saved(scene(40, 60).quantize(16), "PNG"),
+    "RGB PNG": lambda: saved(scene(40, 60), "PNG"),
+    "WebP": lambda: saved(scene(40, 60), "WEBP"),
+    "GIF": lambda: saved(scene(40, 60).quantize(64), "GIF"),
+    "BMP": lambda: saved(scene(40, 60), "BMP"),
+    "TIFF": lambda: saved(scene(40, 60), "TIFF"),
+    "CMYK TIFF": lambda: saved(scene(40, 60).convert("CMYK"), "TIFF"),
+    "PPM": lambda: saved(scene(40, 60), "PPM"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_becomes_the_rgb_that_pillow_reads(name):
+    """
+    Lossless kinds exactly, JPEG within 2 levels of Pillow's convert("RGB").
+    """
+    data = KINDS[name]()
+
+    pixels = read_pixels(data)
+
+    limit = 2 if "JPEG" in name else 0
+    assert np.abs(pixels.astype(int) - shown(data)).max() <= limit
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_records_hold_what_tensorflow_shows(name):
+    """
+    A record's JPEG, read by tf.io.decode_jpeg(channels=3), is the picture; at quality 95 and full
+    chroma within 34 dB, and within 3 levels of Pillow's reading of the same bytes.
+    """
+    import tensorflow as tf
+
+    data = KINDS[name]()
+    settings = ImageSettings((256, 256), quality=95, subsampling="4:4:4")
+
+    record = convert(data, settings)
+
+    exact = tf.io.decode_jpeg(record.data, channels=3, dct_method="INTEGER_ACCURATE").numpy()
+    assert np.abs(exact.astype(int) - shown(record.data)).max() <= 3
+    assert psnr(tf.io.decode_jpeg(record.data, channels=3).numpy(), shown(data)) > 34
+
+
+@pytest.mark.parametrize(
+    "image",
+    [scene(40, 60).convert("RGBA"), scene(40, 60).convert("LA"), palette_with_holes()],
+    ids=["RGBA", "LA", "palette"],
+)
+def test_alpha_is_laid_over_white(image):
+    """
+    Half-seen pixels mix with white, within one level of the arithmetic.
+    """
+    if image.mode != "P":
+        image.putalpha(Image.fromarray(np.tile(np.arange(0, 240, 4, dtype=np.uint8), (40, 1))))
+    data = saved(image, "PNG")
+
+    assert np.abs(read_pixels(data) - over_white(opened(data))).max() <= 1
+    assert not passes_through(read_header(data), ImageSettings(None, resize="none"))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sixteen_bits_keep_their_high_byte(channels):
+    """
+    A 16-bit PNG is not clipped to white but shown as its high bytes.
+    """
+    data, expected = sixteen_bits(channels)
+
+    assert np.array_equal(read_pixels(data), expected)
+    assert not passes_through(read_header(data), ImageSettings(None, resize="none"))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_a_wide_gamut_profile_is_converted_to_srgb(kind):
+    """
+    The colours are those of the textbook's matrices, within 2 levels of every pixel of the file.
+    """
+    options = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": True}}.get(kind, {})
+    data = saved(scene(40, 60), kind, icc_profile=wide_profile(), **options)
+    expected = wide_to_srgb(opened(data).convert("RGB"))
+
+    assert np.abs(read_pixels(data).astype(int) - expected).max() <= 2
+
+
+def test_a_wide_gamut_photo_is_converted_when_it_shrinks():
+    """
+    The record of a large wide-gamut picture is the textbook's, made small, at 31 dB; untouched
+    colours would be far off.
+    """
+    data = saved(scene(800, 1200), icc_profile=wide_profile())
+    right = Image.fromarray(wide_to_srgb(opened(data))).resize((288, 192), LANCZOS)
+
+    record = shown(convert(data, ImageSettings((192, 192), quality=95)).data)
+
+    assert psnr(record, np.asarray(right)) > 31
+    assert psnr(record, reduced(data, 192, 288)) < 28
+
+
+def test_real_adobe_rgb_photos_are_converted(data_dir):
+    """
+    Photos that carry Adobe RGB look as Pillow's ImageCms shows them, within 2 levels.
+    """
+    for name in ("n01990800_isopod.JPEG", "n03443371_goblet.JPEG"):
+        image = Image.open(data_dir / "photos" / name)
+        expected = ImageCms.profileToProfile(
+            image,
+            ImageCms.getOpenProfile(io.BytesIO(image.info["icc_profile"])),
+            ImageCms.createProfile("sRGB"),
+        )
+
+        pixels = read_pixels((data_dir / "photos" / name).read_bytes())
+
+        assert np.abs(pixels.astype(int) - np.asarray(expected)).max() <= 2, name
+
+
+def test_an_srgb_profile_and_a_broken_one_change_nothing():
+    """
+    A profile that says sRGB, or says nothing, leaves the bytes free to pass through.
+    """
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for profile in (srgb, b"no profile at all"):
+        data = saved(scene(40, 60), icc_profile=profile)
+
+        assert convert(data, ImageSettings((64, 64))).data == data
+        assert np.abs(read_pixels(data).astype(int) - shown(data)).max() <= 2
+
+
+# Sharp, and without aliasing
+
+
+def aliasing_left(side, resample, kind):
+    """Standard deviation of what becomes of one-pixel stripes, which ought to be even grey."""
+    stripes = np.zeros((1024, 1024, 3), np.uint8)
+    stripes[:, ::2] = 255
+    data = saved(Image.fromarray(stripes), kind)
+    made = convert(data, ImageSettings((side, side), resample=resample, format="PNG"))
+    return shown(made.data)[8:-8, 8:-8].std()
+
+
+@pytest.mark.parametrize("side", [64, 100, 200, 255, 256, 300, 341, 400, 500, 512])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("resample", ["area", "lanczos"])
+def test_fine_stripes_become_grey_below_half_size(side, kind, resample):
+    """
+    Of stripes too fine for the result, 127 levels strong, Lanczos leaves nothing and an area step
+    over fractions 24 levels at most, where OpenCV's default step leaves 70 and more.
+    """
+    assert aliasing_left(side, resample, kind) < {"area": 25, "lanczos": 3}[resample]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "loss"),
+    [(r, 0.0) for r in (1.05, 1.2, 1.29, 1.51, 1.7, 1.9, 2.2)]
+    + [(1.31, 0.5), (1.4, 1.0), (1.49, 1.5)]
+    + [(r, 0.1) for r in (2.0, 2.4, 2.6, 3.5)],
+)
+def test_the_steps_are_as_near_to_lanczos_as_an_area_step(ratio, loss, data_dir):
+    """
+    On real photos the fast way is as near to Pillow's Lanczos as OpenCV's INTER_AREA, which is how
+    the borders between its steps were drawn; from 1.3 to 1.5 speed costs up to 1.5 dB, of which
+    half a dB is left in a JPEG of quality 70.
+    """
+    ours, area, ours_jpeg, area_jpeg = [], [], [], []
+    for file in sorted((data_dir / "photos").iterdir())[:24:2]:
+        data = saved(Image.fromarray(shown(file.read_bytes())), "PNG")
+        side = round(min(opened(data).size) / ratio)
+        made = convert(data, ImageSettings((side, side), format="PNG"))
+        expected = reduced(data, made.height, made.width)
+        size = made.width, made.height
+        ours.append(psnr(shown(made.data), expected))
+        step = cv2.resize(shown(data), size, interpolation=cv2.INTER_AREA)
+        area.append(psnr(step, expected))
+        for pixels, ratios in ((shown(made.data), ours_jpeg), (step, area_jpeg)):
+            jpeg = saved(Image.fromarray(pixels), quality=70)
+            ratios.append(psnr(shown(jpeg), expected))
+
+    assert np.mean(ours) > np.mean(area) - loss
+    assert np.mean(ours_jpeg) > np.mean(area_jpeg) - min(loss, 0.5)
+
+
+def test_lanczos_is_pillows(data_dir):
+    """
+    Scaled decode and Pillow's Lanczos lose less than 0.2 dB against a full decode, at quality 70
+    and the ratio of 1500 to 384.
+    """
+    settings = ImageSettings((192, 192), quality=70, resample="lanczos")
+    files = sorted((data_dir / "photos").iterdir())
+    losses = []
+    for four in (files[k : k + 4] for k in range(0, 40, 4)):
+        mosaic = Image.new("RGB", (1000, 750))
+        for k, file in enumerate(four):
+            tile = ImageOps.fit(Image.open(file).convert("RGB"), (500, 375))
+            mosaic.paste(tile, (k % 2 * 500, k // 2 * 375))
+        data = saved(mosaic)
+        expected = reduced(data, 192, 256)
+        full = shown(saved(Image.fromarray(expected), quality=70))
+        record = convert(data, settings)
+        losses.append(psnr(full, expected) - psnr(shown(record.data), expected))
+
+    assert np.mean(losses) < 0.2
+
+
+def test_psnr_is_opencvs():
+    """
+    Twenty times the logarithm of peak over root mean square, as cv2.PSNR has it.
+    """
+    one, other = np.asarray(scene(seed=1)), np.asarray(scene(seed=2))
+
+    assert psnr(one, other) == pytest.approx(cv2.PSNR(one, other), abs=1e-4)
+    assert psnr(one, one) == float("inf")
+
+
+# Sizes
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 600))
+def test_short_side_shrinks_to_the_side_and_keeps_the_shape(height, width, side):
+    """
+    The short side is exact, the long side within half a pixel of the shape; nothing is enlarged.
+    """
+    rows, columns = output_size(height, width, ImageSettings((side, side)))
+
+    assert min(rows, columns) == min(side, height, width)
+    ratio = min(rows, columns) / min(height, width)
+    assert max(rows, columns) == pytest.approx(max(height, width) * ratio, abs=0.5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 90),
+    st.integers(1, 90),
+    st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    st.sampled_from(["stretch", "fill", "center_crop", "short_side", "none"]),
+    st.sampled_from(["area", "lanczos"]),
+)
+def test_the_record_has_the_announced_size(height, width, size, resize, resample):
+    """
+    output_size, Converted and the pixels in the record agree, for any picture and setting.
+    """
+    size = {"none": None, "short_side": (size[0],) * 2}.get(resize, size)
+    chosen = ImageSettings(size, resize=resize, resample=resample)
+    record = convert(saved(scene(height, width)), chosen)
+
+    expected = output_size(height, width, chosen)
+    assert (record.height, record.width) == expected == opened(record.data).size[::-1]
+    if resize in ("stretch", "fill", "center_crop"):
+        assert expected == size
+
+
+@pytest.mark.parametrize("size", [(100, 100), (60, 150), (150, 60)])
+def test_fill_keeps_the_middle_as_pillow_does(size):
+    """
+    Fill is ImageOps.fit: the largest middle part of that shape, within half a pixel.
+    """
+    data = saved(scene(300, 500), "PNG")
+
+    record = convert(data, ImageSettings(size, resize="fill", resample="lanczos", format="PNG"))
+
+    expected = ImageOps.fit(opened(data), size[::-1], LANCZOS)
+    assert psnr(shown(record.data), np.asarray(expected)) > 26
+
+
+def test_center_crop_scales_the_short_side_first():
+    """
+    center_crop to 60 × 100 takes the middle of the picture at a short side of 100.
+    """
+    data = saved(scene(300, 500), "PNG")
+    chosen = ImageSettings((60, 100), resize="center_crop", resample="lanczos", format="PNG")
+
+    record = convert(data, chosen)
+
+    small = opened(data).resize((167, 100), LANCZOS)
+    assert np.array_equal(shown(record.data), np.asarray(small.crop((33, 20, 133, 80))))
+
+
+@pytest.mark.parametrize("resize", ["short_side", "stretch", "fill", "center_crop", "none"])
+def test_a_mask_follows_its_picture(resize):
+    """
+    A mask resized alone marks the same pixels as the picture it is drawn in, and holds no new
+    value.
+    """
+    mask = np.zeros((300, 400), np.uint8)
+    cv2.circle(mask, (130, 170), 90, 7, -1)
+    size = {"none": None, "short_side": (96, 96)}.get(resize, (96, 112))
+    chosen = ImageSettings(size, resize=resize, format="PNG")
+    record = convert(saved(Image.fromarray(mask * 36).convert("RGB"), "PNG"), chosen)
+
+    made = resize_mask(mask, chosen)
+
+    assert set(np.unique(made)) == {0, 7}
+    assert made.shape == (record.height, record.width)
+    assert np.mean((made > 0) == (shown(record.data)[..., 0] > 126)) > 0.995
+
+
+# Bytes
+
+
+def test_a_smaller_jpeg_passes_byte_for_byte():
+    """
+    What is small enough and needs nothing done keeps its own bytes, and only that.
+    """
+    small, chosen = scene(100, 150), ImageSettings((128, 128))
+
+    assert convert(saved(small), chosen).data == saved(small)
+    assert not convert(saved(small), chosen).touched
+    assert convert(saved(small), replace(chosen, pass_through=False)).touched
+    assert convert(saved(scene(129, 150)), chosen).touched
+    assert convert(with_orientation(small, 6), chosen).touched
+    assert convert(saved(small.convert("CMYK")), chosen).touched
+    assert convert(saved(small, icc_profile=wide_profile()), chosen).touched
+    assert convert(saved(small, "PNG"), chosen).touched
+    assert convert(saved(small), replace(chosen, format="PNG")).touched
+
+
+def test_without_resizing_jpeg_and_png_keep_their_bytes():
+    """
+    With resize "none" the originals are the records, whatever their size.
+    """
+    chosen = ImageSettings(None, resize="none")
+    for data in (saved(scene()), saved(scene(), "PNG"), saved(scene().convert("L"), "PNG")):
+        assert convert(data, chosen).data == data
+    assert convert(saved(scene(), "BMP"), chosen).format == "JPEG"
+    assert convert(with_orientation(scene(), 3), chosen).touched
+
+
+def test_a_truncated_jpeg_does_not_pass_through():
+    """
+    Keeping the bytes does not mean keeping damage.
+    """
+    with pytest.raises(RefusedImage, match="^truncated$"):
+        convert(saved(scene())[:-2000], ImageSettings(None, resize="none"))
+
+
+@pytest.mark.parametrize(("subsampling", "pillows"), [("4:2:0", 2), ("4:4:4", 0)])
+@pytest.mark.parametrize("quality", [30, 70, 95, 100])
+def test_the_encoder_does_as_told(subsampling, pillows, quality):
+    """
+    Quantisation tables are libjpeg's for that quality, chroma as asked, and not progressive.
+    """
+    chosen = ImageSettings((128, 128), quality=quality, subsampling=subsampling)
+
+    image = opened(convert(saved(scene()), chosen).data)
+
+    like = opened(saved(scene(), quality=quality, subsampling=pillows))
+    assert image.quantization == like.quantization
+    assert JpegImagePlugin.get_sampling(image) == JpegImagePlugin.get_sampling(like) == pillows
+    assert "progressive" not in image.info
+
+
+def test_huffman_tables_are_optimised():
+    """
+    The record is as small as Pillow's optimised file, within 1 %, and smaller than a plain one.
+    """
+    chosen = ImageSettings((128, 128), quality=70, resample="lanczos")
+    record = convert(saved(scene(), "PNG"), chosen)
+    small = scene().resize((record.width, record.height), LANCZOS)
+
+    best = len(saved(small, quality=70, optimize=True))
+
+    assert len(record.data) == pytest.approx(best, rel=0.01)
+    assert len(record.data) < len(saved(small, quality=70))
+
+
+def test_plain_huffman_tables_make_the_same_picture():
+    """
+    Without optimisation the record is larger, and shows the same pixels.
+    """
+    chosen = ImageSettings((128, 128), quality=70)
+    best, plain = (
+        convert(saved(scene(), "PNG"), replace(chosen, optimize=choice)).data
+        for choice in (True, False)
+    )
+
+    assert len(plain) > len(best)
+    assert np.array_equal(shown(plain), shown(best))
+
+
+def test_png_records_lose_nothing():
+    """
+    For lossless schemas the record is the pixels.
+    """
+    data = saved(scene(), "PNG")
+
+    assert np.array_equal(shown(convert(data, KEEP).data), np.asarray(scene()))
+
+
+# Refusals and notes
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty file"),
+        (b"<!DOCTYPE html><title>404</title>", "not an image"),
+        (b"\xff\xd8\xff", "truncated"),
+        (saved(scene())[:200], "truncated"),
+        (saved(scene())[:-3000], "truncated"),
+        (saved(scene(), progressive=True)[:-3000], "truncated"),
+        (saved(scene(), "PNG")[:-3000], "truncated"),
+        (saved(scene(), "WEBP")[:-300], "truncated"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "unsupported kind: heic (HEIF family)"),
+        (saved(scene(16, 16), "ICO"), "unsupported kind: ICO"),
+        (saved(Image.new("F", (9, 9)), "TIFF"), "unsupported kind: TIFF with pixels of mode F"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_bad_files_are_refused_with_a_short_reason(data, reason):
+    """
+    All ways in say the same, and the text is fit for a table.
+    """
+    for call in (check, lambda data: convert(data, KEEP), read_pixels):
+        with pytest.raises(RefusedImage) as refused:
+            call(data)
+        assert str(refused.value) == reason
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_too_many_pixels_are_refused_unread(kind):
+    """
+    The size stands in the header, so a decompression bomb never goes off.
+    """
+    data = saved(scene(100, 100), kind)
+
+    assert check(data, max_pixels=10_000).height == 100
+    with pytest.raises(RefusedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"):
+        convert(data, replace(KEEP, max_pixels=9_999))
+
+
+def test_a_limit_above_pillows_is_the_one_that_counts():
+    """
+    Pillow's own limit of 179 million pixels does not get in the way of a larger setting.
+    """
+    data = saved(Image.new("1", (20_000, 10_000)), "PNG")
+
+    with pytest.raises(RefusedImage, match="over MAX_PIXELS"):
+        read_header(data)
+    assert read_header(data, max_pixels=200_000_000).width == 20_000
+
+
+def test_a_wrong_extension_is_read_all_the_same_and_noted():
+    """
+    The bytes decide, the name is only compared.
+    """
+    data = saved(scene(), "PNG")
+
+    assert check(data, name="a/b.jpg").note == "wrong extension: .jpg holds PNG"
+    assert check(data, name="a/b.PNG").note == check(data, name="a/b").note == ""
+    assert check(saved(scene()), name="n0144.JPEG").note == ""
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_of_an_animation_the_first_frame_is_taken(kind):
+    """
+    The first frame is the record, the note says so, and the file does not pass through.
+    """
+    frames = [scene(40, 60, seed).quantize(64) for seed in range(3)]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = saved(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+
+    header = check(data)
+
+    assert header.note == "several frames: the first is used"
+    assert not passes_through(header, ImageSettings(None, resize="none"))
+    assert psnr(read_pixels(data), np.asarray(frames[0].convert("RGB"))) > 40
+
+
+@pytest.mark.parametrize("mode", ["sequential", "progressive", "grey", "restarts"])
+def test_every_cut_is_noticed_when_pillow_notices_it(mode):
+    """
+    A JPEG cut anywhere is refused if, and only if, Pillow refuses it.
+    """
+    image = scene(40, 56)
+    data = {
+        "sequential": saved(image),
+        "progressive": saved(image, progressive=True),
+        "grey": saved(image.convert("L")),
+        "restarts": cv2.imencode(".jpg", np.asarray(image), [cv2.IMWRITE_JPEG_RST_INTERVAL, 2])[
+            1
+        ].tobytes(),
+    }[mode]
+    for end in range(2, len(data)):
+        refused = [succeeds(call, data[:end]) for call in (check, read_pixels)]
+        assert refused == [succeeds(lambda cut: opened(cut).load(), data[:end])] * 2, end
+
+
+def test_scaled_pixels_are_never_smaller_than_asked():
+    """
+    read_pixels(at_least) halves while it may, turned pictures included.
+    """
+    for orientation in (1, 6):
+        data = with_orientation(scene(400, 600), orientation)
+        height, width = shown(data).shape[:2]
+        for least in (
+            (1, 1),
+            (height // 8, width // 8),
+            (height // 3, width // 3),
+            (height, width),
+        ):
+            pixels = read_pixels(data, least)
+            assert pixels.shape[0] >= least[0]
+            assert pixels.shape[1] >= least[1]
+        assert read_pixels(data, (height // 4, width // 4)).shape[:2] == (height // 4, width // 4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"resize": "crop"}, "resize is 'crop'; expected one of short_side, stretch"),
+        ({"resample": "cubic"}, "expected one of area, lanczos"),
+        ({"quality": 0}, "quality is 0; expected 1 to 100"),
+        ({"size": None}, "size is None with resize 'short_side'"),
+        ({"size": (0, 5)}, "expected at least 1 pixel each way"),
+    ],
+)
+def test_wrong_settings_are_named(wrong, message):
+    """
+    An impossible setting is an error before the first picture.
+    """
+    with pytest.raises(ValueError, match=message):
+        ImageSettings(**{"size": (9, 9)} | wrong)
+
+
+# Memory
+
+FAULTS = """
+import resource, sys, threading
+sys.path.insert(0, "tests")
+from kaggle_tfr.images.convert import ImageSettings, convert
+from support.scenes import saved, scene
+
+data, settings = saved(scene(1500, 2000)), ImageSettings((1000, 1000))
+
+def work(rounds):
+    for _ in range(rounds):
+        convert(data, settings)
+
+def resident_mb():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+
+def in_threads(rounds):
+    threads = [threading.Thread(target=work, args=(rounds,)) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+before = resident_mb()
+in_threads(2)
+window = resident_mb() - before
+work(3)
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+work(8)
+faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults) / 8
+for _ in range(4):
+    in_threads(4)
+print(faults, window, resident_mb() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator is meant")
+def test_buffers_are_kept_and_memory_does_not_grow(root):
+    """
+    After the first pictures the kernel gives no more pages (a picture of 2000 × 1500 needs
+    thousands), and 34 pictures on four threads in turn hold what three at once need.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], cwd=root, capture_output=True, text=True, check=True
+    )
+
+    faults, window, later = map(float, done.stdout.split())
+    assert faults < 300
+    # A picture in work: 9 MB decoded, 16 MB at twice the target, 4 MB at the target, and what the
+    # codecs hold, which their versions decide.
+    assert window < 2 * 45
+    assert later < 3 * 45

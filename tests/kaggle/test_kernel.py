@@ -1,0 +1,536 @@
+"""Kernels: what is in them, that the package travels along, and that a session runs them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from base64 import b64decode
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from support.kaggle_machine import all_output, make_environment, run_kernel
+from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
+from support.plans import make_images, plan_images
+
+from kaggle_tfr import notebook
+from kaggle_tfr.kaggle import kernels
+from kaggle_tfr.kaggle.kernels import (
+    PIP_NAMES,
+    carrier_cell,
+    find_requirements,
+    own_kernel,
+    write_kernels,
+    zip_package,
+)
+from kaggle_tfr.kaggle.metadata import check_kernel, to_slug
+from kaggle_tfr.parameters import load_recipe
+
+STEPS = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The python of an environment with the requirements and without this project."""
+    return make_environment(tmp_path_factory.mktemp("environment"))
+
+
+def sources(folder, kind="code"):
+    notebook = json.loads((Path(folder) / "kernel.ipynb").read_text())
+    return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def carried(source):
+    """The contents of the archive in a kernel's first cell, by name."""
+    data = b64decode(re.search(r'"""\n(.*?)\n"""', source, re.DOTALL).group(1))
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def run_cell(source, python=sys.executable, cwd="/", after=""):
+    return subprocess.run(
+        [python, "-"],
+        input=f"{source}\n{after}",
+        cwd=cwd,
+        env=os.environ | {"TMPDIR": str(cwd)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+# What the folders hold
+
+
+def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
+    """
+    One folder: the steps in their order, one parameters cell, the recipe's values below it.
+    """
+    (folder,) = write_kernels({"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1)
+
+    notebook = json.loads((Path(folder) / "kernel.ipynb").read_text())
+    tags = [cell["metadata"].get("tags") for cell in notebook["cells"]]
+    assert tags.count(["parameters"]) == 1
+    assert notebook["cells"][tags.index(["injected-parameters"])]["source"].splitlines()[1:] == [
+        'NAME = "Green tea"',
+        "QUALITY = 70",
+    ]
+    titles = [text.splitlines()[0] for text in sources(folder, "markdown") if text[:2] == "# "]
+    assert [title.split()[1] for title in titles[1:]] == ["1", "2", "3", "4", "5"]
+    metadata = json.loads((Path(folder) / "kernel-metadata.json").read_text())
+    assert metadata["id"] == "INSERT_USERNAME_HERE/green-tea-tfrecords"
+    assert metadata["enable_internet"] is True
+
+
+def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
+    """
+    Four folders for three parts; those that write take the plan as a kernel source.
+    """
+    values = {"NAME": "tea", "INPUT_DIR": "tea-leaves", "N_FOLDS": 3, "WORK_DIR": "/home/me"}
+    folders = write_kernels(values, str(tmp_path), parts=3, owner="ada", internet=False)
+
+    metadata = [check_kernel(folder) for folder in folders]
+    assert [m["id"] for m in metadata] == [
+        "ada/tea-tfrecords-plan",
+        *(f"ada/tea-tfrecords-part-{part}" for part in (1, 2, 3)),
+    ]
+    assert [m["kernel_sources"] for m in metadata] == [[], *[["ada/tea-tfrecords-plan"]] * 3]
+    assert {tuple(m["competition_sources"]) for m in metadata} == {("tea-leaves",)}
+    assert not any(m["enable_internet"] for m in metadata)
+    assert "PART = 2" in "\n".join(sources(folders[2]))
+    assert "/home/me" not in "\n".join(sources(folders[0]))
+    # What it writes with is all that a writing kernel needs.
+    assert "faiss" not in sources(folders[1])[0]
+
+
+def test_every_recipe_makes_a_kernel(root, tmp_path):
+    """
+    The recipes' own settings are such that Kaggle takes the kernel.
+    """
+    for path in sorted((root / "recipes").glob("*.yaml")):
+        (folder,) = write_kernels(load_recipe(str(path)), str(tmp_path), parts=1)
+        assert check_kernel(folder)["code_file"] == "kernel.ipynb"
+
+
+def test_a_local_folder_is_no_input_for_a_kernel(tmp_path):
+    """
+    Kaggle cannot see this machine's disk; the error says what to give instead.
+    """
+    with pytest.raises(ValueError, match='"competition" or "owner/dataset"'):
+        write_kernels({"INPUT_DIR": "/data/tea"}, str(tmp_path))
+    with pytest.raises(ValueError, match="internet off"):
+        write_kernels({"INPUT_DIR": "gs://tea/leaves"}, str(tmp_path), internet=False)
+    with pytest.raises(ValueError, match="bundled sample"):
+        write_kernels({}, str(tmp_path), parts=2)
+
+
+@pytest.mark.parametrize(
+    ("folder", "found"),
+    [
+        ("tea-leaves", (["tea-leaves"], [])),
+        ("ada/tea/train", ([], ["ada/tea"])),
+        ("/kaggle/input/tea-leaves", (["tea-leaves"], [])),
+        ("gs://tea/leaves", ([], [])),
+    ],
+)
+def test_the_input_is_attached(tmp_path, folder, found):
+    """
+    A slug is a competition, owner/slug a dataset, and a bucket needs nothing attached.
+    """
+    (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
+
+    metadata = check_kernel(made)
+    assert (metadata["competition_sources"], metadata["dataset_sources"]) == found
+
+
+def test_a_kernel_too_large_for_kaggle_is_refused(tmp_path):
+    """
+    A label map of a megabyte cannot travel inside the notebook.
+    """
+    names = {f"class number {number}": number for number in range(60_000)}
+
+    with pytest.raises(ValueError, match=r"takes less than 900,000"):
+        write_kernels({"LABEL_MAP": names}, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"enable_internt": True}, 'no such key.*Did you mean "enable_internet"'),
+        ({"enable_internet": None}, "enable_internet: None, neither true nor false"),
+        ({"title": "Tea"}, "Kaggle wants 5 to 50"),
+        ({"title": "Some other tea"}, "makes the slug 'some-other-tea', but id says"),
+        ({"id": "tea-tfrecords"}, "is not 'owner/slug'"),
+        ({"id": "ada/Tea_records"}, "is not 'owner/slug'"),
+        ({"machine_shape": "NvidiaTeslaP100"}, "retired.*Use NvidiaTeslaT4"),
+        ({"machine_shape": "TpuV5"}, 'no accelerator.*Did you mean "TpuV5E8"'),
+        ({"enable_gpu": True, "enable_tpu": True}, "both on"),
+        ({"dataset_sources": ["tea"]}, "'tea' is not 'owner/dataset'"),
+        ({"competition_sources": ["ada/tea"]}, "is not 'competition'"),
+        ({"kernel_sources": "ada/tea"}, "is no list"),
+        ({"code_file": "no.ipynb"}, "there is no 'no.ipynb'"),
+        ({"language": "Python"}, "not 'python'"),
+    ],
+)
+def test_metadata_is_checked_field_by_field(tmp_path, changes, message):
+    """
+    What Kaggle ignores or misreads without a word is an error before the push.
+    """
+    (folder,) = write_kernels({"NAME": "tea"}, str(tmp_path), parts=1)
+    path = Path(folder) / "kernel-metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    with pytest.raises(ValueError, match=message):
+        check_kernel(folder)
+
+
+def test_a_slug_is_what_kaggle_makes_of_a_title():
+    """
+    The same as python-slugify, which Kaggle's client compares with.
+    """
+    slugify = pytest.importorskip("slugify").slugify
+    for title in ["Green tea, part 1", "Čaj & Käse", "a  b--c", "2021 Landmarks!"]:
+        assert to_slug(title) == slugify(title)
+
+
+# The package inside
+
+
+def test_the_first_cell_knows_every_requirement(root):
+    """
+    The list of what the package imports is that of requirements.txt, but for what papermill and
+    pandas import themselves.
+    """
+    text = (root / "requirements.txt").read_text()
+    names = {re.split(r"[>=<]", line)[0] for line in text.splitlines() if line[:1] not in ("", "#")}
+
+    assert names - set(PIP_NAMES.values()) == {"papermill", "ipykernel", "jinja2"}
+    assert set(PIP_NAMES.values()) <= names
+
+
+def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
+    """
+    After the first cell, the package is imported from a temporary folder.
+    """
+    cell = carrier_cell(zip_package(), {})
+    done = run_cell(cell, environment, tmp_path, "import kaggle_tfr.names as n; print(n.__file__)")
+
+    assert re.search(r"/kaggle_tfr-[0-9a-f]{12}/kaggle_tfr/names\.py$", done.stdout.strip())
+
+
+def test_an_equal_package_is_left_alone(root, tmp_path):
+    """
+    Where the same files can be imported already, nothing is unpacked.
+    """
+    done = run_cell(carrier_cell(zip_package(), {}), cwd=root)
+
+    assert done.stdout.strip() == f"kaggle_tfr from {root}"
+
+
+def test_a_damaged_archive_is_not_unpacked(environment, tmp_path):
+    """
+    Its sha256 stands beside it.
+    """
+    cell = carrier_cell(zip_package(), {})
+    done = run_cell(re.sub(r"\nUEs", "\nUFs", cell), environment, tmp_path)
+
+    assert "The package in this cell is damaged" in done.stderr
+
+
+def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
+    """
+    With the internet off and no wheels attached, the first cell lists the missing packages.
+    """
+    python = make_environment(tmp_path / "poor", lacking=["faiss", "iterstrat"])
+    needed = find_requirements(["from kaggle_tfr.duplicates import find_pairs\nimport iterstrat"])
+    cell = carrier_cell(zip_package(), needed)
+
+    done = run_cell(cell, python, tmp_path)
+
+    assert "ImportError: This image lacks faiss-cpu, iterative-stratification" in done.stderr
+    assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stderr
+
+
+def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_path):
+    """
+    With the internet off, a dataset of wheels below /kaggle/input is enough.
+    """
+    info = "tinyleaf-1.0.dist-info"
+    files = {
+        "tinyleaf.py": "colour = 'green'\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tinyleaf\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": f"tinyleaf.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
+    }
+    (tmp_path / "wheels").mkdir()
+    with zipfile.ZipFile(tmp_path / "wheels" / "tinyleaf-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    cell = carrier_cell(zip_package(), {"tinyleaf": "tinyleaf"})
+    code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    cells = [code | {"id": "a", "source": f"{cell}\nimport tinyleaf\nprint(tinyleaf.colour)"}]
+    kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernelspec}}
+    text = json.dumps(notebook | {"nbformat": 4, "nbformat_minor": 5})
+
+    done = run_kernel(environment, text, tmp_path / "out", {"datasets/ada/w": tmp_path / "wheels"})
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "green" in all_output(json.loads((tmp_path / "out" / "__notebook__.ipynb").read_text()))
+
+
+def test_the_checkouts_own_kernel_follows_its_sources(root):
+    """
+    `make kernel` writes notebooks/kernel.ipynb from the notebooks and the package as they are.
+    """
+    notebook, metadata = own_kernel()
+    written = json.loads((root / "notebooks" / "kernel.ipynb").read_text())
+
+    assert json.loads((root / "kernel-metadata.json").read_text()) == metadata
+    kept, made = (carried(n["cells"][1]["source"]) for n in (written, notebook))
+    assert sorted(kept) == sorted(made), "run: make kernel"
+    assert [name for name in made if kept[name] != made[name]] == [], "run: make kernel"
+    assert written["cells"][2:] == notebook["cells"][2:], "run: make kernel"
+    assert check_kernel(str(root)) == metadata
+
+
+# Inside a session
+
+
+def test_hours_count_from_the_first_cell(monkeypatch):
+    """
+    A batch session has twelve hours less the time to close; anywhere else there is no end.
+    """
+    assert notebook.hours_left() == float("inf")
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
+    assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+
+
+def test_a_session_that_ends_too_soon_ends_well_and_is_taken_up(tmp_path, monkeypatch, capsys):
+    """
+    Out of time, the notebook stops with code 0, which papermill takes for a good end; the next
+    session writes what is missing.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", "0")
+
+    with pytest.raises(SystemExit) as stop:
+        kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+
+    assert stop.value.code == 0
+    assert "Push the kernel again" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "part-1" / "shards.csv").exists()
+
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
+    shards = kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+    assert shards["count"].sum() == 24
+
+
+def test_another_error_is_not_taken_for_the_end_of_time(tmp_path, monkeypatch):
+    """
+    An input that has vanished stops the session with an error.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
+    (tmp_path / "in" / "0003.jpg").unlink()
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
+
+    with pytest.raises(OSError, match=r"0003\.jpg"):
+        kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
+
+
+def test_kernels_for_another_number_of_parts_stop_before_they_write(tmp_path):
+    """
+    A plan of one part and kernels for three: the error tells how to make them again.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
+
+    kernels.check_parts(str(tmp_path / "work"), 1)
+    with pytest.raises(ValueError, match="--parts 1"):
+        kernels.check_parts(str(tmp_path / "work"), 3)
+
+
+def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
+    """
+    Its mount is read-only; one without a plan is named.
+    """
+    plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    kernels.copy_plan("tea-plan", str(tmp_path / "work"))
+
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"plan.json", "plan.parquet"}
+    with pytest.raises(FileNotFoundError, match=r"holds no plan\.json"):
+        kernels.copy_plan("empty", str(tmp_path / "work"))
+
+
+def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
+    """
+    Shards, journal and caches of the last version are copied, Kaggle's own files are not.
+    """
+    before = tmp_path / "tea-part-1"
+    (before / "part-1" / "journal").mkdir(parents=True)
+    for name in ["part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet", "custom.css"]:
+        (before / name).write_text(name)
+    monkeypatch.chdir(tmp_path)
+
+    assert kernels.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 3
+    assert kernels.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 0
+    assert kernels.restore_previous_output("tea-part-9", str(tmp_path / "out")) == 0
+    found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
+    assert found == {"part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"}
+
+
+def push(folder, cwd):
+    command = [sys.executable, "-m", "kaggle", "kernels", "push", "-p", str(folder)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout
+
+
+def clone(root, target):
+    if (root / ".git").exists():
+        command = ["git", "clone", "--quiet", str(root), str(target)]
+        subprocess.run(command, check=True, capture_output=True)
+    else:
+        shutil.copytree(root, target, ignore=shutil.ignore_patterns(".venv*", "work"))
+
+
+@pytest.fixture
+def pushed(root, kaggle, tmp_path):
+    """The text that reaches Kaggle when a fresh clone is pushed with the real client."""
+    clone(root, tmp_path / "clone")
+    path = tmp_path / "clone" / "kernel-metadata.json"
+    path.write_text(path.read_text().replace("INSERT_USERNAME_HERE", USER))
+    assert "successfully pushed" in push(tmp_path / "clone", tmp_path)
+    (request,) = kaggle.kernels[f"{USER}/kaggle-tfr-sample"]
+    assert len(request["text"].encode()) < 900_000
+    return request["text"]
+
+
+def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
+    """
+    What reached Kaggle runs in an empty folder, without this checkout and without a network; here
+    its first step.
+    """
+    notebook = json.loads(pushed)
+    sources = [cell["source"] for cell in notebook["cells"]]
+    end = next(n for n, source in enumerate(sources) if source.startswith("# 2 "))
+    text = json.dumps(notebook | {"cells": notebook["cells"][:end]})
+
+    done = run_kernel(environment, text, tmp_path / "working", {})
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = all_output(json.loads((tmp_path / "working" / "__notebook__.ipynb").read_text()))
+    assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-[0-9a-f]{12}\n", said)
+    left = {path.name for path in (tmp_path / "working").iterdir()}
+    assert {"images.parquet", "labels.json", "rejects.csv"} < left
+    assert "sample" not in left
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(900)
+def test_a_fresh_clone_is_pushed_and_runs(root, pushed, environment, tmp_path):
+    """
+    It runs to its end, and leaves shards that `verify` accepts.
+    """
+    working = tmp_path / "working"
+    done = run_kernel(environment, pushed, working, {})
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    command = [sys.executable, "-m", "kaggle_tfr", "verify", str(working / "part-1")]
+    verified = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert verified.returncode == 0, verified.stdout
+    assert "No fault" in verified.stdout
+
+
+def contents(folder):
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+class Sessions:
+    """Runs what is pushed to the stub, as Kaggle would, and hands its output to the stub."""
+
+    def __init__(self, kaggle, python, folder, inputs):
+        self.kaggle, self.python, self.folder, self.inputs = kaggle, python, folder, inputs
+        self.faults, self.environments, self.threads = {}, {}, []
+        kaggle.on_save = self.start
+
+    def start(self, request):
+        self.kaggle.statuses[request["slug"]] = ["RUNNING"]
+        self.threads.append(threading.Thread(target=self.run, args=[request]))
+        self.threads[-1].start()
+
+    def run(self, request):
+        slug = request["slug"]
+        version = len(self.kaggle.kernels[slug])
+        working = self.folder / f"{slug.split('/')[1]}-{version}"
+        inputs = dict(self.inputs)
+        for source in request.get("kernelDataSources", []):
+            inputs[f"notebooks/{source}"] = self.kaggle.outputs[source]
+        extra = self.environments.get((slug, version), {})
+        done = run_kernel(self.python, request["text"], working, inputs, **extra)
+        if done.returncode:
+            self.faults[slug] = done.stderr[-3000:]
+        self.kaggle.outputs[slug] = working
+        self.kaggle.statuses[slug] = ["ERROR" if done.returncode else "COMPLETE"]
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1800)
+def test_three_parts_are_planned_written_fetched_and_published(
+    root,
+    kaggle,
+    environment,
+    tmp_path,
+):
+    """
+    Four kernels; one runs out of time and goes on in its next version; the parts are those of a
+    local run byte for byte, and arrive so in three datasets.
+    """
+    from kaggle_tfr.explore.sample import write_sample
+    from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
+    from kaggle_tfr.notebook import run_recipe
+
+    write_sample(str(tmp_path / "leaves"))
+    values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045}
+    local = run_recipe(
+        values | {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")},
+        ["01", "02", "03", "04"],
+    )
+    parts = sorted(path.name for path in Path(local).glob("part-*"))
+    assert len(parts) == 3
+
+    folders = write_kernels(values | {"INPUT_DIR": "tea-leaves"}, str(tmp_path / "k"), parts=3)
+    sessions = Sessions(
+        kaggle, environment, tmp_path, {"competitions/tea-leaves": tmp_path / "leaves"}
+    )
+    late = (f"{USER}/tea-tfrecords-part-2", 1)
+    sessions.environments[late] = {"KAGGLE_TFR_STARTED": "0"}
+    done = push_kernels(folders, str(tmp_path / "got"), at_once=1, poll_seconds=0.5)
+    assert sessions.faults == {}
+    assert list(done.state) == ["finished", "finished", "unfinished", "finished"]
+    done = push_kernels(folders, str(tmp_path / "got"), at_once=1, poll_seconds=0.5)
+    assert set(done.state) == {"finished"}
+    assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1]
+
+    arrived = [tmp_path / "got" / f"tea-tfrecords-{part}" / part for part in parts]
+    for folder in arrived:
+        assert contents(folder) == contents(Path(local) / folder.name)
+
+    published = publish_parts([str(folder) for folder in arrived], poll_seconds=0.1)
+    assert list(published.state) == ["created"] * 3
+    assert kaggle.calls.count("CreateDataset") == 3
+    for folder, name in zip(arrived, published.name, strict=True):
+        listing = (folder / "shards.csv").read_text().splitlines()
+        header = listing[0].split(",")
+        rows = [dict(zip(header, line.split(","), strict=True)) for line in listing[1:]]
+        sums = kaggle.sha256(name)
+        assert {row["file"]: row["sha256"] for row in rows}.items() <= sums.items()

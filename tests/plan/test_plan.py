@@ -1,0 +1,162 @@
+"""The plan survives a journey through its files, and its fingerprint tells what changed."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plans import make_images, plan_images
+
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.plan.plan import (
+    Plan,
+    Shard,
+    fingerprint,
+    load_plan,
+    number_shards,
+    read_plan,
+    read_rows,
+)
+from kaggle_tfr.plan.plan import list_planned_shards as list_shards
+from kaggle_tfr.write.journal import differences
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    return folder, *plan_images(make_images(folder / "images"), folder / "work")
+
+
+def test_a_saved_plan_is_read_back_equal(planned):
+    """
+    Plan, image settings and shards come back from JSON as they went in.
+    """
+    folder, plan, table = planned
+
+    again, rows = load_plan(str(folder / "work"))
+
+    assert again.to_json() == plan.to_json()
+    assert isinstance(again.image, ImageSettings)
+    assert again.image == plan.image
+    assert again.shards == plan.shards
+    pd.testing.assert_frame_equal(rows, table, check_dtype=False)
+
+
+def test_plan_json_names_what_the_contract_promises(planned):
+    """
+    A reader of plan.json finds name, schema, image size, mode, quality, seed and versions.
+    """
+    folder, *_ = planned
+
+    values = json.loads((folder / "work" / "plan.json").read_text())
+
+    assert values["image"]["size"] == [32, 32]
+    assert values["image"]["resize"] == "short_side"
+    assert values["image"]["quality"] == 90
+    assert {"name", "schema", "compression", "seed", "versions", "fingerprint"} <= set(values)
+    assert values["versions"]["tensorflow"]
+
+
+def test_a_row_group_is_a_shard(planned):
+    """
+    One shard's rows are read without the others: plan.parquet has a row group for each.
+    """
+    folder, plan, table = planned
+    file = pq.ParquetFile(folder / "work" / "plan.parquet")
+
+    rows = dict(read_rows(str(folder / "work"), plan.shards))
+
+    assert file.num_row_groups == len(plan.shards) == 6
+    for shard, own in rows.items():
+        of_shard = (table["fold"] == shard.fold) & (table["shard"] == shard.index)
+        assert own["image_id"].tolist() == table.loc[of_shard, "image_id"].tolist()
+        assert own["position"].tolist() == list(range(shard.count))
+
+
+def test_the_contract_s_columns_are_there(planned):
+    """
+    plan.parquet has the columns that DESIGN's table lists.
+    """
+    *_, table = planned
+
+    assert {"image_id", "path", "split", "label", "cluster", "fold", "shard", "part"} <= set(table)
+
+
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("{i:02d}", ["00", "01", "02", "03"]),
+        ("f{fold}-{i}-of-{n}", ["f0-0-of-2", "f1-0-of-2", "f0-1-of-2", "f1-1-of-2"]),
+        ("p{part}-{i}-of-{n}", ["p1-0-of-2", "p1-1-of-2", "p2-0-of-2", "p2-1-of-2"]),
+        ("{split}/{i}-{count}.tfrec", [f"train/{i}-5.tfrec" for i in range(4)]),
+    ],
+)
+def test_numbers_count_what_shares_the_other_fields(planned, template, names):
+    """
+    {i} counts from 0 and {n} totals the shards of the same split, fold and part, where named.
+    """
+    shards = [Shard(0, part, "train", fold, 0, 0, 0, 5) for part in (1, 2) for fold in (0, 1)]
+    plan = replace(planned[1], shard_name=template)
+
+    found = [plan.file_name(shard) for shard in number_shards(shards, template)]
+
+    assert found == names
+
+
+fields = st.permutations(["{split}", "{fold}", "{part}", "{count}"])
+
+
+@given(fields, st.integers(0, 4), st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=40))
+def test_no_two_shards_share_a_name(order, used, places):
+    """
+    Whatever fields a template uses beside {i}, names are unique over all parts.
+    """
+    template = "-".join([*order[:used], "{i}"])
+    table = pd.DataFrame(sorted(set(places)), columns=["part", "fold", "shard"])
+    table = table.assign(split="train", position=0)
+    shards = list_shards(table, template)
+    plan = Plan("x", "single", [], {}, ImageSettings((1, 1)), "", template, 0, 0, 1, 0, 0)
+
+    assert len({plan.file_name(shard) for shard in shards}) == len(table)
+
+
+def test_the_fingerprint_ignores_where_the_images_lie(planned):
+    """
+    The same images under another mount make the same bytes; another label does not.
+    """
+    *_, table = planned
+    moved = table.assign(path="/elsewhere/" + table["image_id"])
+    relabelled = table.assign(label=table["label"].where(table.index != 7, 0 - 1))
+
+    assert fingerprint(moved, {"q": 90}) == fingerprint(table, {"q": 90})
+    assert fingerprint(relabelled, {"q": 90}) != fingerprint(table, {"q": 90})
+    assert fingerprint(table, {"q": 70}) != fingerprint(table, {"q": 90})
+
+
+def test_differences_are_told_by_the_parameter_s_name(planned):
+    """
+    What changed is said as a person set it, not by a hash.
+    """
+    _, plan, _ = planned
+    image = replace(plan.image, quality=70)
+    changed = replace(plan, image=image, parameters=plan.parameters | {"GROUP_COLUMN": "site"})
+
+    found = differences(plan, replace(changed, fingerprint="other"))
+
+    assert found == ["QUALITY: 90 there, 70 now", 'GROUP_COLUMN: null there, "site" now']
+    assert differences(plan, replace(plan, fingerprint="other"))[0].startswith("the images")
+    assert differences(plan, changed) == []
+
+
+def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):
+    """
+    The error names the folder and the step that is missing.
+    """
+    with pytest.raises(FileNotFoundError, match=r"no plan.json in .*Run 03_plan"):
+        read_plan(str(tmp_path))
+    (tmp_path / "plan.json").write_text('{"name": 1')
+    with pytest.raises(ValueError, match=r"is no plan of this version.*Run 03_plan again"):
+        read_plan(str(tmp_path))

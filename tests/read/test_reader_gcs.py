@@ -1,0 +1,177 @@
+"""Parts in a bucket, read by TensorFlow's own gs:// client through a loopback emulator."""
+
+import json
+import os
+import subprocess
+import sys
+from statistics import mean
+
+import numpy as np
+import pytest
+from support.gcs import serve_bucket
+from support.readers import make_example, save_noise, write_part
+
+SHARDS, RECORDS = 8, 64
+# One process answers all questions: TensorFlow takes seconds to import.
+ANSWERS = """
+import json, sys
+space = {}
+for line in sys.stdin:
+    try:
+        exec(json.loads(line), space)
+        answer = {"result": space.pop("result", None)}
+    except Exception as error:
+        answer = {"error": type(error).__name__, "said": str(error)}
+    print("@" + json.dumps(answer), flush=True)
+"""
+PREPARE = """
+import time
+from kaggle_tfr.read.batches import find_shards, read_batches
+def read(shards, **choices):
+    batches = read_batches(shards, image_size=128, batch_size=32, **choices)
+    start = time.perf_counter()
+    labels = [ns[mask > 0] for _, ns, mask in batches.as_numpy_iterator()]
+    seconds = time.perf_counter() - start
+    return sorted(int(n) for ns in labels for n in ns), seconds
+"""
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory):
+    """A bucket with a part of eight shards; record n has the label n."""
+    folder = tmp_path_factory.mktemp("parts")
+    numbers = np.arange(SHARDS * RECORDS).reshape(SHARDS, RECORDS).tolist()
+    pictures = [save_noise(seed, 320, 240) for seed in range(RECORDS)]
+    shards = {
+        f"s-f{shard % 4}-{shard:03d}-{RECORDS}.tfrec": (
+            shard % 4,
+            [
+                make_example(image=picture, label=n, height=240, width=320)
+                for n, picture in zip(own, pictures, strict=True)
+            ],
+        )
+        for shard, own in enumerate(numbers)
+    }
+    write_part(folder / "part-1", shards)
+    with serve_bucket(tmp_path_factory.mktemp("certificate")) as bucket:
+        bucket.seed_objects("flowers", folder)
+        yield bucket
+
+
+@pytest.fixture(scope="module")
+def ask(bucket, root):
+    """A function that runs code beside the bucket and returns the value of its `result`."""
+    child = subprocess.Popen(
+        [sys.executable, "-u", "-c", ANSWERS],
+        cwd=root,
+        env={**os.environ, **bucket.env},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+    def put(code):
+        child.stdin.write(json.dumps(code) + "\n")
+        child.stdin.flush()
+        for line in child.stdout:
+            if line.startswith("@"):
+                answer = json.loads(line[1:])
+                return answer.get("result", answer)
+        raise RuntimeError(f"the process ended, with code {child.wait()}")
+
+    put(PREPARE)
+    yield put
+    child.kill()
+    child.wait()
+
+
+@pytest.fixture(scope="module")
+def shards(ask):
+    """The shards, found in the bucket; they stay in the other process, as `shards`."""
+    return ask("shards = find_shards('gs://flowers'); result = shards.file.tolist()")
+
+
+def test_a_part_in_a_bucket_is_found_and_read_whole(shards, ask):
+    """
+    The bucket's root stands for the part in it; validation yields every record once.
+    """
+    labels, _ = ask("result = read(shards)")
+
+    assert shards[0] == f"gs://flowers/part-1/s-f0-000-{RECORDS}.tfrec"
+    assert labels == list(range(SHARDS * RECORDS))
+
+
+def test_shards_without_a_table_are_globbed_and_counted(shards, ask):
+    """
+    Foreign shards in a bucket are listed by pattern; a name without a count is counted.
+    """
+    table = ask(
+        "shards2 = find_shards('gs://flowers/part-1', schema='landmark'); "
+        "result = [len(shards2), int(shards2['count'].sum())]"
+    )
+
+    assert table == [SHARDS, SHARDS * RECORDS]
+
+
+def test_a_shard_costs_few_requests(shards, bucket, ask):
+    """
+    Each request waits for its answer, so a shard is read in a handful of large ones.
+    """
+    before = len(bucket.requests)
+    ask("result = read(shards)[1]")
+
+    assert len(bucket.requests) - before <= 5 * SHARDS
+
+
+def test_latency_hides_behind_parallel_reads(shards, bucket, ask):
+    """
+    20 ms more on every request lengthen an epoch over eight shards by less than a third.
+    """
+    seconds = {0.0: [], 0.02: []}
+    for _ in range(3):
+        for latency, taken in seconds.items():
+            bucket.latency = latency
+            # The first after a rest is slower by 0.2 s, whatever the latency.
+            taken.extend(ask("result = [read(shards)[1] for _ in range(4)]")[1:])
+    bucket.latency = 0.0
+
+    # The quicker half of each: the emulator itself stalls now and then, for 0.2 s or for a second.
+    quick = {latency: mean(sorted(taken)[:5]) for latency, taken in seconds.items()}
+    assert quick[0.02] <= 1.3 * quick[0.0], seconds
+
+
+def test_a_download_that_breaks_off_is_tried_again(shards, bucket, ask):
+    """
+    A connection that ends half way costs time, not records.
+    """
+    bucket.cut(f"s-f1-001-{RECORDS}", 20_000)
+
+    labels, _ = ask("result = read(shards)")
+
+    assert labels == list(range(SHARDS * RECORDS))
+    assert bucket._cuts == []
+
+
+def test_a_shard_that_keeps_breaking_off_is_an_error(shards, bucket, ask):
+    """
+    The epoch does not just end early: an error stops it.
+    """
+    bucket.cut(f"s-f1-001-{RECORDS}", 20_000, times=50)
+
+    answer = ask("result = read(shards)")
+    bucket._cuts.clear()
+
+    assert answer["error"].endswith("Error")
+    assert f"s-f1-001-{RECORDS}.tfrec" in answer["said"]
+
+
+def test_a_missing_bucket_or_part_is_named(ask):
+    """
+    A bucket or folder that is not there is told by its address.
+    """
+    for address in ("gs://no-such-bucket", "gs://flowers/part-9"):
+        answer = ask(f"result = len(find_shards('{address}'))")
+
+        assert answer["error"] in ("FileNotFoundError", "OSError")
+        assert address in answer["said"]

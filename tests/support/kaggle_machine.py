@@ -1,0 +1,110 @@
+"""A machine like Kaggle's: /kaggle/input read-only, /kaggle/working empty, no net, no checkout.
+
+Made of Linux namespaces, so nothing outside sees it; `python` is an environment that holds the
+requirements and not this project.
+"""
+
+import os
+import shutil
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+UNSHARE = ["unshare", "--map-root-user", "--mount", "--net", "--kill-child", "--fork"]
+# Everything of this machine, a /kaggle beside it, and the checkout's own code out of sight.
+_ENTER = r"""
+set -eu
+new=$(mktemp -d); mount -t tmpfs none "$new"
+for entry in /*; do
+  if [ -L "$entry" ]; then cp -a "$entry" "$new/"
+  elif [ -d "$entry" ]; then mkdir "$new$entry"; mount --rbind "$entry" "$new$entry"; fi
+done
+for hidden in kaggle_tfr notebooks kernel-metadata.json; do
+  [ -d "$CHECKOUT/$hidden" ] && mount -t tmpfs none "$new$CHECKOUT/$hidden"
+done
+mkdir -p "$new/kaggle/input" "$new/kaggle/working" "$new/kaggle/temp" "$new/kaggle/src"
+mount --bind "$WORKING" "$new/kaggle/working"
+cp "$NOTEBOOK" "$new/kaggle/src/notebook.ipynb"
+tail -n +1 "$INPUTS" | while IFS="$(printf '\t')" read -r place source; do
+  mkdir -p "$new/kaggle/input/$place"
+  mount --bind "$source" "$new/kaggle/input/$place"
+  mount -o remount,ro,bind "$new/kaggle/input/$place"
+done
+exec chroot "$new" "$PYTHON" -c "$START"
+"""
+# Jupyter talks to its kernel over the loopback interface, which a new network has switched off.
+_START = r"""
+import fcntl, os, socket, struct
+with socket.socket() as any_socket:
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 1 | 64))
+os.chdir("/kaggle/working")
+out = "/kaggle/working/__notebook__.ipynb"
+os.execv(PYTHON, [PYTHON, "-m", "papermill", "/kaggle/src/notebook.ipynb", out, "-k", "python3"])
+"""
+
+
+def make_environment(folder, lacking=()):
+    """The python of an environment with this one's libraries and without this project."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    # A path file's entries are searched, but path files in them, such as ours, are not read.
+    (site / "libraries.pth").write_text("\n".join(sorted(paths)) + "\n")
+    for name in lacking:
+        (site / "sitecustomize.py").open("a").write(f"import sys\nsys.modules['{name}'] = None\n")
+    python = str(Path(folder) / "bin" / "python")
+    done = subprocess.run(
+        [python, "-c", "import kaggle_tfr"], cwd=folder, capture_output=True, check=False
+    )
+    assert b"No module named 'kaggle_tfr'" in done.stderr
+    return python
+
+
+def run_kernel(python, text, working, inputs, **environment):
+    """The finished process of one session; the executed notebook lies in `working` afterwards.
+
+    inputs: the folder by its place below /kaggle/input.
+    """
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("this machine does not let tests make namespaces (unshare --mount --net)")
+    working.mkdir(parents=True, exist_ok=True)
+    notebook = working.parent / f"{working.name}.pushed.ipynb"
+    notebook.write_text(text, encoding="utf-8")
+    listing = working.parent / f"{working.name}.inputs"
+    listing.write_text("".join(f"{place}\t{source}\n" for place, source in inputs.items()))
+    home = working.parent / f"{working.name}.home"
+    home.mkdir(exist_ok=True)
+    session = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "KAGGLE_KERNEL_RUN_TYPE": "Batch",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "CHECKOUT": str(ROOT),
+        "WORKING": str(working),
+        "NOTEBOOK": str(notebook),
+        "INPUTS": str(listing),
+        "PYTHON": python,
+        "START": f"PYTHON = {python!r}\n{_START}",
+    }
+    return subprocess.run(
+        [*UNSHARE, "sh", "-c", _ENTER],
+        env=session | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+
+
+def all_output(notebook):
+    """What the cells of an executed notebook printed."""
+    outputs = [o for cell in notebook["cells"] for o in cell.get("outputs", [])]
+    return "".join("".join(o.get("text", "")) for o in outputs)

@@ -1,0 +1,145 @@
+"""Kills, interrupts and restarts leave no trace in the bytes."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.plans import digests, make_images, plan_images, read_plainly
+
+from kaggle_tfr.write.parts import write_parts
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A plan of 24 shards that takes a second or so to write."""
+    folder = tmp_path_factory.mktemp("kill")
+    table = make_images(folder / "images", 72, sizes=(600, 700))
+    plan_images(table, folder, size=500, n_shards=24)
+    write_parts(str(folder), str(folder / "whole"))
+    return folder
+
+
+class Killer:
+    """The process of killed_writer.py."""
+
+    def __init__(self, work, out):
+        script = Path(__file__).parents[1] / "support" / "killed_writer.py"
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), str(work), str(out)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+    def run(self, delay):
+        self.process.stdin.write(f"{delay}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+def finished(part):
+    """Shards that have their final name."""
+    return sorted(part.glob("*.tfrec"))
+
+
+def kill_often(work, out, kills, seed):
+    """Restarts and kills the writer; returns how many shards were there after each kill."""
+    killer, rng, progress = Killer(work, out), random.Random(seed), []
+    try:
+        begin = time.monotonic()
+        assert killer.run("end") == 0
+        duration = time.monotonic() - begin
+        subprocess.run(["rm", "-r", str(out)], check=True)
+        while len(progress) < kills:
+            status = killer.run(rng.uniform(0.05, 0.35) * duration)
+            if status == 0:  # it was done before the kill: begin again
+                subprocess.run(["rm", "-r", str(out)], check=True)
+                continue
+            assert status == -signal.SIGKILL
+            files = finished(out / "part-1")
+            assert all(len(read_plainly([path])) == 3 for path in files)
+            progress.append(len(files))
+        assert killer.run("end") == 0
+    finally:
+        killer.close()
+    return progress
+
+
+def test_a_few_kills_change_no_byte(work, tmp_path):
+    """
+    SIGKILL at three random moments: every named file is whole each time, and the end is the same.
+    """
+    progress = kill_often(work, tmp_path / "out", kills=3, seed=1)
+
+    assert any(progress)
+    assert digests(tmp_path / "out") == digests(work / "whole")
+
+
+@pytest.mark.heavy
+def test_twenty_five_kills_change_no_byte(work, tmp_path):
+    """
+    The same for twenty-five, in one run where possible.
+    """
+    kill_often(work, tmp_path / "out", kills=25, seed=2)
+
+    assert digests(tmp_path / "out") == digests(work / "whole")
+
+
+CELL = """
+from kaggle_tfr.write.parts import write_parts
+print("writing", flush=True)
+write_parts({work!r}, {out!r})
+print("done", flush=True)
+"""
+
+
+def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path):
+    """
+    A cell that is interrupted (SIGINT) stops at once, and run again finishes with equal bytes.
+    """
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(Path(__file__).parents[2]))
+    out = tmp_path / "out"
+    cell = CELL.format(work=str(work), out=str(out))
+    errors = []
+
+    def watch(message):
+        content = message["content"]
+        if message["msg_type"] == "stream" and "writing" in content["text"] and not errors:
+            wait_for_shards(out / "part-1", 2)
+            manager.interrupt_kernel()
+        if message["msg_type"] == "error":
+            errors.append(content["ename"])
+
+    try:
+        client.execute_interactive(cell, timeout=120, output_hook=watch)
+        part = out / "part-1"
+        assert errors == ["KeyboardInterrupt"]
+        assert 2 <= len(finished(part)) < 24
+        # The threads have seen the interrupt too: no shard comes any more.
+        time.sleep(0.3)
+        before = finished(part)
+        time.sleep(0.5)
+        assert finished(part) == before
+        assert not list((part / "journal").glob("*.tmp"))
+        client.execute_interactive(cell, timeout=120, output_hook=watch)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+    assert errors == ["KeyboardInterrupt"]
+    assert digests(out) == digests(work / "whole")
+
+
+def wait_for_shards(part, count):
+    end = time.monotonic() + 60
+    while len(finished(part)) < count and time.monotonic() < end:
+        time.sleep(0.005)

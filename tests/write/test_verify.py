@@ -1,0 +1,388 @@
+"""Whatever is wrong with a part, verify finds it and says where."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from support.plans import draw_picture, make_images, plan_images
+
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import check_sources, compare_with_source, verify_parts
+
+HEAD, FRAME = 12, 16  # bytes before a record's data, and in all around it
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A work folder with a whole part."""
+    folder = tmp_path_factory.mktemp("verify")
+    plan_images(make_images(folder / "images", 36), folder, n_shards=3)
+    write_parts(str(folder))
+    return folder
+
+
+@pytest.fixture
+def part(made, tmp_path):
+    """A copy of the part, to be damaged."""
+    return shutil.copytree(made / "part-1", tmp_path / "part-1")
+
+
+def record_at(shard, offset):
+    """The record that a byte of a shard belongs to, by its frames alone."""
+    data, begin, number = shard.read_bytes(), 0, 0
+    while True:
+        begin += int.from_bytes(data[begin : begin + 8], "little") + FRAME
+        if offset < begin:
+            return number
+        number += 1
+
+
+def flip(path, offset, bit):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def test_a_good_part_has_no_fault(part):
+    """
+    Nothing to report is an empty table with its columns.
+    """
+    faults = verify_parts([str(part)])
+
+    assert faults.empty
+    assert list(faults.columns) == ["part", "file", "record", "offset", "problem"]
+
+
+def flip_and_verify(part, places, seed):
+    rng = random.Random(seed)
+    shards = sorted(part.glob("*.tfrec"))
+    for _ in range(places):
+        shard = rng.choice(shards)
+        whole, offset = shard.read_bytes(), rng.randrange(shard.stat().st_size)
+        expected = record_at(shard, offset)
+        flip(shard, offset, rng.randrange(8))
+
+        faults = verify_parts(str(part))
+
+        named = faults[faults["record"] >= 0]
+        assert named["file"].tolist() == [shard.name]
+        assert named["record"].tolist() == [expected]
+        assert named["offset"].iloc[0] <= offset
+        shard.write_bytes(whole)
+
+
+def test_a_flipped_bit_is_found_in_its_record(part):
+    """
+    Anywhere in the file, length and checksums included: that record is named, and no other.
+    """
+    flip_and_verify(part, 12, seed=1)
+
+
+@pytest.mark.heavy
+def test_a_hundred_flipped_bits_are_found(part):
+    """
+    The same at a hundred random places.
+    """
+    flip_and_verify(part, 100, seed=2)
+
+
+@pytest.mark.parametrize("at", [0, 8, HEAD + 3, -1])
+def test_each_region_of_a_frame_is_covered_without_the_index_too(part, at):
+    """
+    Length, its checksum, data and the data's checksum of the first record.
+    """
+    shutil.rmtree(part / "index")
+    shard = min(part.glob("*.tfrec"))
+    first = int.from_bytes(shard.read_bytes()[:8], "little") + FRAME
+    flip(shard, at % first, 4)
+
+    faults = verify_parts(str(part))
+
+    assert faults["record"].max() >= 0
+    assert faults.loc[faults["record"] >= 0, "record"].iloc[0] == 0
+
+
+def test_several_damaged_records_are_all_named(part):
+    """
+    Verifying goes on behind a damaged record.
+    """
+    shard = min(part.glob("*.tfrec"))
+    lines = (part / "index" / f"{shard.name}.idx").read_text().splitlines()
+    for number in (0, 1, 5, 11):
+        flip(shard, int(lines[number].split()[0]) + 40, 0)
+
+    faults = verify_parts(str(part))
+
+    assert faults.loc[faults["record"] >= 0, "record"].tolist() == [0, 1, 5, 11]
+    assert faults["offset"].tolist()[-1] == int(lines[11].split()[0])
+
+
+def test_a_flip_in_a_packed_shard_is_found(made, tmp_path):
+    """
+    GZIP: wherever the flip lies, the file is named, and the record where unpacking fails.
+    """
+    table = pd.read_parquet(made / "plan.parquet").drop(columns=["shard", "part", "position"])
+    table.attrs = {"kind": "single", "classes": list("abc"), "label_columns": []}
+    plan_images(table, tmp_path, compression="GZIP", n_shards=3)
+    write_parts(str(tmp_path))
+    part, rng = tmp_path / "part-1", random.Random(3)
+    assert verify_parts(str(part)).empty
+    shard = min(part.glob("*.tfrec"))
+    whole = shard.read_bytes()
+    for offset in [0, 4, len(whole) - 1, *(rng.randrange(30, len(whole) - 8) for _ in range(6))]:
+        flip(shard, offset, rng.randrange(8))
+        faults = verify_parts(str(part))
+        assert set(faults["file"]) == {shard.name}
+        if 30 <= offset < len(whole) - 8:
+            assert faults["record"].max() >= 0
+        shard.write_bytes(whole)
+
+
+@pytest.mark.parametrize("cut", [0.5, 0.999])
+def test_a_file_cut_short_is_named_with_the_record_it_ends_in(part, cut):
+    """
+    A truncated shard: the record, where it begins, and how many are missing.
+    """
+    shard = min(part.glob("*.tfrec"))
+    size = int(shard.stat().st_size * cut)
+    expected = record_at(shard, size)
+    shard.write_bytes(shard.read_bytes()[:size])
+
+    faults = verify_parts(str(part))
+
+    assert "the file ends in the middle of it" in " ".join(faults["problem"])
+    assert expected in faults["record"].tolist()
+    assert any(faults["problem"].str.contains("bytes, shards.csv has"))
+
+
+def rewrite(part, change):
+    """Rewrites the first shard with `change(number, example)` applied, and shards.csv with it."""
+    import hashlib
+
+    shard = min(part.glob("*.tfrec"))
+    records = list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
+    with tf.io.TFRecordWriter(str(shard)) as writer:
+        for number, record in enumerate(records):
+            example = tf.train.Example.FromString(record)
+            change(number, example.features.feature)
+            writer.write(example.SerializeToString(deterministic=True))
+    table = pd.read_csv(part / "shards.csv")
+    own = table["file"] == shard.name
+    table.loc[own, "sha256"] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    table.loc[own, "bytes"] = shard.stat().st_size
+    table.to_csv(part / "shards.csv", index=False)
+    shutil.rmtree(part / "index")
+
+
+def encode_jpeg(pixels):
+    return tf.io.encode_jpeg(pixels, quality=95).numpy()
+
+
+def put(feature, key, value):
+    """Replaces the only value of a feature."""
+    kind = "int64_list" if isinstance(value, int) else "bytes_list"
+    getattr(feature[key], kind).value[:] = [value]
+
+
+CHANGES = {
+    "label": (lambda f: put(f, "label", 7), "'label' is 7, the plan says"),
+    "name": (lambda f: put(f, "image_id", b"x"), "'image_id' is b'x'"),
+    "height": (lambda f: put(f, "height", 9), "'height' says [9], the image has"),
+    "image": (lambda f: put(f, "image", b"\xff\xd8\xff"), "its image is refused"),
+    "gone": (lambda f: f.pop("width"), "'width' says [], the image has"),
+    "more": (lambda f: f["new"].int64_list.value.append(1), "it has the feature 'new'"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_record_that_is_not_the_plan_s_is_named(part, kind):
+    """
+    Whole files with right checksums, but a wrong value in one record: feature and both values.
+    """
+    change, message = CHANGES[kind]
+    rewrite(part, lambda number, feature: change(feature) if number == 4 else None)
+
+    faults = verify_parts(str(part))
+
+    assert faults["record"].tolist() == [4]
+    assert message in faults["problem"].iloc[0]
+
+
+def test_missing_strange_and_renamed_files_are_named(part):
+    """
+    Files against plan and shards.csv: gone, extra, another name, another count.
+    """
+    first, second, third = sorted(part.glob("*.tfrec"))
+    first.unlink()
+    shutil.copy(second, part / "trees-f9-009-12.tfrec")
+    table = pd.read_csv(part / "shards.csv")
+    table.loc[table["file"] == third.name, "count"] = 11
+    table.to_csv(part / "shards.csv", index=False)
+
+    faults = verify_parts(str(part)).groupby("file")["problem"].agg(" | ".join)
+
+    assert "the file is missing" in faults[first.name]
+    assert faults["trees-f9-009-12.tfrec"] == "not in shards.csv"
+    assert "12 records were found, shards.csv has 11" in faults[third.name]
+    assert "the plan has 12 images" in faults[third.name]
+
+
+def test_damaged_sidecars_are_named(part):
+    """
+    Schema, labels, the split's table, the index and an unfinished state are looked at too.
+    """
+    (part / "labels.json").write_text(json.dumps({"classes": ["other"]}))
+    (part / "schema.json").write_text("{")
+    (part / "train.csv").unlink()
+    index = min((part / "index").iterdir())
+    index.write_text(index.read_text().replace("0 ", "1 ", 1))
+    (part / "journal").mkdir()
+    (part / "journal" / "000000.json").write_text(json.dumps(first_row(part)))
+
+    faults = verify_parts(str(part)).groupby("file")["problem"].agg(" | ".join)
+
+    assert "different from plan.json" in faults["labels.json"]
+    assert "missing" in faults["schema.json"]
+    assert "labels cannot be compared" in faults["train.csv"]
+    assert "the index has another offset" in faults[index.name[: -len(".idx")]]
+    assert "unfinished" in faults["shards.csv"]
+
+
+@pytest.mark.parametrize("text", ["", "file,split\na,b\n", "\x00\x01"])
+def test_a_broken_list_of_shards_is_named(part, text):
+    """
+    An unreadable shards.csv is a fault of its own, not a crash; the same for a split's table.
+    """
+    kept = (part / "shards.csv").read_text()
+    (part / "shards.csv").write_text(text)
+    assert verify_parts(str(part))["file"].tolist() == ["shards.csv"]
+
+    (part / "shards.csv").write_text(kept)
+    (part / "train.csv").write_text(text)
+    assert verify_parts(str(part))["file"].tolist() == ["train.csv"]
+
+
+def test_rows_that_a_split_s_table_lacks_are_named(part):
+    """
+    Every record has its row in train.csv.
+    """
+    lines = (part / "train.csv").read_text().splitlines(keepends=True)
+    (part / "train.csv").write_text("".join(lines[:-2]))
+
+    faults = verify_parts(str(part))
+
+    assert faults["problem"].tolist() == ["train.csv has 10 rows of this file"]
+
+
+def first_row(part):
+    row = json.loads(pd.read_csv(part / "shards.csv").to_json(orient="records"))[0]
+    return row | {"rejects": [], "number": 0}
+
+
+def test_a_folder_that_is_no_part_is_an_error(tmp_path):
+    """
+    Without plan.json there is nothing to hold the files against.
+    """
+    with pytest.raises(FileNotFoundError, match=r"no plan\.json"):
+        verify_parts(str(tmp_path))
+
+
+def test_masks_and_lists_are_held_against_the_plan_too(tmp_path):
+    """
+    Run-length codes that follow the picture's new size, and several labels, verify clean.
+    """
+    table = make_images(tmp_path / "images", 12, sizes=(60, 90))
+    table = table.assign(Fish="1 7 100 20", Gravel="")
+    table.attrs = {
+        "kind": "masks",
+        "classes": ["Fish", "Gravel"],
+        "label_columns": ["Fish", "Gravel"],
+    }
+    plan_images(table, tmp_path, n_shards=3, size=30)
+    write_parts(str(tmp_path))
+
+    assert verify_parts(str(tmp_path / "part-1")).empty
+    codes = pd.read_csv(tmp_path / "part-1" / "train.csv")
+    assert {"Fish", "Gravel", "source_height"} <= set(codes)
+
+
+def test_records_look_like_their_sources(made):
+    """
+    A sample of a good part: high PSNR, and far from it with red and blue swapped.
+    """
+    found = check_sources(str(made), [str(made / "part-1")], sample=12)
+
+    assert len(found) == 12
+    assert found["psnr"].min() > 25
+    assert (found["psnr"] > found["psnr_swapped"] + 5).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda p: p[..., ::-1], "red and blue are swapped"),
+        (lambda p: p[::-1, ::-1], r"turned by 180"),
+        (lambda p: p[:, ::-1], "mirrored"),
+    ],
+)
+def test_swapped_and_turned_pictures_are_an_error(made, tmp_path, wrong, message):
+    """
+    Records whose pictures were written in BGR, or lie the wrong way, do not pass.
+    """
+    part = shutil.copytree(made / "part-1", tmp_path / "part-1")
+
+    def change(_, feature):
+        image = feature["image"].bytes_list
+        image.value[0] = encode_jpeg(wrong(tf.io.decode_jpeg(image.value[0]).numpy()))
+
+    rewrite(part, change)
+    with pytest.raises(RuntimeError, match=rf"do not show their source.*{message}"):
+        check_sources(str(made), [str(part)], sample=36)
+
+
+@pytest.mark.parametrize("resize", ["center_crop", "fill", "stretch"])
+def test_the_comparison_knows_every_way_to_resize(resize, tmp_path):
+    """
+    The reference is cut and scaled as the record was, so a right one fits well.
+    """
+    from kaggle_tfr.images.convert import convert
+
+    source = tf.io.encode_png(draw_picture(90, 140, 1)).numpy()
+    settings = ImageSettings((40, 32), resize, quality=95)
+    pixels = tf.io.decode_jpeg(convert(source, settings).data).numpy()
+
+    found = compare_with_source(source, pixels, settings)
+
+    assert found["problem"] == ""
+    assert found["psnr"] > 25
+
+
+def test_a_grey_picture_may_look_the_same_swapped():
+    """
+    Where red equals blue, and in symmetric pictures, nothing is claimed.
+    """
+    flat = np.full((40, 40, 3), 120, np.uint8)
+    source = tf.io.encode_png(flat).numpy()
+
+    assert compare_with_source(source, flat, ImageSettings((40, 40)))["problem"] == ""
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_every_exif_orientation_is_written_upright(data_dir, tmp_path, number):
+    """
+    Turned originals pass the self-check, which reads the orientation by another library.
+    """
+    from kaggle_tfr.images.convert import convert
+
+    source = min((data_dir / "exif").glob(f"*{number}*")).read_bytes()
+    settings = ImageSettings((64, 64))
+    pixels = tf.io.decode_jpeg(convert(source, settings).data, 3).numpy()
+
+    assert compare_with_source(source, pixels, settings)["problem"] == ""
+    turned = compare_with_source(source, np.ascontiguousarray(pixels[::-1, ::-1]), settings)
+    assert turned["problem"] != ""
