@@ -1,7 +1,8 @@
 """Parameters: their names and defaults, and recipes, which are flat YAML files of them."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import yaml
 
@@ -64,6 +65,8 @@ PARAMETERS = EVERYWHERE | {k: v for group in BY_NOTEBOOK.values() for k, v in gr
 PARAMETERS["EPOCHS"] = 8  # of 06_train, which is for interactive use: no run includes it
 
 
+Settings = TypeVar("Settings")
+
 # Parameters that take a value of another kind than their default's.
 _OTHER_KINDS = {
     "LABEL_COLUMN": (list,),
@@ -121,6 +124,16 @@ def check_parameters(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if name.isupper() and not name.startswith("_"):
             check_value(name, value)
+
+
+def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """The frozen dataclass whose fields are parameters by their names in lower case.
+
+    values: by the parameters' own names, such as a notebook's `globals()`; what is not among them
+        has its default.
+    """
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # a dataclass, always
+    return cls(**{name: values.get(name.upper(), PARAMETERS[name.upper()]) for name in names})
 
 
 def check_value(name: str, value: Any) -> None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr.images.convert import Converted, ImageSettings, resize_mask
@@ -73,6 +74,31 @@ PRESETS: dict[str, dict[str, Any]] = {
         "image/width": "width",
     },
 }
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What labels.json holds: the name of the dataset and its classes.
+
+    kind: "single" (a class per image), "multi" (0 or 1 for each class) or "masks" (a run-length
+    code for each class). classes: index = label, sorted, with the type of the original ids.
+    label_columns: the table's columns of a multi-label or mask dataset, one a class.
+    """
+
+    kind: str = "single"
+    classes: tuple[int | str | None, ...] = ()
+    label_columns: tuple[str, ...] = ()
+    name: str = ""
+
+    def to_json(self) -> str:
+        """The text of `labels.json`."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_dict(cls, values: Mapping) -> "Labels":
+        """The labels of a mapping that came through JSON."""
+        lists = {name: tuple(values.get(name, ())) for name in ("classes", "label_columns")}
+        return cls(values.get("kind", "single"), **lists, name=values.get("name", ""))
 
 
 @dataclass(frozen=True)
@@ -296,11 +322,15 @@ OF_PICTURE = {
 LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 
 
-def load_schema(given: str | Mapping | RecordSchema, images=None) -> RecordSchema:
+def load_schema(
+    given: str | Mapping | RecordSchema,
+    images: pd.DataFrame | None = None,
+    labels: Labels = Labels(),  # noqa: B008  # frozen
+) -> RecordSchema:
     """The schema of that preset's name or that description, fitted to a table when one is given.
 
     given: {feature: source} or {feature: {from, type, size, dtype}}; `from` may be a list.
-    images: the table of `read_table`: sets kind, n_classes and label_columns, checks the columns.
+    images, labels: of `explore.read_table`: set kind, n_classes, label_columns; check the columns.
         The field made of `label` becomes a list for several labels, and one field each for masks.
 
     Raises:
@@ -323,12 +353,12 @@ def load_schema(given: str | Mapping | RecordSchema, images=None) -> RecordSchem
         raise ValueError(
             "SCHEMA has no field made of the image. Add one, such as 'image: image' in YAML."
         )
-    return schema if images is None else _fit(schema, images)
+    return schema if images is None else _fit(schema, images, labels)
 
 
-def _fit(schema, images):
+def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:
     """The schema with the kind, classes and label columns of a table that has all it needs."""
-    kind, columns = images.attrs["kind"], tuple(images.attrs["label_columns"])
+    kind, columns = labels.kind, labels.label_columns
     fields = []
     for field in schema.fields:
         if field.source != "label" or kind == "single":
@@ -345,7 +375,7 @@ def _fit(schema, images):
                     f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the "
                     f"table.{near_miss(source, known)} There are {', '.join(images.columns)}."
                 )
-    schema = RecordSchema(tuple(fields), kind, len(images.attrs["classes"]), columns)
+    schema = RecordSchema(tuple(fields), kind, len(labels.classes), columns)
     _check_values(schema, images)
     return schema
 
