@@ -18,7 +18,7 @@ from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.explore.rows import InputSettings, read_table
 from kaggle_tfr.explore.table import measure, save_images
 from kaggle_tfr.notebook import account
-from kaggle_tfr.parameters import PARAMETERS, check_parameters, load_recipe, settings
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.plan import PlanSettings, make_forecast, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def run_chain(recipe, work, **changes):
     """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures."""
-    values = PARAMETERS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
+    values = DEFAULTS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
     check_parameters(values)
     images, labels = read_table(values["INPUT_DIR"], settings(InputSettings, values))
     images = measure(images, labels)
