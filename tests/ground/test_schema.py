@@ -276,7 +276,9 @@ def test_a_label_beyond_the_classes_is_named():
     """
     table = make_table()
     with pytest.raises(ValueError, match="label -1 is none of 2 classes"):
-        encode(table.iloc[0].to_dict() | {"label": -1}, picture(), load_schema("petals", table, LABELS))
+        encode(
+            table.iloc[0].to_dict() | {"label": -1}, picture(), load_schema("petals", table, LABELS)
+        )
 
 
 @given(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False))
