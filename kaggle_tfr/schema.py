@@ -92,9 +92,9 @@ class Labels:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Labels":
-        """The labels of a mapping that came through JSON."""
-        lists = {name: tuple(values[name]) for name in ("classes", "label_columns")}
-        return cls(**{**values, **lists})
+        """The labels of a mapping that came through JSON; of others' files only the classes."""
+        lists = {name: tuple(values.get(name, ())) for name in ("classes", "label_columns")}
+        return cls(values.get("kind", "single"), **lists, name=values.get("name", ""))
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,3 @@ from kaggle_tfr.deduplicate.clusters import (
 from kaggle_tfr.deduplicate.geometry import estimate_geometry_seconds, verify_geometry
 from kaggle_tfr.deduplicate.hashing import hash_images
 from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, load_pairs
-
-__all__ = [
-    "DuplicateSettings",
-    "choose_rows",
-    "count_by_radius",
-    "count_outcomes",
-    "estimate_geometry_seconds",
-    "examples_around",
-    "find_clusters",
-    "find_pairs",
-    "hash_images",
-    "load_clusters",
-    "load_pairs",
-    "pairs_of_clusters",
-    "save_clusters",
-    "verify_geometry",
-]

@@ -1,7 +1,8 @@
 """From the bytes of a picture to pixels, and from pixels to a record's bytes.
 
 Between these functions pixels are uint8 arrays (height, width, 3) in OpenCV's order: blue, green,
-red. OpenCV reads what it reads fastest, plain JPEG; Pillow reads everything else and is the judge."""
+red. OpenCV reads what it reads fastest, plain JPEG; Pillow reads everything else and is the judge.
+"""
 
 import ctypes
 import io

@@ -1,7 +1,8 @@
 """Run-length codes of masks as Kaggle writes them: "start length start length …".
 
 Pixels count from 1, down the first column, then down the next; runs ascend and do not touch
-pixels twice. An empty code is an empty mask."""
+pixels twice. An empty code is an empty mask.
+"""
 
 import numpy as np
 

@@ -14,21 +14,3 @@ from kaggle_tfr.read.display import (
 )
 from kaggle_tfr.schema import list_fields
 from kaggle_tfr.shards import find_shards
-
-__all__ = [
-    "choose_fold",
-    "choose_shown_shards",
-    "compare_speeds",
-    "count_images",
-    "count_steps",
-    "find_shards",
-    "find_sources",
-    "first_masks",
-    "list_fields",
-    "measure_speed",
-    "name_labels",
-    "pair_with_sources",
-    "read_batches",
-    "read_files",
-    "read_images",
-]

@@ -8,12 +8,3 @@ from kaggle_tfr.train.training import (
     strategy,
     time_epochs,
 )
-
-__all__ = [
-    "build_model",
-    "compare_throughput",
-    "count_confusions",
-    "list_mistakes",
-    "strategy",
-    "time_epochs",
-]

@@ -2,12 +2,3 @@
 
 from kaggle_tfr.write.parts import account_parts, compare_parts, compare_with_plan, write_parts
 from kaggle_tfr.write.verify import save_stats, verify_parts
-
-__all__ = [
-    "account_parts",
-    "compare_parts",
-    "compare_with_plan",
-    "save_stats",
-    "verify_parts",
-    "write_parts",
-]
