@@ -398,19 +398,20 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
     """True class by predicted class: the share of each row as colour, images as numbers.
 
     confusions: columns true, predicted (indices of `classes`) and images, one row a pair that
-    occurs. Of more than 40 classes the 40 whose images are most often taken for another class.
+    occurs. Of more than 40 classes those of the most frequent wrong pairs.
     """
     wrong = confusions[confusions["true"] != confusions["predicted"]]
-    worst = wrong.groupby("true")["images"].sum().sort_values(ascending=False, kind="stable").index
+    wrong = wrong.sort_values("images", ascending=False, kind="stable")
+    worst = pd.unique(wrong[["true", "predicted"]].to_numpy().ravel())[:MANY_CLASSES]
     several = len(classes) > MANY_CLASSES
-    shown = sorted(worst[:MANY_CLASSES]) if several else list(range(len(classes)))
+    shown = sorted(worst.tolist()) if several else list(range(len(classes)))
     counts = confusions.pivot_table("images", "true", "predicted", aggfunc="sum")
     counts = counts.reindex(index=shown, columns=shown).fillna(0).astype("int64")
     all_of = confusions.groupby("true")["images"].sum().reindex(shown).fillna(0).clip(lower=1)
     shares = counts.div(all_of, axis=0).to_numpy()
     names = [str(classes[number]) for number in shown]
     counts = counts.set_axis(names, axis=0).set_axis(names, axis=1)
-    side = min(12, 2 + 0.55 * max(len(names), 2))
+    side = min(12, 2 + 0.55 * max(len(names), 6))
     figure, ((axis,),) = new_figure(1, 1, side + 1.2, side)
     image = _draw_counts(axis, counts, shares, darkest=1.0)
     figure.colorbar(image, ax=axis, label="share of the true class", shrink=0.8)
