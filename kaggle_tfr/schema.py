@@ -35,25 +35,16 @@ LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 RAGGED = -1
 FLOAT32_MAX = 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
-    "default": {
-        "image": "image",
-        "label": "label",
-        "height": "height",
-        "width": "width",
-        "image_id": "image_id",
-    },
-    "landmark": {"image": "image", "label": "label", "height": "height", "width": "width"},
+    "default": {name: name for name in ("image", "label", "height", "width", "image_id")},
+    "landmark": {name: name for name in ("image", "label", "height", "width")},
     "cassava": {"image": "image", "target": "label", "image_name": "image_id"},
     "imagenet": {"label": "label", "image_raw": "image"},
     "clouds": {
-        "height": "height",
-        "width": "width",
-        "depth": "depth",
-        "image_raw": "image",
-        "fish": {"from": "Fish", "type": "bytes"},
-        "flower": {"from": "Flower", "type": "bytes"},
-        "gravel": {"from": "Gravel", "type": "bytes"},
-        "sugar": {"from": "Sugar", "type": "bytes"},
+        **{"height": "height", "width": "width", "depth": "depth", "image_raw": "image"},
+        **{
+            name.lower(): {"from": name, "type": "bytes"}
+            for name in ("Fish", "Flower", "Gravel", "Sugar")
+        },
     },
     "petals": {
         "image": "image",

@@ -1,15 +1,11 @@
 """Other people's readers and Kaggle's own client take the parts as they are."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from support.kaggle_server import USER, serve
 from support.plans import digests, make_images, plan_images, read_plainly
 
 from kaggle_tfr.plan.plan import read_plan
@@ -103,36 +99,6 @@ def test_tfds_and_gzip_do_not_go_together(table, tmp_path):
     with pytest.raises(ValueError, match=r'COMPRESSION is "GZIP", which TFDS cannot read'):
         write_parts(str(tmp_path), metadata_for=["tfds"])
     assert not (tmp_path / "part-1").exists()
-
-
-@pytest.fixture
-def kaggle():
-    """Kaggle's API on loopback."""
-    with serve() as stub:
-        yield stub
-
-
-def test_kaggle_s_client_creates_a_dataset_of_the_part(part, tmp_path, kaggle):
-    """
-    `kaggle datasets create` takes the folder as it is, once its owner's name is filled in.
-    """
-    folder = tmp_path / "part-1"
-    subprocess.run(["cp", "-r", str(part), str(folder)], check=True)
-    path = folder / "dataset-metadata.json"
-    path.write_text(path.read_text().replace("INSERT_USERNAME_HERE", USER))
-    client = Path(sys.executable).with_name("kaggle")
-    if not client.exists():
-        pytest.skip("the kaggle client is not installed")
-
-    done = subprocess.run(
-        [str(client), "datasets", "create", "-p", str(folder)],
-        env=kaggle.environment(tmp_path), capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    arrived = kaggle.datasets[f"{USER}/trees-tfrecords"]
-    sent = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p != path}
-    assert arrived == sent
 
 
 @pytest.mark.parametrize(
