@@ -1,7 +1,8 @@
 """From the bytes of a picture to those of a record: header → pixels → resized → encoded.
 
 Between these functions pixels are uint8 arrays (height, width, 3) in OpenCV's order: blue, green,
-red. OpenCV reads what it reads fastest, plain JPEG; Pillow reads everything else and is the judge.
+red. OpenCV reads what it reads fastest, plain JPEG; Pillow everything else, and what it refuses is
+refused.
 """
 
 import ctypes
@@ -144,8 +145,8 @@ def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndar
 def read_grey(data: bytes, at_least: int) -> Image.Image:
     """The luma (mode "L") of the picture that records show, reduced by a whole number, upright.
 
-    at_least: pixels that no side falls below by that. A profile of RGB, which moves luma by some 2
-        of 255 levels, is left out: the decoder of a JPEG may then give the luma itself, and small.
+    at_least: pixels that no side falls below by that. A profile of RGB, which moves the luma of
+        photographs by 2 of 255 levels, is left out: JPEG's decoder can then give luma at once.
     Raises: RefusedImage, as `read_header` but for the limit of pixels.
     """
     with colour.refusing(data):
@@ -184,7 +185,7 @@ def passes_through(header: Header, settings: ImageSettings) -> bool:
 def _check_pixels(data: bytes, header: Header) -> None:
     """Refuses whatever Pillow refuses, at the smallest scale."""
     if header.scan and not scan_is_orderly(data, header.scan):
-        header = replace(header, scan=0)  # leaves the verdict to Pillow
+        header = replace(header, scan=0)  # so that Pillow decides
     _decode(data, header, (1, 1), flag="GRAYSCALE")
 
 
@@ -252,7 +253,7 @@ def _resize(
 
 
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
-    """The pixels as they are to be seen: in sRGB, and the way up that the header asks for."""
+    """The pixels in sRGB, and the way up that the header's orientation asks for."""
     if header.profile:
         rgb = colour.to_srgb(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), header.profile)
         pixels = cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)

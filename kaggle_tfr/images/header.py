@@ -10,7 +10,7 @@ from PIL import Image, TiffImagePlugin
 
 from kaggle_tfr.images.colour import RefusedImage, find_orientation, find_profile, refusing
 
-MAX_PIXELS = 178_956_970  # where Pillow, too, speaks of a decompression bomb: 0.5 GB of RGB
+MAX_PIXELS = 178_956_970  # where Pillow, too, warns of a decompression bomb: 0.5 GB of RGB
 END_OF_IMAGE = b"\xff\xd9"  # the JPEG marker
 HARMLESS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}  # tables, restarts, comment, APPn
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG's frame headers; the three are tables
