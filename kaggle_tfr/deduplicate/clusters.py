@@ -1,5 +1,8 @@
 """Pairs of near-duplicates → clusters, one picture kept of each, label conflicts settled."""
 
+import json
+from dataclasses import asdict, dataclass
+
 import numpy as np
 import pandas as pd
 from scipy.sparse import coo_matrix, csgraph
@@ -36,7 +39,14 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def find_clusters(images, pairs, *, keep="largest", conflicts="drop"):
+def find_clusters(
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    *,
+    kind: str = "single",
+    keep: str = "largest",
+    conflicts: str = "drop",
+) -> pd.DataFrame:
     """One row per image of a cluster of two or more: which is kept, and why each other is not.
 
     images: columns image_id, path, label, label_name, split, height, width, n_bytes, problem.
@@ -60,7 +70,7 @@ def find_clusters(images, pairs, *, keep="largest", conflicts="drop"):
     if "accepted" in pairs:
         pairs = pairs[pairs["accepted"]]
     pairs = pairs.drop_duplicates(["a", "b"])
-    members = _connect(images, pairs)
+    members = _connect(images, pairs, kind)
     members = _settle_labels(members, conflicts)
     members = _choose_keepers(members, keep)
     members = _walk(members, pairs, len(images))
@@ -70,7 +80,7 @@ def find_clusters(images, pairs, *, keep="largest", conflicts="drop"):
     return members[COLUMNS].reset_index(drop=True)
 
 
-def _connect(images, pairs):
+def _connect(images: pd.DataFrame, pairs: pd.DataFrame, kind: str) -> pd.DataFrame:
     """The images in clusters, with their cluster numbers; the index is the row of `images`."""
     n = len(images)
     a, b = pairs["a"].to_numpy(), pairs["b"].to_numpy()
@@ -79,7 +89,7 @@ def _connect(images, pairs):
     rows = np.flatnonzero(np.bincount(component, minlength=n)[component] > 1)
     members = images.loc[rows].copy()
     members["cluster"] = pd.factorize(component[rows])[0].astype(np.int64)
-    members["codes"] = _label_codes(members, images.attrs.get("kind", "single"))
+    members["codes"] = _label_codes(members, kind)
     return members
 
 
@@ -189,13 +199,23 @@ def _say_why(members, keep, conflicts):
     return reasons
 
 
-def save_clusters(clusters: pd.DataFrame, work_dir: str) -> None:
-    """Writes duplicates.parquet, which `find_clusters` gave."""
+@dataclass(frozen=True)
+class DuplicateSettings:
+    """What duplicates.json holds: the radius in bits of 256, and which hashes it was taken with."""
+
+    max_bits: int = 25
+    exact_hashes: bool = False
+
+
+def save_clusters(clusters: pd.DataFrame, settings: DuplicateSettings, work_dir: str) -> None:
+    """Writes duplicates.json, and duplicates.parquet, which `find_clusters` gave, last."""
+    text = json.dumps(asdict(settings), indent=1) + "\n"
+    storage.write_atomically(storage.join(work_dir, "duplicates.json"), text.encode())
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
 
 
-def load_clusters(work_dir: str) -> pd.DataFrame:
-    """The table of duplicates.parquet, one row per image that has a twin.
+def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
+    """(clusters, settings): what `save_clusters` wrote.
 
     Raises:
         FileNotFoundError: 02_deduplicate has not run with this WORK_DIR.
@@ -205,7 +225,8 @@ def load_clusters(work_dir: str) -> pd.DataFrame:
         raise FileNotFoundError(
             f"there is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
         )
-    return storage.read_parquet(path)
+    settings = json.loads(storage.read_bytes(storage.join(work_dir, "duplicates.json")))
+    return storage.read_parquet(path), DuplicateSettings(**settings)
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
@@ -217,7 +238,6 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     dropped = images["image_id"].isin(clusters.loc[~clusters["keep"], "image_id"])
     table = images.assign(cluster=placed.fillna(-1).astype("int64"))
     table = table[(images["problem"] == "") & ~dropped].reset_index(drop=True)
-    table.attrs = dict(images.attrs)
     return table
 
 

@@ -1,6 +1,7 @@
 """All pairs of 256-bit codes within a radius: exact, and far from comparing all with all."""
 
 from collections import namedtuple
+from collections.abc import Iterable
 from functools import partial
 from itertools import combinations, pairwise
 from math import comb
@@ -263,7 +264,6 @@ def find_pairs(hashes, max_bits):
     bits = np.bitwise_count(words[a] ^ words[b]).astype(np.int64)
     pairs = pd.DataFrame({"a": a, "b": b, "distance": bits.sum(axis=1)})
     pairs[list(HASHES)] = bits
-    pairs.attrs["max_bits"] = int(max_bits)
     return pairs
 
 
@@ -306,7 +306,9 @@ def _search(work, tables):
     return parallel.run(work, tables, label="Looking for pairs", here=True)
 
 
-def count_by_radius(images, pairs, radii=range(0, 41, 5)):
+def count_by_radius(
+    images: pd.DataFrame, pairs: pd.DataFrame, radii: Iterable[int] = range(0, 41, 5)
+) -> pd.DataFrame:
     """One row per radius: how many pairs it takes in, and how many of their labels agree.
 
     images: the table whose rows the pairs number, with a column label. pairs: of `find_pairs`.
@@ -316,7 +318,7 @@ def count_by_radius(images, pairs, radii=range(0, 41, 5)):
     label = images["label"].to_numpy()
     same = label[pairs["a"].to_numpy()] == label[pairs["b"].to_numpy()]
     distance = pairs["distance"].to_numpy()
-    radii = [radius for radius in radii if radius <= pairs.attrs.get("max_bits", 256)]
+    radii = list(radii)
     count = np.array([(distance <= radius).sum() for radius in radii], np.int64)
     agree = np.array([same[distance <= radius].sum() for radius in radii], np.int64)
     new, new_agree = np.diff(count, prepend=0), np.diff(agree, prepend=0)

@@ -6,31 +6,35 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr.schema import Labels
+
 MISSING = ("", "nan", "NaN", "<NA>")
 
 
-def single_label_table(text: pd.Series, given: Mapping | None = None) -> pd.DataFrame:
-    """Columns label, label_name, problem for one class each, with the attrs of `read_table`."""
+def single_label_table(
+    text: pd.Series, given: Mapping | None = None
+) -> tuple[pd.DataFrame, Labels]:
+    """Columns label, label_name, problem for one class each; and what labels.json holds."""
     label, classes = number_classes(text, given)
     name = text.where(label >= 0, "").astype(object)
     if given is not None:
         name = pd.Series(np.array([*map(str, classes), ""], object)[label], index=text.index)
     table = pd.DataFrame({"label": label, "label_name": name})
     table["problem"] = np.where(label < 0, "no label", "").astype(object)
-    table.attrs = {"kind": "single", "classes": classes, "label_columns": []}
-    return table
+    return table, Labels("single", tuple(classes))
 
 
-def multi_label_table(columns: pd.DataFrame, classes: list, kind: str, problem) -> pd.DataFrame:
-    """Columns label, label_name, problem and one per class, with the attrs of `read_table`.
+def multi_label_table(
+    columns: pd.DataFrame, classes: list, kind: str, problem: pd.Series
+) -> tuple[pd.DataFrame, Labels]:
+    """Columns label, label_name, problem and one per class; and what labels.json holds.
 
     columns: 0/1 for kind "multi", run-length codes for "masks". label numbers the combinations.
     """
     label, name = name_combinations(columns != ("" if kind == "masks" else 0))
     table = pd.DataFrame({"label": label, "label_name": name}, index=columns.index)
     table = pd.concat([table.assign(problem=problem), columns], axis=1)
-    table.attrs = {"kind": kind, "classes": classes, "label_columns": list(columns)}
-    return table
+    return table, Labels(kind, tuple(classes), tuple(columns))
 
 
 def number_classes(text: pd.Series, given: Mapping | None = None) -> tuple[np.ndarray, list]:

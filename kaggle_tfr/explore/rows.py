@@ -4,6 +4,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from kaggle_tfr.explore import labels
 from kaggle_tfr.explore.labels import single_label_table
 from kaggle_tfr.images.masks import NO_MASK
 from kaggle_tfr.paths import fill_path, near_miss, template_fields
+from kaggle_tfr.schema import Labels
 
 
 def spread_codes(
@@ -109,38 +111,39 @@ def label_rows(
     is_rle: bool = False,
     separator: str = "",
     label_map: Mapping | None = None,
-) -> pd.DataFrame:
-    """One row per image: image_id, split, label …, problem, then the CSV's other columns."""
+) -> tuple[pd.DataFrame, Labels]:
+    """One row per image: image_id, split, label …, problem, the CSV's other columns; the labels."""
     if label_map is not None and (is_rle or separator or len(label_columns) != 1):
         raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
     text = rows[list(label_columns)].agg("|".join, axis=1) if len(label_columns) > 1 else None
     text = rows[label_columns[0]] if len(label_columns) == 1 else text
     if is_rle:
         rows, columns = spread_codes(rows, id_column, label_columns)
-        found = labels.multi_label_table(columns, list(columns), "masks", rows.pop("problem"))
+        found, given = labels.multi_label_table(
+            columns, list(columns), "masks", rows.pop("problem")
+        )
         text = found["label_name"]
     elif len(label_columns) > 1:
         columns, problem = labels.read_flags(rows, label_columns)
-        found = labels.multi_label_table(columns, list(columns), "multi", problem)
+        found, given = labels.multi_label_table(columns, list(columns), "multi", problem)
     elif separator:
         columns, classes = labels.split_labels(text, separator)
         problem = np.where(text.isin(labels.MISSING), "no label", "").astype(object)
-        found = labels.multi_label_table(columns, classes, "multi", problem)
+        found, given = labels.multi_label_table(columns, classes, "multi", problem)
     elif label_columns:
-        found = labels.single_label_table(text, label_map)
+        found, given = labels.single_label_table(text, label_map)
     else:
         text = pd.Series("", index=rows.index)
-        found = labels.single_label_table(text).assign(problem="")
-    _check_names(found.attrs["label_columns"])
+        found, given = labels.single_label_table(text)
+        found["problem"] = ""
+    _check_names(given.label_columns)
     repeats = labels.find_repeats(rows[id_column], text)
     found["problem"] = found["problem"].where(repeats == "", repeats)
     others = rows.drop(columns=[id_column, *label_columns], errors="ignore")
     others.columns = [f"csv_{name}" if name in RESERVED else name for name in others]
-    attrs, found.attrs = found.attrs, {}
     table = pd.concat([rows[id_column].rename("image_id"), found, others], axis=1)
     table.insert(1, "split", "train")
-    table.attrs = attrs
-    return table
+    return table, given
 
 
 def _check_names(names):
@@ -282,7 +285,7 @@ def _may_be_image(path: str) -> bool:
 
 
 def add_unlisted(
-    table: pd.DataFrame, input_dir: str, template: str, csv_name: str, attrs: Mapping
+    table: pd.DataFrame, input_dir: str, template: str, csv_name: str, labels: Labels
 ) -> pd.DataFrame:
     """The table, then a row with a problem for each file of the image folder that has no row.
 
@@ -306,39 +309,43 @@ def add_unlisted(
     start = len(folder.rstrip("/")) + 1
     extra = pd.DataFrame({"image_id": [path[start:] for path in paths], "path": paths})
     extra = extra.assign(split="train", label=-1, label_name="", problem=f"no row in {csv_name}")
-    blank = "" if attrs["kind"] == "masks" else np.int8(0)
-    extra = extra.assign(**dict.fromkeys(attrs["label_columns"], blank))
+    blank = "" if labels.kind == "masks" else np.int8(0)
+    extra = extra.assign(**dict.fromkeys(labels.label_columns, blank))
     # Whole numbers stay whole where the new rows have none.
     others = [name for name in table.columns if name not in extra.columns]
     whole = [name for name in others if pd.api.types.is_integer_dtype(table[name])]
     return pd.concat([table.astype(dict.fromkeys(whole, "Int64")), extra], ignore_index=True)
 
 
-def read_table(
-    source: str,
-    input_dir: str,
-    *,
-    labels_csv: str = "",
-    id_column: str = "",
-    label_column: str | Sequence[str] = "",
-    path_template: str = "",
-    pattern: str = "",
-    limit: int = 0,
-    label_map: str | Mapping[str, int] = "",
-    label_separator: str = "",
-) -> pd.DataFrame:
-    """The images and their labels, one row each, in the source's order; no image is opened.
+@dataclass(frozen=True)
+class InputSettings:
+    """How images and labels lie in INPUT_DIR: the parameters of 01_explore, by their names."""
+
+    name: str = ""
+    source: str = "csv"
+    labels_csv: str = ""
+    id_column: str = ""
+    label_column: str | Sequence[str] = ""
+    label_separator: str = ""
+    label_map: str | Mapping[str, int] = ""
+    path_template: str = ""
+    pattern: str = ""
+    limit: int = 0
+
+
+def read_table(input_dir: str, settings: InputSettings) -> tuple[pd.DataFrame, Labels]:
+    """(images, labels): one row an image, in the source's order; no image is opened.
 
     Columns: image_id, path (absolute or gs://), split, label (int64, -1 for none), label_name,
     problem ("" for a good row), the CSV's other columns, then for kinds "multi" (int8, 0 or 1) and
     "masks" (a run-length code or "") a column per label; there `label` numbers the combinations.
-    attrs: kind ("single", "multi", "masks"), classes (index = label), label_columns.
-    limit: only so many rows, spread evenly over all.
+    With a limit only so many rows, spread evenly over all.
 
     Raises:
         FileNotFoundError: no such folder or CSV, or none of the images is there.
         ValueError: a setting that does not fit the data.
     """
+    source, label_column = settings.source, settings.label_column
     if not storage.is_remote(input_dir):
         input_dir = os.path.abspath(input_dir)
     if not storage.is_folder(input_dir):
@@ -347,38 +354,37 @@ def read_table(
             "a gs:// address, or the slug of an attached Kaggle dataset."
         )
     if source == "folders":
-        table = list_images(input_dir, pattern or "*/*")
-        found = single_label_table(table.pop("value"), read_map(label_map, input_dir))
-        attrs, found.attrs = found.attrs, {}
+        table = list_images(input_dir, settings.pattern or "*/*")
+        label_map = read_map(settings.label_map, input_dir)
+        found, given = single_label_table(table.pop("value"), label_map)
         table = pd.concat([table, found], axis=1)
     elif source in ("csv", "rle_csv"):
         columns = [label_column] if isinstance(label_column, str) else list(label_column)
         columns = [name for name in columns if name]
-        path = storage.join(input_dir, labels_csv)
-        rows = parse_csv(read_given(path, "LABELS_CSV"), path, id_column, columns)
-        table = label_rows(
+        path = storage.join(input_dir, settings.labels_csv)
+        rows = parse_csv(read_given(path, "LABELS_CSV"), path, settings.id_column, columns)
+        table, given = label_rows(
             rows,
-            id_column,
+            settings.id_column,
             columns,
             is_rle=source == "rle_csv",
-            separator=label_separator,
-            label_map=read_map(label_map, input_dir),
+            separator=settings.label_separator,
+            label_map=read_map(settings.label_map, input_dir),
         )
-        # pandas copies attrs at every step, and a list of 80,000 classes is slow to copy.
-        attrs, table.attrs = table.attrs, {}
+        path_template = settings.path_template
         named = table if source == "rle_csv" else rows
-        below = fill_paths(named, {id_column: table["image_id"]}, path_template)
+        below = fill_paths(named, {settings.id_column: table["image_id"]}, path_template)
         table = _add_paths(table, below, input_dir, path_template)
-        table = add_unlisted(table, input_dir, path_template, os.path.basename(path), attrs)
+        table = add_unlisted(table, input_dir, path_template, os.path.basename(path), given)
     else:
         raise ValueError(f'SOURCE is "{source}". Set it to "csv", "folders" or "rle_csv".')
     text = ["image_id", "path", "split", "label_name", "problem"]
     table = table.astype(dict.fromkeys(text, str))
+    limit = settings.limit
     if limit and limit < len(table):
         # Spread evenly: the first rows of class folders would all be of one class.
         table = table.iloc[np.arange(limit) * len(table) // limit].reset_index(drop=True)
-    table.attrs = attrs
-    return table
+    return table, replace(given, name=settings.name)
 
 
 def _add_paths(table, below, input_dir, template):

@@ -12,6 +12,7 @@ from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.masks import find_code_problem
 from kaggle_tfr.parallel import blocks, run
+from kaggle_tfr.schema import Labels
 
 
 def find_problems(images: pd.DataFrame, label_columns: Sequence[str]) -> np.ndarray:
@@ -34,7 +35,7 @@ BLOCK = 64  # images a task: enough to hide the cost of sending it, few enough t
 MEASURED = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
 
 
-def measure(images: pd.DataFrame) -> pd.DataFrame:
+def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  # noqa: B008
     """The table after reading every image: with height, width, n_bytes, format, orientation, note.
 
     height, width: in pixels as shown. A refused image, or one whose run-length code does not fit,
@@ -67,8 +68,8 @@ def measure(images: pd.DataFrame) -> pd.DataFrame:
         measured[name] = pd.Series(values, index=images.index, dtype=type(blank))
     refused = {row: values[-1] for row, values in found.items() if values[-1]}
     measured.iloc[list(refused), measured.columns.get_loc("problem")] = list(refused.values())
-    if images.attrs["kind"] == "masks":
-        measured["problem"] = find_problems(measured, images.attrs["label_columns"])
+    if labels.kind == "masks":
+        measured["problem"] = find_problems(measured, labels.label_columns)
     return measured
 
 
@@ -90,22 +91,22 @@ def _measure_one(path, data):
     return head.height, head.width, len(data), head.format, head.orientation, head.note, ""
 
 
-def save_images(images: pd.DataFrame, work_dir: str) -> None:
+def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
     """Writes labels.json, labels.txt ("0:daisy"), rejects.csv, label_map.json, images.parquet.
 
     label_map.json ({"daisy": 0}) is for one class per image. images.parquet comes last.
     """
     storage.make_folder(work_dir)
-    classes = images.attrs["classes"]
+    classes = labels.classes
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     stream = io.BytesIO()
     images.to_parquet(stream, index=False)
     label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
-    if images.attrs["kind"] == "single":
+    if labels.kind == "single":
         text = json.dumps(label_of, ensure_ascii=False, indent=1)
         storage.write_atomically(storage.join(work_dir, "label_map.json"), text.encode())
     for name, data in {
-        "labels.json": json.dumps({"classes": classes}, ensure_ascii=False, indent=1).encode(),
+        "labels.json": labels.to_json().encode(),
         "labels.txt": "".join(f"{label_of[name]}:{name}\n" for name in label_of).encode(),
         "rejects.csv": refused.to_csv(index=False).encode(),
         "images.parquet": stream.getvalue(),
@@ -113,15 +114,16 @@ def save_images(images: pd.DataFrame, work_dir: str) -> None:
         storage.write_atomically(storage.join(work_dir, name), data)
 
 
-def load_images(work_dir: str) -> pd.DataFrame:
-    """The table that `save_images` wrote, with its attrs.
+def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
+    """(images, labels) that `save_images` wrote.
 
     Raises:
         FileNotFoundError: it is not there.
     """
     path = storage.join(work_dir, "images.parquet")
     try:
-        return storage.read_parquet(path)
+        labels = json.loads(storage.read_bytes(storage.join(work_dir, "labels.json")))
+        return storage.read_parquet(path), Labels.from_dict(labels)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"there is no '{path}'. Run 01_explore with this WORK_DIR first."

@@ -25,26 +25,6 @@ SIDECARS = [
 ]
 
 
-# Fields of the plan that change the bytes, and the parameter that sets each.
-PARAMETER_OF = {
-    "name": "NAME",
-    "schema": "SCHEMA",
-    "compression": "COMPRESSION",
-    "shard_name": "SHARD_NAME",
-    "size": "IMAGE_SIZE",
-    "resize": "RESIZE",
-    "quality": "QUALITY",
-    "resample": "RESAMPLE",
-    "subsampling": "CHROMA",
-    "optimize": "OPTIMIZE",
-    "format": "the image format of SCHEMA",
-    "seed": "SEED",
-    "n_folds": "N_FOLDS",
-    "n_parts": "the number of parts",
-    "classes": "the list of classes",
-}
-
-
 def journal_path(part_dir: str, shard: Shard) -> str:
     """Where the row of a finished shard lies until the whole part is finished."""
     return storage.join(part_dir, "journal", f"{shard.number:06d}.json")
@@ -119,13 +99,24 @@ def differences(old: Plan, new: Plan) -> list[str]:
     """What makes the bytes of two plans differ, such as "QUALITY: 90 there, 70 now"."""
     if old.fingerprint == new.fingerprint:
         return []
-    was, now = (asdict(plan) | asdict(plan)["image"] | plan.parameters for plan in (old, new))
-    names = PARAMETER_OF | {name: name for name in sorted(old.parameters | new.parameters)}
+    was, now = (_by_parameter(plan) for plan in (old, new))
     return [
-        f"{parameter}: {_short(was.get(name))} there, {_short(now.get(name))} now"
-        for name, parameter in names.items()
-        if was.get(name) != now.get(name)
+        f"{name}: {_short(was[name])} there, {_short(now[name])} now"
+        for name in now
+        if was[name] != now[name]
     ] or ["the images: their list, labels, sizes or shards"]
+
+
+def _by_parameter(plan: Plan) -> dict[str, object]:
+    """The settings of a plan under the names of the parameters that set them."""
+    return {
+        "NAME": plan.name,
+        "SCHEMA": asdict(plan.schema),
+        "the list of classes": plan.labels.classes,
+        "the number of parts": plan.n_parts,
+        "the image format": plan.image.format,
+        **{name.upper(): value for name, value in asdict(plan.settings).items()},
+    }
 
 
 def read_rows_of_part(part_dir: str) -> list[dict]:
@@ -175,8 +166,8 @@ def clear_part(part_dir: str) -> None:
 def _tfds_names(part_dir: str) -> list[str]:
     """The files of class names that TFDS's metadata has put beside the shards."""
     with contextlib.suppress(ValueError, FileNotFoundError):
-        fields = read_plan(part_dir).schema["fields"]
-        return [f"{field['name'].replace('/', '.')}.labels.txt" for field in fields]
+        fields = read_plan(part_dir).schema.fields
+        return [f"{field.name.replace('/', '.')}.labels.txt" for field in fields]
     return []
 
 

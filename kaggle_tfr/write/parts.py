@@ -63,7 +63,7 @@ def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
         size, count = table["bytes"].sum(), table["count"].sum()
         low, high = plan.forecast["low"] * count, plan.forecast["high"] * count
         text = f"{format_bytes(size)}, forecast {format_bytes(low)} to {format_bytes(high)}"
-        limits = {"value": size, "low": low, "high": high, "limit": plan.part_limit_bytes}
+        limits = {"value": size, "low": low, "high": high, "limit": plan.settings.limit_bytes}
         rows[f"part {part}"] = limits | {"text": text}
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -128,7 +128,7 @@ def _write_missing(
     ledgers, problems = _open_budgets(plan, folders, done, missing), []
 
     def tasks() -> Iterator[ShardTask]:
-        slim = replace(plan, shards=[], forecast={}, classes=[], outcomes={})
+        slim = plan.for_worker()
         for shard, rows in read_rows(work_dir, missing):
             if time.monotonic() > until:
                 problems.append("the time set by stop_after_hours is over")
@@ -220,16 +220,16 @@ def _with_names(plan: Plan, metadata_for: Sequence[str]) -> Plan:
         raise ValueError(f"METADATA has {sorted(unknown)}; it can hold 'tfds' only.")
     if not metadata_for:
         return plan
-    if plan.compression:
+    if plan.settings.compression:
         raise ValueError(
-            f'METADATA = ["tfds"], but COMPRESSION is "{plan.compression}", which TFDS cannot '
+            f'METADATA = ["tfds"], but COMPRESSION is "{plan.settings.compression}", which TFDS cannot '
             'read. Plan with COMPRESSION = "", or set METADATA = [].'
         )
     load_tfds()  # not found out after hours of writing
     name = TFDS_NAME
     return replace(
         plan,
-        shard_name=name,
+        settings=replace(plan.settings, shard_name=name),
         shards=number_shards(plan.shards, name),
         fingerprint=f"{plan.fingerprint}-tfds",
     )

@@ -13,7 +13,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.plan.plan import Plan, Shard
-from kaggle_tfr.schema import RecordSchema, encode_row
+from kaggle_tfr.schema import encode_row
 from kaggle_tfr.storage import free_bytes, publish_file, scratch_file, sha256_of
 from kaggle_tfr.write.journal import is_claimed, write_row
 
@@ -80,14 +80,14 @@ def _write_whole(task: ShardTask) -> dict:
         lengths, rejects = _write_records(task, temporary)
         count, size = len(lengths), os.path.getsize(temporary)
         expected = sum(lengths) + 16 * count
-        if not task.plan.compression and size != expected:
+        if not task.plan.settings.compression and size != expected:
             raise OSError(f"'{temporary}' has {size:,} bytes after closing, expected {expected:,}.")
         sha256 = sha256_of(temporary)
         shard, name = task.shard, task.plan.file_name(task.shard, count)
         row = {"file": name, "split": shard.split, "fold": shard.fold, "count": count}
         row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
-        if not task.plan.compression:
+        if not task.plan.settings.compression:
             _write_index(task.part_dir, f"{name}.idx", lengths)
         _check_claim(task)
         write_row(task.part_dir, shard, row)
@@ -99,11 +99,11 @@ def _write_whole(task: ShardTask) -> dict:
 
 def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[dict]]:
     """Lengths of the records written, and the images that were refused."""
-    schema, settings = RecordSchema.from_dict(task.plan.schema), task.plan.image
+    schema, settings = task.plan.schema, task.plan.image
     lengths, rejects, size = [], [], 0
     names = task.rows.columns.tolist()
     rows = zip(*(task.rows[name].tolist() for name in names), strict=True)
-    options = tf.io.TFRecordOptions(compression_type=task.plan.compression)
+    options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
     look_at = time.monotonic() + SECONDS_BETWEEN_LOOKS
     with tf.io.TFRecordWriter(temporary, options) as writer:
         for values, data in zip(rows, read_all(task.rows.path.tolist()), strict=True):

@@ -8,6 +8,7 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ OWNER = "INSERT_USERNAME_HERE"  # as in the client's own `kaggle datasets init`
 
 def write_labels(part_dir: str, plan: Plan) -> None:
     """schema.json, labels.json and labels.txt ("0:daisy")."""
-    classes = [str(name).replace("\n", " ") for name in plan.classes]
+    classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
     texts = {
-        "schema.json": json.dumps(plan.schema, indent=1, ensure_ascii=False) + "\n",
-        "labels.json": json.dumps({"classes": plan.classes}, ensure_ascii=False) + "\n",
+        "schema.json": plan.schema.to_json(),
+        "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
     }
     for name, text in texts.items():
@@ -62,13 +63,13 @@ def write_image_tables(
 
 def _image_columns(plan: Plan) -> list[str]:
     """The plan's columns that say what a record must hold, without the picture's own."""
-    sources = [field["source"] for field in plan.schema["fields"]]
+    sources = [field.source for field in plan.schema.fields]
     sources = [
         name for source in sources for name in ([source] if isinstance(source, str) else source)
     ]
-    names = ["image_id", "label", "label_name", *plan.label_columns, *sources]
+    names = ["image_id", "label", "label_name", *plan.labels.label_columns, *sources]
     # Codes of masks follow the picture's size, so its size before counts.
-    names += ["source_height", "source_width"] if plan.kind == "masks" else []
+    names += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
     return [
         name for name in dict.fromkeys(names) if name not in ("height", "width", "format", "split")
     ]
@@ -137,7 +138,7 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame, *, owner: str 
     ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if plan.n_parts > 1 else "")
     stem = re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[: 49 - len(tail)].strip("-")
-    subtitle = f"{count:,} images of {len(plan.classes):,} classes as TFRecord shards{of}"
+    subtitle = f"{count:,} images of {len(plan.labels.classes):,} classes as TFRecord shards{of}"
     return {
         "title": title,
         "id": f"{owner or OWNER}/{stem + '-' if stem else ''}{tail}",
@@ -157,7 +158,7 @@ def write_description(
 
 
 def _description(plan: Plan, part: int, shards: pd.DataFrame, count: int, size: int) -> str:
-    image, kinds = plan.image, [str(name) for name in plan.classes]
+    image, kinds = plan.image, [str(name) for name in plan.labels.classes]
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"
     folds = shards.groupby(["split", "fold"])[["file", "count"]].agg(
         {"file": "size", "count": "sum"}
@@ -169,7 +170,7 @@ def _description(plan: Plan, part: int, shards: pd.DataFrame, count: int, size: 
         ),
         "",
         f"- Images: {shape}, {image.format} quality {image.quality}, {image.subsampling}.",
-        f"- Compression of the files: {plan.compression or 'none'}.",
+        f"- Compression of the files: {plan.settings.compression or 'none'}.",
         f"- {len(kinds):,} classes: {', '.join(kinds[:20])}{', …' if len(kinds) > 20 else '.'}",
         "- Near-duplicates never lie in two folds.",
         "",
@@ -183,7 +184,7 @@ def _description(plan: Plan, part: int, shards: pd.DataFrame, count: int, size: 
         ),
         "",
         "```json",
-        json.dumps({"seed": plan.seed, "n_folds": plan.n_folds, **plan.parameters}, indent=1),
+        json.dumps(asdict(plan.settings), indent=1),
         "```",
     ]
     return "\n".join(lines) + "\n"
@@ -230,7 +231,7 @@ def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> No
             module_name="",
         )
         features = tfds.features.FeaturesDict(
-            {field["name"]: _feature(tfds, field, plan) for field in plan.schema["fields"]}
+            {field.name: _feature(tfds, field, plan) for field in plan.schema.fields}
         )
         info = tfds.core.DatasetInfo(
             builder=identity, features=features, description=f"{plan.name}, part {part}"
@@ -260,11 +261,11 @@ def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> No
 
 def _feature(tfds, field: dict, plan: Plan) -> Any:
     """The TFDS feature that reads one field of the schema."""
-    source, kind, size = field["source"], field["type"], field["size"]
+    source, kind, size = field.source, field.type, field.size
     if source == "image":
         return tfds.features.Image()
-    if source == "label" and kind == "int64" and not size and plan.kind == "single":
-        return tfds.features.ClassLabel(names=[str(label) for label in plan.classes])
+    if source == "label" and kind == "int64" and not size and plan.labels.kind == "single":
+        return tfds.features.ClassLabel(names=[str(label) for label in plan.labels.classes])
     if kind in ("bytes", "tensor"):
         return tfds.features.Sequence(tfds.features.Text()) if size else tfds.features.Text()
     if not size:

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -167,15 +167,15 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[dict]) -> list[dict]:
     for row in known.values():
         report(row["file"], "in shards.csv, but not in plan.json")
     listed = {storage.join(folder, row["file"]) for row in rows}
-    pattern = re.sub(r"\{[^}]*\}", "*", plan.shard_name)
+    pattern = re.sub(r"\{[^}]*\}", "*", plan.settings.shard_name)
     for path in sorted(set(storage.list_files(pattern, folder)) - listed):
         report(path[len(folder) :].lstrip("/"), "not in shards.csv")
     for name in [f"{split}.csv" for split in sorted({row["split"] for row in rows})]:
         if not sidecars.is_image_table(storage.join(folder, name)):
             report(name, "missing or broken, so labels cannot be compared with the plan")
-    texts = {"schema.json": plan.schema, "labels.json": {"classes": plan.classes}}
-    for name, wanted in texts.items():
-        if _read_json(storage.join(folder, name)) != wanted:
+    texts = {"schema.json": plan.schema.to_json(), "labels.json": plan.labels.to_json()}
+    for name, text in texts.items():
+        if _read_json(storage.join(folder, name)) != json.loads(text):
             report(name, "missing, or different from plan.json")
     return faults
 
@@ -183,8 +183,8 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[dict]) -> list[dict]:
 def list_tasks(folder: str, plan: Plan, rows: Sequence[dict]) -> Iterator[VerifyTask]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left = {row["file"]: row for row in rows}
-    make = partial(VerifyTask, part_dir=folder, plan=replace(plan, shards=[], classes=[]))
-    text = [f["source"] for f in plan.schema["fields"] if f["type"] == "bytes"]
+    make = partial(VerifyTask, part_dir=folder, plan=plan.for_worker())
+    text = [f.source for f in plan.schema.fields if f.type == "bytes"]
     text = [name for name in text if isinstance(name, str)]
     splits = sorted({row["split"] for row in rows})
     for file, records in sidecars.read_image_tables(folder, splits, text):
@@ -210,11 +210,11 @@ def verify_shard(task: VerifyTask) -> tuple[int, list[dict]]:
 
 def _find_faults(task: VerifyTask, local: str, scratch: str) -> Iterator[tuple[str, int, int]]:
     """(problem, record, offset) of each fault of a shard."""
-    schema, row = RecordSchema.from_dict(task.plan.schema), task.row
+    schema, row = task.plan.schema, task.row
     index = _read_index(task)
     expected = task.records.to_dict("records") if task.records is not None else []
     count = n_faults = 0
-    frames = read_frames(local, task.plan.compression, index, scratch)
+    frames = read_frames(local, task.plan.settings.compression, index, scratch)
     for count, (offset, data, problem) in enumerate(frames, 1):
         if data is not None:
             wanted = expected[count - 1] if count <= len(expected) else None
@@ -334,14 +334,16 @@ def _choose(work_dir: str, folder: str, rng: np.random.Generator) -> Iterator[So
     for shard, table in read_rows(work_dir, [plan.shards[number] for number in chosen]):
         row = rows[shard.number]
         kept = table[~table.image_id.isin({reject["image_id"] for reject in row["rejects"]})]
-        yield SourceTask(folder, replace(plan, shards=[]), row, kept[["image_id", "path"]])
+        yield SourceTask(folder, plan.for_worker(), row, kept[["image_id", "path"]])
 
 
 def _compare_shard(task: SourceTask, *, share: int, seed: int) -> list[dict]:
-    rng, schema = np.random.default_rng(seed), RecordSchema.from_dict(task.plan.schema)
+    rng, schema = np.random.default_rng(seed), task.plan.schema
     at = set(rng.permutation(len(task.records))[:share].tolist())
     path, found = storage.join(task.part_dir, task.row["file"]), []
-    data = tf.data.TFRecordDataset(path, task.plan.compression).take(max(at, default=-1) + 1)
+    data = tf.data.TFRecordDataset(path, task.plan.settings.compression).take(
+        max(at, default=-1) + 1
+    )
     for record, serialized in enumerate(data.as_numpy_iterator()):
         if record not in at:
             continue
