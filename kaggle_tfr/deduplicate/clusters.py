@@ -134,20 +134,20 @@ def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
     """A line for each row, object (n,), that says why it is kept, or dropped."""
     cluster, label = members["cluster"], members["label_name"]
     labels = label.groupby(cluster).agg(lambda names: ", ".join(sorted(set(names))))
-    size = cluster.map(cluster.value_counts()).astype(str)
     keeper = members[members["keeper"]].set_index("cluster")
-    original, its_label = cluster.map(keeper["image_id"]), cluster.map(keeper["label_name"])
-    via = (" by way of " + members["through"].astype(str)).where(members["through"] != original, "")
+    columns = labels, cluster.value_counts(), keeper["image_id"], keeper["label_name"]
+    said, size, original, its_label = (cluster.map(column).astype(str) for column in columns)
+    before = members["through"].astype(str)
+    via = (" by way of " + before).where(before != original, "")
     other = (", which says " + its_label).where(members["conflict"] & (conflicts == "keep"), "")
-    tie = " are equally many" if conflicts == "majority" else ""
     return np.select(
         [members["dropped"], ~members["candidate"], members["keep"]],
         [
-            "conflict: " + cluster.map(labels) + tie,
+            "conflict: " + said + (" are equally many" if conflicts == "majority" else ""),
             "conflict: " + label + ", but most say " + its_label,
             ("kept: all " if keep == "all" else f"kept: {keep} of ") + size,
         ],
-        "duplicate of " + original.astype(str) + via + other,
+        "duplicate of " + original + via + other,
     )
 
 
