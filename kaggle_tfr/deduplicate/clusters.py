@@ -96,7 +96,7 @@ def _compare_labels(members: pd.DataFrame, kind: str, conflicts: str) -> pd.Data
 
 def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     """Column keeper added: true for the one picture of each cluster the others are copies of."""
-    order = {"cluster": True, "candidate": False}  # ascending?
+    order = {"cluster": True, "candidate": False}  # by which, and whether ascending
     if keep != "first":
         order |= {"pixels": False, "n_bytes": False, "name": True}
     pixels = members["height"].astype(np.int64) * members["width"]

@@ -9,7 +9,8 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.cache import compute_columns
-from kaggle_tfr.images.convert import RefusedImage, read_pixels
+from kaggle_tfr.images.colour import RefusedImage
+from kaggle_tfr.images.convert import read_pixels
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small pictures
 MAX_FEATURES = 400  # of a picture, the strongest

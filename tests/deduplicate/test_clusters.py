@@ -64,32 +64,23 @@ def test_pixels_then_bytes_then_name_decide():
         (["rose", "tulip", "lily"], "majority", []),
         (["tulip", "tulip", "tulip"], "drop", ["a"]),
         (["rose", "", "rose"], "drop", ["a"]),
+        (["fish|sugar", "sugar|fish", ""], "drop", ["a"]),
+        (["fish|sugar", "fish", "fish"], "drop", []),
     ],
 )
 def test_conflicts_decides_what_is_kept_of_several_labels(labels, conflicts, expected):
     """
-    Drop loses all, majority the minority or, where none is, all; an image without label agrees.
+    Drop loses all, majority the minority or, where none is, all; an image without label agrees, and
+    several labels of one image are compared as sets.
     """
     images = make_images(labels, [30, 20, 10])
+    rules = {"kind": "multi" if "|" in labels[0] else "single", "conflicts": conflicts}
 
-    clusters = find_clusters(images, make_pairs((0, 1, 2), (1, 2, 2)), conflicts=conflicts)
+    clusters = find_clusters(images, make_pairs((0, 1, 2), (1, 2, 2)), **rules)
 
     assert kept(clusters) == expected
     reasons = clusters["reason"][~clusters["keep"]]
     assert reasons.str.startswith(("conflict: ", "duplicate of ")).all()
-
-
-def test_sets_of_labels_are_compared_as_sets():
-    """
-    "fish|sugar" and "sugar|fish" agree; "fish" alone does not.
-    """
-    pairs = make_pairs((0, 1, 2))
-
-    same = find_clusters(make_images(["fish|sugar", "sugar|fish"]), pairs, kind="multi")
-    other = find_clusters(make_images(["fish|sugar", "fish"]), pairs, kind="multi")
-
-    assert not same["conflict"].any()
-    assert other["conflict"].all()
 
 
 def test_a_chain_far_beyond_the_radius_is_flagged():

@@ -12,7 +12,8 @@ from kaggle_tfr import parallel
 from kaggle_tfr.deduplicate import cache, hashing
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings, load_clusters, save_clusters
 from kaggle_tfr.deduplicate.hashing import FLAT, HASHES, hash_images, hash_picture
-from kaggle_tfr.images.convert import ImageSettings, RefusedImage, convert
+from kaggle_tfr.images.colour import RefusedImage
+from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.storage import read_bytes
 
 HOPPER = files("matplotlib") / "mpl-data" / "sample_data" / "grace_hopper.jpg"
