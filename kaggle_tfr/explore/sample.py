@@ -1,7 +1,8 @@
 """A small competition in Kaggle's layout, with known faults and duplicates planted in it.
 
 The pictures are crops of the photographs that ship inside scikit-learn and Matplotlib, so nothing
-is downloaded and nothing is committed; `truth.json` lists every planted case."""
+is downloaded and nothing is committed; `truth.json` lists every planted case.
+"""
 
 import io
 import json

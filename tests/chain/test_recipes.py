@@ -299,12 +299,13 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     """
     run_chain("petals", str(tmp_path / "disk"), INPUT_DIR=str(petals))
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from chain import run_chain\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from support.chain import run_chain\n"
         f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
-        "from kaggle_tfr.table import measure, read_table\n"
-        "table = measure(read_table('csv', 'gs://listed', labels_csv='train.csv', id_column='id',\n"
-        "    label_column='label', path_template='{label}/{id}.jpg'))\n"
+        "from kaggle_tfr import explore\n"
+        "settings = explore.InputSettings(labels_csv='train.csv', id_column='id',\n"
+        "    label_column='label', path_template='{label}/{id}.jpg')\n"
+        "table = explore.measure(*explore.read_table('gs://listed', settings))\n"
         "print('table', table[['path', 'height', 'problem']].to_json(orient='values'))\n"
     )
     (tmp_path / "listed" / "daisy").mkdir(parents=True)
