@@ -15,19 +15,17 @@ Labelled = tuple[pd.DataFrame, Labels]  # columns label, label_name, problem, â€
 def single_label_table(text: pd.Series, label_map: Mapping[str, int] | None = None) -> Labelled:
     """Columns label, label_name, problem of images with one class each."""
     label, classes = number_classes(text, label_map)
-    name = text.where(label >= 0, "").astype(object)
-    problem = np.where(label < 0, "no label", "").astype(object)
-    table = pd.DataFrame({"label": label, "label_name": name, "problem": problem})
+    table = pd.DataFrame({"label": label, "label_name": text.where(label >= 0, "").astype(object)})
+    table["problem"] = np.where(label < 0, "no label", "").astype(object)
     return table, Labels("single", tuple(classes))
 
 
 def multi_label_table(
     columns: pd.DataFrame, kind: str, problem: pd.Series, classes: Collection[int | str] = ()
 ) -> Labelled:
-    """Columns label, label_name, problem, and one per class, of images with several classes each.
+    """Columns label (of the combination of classes), label_name ("Fish|Sugar"), problem, `columns`.
 
     columns: 0/1 for kind "multi", run-length codes for "masks"; named by the classes as text.
-    label numbers the combinations, label_name is such as "Fish|Sugar".
     """
     present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(present, axis=0, return_inverse=True)
@@ -71,14 +69,11 @@ def number_classes(
 ) -> tuple[np.ndarray, list]:
     """(int64 label of each row, -1 where none is given; the classes, so that index = label).
 
-    Classes that are all whole numbers become integers and are sorted as such. label_map: the label
-    of each class, kept as it is; a number that it leaves out has None for a class.
+    Classes that are all whole numbers become integers. With a map, each class has the label that
+    it gives, and a number that it leaves out has None for a class.
 
     >>> number_classes(pd.Series(["10", "9", "", "10"]))
     (array([ 1,  0, -1,  1]), [9, 10])
-
-    Raises:
-        ValueError: a map without one of the classes, with two for a label, or with no such labels.
     """
     codes, different = pd.factorize(text.where(~text.isin(MISSING)))
     names = list(map(str, different))
@@ -131,13 +126,11 @@ def _is_integer(name: object) -> bool:
 def find_repeats(ids: pd.Series, labels: pd.Series) -> pd.Series:
     """The problem of each row: its id is empty, listed again, or listed with other labels too."""
     problem = pd.Series("", index=ids.index, dtype=object)
-    repeated = ids.duplicated(keep=False)
-    if repeated.any():
-        groups = labels[repeated].groupby(ids[repeated])
-        count = groups.transform("nunique")
-        names = groups.agg(lambda names: ", ".join(sorted(set(names))))
-        problem[repeated & ids.duplicated()] = "listed twice: the first row counts"
-        clash = count.index[count > 1]
-        problem[clash] = "listed with different labels: " + ids[clash].map(names).astype(object)
+    problem[ids.duplicated()] = "listed twice: the first row counts"
+    repeated = ids[ids.duplicated(keep=False)]
+    groups = labels[repeated.index].groupby(repeated)
+    clash = repeated[groups.transform("nunique") > 1]
+    names = groups.agg(lambda names: ", ".join(sorted(set(names))))
+    problem[clash.index] = "listed with different labels: " + clash.map(names).astype(object)
     problem[ids == ""] = "no id"
     return problem

@@ -109,12 +109,10 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
             f"no file matches '{pattern}' in {input_dir}. Set PATTERN to class/file ('*/*.jpg') "
             "or split/class/file ('*/*/*.jpg'), or INPUT_DIR to the folder above them."
         )
-    start = len(input_dir.rstrip("/")) + 1
-    names = [path[start:].replace("\\", "/") for path in paths]
-    parts = [name.split("/") for name in names]
-    split = [part[-3] if len(part) > 2 and part[-3] in SPLITS else "train" for part in parts]
-    classes, label_map = pd.Series([part[-2] for part in parts]), read_map(input_dir, settings)
-    found, labels = numbering.single_label_table(classes, label_map)
+    names = pd.Series(paths).str[len(input_dir.rstrip("/")) + 1 :].str.replace("\\", "/")
+    folders = names.str.split("/")
+    split = folders.str[-3].where(folders.str[-3].isin(SPLITS), "train")
+    found, labels = numbering.single_label_table(folders.str[-2], read_map(input_dir, settings))
     images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([images, found], axis=1), labels
 
@@ -248,8 +246,8 @@ def _split_ids(ids: pd.Series) -> tuple[pd.Series, pd.Series]:
 def read_csv(input_dir: str, settings: InputSettings) -> pd.DataFrame:
     """LABELS_CSV: ids and labels as text ("007" and "NA" stay), other columns by their look."""
     columns, path = settings.label_columns, storage.join(input_dir, settings.labels_csv)
-    several = settings.source == "rle_csv" or settings.label_separator or len(columns) != 1
-    if settings.label_map and several:
+    single = settings.source == "csv" and len(columns) == 1 and not settings.label_separator
+    if settings.label_map and not single:
         raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
     data = read_given(path, "LABELS_CSV")
     header = list(map(str, _parse_csv(data, path, nrows=0)))

@@ -28,13 +28,13 @@ CLASSES = {
     "temple": ("sklearn.datasets.images/china.jpg", (1.0, 1.0, 1.0), 140),
 }
 
-# Of the 128 bits of `_outline`: keeps any two pictures some 60 of 256 bits of hash apart, and 25
+# Of the 128 bits of a picture's outline: keeps any two some 60 of 256 bits of hash apart, and 25
 # would make them duplicates.
 MIN_DIFFERENCE = 40
 MIN_CONTRAST = 25  # standard deviation in grey levels of the outline; a flat sky has no usable hash
 SHORT_SIDE, LONG_SIDE = 150, 1600
 
-Picture = tuple[str, Image.Image]  # class and pixels
+Truth = dict[str, Any]  # what truth.json holds
 AddFile = Callable[..., str]  # (label or None, bytes or None, suffix) → the image id it gets
 
 
@@ -46,7 +46,7 @@ def input_or_sample(input_dir: str, work: str) -> str:
     return os.path.join(work, "sample")
 
 
-def write_sample(folder: str) -> dict[str, Any]:
+def write_sample(folder: str) -> Truth:
     """The answers of `truth.json`, after writing `train.csv` and `train_images/` beside it.
 
     About 430 pictures, 15 MB; the same bytes every time. A folder that has its `truth.json`,
@@ -66,13 +66,12 @@ def write_sample(folder: str) -> dict[str, Any]:
     return json.loads(read_bytes(path))
 
 
-def _make_everything() -> tuple[dict[str, str], dict[str, bytes], dict[str, Any]]:
+def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
     """Labels by image id, file content by image id, and the truth about both."""
     rng = np.random.default_rng(SEED)
     pictures = _draw_pictures(rng)
     names = [f"{number:04d}" for number in rng.permutation(len(pictures) + 100)]
-    labels: dict[str, str] = {}
-    files: dict[str, bytes] = {}
+    labels, files = dict[str, str](), dict[str, bytes]()
 
     def add(label: str | None, data: bytes | None, suffix: str = ".jpg") -> str:
         image_id = names.pop() + suffix
@@ -93,25 +92,37 @@ def _make_everything() -> tuple[dict[str, str], dict[str, bytes], dict[str, Any]
     truth |= _plant_unusual_formats([pictures[i] for i in unusual], add)
     truth |= _plant_faults([_save(pictures[i][1]) for i in broken], add)
     truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
-    return labels, files, truth | {"counts": _count(labels, files, truth)}
+    # Inputs are the rows of the CSV and the file without one. Of three kinds of copies there are
+    # three each, and two in the group of three; of pairs with different labels two.
+    counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
+    counts |= {"refused": len(truth["refused"]) + 1, "duplicates": 11, "conflicts": 4}
+    counts["written"] = counts["inputs"] - counts["refused"] - 11 - 4
+    return labels, files, truth | {"counts": counts | {"classes": len(CLASSES)}}
 
 
-def _draw_pictures(rng: np.random.Generator) -> list[Picture]:
-    """Different crops of any place, scale and turn, for every class."""
-    pictures: list[Picture] = []
-    seen = np.empty((0, 128), bool)
+def _draw_pictures(rng: np.random.Generator) -> list[tuple[str, Image.Image]]:
+    """(class, picture): different crops of any place, scale and turn, magnified 4 times at most."""
+    pictures, seen = list[tuple[str, Image.Image]](), np.empty((0, 128), bool)
     for label, (source, factors, count) in CLASSES.items():
         package, name = source.split("/", 1)
-        with (files_of(package) / name).open("rb") as file:
-            photo = Image.open(file).convert("RGB")
+        photo = Image.open(io.BytesIO((files_of(package) / name).read_bytes())).convert("RGB")
         curve = [min(255, int(value * factor)) for factor in factors for value in range(256)]
         wanted = len(pictures) + count
         while len(pictures) < wanted:
             crop = _draw_crop(photo, rng)
-            bits, contrast = _outline(crop)
-            if contrast >= MIN_CONTRAST and ((seen != bits).sum(axis=1) >= MIN_DIFFERENCE).all():
-                seen = np.vstack([seen, bits])
-                pictures.append((label, _scale(crop, rng).point(curve)))
+            grey = np.asarray(crop.convert("L").resize((9, 8), Image.Resampling.BOX), float)
+            bits = np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1])
+            if grey.std() < MIN_CONTRAST or ((seen != bits).sum(axis=1) < MIN_DIFFERENCE).any():
+                continue
+            seen = np.vstack([seen, bits])
+            short, long = min(crop.size), max(crop.size)
+            limit = min(4 * short, LONG_SIDE * short / long)
+            size = (
+                np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short * np.array(crop.size)
+            )
+            size = np.clip(np.rint(size), SHORT_SIDE, LONG_SIDE).astype(int)
+            crop = crop.resize(size.tolist(), Image.Resampling.BICUBIC)
+            pictures.append((label, crop.point(curve)))
     return pictures
 
 
@@ -127,30 +138,13 @@ def _draw_crop(photo: Image.Image, rng: np.random.Generator) -> Image.Image:
     return crop.transpose(Image.Transpose(turn - 1)) if turn else crop
 
 
-def _outline(crop: Image.Image) -> tuple[np.ndarray, float]:
-    """128 bits that tell pictures apart, and the contrast in grey levels."""
-    grey = np.asarray(crop.convert("L").resize((9, 8), Image.Resampling.BOX), float)
-    return np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1]), grey.std()
-
-
-def _scale(crop: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """The crop at a size between 150 and 1,600 pixels, magnified 4 times at most."""
-    short, long = min(crop.size), max(crop.size)
-    limit = min(4 * short, LONG_SIDE * short / long)
-    factor = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
-    size = np.clip(np.rint(np.multiply(crop.size, factor)), SHORT_SIDE, LONG_SIDE).astype(int)
-    return crop.resize(size.tolist(), Image.Resampling.BICUBIC)
-
-
 def _save(picture: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any) -> bytes:
     stream = io.BytesIO()
     picture.save(stream, form, quality=quality, **options)
     return stream.getvalue()
 
 
-def _plant_copies(
-    originals: Sequence[tuple[str, str, Image.Image]], files: dict[str, bytes], add: AddFile
-) -> dict[str, Any]:
+def _plant_copies(originals: Sequence[Any], files: dict[str, bytes], add: AddFile) -> Truth:
     """Copies such as people's datasets have. originals: 12 (id, label, picture)."""
 
     def copy(number: int, quality: int = 0, *, half: bool = False, label: str = "") -> list[str]:
@@ -170,9 +164,10 @@ def _plant_copies(
     }
 
 
-def _plant_unusual_formats(pictures: Sequence[Picture], add: AddFile) -> dict[str, Any]:
+def _plant_unusual_formats(pictures: Sequence[Any], add: AddFile) -> Truth:
     """Good pictures that careless readers turn on their side, swap, clip or refuse."""
     (label, tall), *others = pictures
+    labels = (label for label, _ in others)
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: to be shown turned by a quarter, clockwise
     turned = add(label, _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
@@ -187,14 +182,13 @@ def _plant_unusual_formats(pictures: Sequence[Picture], add: AddFile) -> dict[st
         "16-bit PNG": (_save(deep, form="PNG"), ".png"),
         "WebP": (_save(web, form="WEBP"), ".webp"),
     }
-    labels = (label for label, _ in others)
     return {
         "orientation_6": {"image_id": turned, "height": tall.height, "width": tall.width},
         "odd_formats": {add(next(labels), *file): kind for kind, file in files.items()},
     }
 
 
-def _plant_faults(pictures: Sequence[bytes], add: AddFile) -> dict[str, Any]:
+def _plant_faults(pictures: Sequence[bytes], add: AddFile) -> Truth:
     """Inputs that must be refused, each for its own reason, and a file without a row."""
     whole, unlisted = pictures
     refused = {
@@ -204,16 +198,3 @@ def _plant_faults(pictures: Sequence[bytes], add: AddFile) -> dict[str, Any]:
         add("sunset", None): "missing file",
     }
     return {"refused": refused, "unlisted": add(None, unlisted)}
-
-
-def _count(
-    labels: dict[str, str], files: dict[str, bytes], truth: dict[str, Any]
-) -> dict[str, int]:
-    """What the steps must report; inputs are the rows of the CSV and the file without one."""
-    counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
-    pairs = [truth[name] for name in ("exact_copies", "reencoded_copies", "half_size_copies")]
-    counts["refused"] = len(truth["refused"]) + 1
-    counts["duplicates"] = sum(map(len, pairs)) + 2
-    counts["conflicts"] = 2 * len(truth["label_conflicts"])
-    dropped = counts["refused"] + counts["duplicates"] + counts["conflicts"]
-    return counts | {"written": counts["inputs"] - dropped, "classes": len(CLASSES)}

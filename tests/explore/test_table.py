@@ -1,7 +1,6 @@
 """One row per image: from every kind of source, with every fault named and kept in the count."""
 
 import json
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +13,21 @@ from PIL import Image
 from kaggle_tfr.explore.labels import number_classes, sort_classes
 from kaggle_tfr.explore.rows import InputSettings, join_codes, read_table
 from kaggle_tfr.explore.table import load_images, measure, save_images
+from kaggle_tfr.notebook import account
 
 CSV = {
     "labels_csv": "train.csv",
     "id_column": "image_id",
     "label_column": "label",
     "path_template": "train_images/{image_id}",
+    "pattern": "*/*",
 }
 CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}
 
 
-def put_image(path, size=(32, 24), kind="JPEG"):
+def put_image(path):
     path.parent.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(zlib.crc32(path.name.encode()))
-    pixels = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path, kind)
+    Image.new("RGB", (32, 24), "teal").save(path)
 
 
 def put_csv(folder, text, images=()):
@@ -43,29 +42,29 @@ def read(folder, **changes):
     return read_table(str(folder), InputSettings(**CSV | changes))
 
 
-def read_folders(folder, **changes):
-    return read_table(str(folder), InputSettings(source="folders", **changes))
-
-
-def test_ids_keep_their_zeros_and_labels_their_type(tmp_path):
+def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
     """
-    Ids are text, leading zeros included; whole-number labels stay integers in labels.json.
+    Ids are text, leading zeros included; whole-number labels stay integers; the refused are listed.
     """
     folder = put_csv(tmp_path / "in", "image_id,label\n007,10\n010,9\nNA,10\n", ["007.jpg"])
-
     table, labels = read(folder, name="n", path_template="train_images/{image_id}.jpg")
-    save_images(measure(table, labels), labels, str(tmp_path / "work"))
+    images, work = measure(table, labels), tmp_path / "work"
 
-    assert table["image_id"].tolist() == ["007", "010", "NA"]
-    assert table["label"].tolist() == [1, 0, 1]
-    assert json.loads((tmp_path / "work" / "labels.json").read_text()) == {
-        "kind": "single",
-        "classes": [9, 10],
-        "label_columns": [],
-        "name": "n",
-    }
-    assert (tmp_path / "work" / "labels.txt").read_text() == "0:9\n1:10\n"
-    assert json.loads((tmp_path / "work" / "label_map.json").read_text()) == {"9": 0, "10": 1}
+    with pytest.raises(FileNotFoundError, match=r"no '.*images.parquet'. Run 01_explore"):
+        load_images(str(work))
+    save_images(images, labels, str(work))
+
+    again, labels_again = load_images(str(work))
+    pd.testing.assert_frame_equal(again, images)
+    assert labels_again == labels
+    assert again["image_id"].tolist() == ["007", "010", "NA"]
+    assert again["label"].tolist() == [1, 0, 1]
+    classes = {"kind": "single", "classes": [9, 10], "label_columns": [], "name": "n"}
+    assert json.loads((work / "labels.json").read_text()) == classes
+    assert (work / "labels.txt").read_text() == "0:9\n1:10\n"
+    assert json.loads((work / "label_map.json").read_text()) == {"9": 0, "10": 1}
+    missing = [f"{name},{folder}/train_images/{name}.jpg,missing file" for name in ("010", "NA")]
+    assert (work / "rejects.csv").read_text().splitlines()[1:] == missing
 
 
 def test_paths_index_into_the_id(tmp_path):
@@ -90,29 +89,18 @@ def test_paths_index_into_the_id(tmp_path):
     assert images[["height", "width", "format"]].to_numpy().tolist()[0] == [24, 32, "JPEG"]
 
 
-def test_other_columns_travel_along(tmp_path):
-    """
-    The CSV's other columns stay, whole numbers whole, under a prefix where ours have the name.
-    """
-    text = "image_id,label,patient,age,width\na.jpg,x,p1,30,640\n"
-
-    table, _ = read(put_csv(tmp_path, text, ["a.jpg", "stray.jpg"]))
-
-    assert table.loc[0, ["patient", "age", "csv_width"]].tolist() == ["p1", 30, 640]
-    assert str(table["age"].dtype) == "Int64"
-    assert table["image_id"].tolist() == ["a.jpg", "stray.jpg"]
-
-
 def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
     """
     Ids listed twice, with two labels, or leading out; no label, no id; stray files: a reason each.
+
+    The CSV's other columns stay, whole numbers whole, under a prefix where ours have the name.
     """
-    rows = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
+    rows = ["a.jpg,x,p1,30,640", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
     rows += ["../../etc/passwd,x", "..\\..\\boot.ini,x", "a..b.jpg,x"]
     names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"]
-    folder = put_csv(tmp_path, "\n".join(["image_id,label", *rows, ""]), names)
+    text = "\n".join(["image_id,label,patient,age,width", *rows, ""])
 
-    images = measure(*read(folder))
+    images = measure(*read(put_csv(tmp_path, text, names)))
 
     assert images["problem"].tolist() == [
         "",
@@ -129,6 +117,7 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
     ]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 0, 0, -1]
     assert set(images["path"][7:9]) == {""}
+    assert images.loc[0, ["patient", "age", "csv_width"]].tolist() == ["p1", 30, 640]
 
 
 def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
@@ -136,11 +125,11 @@ def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
     Spaces, accents and other scripts in class names; JPEG, PNG and WebP mixed; sorted classes.
     """
     put_image(tmp_path / "näive rose" / "1.jpg")
-    put_image(tmp_path / "菊" / "2.png", kind="PNG")
-    put_image(tmp_path / "Aster" / "3.webp", kind="WEBP")
+    put_image(tmp_path / "菊" / "2.png")
+    put_image(tmp_path / "Aster" / "3.webp")
     (tmp_path / "Aster" / "notes.txt").write_text("no image")
 
-    table, labels = read_folders(tmp_path, pattern="*/*")
+    table, labels = read(tmp_path, source="folders", pattern="*/*")
     images = measure(table, labels)
 
     assert labels.classes == ("Aster", "näive rose", "菊")
@@ -154,15 +143,19 @@ def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
 
 def test_a_split_folder_on_top_gives_the_split(tmp_path):
     """
-    split/class/file: the split is the top folder's name, the class the one below it.
+    split/class/file: the split is the top folder's name, the class the one below it; LIMIT spreads
+    over the table.
     """
     for name in ("train/cat/1.JPEG", "val/cat/2.JPEG", "test/dog/3.JPEG", "train/dog/4.JPEG"):
         put_image(tmp_path / name)
 
-    table, _ = read_folders(tmp_path, pattern="*/*/*.JPEG")
+    table, _ = read(tmp_path, source="folders", pattern="*/*/*.JPEG")
+    limited, labels = read(tmp_path, source="folders", pattern="*/*/*.JPEG", limit=2)
 
     assert table["split"].tolist() == ["test", "train", "train", "val"]
     assert table["label_name"].tolist() == ["dog", "cat", "dog", "cat"]
+    assert limited["split"].tolist() == ["test", "train"]
+    assert labels.classes == ("cat", "dog")
 
 
 def test_a_given_label_map_is_honoured(tmp_path):
@@ -173,29 +166,10 @@ def test_a_given_label_map_is_honoured(tmp_path):
     put_image(tmp_path / "in" / "dog" / "2.jpg")
     (tmp_path / "in" / "label_map.json").write_text('{"dog": 0, "cat": 2, "cow": 1}')
 
-    table, labels = read_folders(tmp_path / "in", label_map="label_map.json")
+    table, labels = read(tmp_path / "in", source="folders", label_map="label_map.json")
 
     assert table["label"].tolist() == [2, 0]
     assert labels.classes == ("dog", "cow", "cat")
-
-
-@pytest.mark.parametrize(
-    ("label_map", "message"),
-    [
-        ({"dog": 0}, "LABEL_MAP .* the first is 'cat'. Add them"),
-        ({"0": "cat"}, "takes {\"class\": label} with labels from 0, but '0' has 'cat'. Mend"),
-        ({"classes": ["cat"]}, "but 'classes' has \\['cat'\\]"),
-        ({"cat": 0, "dog": 0}, "label 0 to both 'cat' and 'dog'"),
-    ],
-)
-def test_a_label_map_that_does_not_fit_is_explained(tmp_path, label_map, message):
-    """
-    The error names the class and what to do; only {"class": label} is a map.
-    """
-    put_image(tmp_path / "cat" / "1.jpg")
-
-    with pytest.raises(ValueError, match=message):
-        read_folders(tmp_path, label_map=label_map)
 
 
 def test_one_column_of_zeros_and_ones_per_label(tmp_path):
@@ -233,43 +207,31 @@ def test_a_separated_list_of_labels(tmp_path):
     assert table["problem"].tolist() == ["", "", "no label"]
 
 
-def test_run_length_codes_by_image_and_label(tmp_path):
+@pytest.mark.parametrize(
+    ("head", "join", "column"),
+    [("id,code", "_", "code"), ("id,ClassId,code", ",", ["ClassId", "code"])],
+)
+def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
     """
-    One row per image and label becomes one row per image; bad codes are named once sizes are known.
+    One row per image and label, in the id or a column, becomes one row per image; bad codes are
+    named once sizes are known.
     """
-    text = (
-        "id,code\n"
-        "a_1.jpg_Fish,1 2 5 3\na_1.jpg_Sugar,\n"
-        "b.jpg_Fish,768 2\nb.jpg_Sugar,\n"
-        "c.jpg_Fish,1 2 3\n"
-    )
-    folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg", "c.jpg"])
+    rows = ["a_1.jpg@Fish,1 2 5 3", "a_1.jpg@1,", "b.jpg@Fish,768 2", "b.jpg@1,-1"]
+    rows += ["c.jpg@Fish,1 2 3", "d.jpg@1,9 1", "d.jpg@1,4 4"]
+    text = "\n".join([head, *(row.replace("@", join) for row in rows), ""])
+    folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg", "c.jpg", "d.jpg"])
 
-    table, labels = read(folder, **CODES)
+    table, labels = read(folder, **CODES | {"label_column": column})
 
     assert labels.kind == "masks"
-    assert labels.classes == labels.label_columns == ("Fish", "Sugar")
-    columns = ["image_id", "Fish", "Sugar", "label_name", "problem"]
+    assert labels.classes == labels.label_columns == ("1", "Fish")
+    columns = ["image_id", "Fish", "1", "label_name", "problem"]
     assert measure(table, labels)[columns].to_numpy().tolist() == [
         ["a_1.jpg", "1 2 5 3", "", "Fish", ""],
         ["b.jpg", "768 2", "", "Fish", "Fish: run-length code leaves the image: pixel 769 of 768"],
         ["c.jpg", "1 2 3", "", "Fish", "Fish: run-length code is odd in length: 3 numbers"],
+        ["d.jpg", "", "4 4", "1", "label '1' listed twice"],
     ]
-
-
-def test_codes_may_have_a_label_column_of_their_own(tmp_path):
-    """
-    LABEL_COLUMN [label, code] reads CSVs whose ids are plain.
-    """
-    text = "id,ClassId,code\na.jpg,3,1 2\na.jpg,1,9 1\na.jpg,3,4 4\n"
-
-    table, labels = read(
-        put_csv(tmp_path, text, ["a.jpg"]), **CODES | {"label_column": ["ClassId", "code"]}
-    )
-
-    assert labels.label_columns == ("1", "3")
-    assert table.loc[0, "1"] == "9 1"
-    assert table.loc[0, "problem"] == "label '3' listed twice"
 
 
 @pytest.mark.parametrize("name", ["{}.jpg", "car_{}.jpg", "{}_01.jpg", "car_{}"])
@@ -297,23 +259,6 @@ def test_plain_ids_have_one_mask_class(tmp_path, name):
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "column", "message"),
-    [
-        ("id,code\na_1.jpg,1 1\nb.jpg,1 1\n", "code", "1 of 2 have no '_', the first is 'b.jpg'"),
-        ("id,code\nb.jpg,1 1\n", [], "LABEL_COLUMN is \\[\\].*set it to the column of run-length"),
-    ],
-)
-def test_ids_and_columns_of_codes_that_cannot_be_read(tmp_path, text, column, message):
-    """
-    Ids with and without a label in one CSV, or no column of codes, are an error that says so.
-    """
-    folder = put_csv(tmp_path, text, ["b.jpg"])
-
-    with pytest.raises(ValueError, match=message):
-        read(folder, **CODES | {"label_column": column})
-
-
 @given(st.lists(st.sets(st.integers(1, 40), min_size=1), min_size=1, max_size=4))
 def test_joined_codes_hold_every_pixel_once(masks):
     """
@@ -325,40 +270,6 @@ def test_joined_codes_hold_every_pixel_once(masks):
     runs = zip(numbers[::2], numbers[1::2], strict=True)
     pixels = [start + k for start, length in runs for k in range(length)]
     assert pixels == sorted(set().union(*masks))
-
-
-def test_a_limit_takes_rows_from_everywhere(tmp_path):
-    """
-    LIMIT spreads over the table, so that sorted class folders are all seen.
-    """
-    for name in [f"{c}/{k}.jpg" for c in "abc" for k in range(4)]:
-        put_image(tmp_path / name)
-
-    table, labels = read_folders(tmp_path, limit=3)
-
-    assert table["label_name"].tolist() == ["a", "b", "c"]
-    assert labels.classes == ("a", "b", "c")
-
-
-def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
-    """
-    load_images returns what save_images was given; rejects.csv lists the refused.
-    """
-    folder = put_csv(tmp_path / "in", "image_id,label\na.jpg,x\nb.jpg,y\n", ["a.jpg"])
-    table, labels = read(folder, name="letters")
-    images, work = measure(table, labels), str(tmp_path / "work")
-
-    with pytest.raises(FileNotFoundError, match=r"no '.*images.parquet'. Run 01_explore"):
-        load_images(work)
-    save_images(images, labels, work)
-
-    again, labels_again = load_images(work)
-    pd.testing.assert_frame_equal(again, images)
-    assert labels_again == labels
-    rejects = pd.read_csv(tmp_path / "work" / "rejects.csv")
-    assert rejects.to_numpy().tolist() == [
-        ["b.jpg", str(tmp_path / "in" / "train_images" / "b.jpg"), "missing file"]
-    ]
 
 
 ROW = "image_id,label\na.jpg,x\n"
@@ -384,7 +295,11 @@ ROW = "image_id,label\na.jpg,x\n"
         (ROW, {"label_map": "no.json"}, FileNotFoundError, r"no file '.*no.json'. Set LABEL_MAP"),
         (ROW, {"label_map": "train.csv"}, ValueError, r"label map '.*train.csv' is not JSON"),
         (ROW, {"label_map": {"x": 0}, "label_separator": " "}, ValueError, r"Leave it empty for"),
+        (ROW, {"input": "no"}, FileNotFoundError, r"INPUT_DIR '.*/no' is no folder. Give"),
         (ROW, {"source": "tables"}, ValueError, r'SOURCE is "tables". Set it to "csv"'),
+        ("id,code\na_1.jpg,1 1\nb.jpg,1 1\n", CODES, ValueError, r"1 of 2 have no '_', .*'b.jpg'"),
+        ("id,code\nb.jpg,1 1\n", CODES | {"label_column": []}, ValueError,
+         r"LABEL_COLUMN is \[\].*set it to the column of run-length codes"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, message):
@@ -397,40 +312,47 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
     before = sorted(tmp_path.rglob("*"))
 
     with pytest.raises(error, match=message):
-        read(tmp_path, **changes)
+        read(tmp_path / changes.pop("input", ""), **changes)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_missing_input_folder_is_named():
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({}, ValueError, r"2 of 3 class folders hold no image, .*lily'.*PATTERN"),
+        ({"pattern": "[rt]*/*"}, ValueError, r"1 of 2 class folders hold no image, .*tulip'"),
+        ({"pattern": "*.jpg"}, ValueError, r"PATTERN '\*.jpg' has no class folder"),
+        ({"pattern": "*/*/*"}, FileNotFoundError, r"no file matches '\*/\*/\*'.* Set PATTERN"),
+        ({"label_map": {"x": 0}}, ValueError, r"LABEL_MAP .* the first is 'rose'. Add them"),
+        ({"label_map": {"rose": 0, "x": 0}}, ValueError, r"label 0 to both 'rose' and 'x'"),
+        ({"label_map": {"0": "rose"}}, ValueError, r'takes {"class": label}.* \'0\' has \'rose\''),
+        ({"label_map": {"classes": ["rose"]}}, ValueError, r"but 'classes' has \['rose'\]. Mend"),
+    ],
+)
+def test_class_folders_that_do_not_fit_the_settings(tmp_path, changes, error, message):
     """
-    The message names INPUT_DIR and what it can be.
-    """
-    with pytest.raises(FileNotFoundError, match=r"INPUT_DIR '/no/such/folder' is no folder. Give"):
-        read("/no/such/folder")
-
-
-@pytest.mark.parametrize("files", [[], ["notes.txt"]])
-def test_a_class_folder_without_an_image_is_named(tmp_path, files):
-    """
-    An empty class is a slip or a lost download: the run does not begin.
+    An empty class is a slip or a lost download: the run does not begin; nor with a map or pattern
+    that does not fit, and only {"class": label} is a map.
     """
     put_image(tmp_path / "rose" / "1.jpg")
-    (tmp_path / "tulip").mkdir()
-    for name in files:
-        (tmp_path / "tulip" / name).write_text("text")
+    for name in ("tulip", "lily"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "lily" / "notes.txt").write_text("text")
+    pattern = {"pattern": "rose/*"} if "label_map" in changes else {}
 
-    with pytest.raises(ValueError, match=r"1 of 2 class folders hold no image, .*tulip'.*PATTERN"):
-        read_folders(tmp_path)
+    with pytest.raises(error, match=message):
+        read(tmp_path, source="folders", **pattern | changes)
 
 
-def test_a_pattern_needs_a_class_folder(tmp_path):
+def test_the_account_closes_or_says_so():
     """
-    A pattern of files only has no class to give.
+    Counts that do not add up to the total are an error with every number in it.
     """
-    with pytest.raises(ValueError, match="PATTERN '\\*.jpg' has no class folder"):
-        read_folders(tmp_path, pattern="*.jpg")
-    with pytest.raises(FileNotFoundError, match="no file matches"):
-        read_folders(tmp_path, pattern="*/*.jpg")
+    table = account({"written": 3, "refused": 1}, 4)
+
+    assert table["images"].to_dict() == {"written": 3, "refused": 1, "total": 4}
+    with pytest.raises(RuntimeError, match="3 written \\+ 1 refused = 4, but 5 came in"):
+        account({"written": 3, "refused": 1}, 5)
 
 
 def test_sizes_are_as_shown(data_dir):
