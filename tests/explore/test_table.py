@@ -14,14 +14,8 @@ from kaggle_tfr.explore.labels import number_classes, sort_classes
 from kaggle_tfr.explore.rows import InputSettings, join_codes, read_table
 from kaggle_tfr.explore.table import load_images, measure, save_images
 from kaggle_tfr.notebook import account
+from kaggle_tfr.parameters import settings
 
-CSV = {
-    "labels_csv": "train.csv",
-    "id_column": "image_id",
-    "label_column": "label",
-    "path_template": "train_images/{image_id}",
-    "pattern": "*/*",
-}
 CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}
 
 
@@ -39,7 +33,8 @@ def put_csv(folder, text, images=()):
 
 
 def read(folder, **changes):
-    return read_table(str(folder), InputSettings(**CSV | changes))
+    chosen = {name.upper(): value for name, value in changes.items()}
+    return read_table(str(folder), settings(InputSettings, chosen))
 
 
 def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
@@ -71,21 +66,16 @@ def test_paths_index_into_the_id(tmp_path):
     """
     A template such as {id[0]}/{id[1]}/{id} finds images in nested folders, and names short ids.
     """
-    put_csv(tmp_path, "id,landmark_id\nab12,5\ncd34,70\ne,5\n")
+    put_csv(tmp_path, "id,label\nab12,5\ncd34,70\ne,5\n")
     put_image(tmp_path / "train" / "a" / "b" / "ab12.jpg")
-
     template = "train/{id[0]}/{id[1]}/{id}.jpg"
-    images = measure(
-        *read(tmp_path, id_column="id", label_column="landmark_id", path_template=template)
-    )
 
-    assert images["path"].tolist()[0] == str(tmp_path / "train" / "a" / "b" / "ab12.jpg")
-    assert images["path"].tolist()[2] == ""
-    assert images["problem"].tolist() == [
-        "",
-        "missing file",
-        f"id too short for PATH_TEMPLATE '{template}'",
-    ]
+    images = measure(*read(tmp_path, id_column="id", path_template=template))
+
+    short = f"id too short for PATH_TEMPLATE '{template}'"
+    paths = [f"{tmp_path}/train/a/b/ab12.jpg", f"{tmp_path}/train/c/d/cd34.jpg", ""]
+    assert images["path"].tolist() == paths
+    assert images["problem"].tolist() == ["", "missing file", short]
     assert images[["height", "width", "format"]].to_numpy().tolist()[0] == [24, 32, "JPEG"]
 
 
@@ -95,10 +85,10 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
     The CSV's other columns stay, whole numbers whole, under a prefix where ours have the name.
     """
-    rows = ["a.jpg,x,p1,30,640", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
+    rows = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
     rows += ["../../etc/passwd,x", "..\\..\\boot.ini,x", "a..b.jpg,x"]
     names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"]
-    text = "\n".join(["image_id,label,patient,age,width", *rows, ""])
+    text = "\n".join(["image_id,label,age,width", *(f"{row},30,640" for row in rows), ""])
 
     images = measure(*read(put_csv(tmp_path, text, names)))
 
@@ -117,7 +107,8 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
     ]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 0, 0, -1]
     assert set(images["path"][7:9]) == {""}
-    assert images.loc[0, ["patient", "age", "csv_width"]].tolist() == ["p1", 30, 640]
+    assert images.loc[0, ["age", "csv_width", "width"]].tolist() == [30, 640, 32]
+    assert str(images["age"].dtype) == "Int64"
 
 
 def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
@@ -143,33 +134,21 @@ def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
 
 def test_a_split_folder_on_top_gives_the_split(tmp_path):
     """
-    split/class/file: the split is the top folder's name, the class the one below it; LIMIT spreads
-    over the table.
+    split/class/file: the split is the top folder's name, the class the one below it. Labels are
+    those of a given map; LIMIT spreads over the table.
     """
     for name in ("train/cat/1.JPEG", "val/cat/2.JPEG", "test/dog/3.JPEG", "train/dog/4.JPEG"):
         put_image(tmp_path / name)
+    (tmp_path / "map.json").write_text('{"dog": 0, "cat": 2, "cow": 1}')
+    changes = {"source": "folders", "pattern": "*/*/*.JPEG", "label_map": "map.json"}
 
-    table, _ = read(tmp_path, source="folders", pattern="*/*/*.JPEG")
-    limited, labels = read(tmp_path, source="folders", pattern="*/*/*.JPEG", limit=2)
+    table, labels = read(tmp_path, **changes)
 
     assert table["split"].tolist() == ["test", "train", "train", "val"]
     assert table["label_name"].tolist() == ["dog", "cat", "dog", "cat"]
-    assert limited["split"].tolist() == ["test", "train"]
-    assert labels.classes == ("cat", "dog")
-
-
-def test_a_given_label_map_is_honoured(tmp_path):
-    """
-    Labels are the map's, in the order it has them, not the sorted one's.
-    """
-    put_image(tmp_path / "in" / "cat" / "1.jpg")
-    put_image(tmp_path / "in" / "dog" / "2.jpg")
-    (tmp_path / "in" / "label_map.json").write_text('{"dog": 0, "cat": 2, "cow": 1}')
-
-    table, labels = read(tmp_path / "in", source="folders", label_map="label_map.json")
-
-    assert table["label"].tolist() == [2, 0]
+    assert table["label"].tolist() == [0, 2, 0, 2]
     assert labels.classes == ("dog", "cow", "cat")
+    assert read(tmp_path, **changes, limit=2)[0]["split"].tolist() == ["test", "train"]
 
 
 def test_one_column_of_zeros_and_ones_per_label(tmp_path):
@@ -187,11 +166,8 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
     assert table["rust"].dtype == np.int8
     assert table["label_name"].tolist()[:3] == ["rust|scab", "scab", ""]
     assert table["label"].tolist()[:3] == [1, 2, 0]
-    assert table["problem"].tolist() == [
-        *("", "", ""),
-        "label column 'rust' holds '2', not 0 or 1",
-        "no label in column 'rust'",
-    ]
+    problems = ["label column 'rust' holds '2', not 0 or 1", "no label in column 'rust'"]
+    assert table["problem"].tolist() == ["", "", "", *problems]
 
 
 def test_a_separated_list_of_labels(tmp_path):
@@ -373,9 +349,8 @@ def test_labels_are_contiguous_and_sorted(names):
     Any labels become 0 … n−1 in sorted order, and the classes lead back to the label.
     """
     label, classes = number_classes(pd.Series(names, dtype=object))
-    known = [name for name in names if name]
 
-    assert classes == sort_classes(known)
+    assert classes == sort_classes([name for name in names if name])
     assert sorted(set(label.tolist()) - {-1}) == list(range(len(classes)))
     back = [str(classes[k]) if k >= 0 else "" for k in label]
     assert back == names
