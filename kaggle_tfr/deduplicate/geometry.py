@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.images.convert import RefusedImage, read_pixels
+from kaggle_tfr.images.colour import RefusedImage
+from kaggle_tfr.images.convert import read_pixels
 
 SIDE = (
     192  # pixels: the short side that pictures are looked at; more costs time and blurs small ones

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.convert import RefusedImage, check_image
+from kaggle_tfr.images.colour import RefusedImage
+from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.masks import find_code_problem
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.schema import Labels
@@ -15,14 +16,7 @@ from kaggle_tfr.schema import Labels
 BLOCK = 64  # images a task: enough to hide the cost of sending it, few enough to move the bar
 
 # The columns that `measure` adds, with their values where no image could be read.
-UNREAD: dict[str, Any] = {
-    "height": 0,
-    "width": 0,
-    "n_bytes": 0,
-    "format": "",
-    "orientation": 1,
-    "note": "",
-}
+UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
 
 
 def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  # noqa: B008

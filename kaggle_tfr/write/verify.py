@@ -16,15 +16,9 @@ from google.protobuf.message import DecodeError
 from PIL import Image, ImageOps
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.images.convert import (
-    Converted,
-    Header,
-    ImageSettings,
-    RefusedImage,
-    check_image,
-    psnr,
-    read_pixels,
-)
+from kaggle_tfr.images.colour import RefusedImage
+from kaggle_tfr.images.convert import Converted, ImageSettings, check_image, psnr, read_pixels
+from kaggle_tfr.images.header import Header
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import RecordSchema, encode_row
