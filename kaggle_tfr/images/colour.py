@@ -73,3 +73,18 @@ def to_srgb(pixels, profile):
     image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
     ImageCms.applyTransform(image, transform, inPlace=True)
     return cv2.cvtColor(np.asarray(image), cv2.COLOR_RGB2BGR)
+
+
+def read_upright(data: bytes) -> np.ndarray:
+    """RGB pixels, uint8 (height, width, 3), full size and upright, of any format Pillow knows."""
+    from PIL import ImageOps
+
+    try:
+        image = Image.open(io.BytesIO(data))
+        image.load()
+        upright = ImageOps.exif_transpose(image)
+        return np.asarray(_to_rgb(upright, image.info.get("icc_profile", b"")))
+    except (RefusedImage, MemoryError):
+        raise
+    except Exception as error:
+        raise RefusedImage(reason_of(error, data)) from error
