@@ -12,7 +12,7 @@ from support.plans import draw_picture, make_images, plan_images
 
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.verify import check_sources, compare_with_source, verify_parts
+from kaggle_tfr.write.verify import compare_with_source, verify_parts
 
 HEAD, FRAME = 12, 16  # bytes before a record's data, and in all around it
 
@@ -52,7 +52,7 @@ def test_a_good_part_has_no_fault(part):
     """
     Nothing to report is an empty table with its columns.
     """
-    faults = verify_parts([str(part)])
+    faults = verify_parts([str(part)]).faults
 
     assert faults.empty
     assert list(faults.columns) == ["part", "file", "record", "offset", "problem"]
@@ -67,7 +67,7 @@ def flip_and_verify(part, places, seed):
         expected = record_at(shard, offset)
         flip(shard, offset, rng.randrange(8))
 
-        faults = verify_parts(str(part))
+        faults = verify_parts(str(part)).faults
 
         named = faults[faults["record"] >= 0]
         assert named["file"].tolist() == [shard.name]
@@ -101,7 +101,7 @@ def test_each_region_of_a_frame_is_covered_without_the_index_too(part, at):
     first = int.from_bytes(shard.read_bytes()[:8], "little") + FRAME
     flip(shard, at % first, 4)
 
-    faults = verify_parts(str(part))
+    faults = verify_parts(str(part)).faults
 
     assert faults["record"].max() >= 0
     assert faults.loc[faults["record"] >= 0, "record"].iloc[0] == 0
@@ -116,7 +116,7 @@ def test_several_damaged_records_are_all_named(part):
     for number in (0, 1, 5, 11):
         flip(shard, int(lines[number].split()[0]) + 40, 0)
 
-    faults = verify_parts(str(part))
+    faults = verify_parts(str(part)).faults
 
     assert faults.loc[faults["record"] >= 0, "record"].tolist() == [0, 1, 5, 11]
     assert faults["offset"].tolist()[-1] == int(lines[11].split()[0])
@@ -131,12 +131,12 @@ def test_a_flip_in_a_packed_shard_is_found(made, tmp_path):
     plan_images(table, tmp_path, compression="GZIP", n_shards=3)
     write_parts(str(tmp_path))
     part, rng = tmp_path / "part-1", random.Random(3)
-    assert verify_parts(str(part)).empty
+    assert verify_parts(str(part)).faults.empty
     shard = min(part.glob("*.tfrec"))
     whole = shard.read_bytes()
     for offset in [0, 4, len(whole) - 1, *(rng.randrange(30, len(whole) - 8) for _ in range(6))]:
         flip(shard, offset, rng.randrange(8))
-        faults = verify_parts(str(part))
+        faults = verify_parts(str(part)).faults
         assert set(faults["file"]) == {shard.name}
         if 30 <= offset < len(whole) - 8:
             assert faults["record"].max() >= 0
@@ -153,7 +153,7 @@ def test_a_file_cut_short_is_named_with_the_record_it_ends_in(part, cut):
     expected = record_at(shard, size)
     shard.write_bytes(shard.read_bytes()[:size])
 
-    faults = verify_parts(str(part))
+    faults = verify_parts(str(part)).faults
 
     assert "the file ends in the middle of it" in " ".join(faults["problem"])
     assert expected in faults["record"].tolist()
@@ -207,7 +207,7 @@ def test_a_record_that_is_not_the_plan_s_is_named(part, kind):
     change, message = CHANGES[kind]
     rewrite(part, lambda number, feature: change(feature) if number == 4 else None)
 
-    faults = verify_parts(str(part))
+    faults = verify_parts(str(part)).faults
 
     assert faults["record"].tolist() == [4]
     assert message in faults["problem"].iloc[0]
@@ -224,7 +224,7 @@ def test_missing_strange_and_renamed_files_are_named(part):
     table.loc[table["file"] == third.name, "count"] = 11
     table.to_csv(part / "shards.csv", index=False)
 
-    faults = verify_parts(str(part)).groupby("file")["problem"].agg(" | ".join)
+    faults = verify_parts(str(part)).faults.groupby("file")["problem"].agg(" | ".join)
 
     assert "the file is missing" in faults[first.name]
     assert faults["trees-f9-009-12.tfrec"] == "not in shards.csv"
@@ -244,7 +244,7 @@ def test_damaged_sidecars_are_named(part):
     (part / "journal").mkdir()
     (part / "journal" / "000000.json").write_text(json.dumps(first_row(part)))
 
-    faults = verify_parts(str(part)).groupby("file")["problem"].agg(" | ".join)
+    faults = verify_parts(str(part)).faults.groupby("file")["problem"].agg(" | ".join)
 
     assert "different from plan.json" in faults["labels.json"]
     assert "missing" in faults["schema.json"]
@@ -260,11 +260,11 @@ def test_a_broken_list_of_shards_is_named(part, text):
     """
     kept = (part / "shards.csv").read_text()
     (part / "shards.csv").write_text(text)
-    assert verify_parts(str(part))["file"].tolist() == ["shards.csv"]
+    assert verify_parts(str(part)).faults["file"].tolist() == ["shards.csv"]
 
     (part / "shards.csv").write_text(kept)
     (part / "train.csv").write_text(text)
-    assert verify_parts(str(part))["file"].tolist() == ["train.csv"]
+    assert verify_parts(str(part)).faults["file"].tolist() == ["train.csv"]
 
 
 def test_rows_that_a_split_s_table_lacks_are_named(part):
@@ -274,7 +274,7 @@ def test_rows_that_a_split_s_table_lacks_are_named(part):
     lines = (part / "train.csv").read_text().splitlines(keepends=True)
     (part / "train.csv").write_text("".join(lines[:-2]))
 
-    faults = verify_parts(str(part))
+    faults = verify_parts(str(part)).faults
 
     assert faults["problem"].tolist() == ["train.csv has 10 rows of this file"]
 
@@ -306,7 +306,7 @@ def test_masks_and_lists_are_held_against_the_plan_too(tmp_path):
     plan_images(table, tmp_path, n_shards=3, size=30)
     write_parts(str(tmp_path))
 
-    assert verify_parts(str(tmp_path / "part-1")).empty
+    assert verify_parts(str(tmp_path / "part-1")).faults.empty
     codes = pd.read_csv(tmp_path / "part-1" / "train.csv")
     assert {"Fish", "Gravel", "source_height"} <= set(codes)
 
