@@ -38,7 +38,7 @@ def _verify(options: argparse.Namespace) -> int:
     from kaggle_tfr.write.verify import verify_parts
 
     use_backend(options.jobs)
-    faults = verify_parts(options.folders)
+    faults = verify_parts(options.folders).faults
     if len(faults):
         print(faults.to_string(index=False))
         print(f"{len(faults)} faults.", file=sys.stderr)

@@ -94,13 +94,13 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
 
 def find_staleness(part_dir: str, plan: Plan) -> list[str]:
     """What differs between the plan that a part was written after and this one; [] when nothing."""
-    if storage.exists(storage.join(part_dir, "plan.json")):
-        try:
-            return differences(read_plan(part_dir), plan)
-        except ValueError:
-            return ["its plan.json cannot be read"]
-    there = storage.exists(storage.join(part_dir, "shards.csv"))
-    return ["it has a shards.csv, but no plan.json"] if there else []
+    try:
+        return differences(read_plan(part_dir), plan)
+    except ValueError:
+        return ["its plan.json cannot be read"]
+    except FileNotFoundError:
+        there = storage.exists(storage.join(part_dir, "shards.csv"))
+        return ["it has a shards.csv, but no plan.json"] if there else []
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
@@ -109,15 +109,15 @@ def differences(old: Plan, new: Plan) -> list[str]:
         return []
     was, now = (_list_settings(plan) for plan in (old, new))
     return [
-        f"{name}: {_shorten(was[name])} there, {_shorten(now[name])} now"
+        f"{name}: {shorten(was[name])} there, {shorten(now[name])} now"
         for name in now
         if was[name] != now[name]
     ] or ["the images: their list, labels, sizes or shards"]
 
 
-def _list_settings(plan: Plan) -> dict[str, object]:
-    """The settings of a plan under the names of the parameters that set them."""
-    return {
+def _list_settings(plan: Plan) -> dict[str, str]:
+    """The settings of a plan as JSON, under the names of the parameters that set them."""
+    settings = {
         "NAME": plan.name,
         "SCHEMA": asdict(plan.schema),
         "the list of classes": plan.labels.classes,
@@ -125,10 +125,11 @@ def _list_settings(plan: Plan) -> dict[str, object]:
         "the image format": plan.image.format,
         **{name.upper(): value for name, value in asdict(plan.settings).items()},
     }
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in settings.items()}
 
 
-def _shorten(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+def shorten(text: str) -> str:
+    """The text, cut to 60 characters."""
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
@@ -143,8 +144,7 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
     if storage.exists(table):
         refused = _read_refused(part_dir)
         for row in _read_table(table):
-            row["rejects"] = refused.get(row["file"], [])
-            rows[_key(row)] = row
+            rows[_key(row)] = row | {"rejects": refused.get(row["file"], [])}
     for path in _journal_files(part_dir, "*.json"):
         row = json.loads(storage.read_bytes(path))
         rows[_key(row)] = row

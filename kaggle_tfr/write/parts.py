@@ -41,11 +41,9 @@ def account_parts(
 
 def compare_with_plan(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
     """The written shards with the bytes that were forecast for them at most (bytes_high)."""
-    planned = pd.DataFrame(
-        [(s.part, s.split, s.fold, s.index, s.bytes_high) for s in plan.shards],
-        columns=["part", "split", "fold", "shard", "bytes_high"],
-    )
-    return shards.merge(planned, on=["part", "split", "fold", "shard"], how="left")
+    keys = ["part", "split", "fold", "shard"]
+    planned = pd.DataFrame(plan.shards).rename(columns={"index": "shard"})
+    return shards.merge(planned[[*keys, "bytes_high"]], on=keys, how="left")
 
 
 def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
@@ -128,14 +126,7 @@ def _write_missing(
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
     if not missing:
         return ""
-    budgets = {
-        number: ByteBudget(
-            plan.shard_limit_bytes,
-            sum(row["bytes"] for row in done.values() if row["part"] == number),
-            sum(shard.bytes_high for shard in missing if shard.part == number),
-        )
-        for number in folders
-    }
+    budgets = {number: _open_budget(plan, number, missing, done) for number in folders}
     problems: list[str] = []
 
     def list_tasks() -> Iterator[ShardTask]:
@@ -151,7 +142,14 @@ def _write_missing(
             yield ShardTask(slim, shard, rows, folders[shard.part], allowance, run_id)
 
     try:
-        for outcome in _write_shards(list_tasks(), missing):
+        outcomes = parallel.run(
+            write_shard,
+            list_tasks(),
+            label="Writing images",
+            total=sum(shard.count for shard in missing),
+            advance=_count_images,
+        )
+        for outcome in outcomes:
             written = outcome.row.get("bytes", 0)
             budgets[outcome.shard.part].release(outcome.allowance_bytes, written)
             if outcome.problem:
@@ -167,14 +165,16 @@ def _write_missing(
     return problems[0] if problems else ""
 
 
-def _write_shards(tasks: Iterator[ShardTask], missing: Sequence[Shard]) -> Iterator[ShardOutcome]:
-    return parallel.run(
-        write_shard,
-        tasks,
-        label="Writing images",
-        total=sum(shard.count for shard in missing),
-        advance=lambda outcome: outcome.shard.count if outcome.row else 0,
-    )
+def _open_budget(
+    plan: Plan, part: int, missing: Sequence[Shard], done: Mapping[int, Row]
+) -> ByteBudget:
+    written = sum(row["bytes"] for row in done.values() if row["part"] == part)
+    planned = sum(shard.bytes_high for shard in missing if shard.part == part)
+    return ByteBudget(plan.shard_limit_bytes, written, planned)
+
+
+def _count_images(outcome: ShardOutcome) -> int:
+    return outcome.shard.count if outcome.row else 0
 
 
 def _close_part(

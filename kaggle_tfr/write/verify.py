@@ -173,16 +173,13 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> list[Row]:
     parts = {row["part"] for row in rows}
     for shard in plan.shards:
         row = known.pop((shard.split, shard.fold, shard.index), None)
-        if row is None:
-            if shard.part in parts:
-                faults.append((plan.file_name(shard), "in plan.json, but not in shards.csv"))
-            continue
-        name = plan.file_name(shard, row["count"])
-        if row["count"] + row["refused"] != shard.count:
+        name = plan.file_name(shard, row["count"] if row else None)
+        if row is None and shard.part in parts:
+            faults.append((name, "in plan.json, but not in shards.csv"))
+        elif row and row["count"] + row["refused"] != shard.count:
             there = f"{row['count']} written and {row['refused']} refused"
-            problem = f"the plan has {shard.count} images, shards.csv {there}"
-            faults.append((row["file"], problem))
-        elif row["file"] != name:
+            faults.append((row["file"], f"the plan has {shard.count} images, shards.csv {there}"))
+        elif row and row["file"] != name:
             faults.append((row["file"], f"by the plan its name is {name}"))
     faults += [(row["file"], "in shards.csv, but not in plan.json") for row in known.values()]
     listed = {storage.join(folder, row["file"]) for row in rows}
@@ -191,11 +188,11 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> list[Row]:
         faults.append((path[len(folder) :].lstrip("/"), "not in shards.csv"))
     for name in [f"{split}.csv" for split in sorted({row["split"] for row in rows})]:
         if not sidecars.is_image_table(storage.join(folder, name)):
-            problem = "missing or broken, so labels cannot be compared with the plan"
-            faults.append((name, problem))
+            faults.append((name, "missing or broken: labels cannot be compared with the plan"))
     texts = {"schema.json": plan.schema.to_json(), "labels.json": plan.labels.to_json()}
     for name, text in texts.items():
-        if _read_json(storage.join(folder, name)) != json.loads(text):
+        path = storage.join(folder, name)
+        if not storage.exists(path) or storage.read_bytes(path) != text.encode():
             faults.append((name, "missing, or different from plan.json"))
     return [_fault(folder, *fault) for fault in faults]
 
@@ -203,14 +200,6 @@ def check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> list[Row]:
 def _fault(folder: str, file: str, problem: str, record: int = NO_RECORD, offset: int = 0) -> Row:
     values = (storage.join(folder), file, record, offset, problem)
     return dict(zip(FAULT_COLUMNS, values, strict=True))
-
-
-def _read_json(path: str) -> object:
-    """What a JSON file holds; None where it is missing or broken."""
-    try:
-        return json.loads(storage.read_bytes(path))
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def choose_sources(
@@ -355,8 +344,7 @@ def _find_difference(
 
 def _show(feature: tf.train.Feature) -> str:
     values = getattr(feature, feature.WhichOneof("kind") or "bytes_list").value
-    text = str(list(values) if len(values) != 1 else values[0])
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return journal.shorten(str(list(values) if len(values) != 1 else values[0]))
 
 
 def compare_with_source(source: bytes, pixels: np.ndarray, settings: ImageSettings) -> Row:

@@ -14,7 +14,7 @@ from support.plans import digests, make_images, plan_images, read_plainly
 
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.sidecars import describe_dataset
+from kaggle_tfr.write.sidecars import OWNER, describe_dataset
 from kaggle_tfr.write.verify import verify_parts
 
 
@@ -58,7 +58,7 @@ def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
 
     plan, _ = plan_images(table, tmp_path, schema=schema)
     shards = write_parts(str(tmp_path), metadata_for=["tfds"])
-    keys = {field["source"]: field["name"] for field in plan.schema["fields"] if field["source"]}
+    keys = {field.source: field.name for field in plan.schema.fields}
     image, label = keys["image"], keys["label"]
     files = [str(tmp_path / "part-1" / file) for file in shards["file"]]
     ours = []
@@ -75,7 +75,7 @@ def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
     for (pixels, number), example in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(example[image], pixels)
         assert example[label] == number
-    assert verify_parts(str(tmp_path / "part-1")).empty
+    assert verify_parts(str(tmp_path / "part-1")).faults.empty
 
 
 def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
@@ -144,12 +144,13 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
     """
     6 to 50 characters for title and slug, 20 to 80 for the subtitle, one licence.
     """
-    plan = replace(read_plan(str(part)), name=name, n_parts=parts)
+    plan = read_plan(str(part))
+    plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
 
-    found = describe_dataset(plan, parts, pd.read_csv(part / "shards.csv"), owner="ada")
+    found = describe_dataset(plan, parts, pd.read_csv(part / "shards.csv"))
 
     owner, slug = found["id"].split("/")
-    assert owner == "ada"
+    assert owner == OWNER
     assert 6 <= len(slug) <= 50
     assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
     assert 6 <= len(found["title"]) <= 50
