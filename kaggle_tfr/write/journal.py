@@ -20,6 +20,7 @@ SIDECARS = [
     *("schema.json", "labels.json", "labels.txt", "plan.json", "rejects.csv", "stats.json"),
     *("dataset-metadata.json", "features.json", "dataset_info.json"),
 ]
+RUN = "journal/run"  # holds the id of the run that writes the part
 TEMPORARY = f"*.{'[0-9a-f]' * 32}.tmp"  # as storage.write_atomically names them
 
 Row = dict[Any, Any]  # of COLUMNS; in the journal also number (of the shard) and rejects
@@ -43,13 +44,13 @@ def write_row(part_dir: str, shard: Shard, row: Row) -> None:
 
 def claim(part_dir: str, run_id: str) -> None:
     """Makes the part this run's: what another run still has at work somewhere stops."""
-    storage.write_atomically(_claim_path(part_dir), run_id.encode())
+    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
 
 
 def is_claimed(part_dir: str, run_id: str) -> bool:
     """Whether the part is still this run's."""
     try:
-        return storage.read_bytes(_claim_path(part_dir)) == run_id.encode()
+        return storage.read_bytes(storage.join(part_dir, RUN)) == run_id.encode()
     except FileNotFoundError:
         return False
 
@@ -57,11 +58,7 @@ def is_claimed(part_dir: str, run_id: str) -> bool:
 def release(part_dir: str, run_id: str) -> None:
     """Ends the run's claim, where no other run has taken it over."""
     if is_claimed(part_dir, run_id):
-        storage.remove(_claim_path(part_dir))
-
-
-def _claim_path(part_dir: str) -> str:
-    return storage.join(part_dir, "journal", "run")
+        storage.remove(storage.join(part_dir, RUN))
 
 
 def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
@@ -201,7 +198,7 @@ def to_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 def clear_part(part_dir: str) -> None:
     """Removes what a writer put into the part; other people's files stay. The plan goes last."""
     rows = read_rows_of_part(part_dir)
-    storage.remove(_claim_path(part_dir))
+    storage.remove(storage.join(part_dir, RUN))
     names = [row["file"] for row in rows] + [f"index/{row['file']}.idx" for row in rows]
     names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
     names += ["shards.csv", *sorted(set(SIDECARS) - {"plan.json"})]

@@ -120,16 +120,13 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             lengths.append(len(record))
             size += len(record) + FRAME_BYTES
             if size > task.allowance_bytes:
-                raise _StopError(_explain_size(task, size, len(lengths)))
+                raise _StopError(
+                    f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes "
+                    f"after {len(lengths):,} of {task.shard.count:,} images, and only "
+                    f"{task.allowance_bytes:,} are left for it. The forecast was "
+                    f"{task.shard.bytes_high:,} bytes at most"
+                )
     return lengths, rejects
-
-
-def _explain_size(task: ShardTask, size: int, count: int) -> str:
-    return (
-        f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes after "
-        f"{count:,} of {task.shard.count:,} images, and only {task.allowance_bytes:,} are left for "
-        f"it. The forecast was {task.shard.bytes_high:,} bytes at most"
-    )
 
 
 def _write_index(part_dir: str, name: str, lengths: Sequence[int]) -> None:

@@ -45,7 +45,6 @@ TURNS = {
 }
 BLOCK = 32  # files a task
 
-
 Sums = Counter[str]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
 Stats = dict[str, Sums]  # by split
 
@@ -125,7 +124,14 @@ def verify_parts(
         chosen = choose_sources(work_dir, plan, rows, share, rng) if work_dir else {}
         tasks.append(list_tasks(folder, plan, rows, chosen))
         total += sum(row["count"] for row in rows)
-    for outcome in _run(tasks, total):
+    every = parallel.run(
+        check_shard,
+        chain.from_iterable(tasks),
+        label="Verifying records",
+        total=total,
+        advance=_count_records,
+    )
+    for outcome in every:
         faults += outcome.faults
         sources += outcome.sources
         of_split = stats[outcome.part_dir].setdefault(outcome.row["split"], Counter())
@@ -137,14 +143,8 @@ def verify_parts(
     return found
 
 
-def _run(tasks: list[Iterator[CheckTask]], total: int) -> Iterator[CheckOutcome]:
-    return parallel.run(
-        check_shard,
-        chain.from_iterable(tasks),
-        label="Verifying records",
-        total=total,
-        advance=lambda outcome: outcome.row["count"],
-    )
+def _count_records(outcome: CheckOutcome) -> int:
+    return outcome.row["count"]
 
 
 def _to_table(rows: list[Row], columns: list[str]) -> pd.DataFrame:
@@ -413,8 +413,9 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
         for block in parallel.blocks(paths.tolist(), BLOCK)
     ]
     label, total = "Pixels of files", len(good)
-    found = parallel.run(_sum_files, blocks, label=label, total=total, advance=_count_images)
-    return combine_stats(found)
+    return combine_stats(
+        parallel.run(_sum_files, blocks, label=label, total=total, advance=_count_images)
+    )
 
 
 def _count_images(stats: Stats) -> int:

@@ -74,14 +74,13 @@ def test_a_part_holds_what_the_contract_lists(whole):
     """
     Every sidecar is there, and nothing of the work in progress.
     """
-    out, _ = whole
-    names = {path.name for path in (out / "part-1").iterdir() if ".tfrec" not in path.name}
+    part = whole[0] / "part-1"
 
-    assert names == {
+    assert {path.name for path in part.iterdir() if ".tfrec" not in path.name} == {
         *("schema.json", "labels.json", "labels.txt", "shards.csv", "plan.json", "index"),
         *("dataset-metadata.json", "train.csv"),
     }
-    assert (out / "part-1" / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
+    assert (part / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
 
 
 def test_the_table_of_a_split_finds_each_record(whole):
@@ -97,23 +96,17 @@ def test_the_table_of_a_split_finds_each_record(whole):
         assert [records[i]["label"] for i in own["record"]] == own["label"].tolist()
 
 
-def test_parts_written_alone_equal_parts_written_together(work, whole, tmp_path):
+@pytest.mark.parametrize(
+    ("jobs", "backend", "parts"),
+    [(2, "threading", [1, 2]), (4, "threading", [0]), (2, "loky", [0])],
+)
+def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend, parts):  # noqa: PLR0917
     """
-    PART = 1, then PART = 2, anywhere: byte for byte what PART = 0 writes.
-    """
-    for part in (1, 2):
-        write_parts(str(work), str(tmp_path), part)
-
-    assert digests(tmp_path) == whole[1]
-
-
-@pytest.mark.parametrize(("jobs", "backend"), [(2, "threading"), (4, "threading"), (2, "loky")])
-def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend):
-    """
-    One worker, two or four; threads or processes: the same files.
+    One worker, two or four; threads or processes; part by part or together: the same files.
     """
     use_backend(jobs, backend)
-    write_parts(str(work), str(tmp_path))
+    for part in parts:
+        write_parts(str(work), str(tmp_path), part)
 
     assert digests(tmp_path) == whole[1]
 
@@ -123,7 +116,8 @@ def test_gzip_shards_are_deterministic_and_have_no_index(table, tmp_path):
     A packed file has no offsets to list; two runs agree all the same.
     """
     plan_images(table, tmp_path / "work", compression="GZIP", shard_name="{split}/{i}.tfrec")
-    for name in ("a", "b"):
+    for jobs, name in enumerate("ab", 1):
+        use_backend(jobs)
         write_parts(str(tmp_path / "work"), str(tmp_path / name))
 
     files = sorted((tmp_path / "a" / "part-1" / "train").iterdir())
