@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from support.chain import draw_pictures, run_chain, save_picture
 from support.gcs import serve_bucket
 
 from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.write.verify import channel_stats_of_files, channel_stats_of_records
+from kaggle_tfr.write.verify import channel_stats_of_files, describe_sums, verify_parts
 
 TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)
@@ -167,10 +168,11 @@ def test_imagenet(tmp_path):
         assert likeness(pixels, row["path"], (60, 0, 340, 280)) > 30
     for file, held in records.items():
         assert {record["label"] for record in held} == {0, 1}, file
-    found = channel_stats_of_records(str(Path(work, "part-1")))
+    (stats,) = verify_parts(str(Path(work, "part-1"))).stats.values()
+    found = describe_sums(sum(stats.values(), Counter()))
     means = np.concatenate(all_pixels).mean(axis=0, dtype=np.float64)
     assert np.allclose([found["mean"][name] for name in "RGB"], means, atol=1e-6, rtol=0)
-    assert channel_stats_of_files(images)["images"] == 36
+    assert sum(sums["images"] for sums in channel_stats_of_files(images).values()) == 36
     assert stays_as_it_is("imagenet", work, **changes)
 
 
