@@ -42,11 +42,6 @@ def write_row(part_dir: str, shard: Shard, row: Row) -> None:
     storage.write_atomically(path, json.dumps(row, ensure_ascii=False).encode())
 
 
-def claim(part_dir: str, run_id: str) -> None:
-    """Makes the part this run's: what another run still has at work somewhere stops."""
-    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
-
-
 def is_claimed(part_dir: str, run_id: str) -> bool:
     """Whether the part is still this run's."""
     try:
@@ -78,7 +73,8 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
     if stale:
         clear_part(part_dir)
     storage.make_folder(storage.join(part_dir, "journal"))
-    claim(part_dir, run_id)
+    # This run's claim: what another run still has at work somewhere stops.
+    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
         for pattern in ("journal/*.tmp", TEMPORARY):
             for left in storage.list_files(pattern, part_dir):

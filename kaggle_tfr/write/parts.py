@@ -1,5 +1,6 @@
 """Parts on the disk or in a bucket: written shard by shard, resumable, never over their limit."""
 
+import json
 import tempfile
 import uuid
 import warnings
@@ -193,7 +194,8 @@ def _close_part(
         for name, path in paths.items():
             storage.publish_file(path, storage.join(folder, name))
     sidecars.write_rejects(folder, rows)
-    sidecars.write_description(folder, plan, part, table)
+    text = json.dumps(sidecars.describe_dataset(plan, part, table), indent=1) + "\n"
+    storage.write_atomically(storage.join(folder, "dataset-metadata.json"), text.encode())
     if tfds:
         sidecars.write_tfds(folder, plan, part, table)
     text = table.to_csv(index=False, lineterminator="\n")

@@ -152,12 +152,6 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
     }
 
 
-def write_description(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
-    """dataset-metadata.json, as `kaggle datasets create` takes it."""
-    text = json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n"
-    storage.write_atomically(storage.join(part_dir, "dataset-metadata.json"), text.encode())
-
-
 def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     image, classes = plan.image, [str(name) for name in plan.labels.classes]
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"

@@ -240,7 +240,7 @@ def check_shard(task: CheckTask) -> CheckOutcome:
         outcome.report("the file is missing")
         return outcome
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
-        count = _check_records(task, outcome, local, scratch)
+        count = _check_records(task, outcome, str(local), scratch)
         if len(outcome.faults) == MAX_FAULTS:
             outcome.report(f"{MAX_FAULTS} faults; the rest of the file was not read")
             return outcome
@@ -251,7 +251,7 @@ def check_shard(task: CheckTask) -> CheckOutcome:
         size = os.path.getsize(local)
         if size != row["bytes"]:
             outcome.report(f"{size:,} bytes, shards.csv has {row['bytes']:,}")
-        elif storage.sha256_of(local) != row["sha256"]:
+        elif storage.sha256_of(str(local)) != row["sha256"]:
             outcome.report("its sha256 is not that of shards.csv")
     return outcome
 
