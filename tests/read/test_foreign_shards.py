@@ -13,8 +13,8 @@ from support.readers import (
 )
 
 from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.read.batches import find_shards, read_batches, read_images
-from kaggle_tfr.shards import count_frames
+from kaggle_tfr.read.batches import read_batches, read_images
+from kaggle_tfr.shards import count_records, find_shards
 
 HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))  # the left half of 32 × 48
 
@@ -264,4 +264,4 @@ def test_frames_are_counted_as_tensorflow_reads_them(tmp_path, count):
     """
     path = write_shard(tmp_path / "a.tfrec", [make_record(n) for n in range(count)])
 
-    assert count_frames(path) == count == len(list(tf.data.TFRecordDataset(path)))
+    assert count_records(path) == count == len(list(tf.data.TFRecordDataset(path)))

@@ -22,14 +22,14 @@ from support.readers import (
 from kaggle_tfr.images.masks import decode_mask, encode_mask
 from kaggle_tfr.read.batches import (
     choose_fold,
+    choose_pipeline_shards,
     count_steps,
-    find_shards,
     read_batches,
     read_images,
-    share,
 )
 from kaggle_tfr.read.decode import choose_window, decode_window, fit_to_size, sample_mask
 from kaggle_tfr.schema import load_schema
+from kaggle_tfr.shards import find_shards
 
 SMALL = {"image_size": 16}
 
@@ -106,17 +106,17 @@ def test_input_pipelines_share_validation_without_gap_or_overlap(shards, pipelin
     pipelines=st.integers(1, 8),
 )
 @settings(max_examples=60, deadline=None)
-def test_records_are_dealt_out_evenly(shards, counts, pipelines):
+def test_records_are_split_evenly(shards, counts, pipelines):
     """
     However the shards are filled, no pipeline has more than a quarter above its share.
     """
     table = shards.iloc[[0] * len(counts)].assign(count=counts, file=range(len(counts)))
-    own = [share(table, context(pipelines, index)) for index in range(pipelines)]
+    own = [choose_pipeline_shards(table, context(pipelines, index)) for index in range(pipelines)]
 
     assert sum(own[0].counts) == sum(counts)
     assert max(own[0].counts) <= max(1.25 * sum(counts) / pipelines, -(-sum(counts) // pipelines))
     if own[0].every is None:
-        files = [file for hand in own for file in hand.shards["file"]]
+        files = [file for one in own for file in one.shards["file"]]
         assert sorted(files) == list(range(len(counts)))
 
 
@@ -181,15 +181,15 @@ def test_the_window_is_what_pillow_cuts_out():
     height=st.integers(1, 4000),
     width=st.integers(1, 4000),
     size=st.tuples(st.integers(1, 600), st.integers(1, 600)),
-    where=st.sampled_from(["random", "center"]),
+    crop=st.sampled_from(["random", "center"]),
 )
 @settings(max_examples=150, deadline=None)
-def test_a_window_is_the_largest_of_its_proportions(height, width, size, where):
+def test_a_window_is_the_largest_of_its_proportions(height, width, size, crop):
     """
     It lies inside the picture, touches two of its sides, and has the target's proportions.
     """
     shape = tf.constant([height, width])
-    top, left, tall, wide = choose_window(shape, size, where).numpy().tolist()
+    top, left, tall, wide = choose_window(shape, size, crop).numpy().tolist()
 
     assert 0 <= top <= top + tall <= height
     assert 0 <= left <= left + wide <= width
@@ -213,7 +213,7 @@ def test_random_windows_reach_both_ends():
 
 def test_a_whole_picture_is_padded_in_the_middle():
     """
-    where="pad" keeps all of the picture and its proportions, with black around it.
+    crop="pad" keeps all of the picture and its proportions, with black around it.
     """
     pixels, _, _ = decode_window(tf.constant(make_picture(200, 40, 20)), (16, 16), "pad")
 
@@ -271,24 +271,24 @@ def test_the_plan_tells_whether_all_pictures_are_jpegs(tmp_path, image, known):
     assert len(list(read_batches(shards, batch_size=2, **SMALL))) == 1
 
 
-@pytest.mark.parametrize("where", ["random", "center"])
-def test_masks_are_cut_like_their_picture(where):
+@pytest.mark.parametrize("crop", ["random", "center"])
+def test_masks_are_cut_like_their_picture(crop):
     """
     A mask's pixels come from the picture's window, as cv2 or any nearest rule would take them.
     """
     rng = np.random.default_rng(0)
     mask = rng.random((20, 30)) < 0.3
-    window = choose_window(tf.constant([20, 30]), (20, 20), where)
+    window = choose_window(tf.constant([20, 30]), (20, 20), crop)
     top, left, height, width = window.numpy()
 
-    found = sample_mask(tf.constant(encode_mask(mask)), 20, window, (10, 10), where).numpy()
+    found = sample_mask(tf.constant(encode_mask(mask)), 20, window, (10, 10), crop).numpy()
 
     assert np.array_equal(found, mask[top : top + height, left : left + width][1::2, 1::2])
 
 
 def test_a_padded_mask_lies_on_its_picture():
     """
-    where="pad" maps a full mask to just the rows of the picture, and an empty code to nothing.
+    crop="pad" maps a full mask to just the rows of the picture, and an empty code to nothing.
     """
     window = tf.constant([0, 0, 20, 40])
 
@@ -389,7 +389,7 @@ def test_several_parts_are_read_as_one(tmp_path):
     table = find_shards(tmp_path)
 
     assert table["count"].tolist() == [1, 2]
-    assert table.attrs["classes"] == ["a", "b"]
+    assert [labels.classes for labels in table["labels"]] == [("a", "b")] * 2
     assert table["file"].iloc[1] == str(tmp_path / "part-2" / "train" / "b.tfrec")
     with pytest.raises(ValueError, match=r"listed twice, .*part-2"):
         find_shards([tmp_path, tmp_path / "part-2"])
