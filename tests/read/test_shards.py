@@ -1,4 +1,6 @@
-"""Shards that other programs wrote: six published layouts, and every way they can be broken."""
+"""What lies in folders: parts of ours, six published layouts, and every way they can be broken."""
+
+import json
 
 import numpy as np
 import pytest
@@ -17,14 +19,15 @@ from kaggle_tfr.read.batches import read_batches, read_images
 from kaggle_tfr.shards import count_records, find_shards
 
 HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))  # the left half of 32 × 48
-
+SIZES = {"height": 32, "width": 48}
+NO_MASKS = {"flower": b"", "sugar": b"", "depth": 3}
 # layout: (schema, file name, template, compression, features of record n with class c)
 LAYOUTS = {
     "landmark": (
         "2021_PART_1_train_batch_0.tfrecords",
         "{name}_PART_{part}_{split}_batch_{i}.tfrecords",
         "",
-        lambda n, c: {"image": make_picture(n), "label": c, "height": 32, "width": 48},
+        lambda n, c: {"image": make_picture(n), "label": c, **SIZES},
     ),
     "cassava": (
         "Id_df00-6.tfrec",
@@ -43,26 +46,19 @@ LAYOUTS = {
         "raw_{split}_images_{i:04d}.tfrecords",
         "",
         lambda n, _: (
-            {
-                "image_raw": make_picture(n),
-                "fish": HALF.encode(),
-                "gravel": b"1 1536",
-            }
-            | dict.fromkeys(["flower", "sugar"], b"")
-            | {"height": 32, "width": 48, "depth": 3}
+            {"image_raw": make_picture(n), "fish": HALF.encode(), "gravel": b"1 1536"}
+            | SIZES
+            | NO_MASKS
         ),
     ),
     "petals": (
         "flowers00-6.tfrec",
         "{name}{i:02d}-{count}.tfrec",
         "",
-        lambda n, c: {
-            "image": make_picture(n),
-            "class": c,
-            "label": b"tulip",
-            "size": [32, 48],
-            "one_hot_class": [float(c == k) for k in range(3)],
-        },
+        lambda n, c: (
+            {"image": make_picture(n), "class": c, "label": b"tulip", "size": [32, 48]}
+            | {"one_hot_class": [float(c == k) for k in range(3)]}
+        ),
     ),
     "flowers": (
         "flowers_train_00000-of-00001.tfrecord",
@@ -80,34 +76,24 @@ LAYOUTS = {
 LEVELS = [10, 41, 80, 121, 160, 201]
 
 
-@pytest.fixture
-def write_layout(tmp_path):
-    """A function that writes six records of a layout and returns (folder, template)."""
-
-    def write(layout):
-        file, template, compression, features = LAYOUTS[layout]
-        records = [make_example(**features(n, k % 3)) for k, n in enumerate(LEVELS)]
-        write_shard(tmp_path / file, records, compression)
-        return tmp_path, template
-
-    return write
-
-
-@pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_published_layout_is_read_by_its_name(layout, named, write_layout):
+def test_a_published_layout_is_read_by_its_name(layout, tmp_path):
     """
-    Pictures and labels of six layouts arrive, with the template of their names and without.
+    Pictures, labels and all features of six layouts arrive, with the template of their names or
+    without.
     """
-    folder, template = write_layout(layout)
+    file, template, compression, features = LAYOUTS[layout]
+    records = [make_example(**features(n, k % 3)) for k, n in enumerate(LEVELS)]
+    write_shard(tmp_path / file, records, compression)
 
-    shards = find_shards(folder, schema=layout, shard_name=template if named else "")
-    images, labels, mask = next(
-        read_batches(shards, image_size=16, batch_size=8).as_numpy_iterator()
-    )
+    shards = find_shards(tmp_path, schema=layout)
+    named = find_shards(tmp_path, schema=layout, shard_name=template)
+    batches = read_batches(shards, image_size=16, batch_size=8)
+    images, labels, mask = next(batches.as_numpy_iterator())
+    record = next(read_images(shards).as_numpy_iterator())
 
-    assert shards["count"].tolist() == [6]
-    assert shards["split"].tolist() == ["train"]
+    assert named.equals(shards)
+    assert shards[["split", "fold", "count"]].to_numpy().tolist() == [["train", -1, 6]]
     assert mask.tolist() == [1] * 6 + [0] * 2
     assert np.abs(images[:6].mean(axis=(1, 2, 3)) - LEVELS).max() <= 1
     if layout == "clouds":
@@ -117,21 +103,8 @@ def test_a_published_layout_is_read_by_its_name(layout, named, write_layout):
         assert labels[0, :, :8, 0].all()
     else:
         assert labels[:6].tolist() == [0, 1, 2, 0, 1, 2]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_whole_records_come_with_all_their_features(layout, write_layout):
-    """
-    For looking at them, records come whole, every published feature by its name.
-    """
-    folder, _ = write_layout(layout)
-    names = {name.replace("__", "/") for name in LAYOUTS[layout][3](1, 0)}
-
-    record = next(read_images(find_shards(folder, schema=layout)).as_numpy_iterator())
-
-    assert set(record) == names
-    pictures = [value for value in record.values() if getattr(value, "shape", ()) == (32, 48, 3)]
-    assert len(pictures) == 1
+    assert set(record) == {name.replace("__", "/") for name in features(1, 0)}
+    assert [np.shape(value) for value in record.values()].count((32, 48, 3)) == 1
 
 
 def test_a_described_schema_reads_several_labels(tmp_path):
@@ -153,22 +126,67 @@ def test_a_described_schema_reads_several_labels(tmp_path):
     assert labels.tolist() == [[1, 0, 1], [0, 0, 0]]
 
 
+def test_several_parts_are_read_as_one(tmp_path):
+    """
+    The folder around the parts stands for all of them; naming a part besides is refused, and so
+    are parts in which one number means two classes.
+    """
+    write_part(tmp_path / "part-1", {"a.tfrec": (0, [make_record(1)])})
+    write_part(tmp_path / "part-2", {"train/b.tfrec": (1, [make_record(2)] * 2)})
+
+    table = find_shards(tmp_path)
+
+    assert table["count"].tolist() == [1, 2]
+    assert [labels.classes for labels in table["labels"]] == [("a", "b")] * 2
+    assert table["file"].iloc[1] == str(tmp_path / "part-2" / "train" / "b.tfrec")
+    with pytest.raises(ValueError, match=r"listed twice, .*part-2"):
+        find_shards([tmp_path, tmp_path / "part-2"])
+    write_part(tmp_path / "part-3", {"c.tfrec": (0, [make_record(1)])}, classes=["b", "c"])
+    with pytest.raises(ValueError, match=r"part-3' and '.*part-1' number their classes"):
+        find_shards(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("image", "settings", "told"),
+    [
+        ({"format": "JPEG", "resize": "short_side"}, {"compression": "GZIP"}, ["GZIP", True]),
+        ({"format": "JPEG", "resize": "none"}, {}, ["", False]),
+        ({"format": "PNG", "resize": "fill"}, {}, ["", False]),
+    ],
+)
+def test_the_plan_tells_the_compression_and_whether_all_are_jpegs(tmp_path, image, settings, told):
+    """
+    Only what was resized to JPEG is sure to be one: else originals may have kept their bytes.
+    """
+    write_part(tmp_path, {"a.tfrec": (0, [])})
+    data = [make_record(n) for n in range(2)]
+    path = write_shard(tmp_path / "a.tfrec", data, settings.get("compression", ""))
+    size = tf.io.gfile.stat(path).length
+    rows = f"file,split,fold,count,bytes,sha256\na.tfrec,train,0,2,{size},0\n"
+    (tmp_path / "shards.csv").write_text(rows)
+    (tmp_path / "plan.json").write_text(json.dumps({"image": image, "settings": settings}))
+
+    shards = find_shards(tmp_path)
+
+    assert shards[["compression", "jpeg"]].to_numpy().tolist() == [told]
+    assert len(list(read_batches(shards, batch_size=2, image_size=16))) == 1
+
+
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_a_cut_shard_is_named(tmp_path, compression):
     """
     Half a file, as a broken copy leaves it, is told by its name before any training.
     """
     records = [make_example(image=save_noise(n, 90, 60), label=n) for n in range(8)]
-    schema = {"image": "image", "label": "label"}
     path = tmp_path / "cut.tfrec"
     data = tmp_path.joinpath(write_shard(path, records, compression)).read_bytes()
     path.write_bytes(data[: len(data) // 2])
 
     with pytest.raises(ValueError, match=r"cut\.tfrec' is cut"):
-        find_shards(tmp_path, schema=schema)
+        find_shards(tmp_path, schema={"image": "image", "label": "label"})
 
 
-def test_a_cut_shard_of_a_part_is_named_by_its_size(tmp_path):
+def test_a_cut_or_missing_shard_of_a_part_is_named_by_its_size(tmp_path):
     """
     shards.csv tells how many bytes there should be: one question, also to a bucket.
     """
@@ -183,7 +201,7 @@ def test_a_cut_shard_of_a_part_is_named_by_its_size(tmp_path):
         find_shards(tmp_path)
 
 
-def test_a_wrong_schema_is_named_with_what_is_there(tmp_path):
+def test_a_wrong_or_missing_schema_is_named_with_what_is_there(tmp_path):
     """
     The message lists the features that the records have and those that were wanted.
     """
@@ -195,14 +213,6 @@ def test_a_wrong_schema_is_named_with_what_is_there(tmp_path):
     assert path in str(caught.value)
     assert "its records have image: bytes, target: int64" in str(caught.value)
     assert "wants image: bytes, label: int64, height: int64, width: int64" in str(caught.value)
-
-
-def test_without_any_schema_the_mend_is_told(tmp_path):
-    """
-    Files of others have no schema.json: the message says how to name one.
-    """
-    write_shard(tmp_path / "a.tfrec", [make_record(1)])
-
     with pytest.raises(ValueError, match=r"has no schema\.json.*a\.tfrec.*`schema`"):
         find_shards(tmp_path)
 
@@ -210,51 +220,33 @@ def test_without_any_schema_the_mend_is_told(tmp_path):
 @pytest.mark.parametrize("said", [3, 5])
 def test_a_count_in_the_name_that_lies_is_named(tmp_path, said):
     """
-    A name that promises more or fewer records than the file holds would bend every epoch.
+    A plain file's records are counted beforehand; a compressed one's by the pass over them.
     """
-    write_shard(tmp_path / f"Id_df00-{said}.tfrec", [make_record(n) for n in range(4)])
+    records = [make_record(n) for n in range(4)]
+    write_shard(tmp_path / "plain" / f"Id_df00-{said}.tfrec", records)
+    write_shard(tmp_path / "gzip" / "a-00-4.tfrec", records, "GZIP")
+    write_shard(tmp_path / "gzip" / f"b-00-{said}.tfrec", records, "GZIP")
 
     with pytest.raises(ValueError, match=rf"Id_df00-{said}\.tfrec' holds 4 records.* says {said}"):
-        find_shards(tmp_path, schema="landmark")
-
-
-@pytest.mark.parametrize("said", [3, 5, 40])
-def test_a_count_that_no_look_can_check_stops_validation(tmp_path, said):
-    """
-    A compressed shard is not read through beforehand; the pass that misses records names it.
-    """
-    write_shard(tmp_path / "a-00-4.tfrec", [make_record(n) for n in range(4)], "GZIP")
-    write_shard(tmp_path / f"b-00-{said}.tfrec", [make_record(n) for n in range(4)], "GZIP")
-    shards = find_shards(tmp_path, schema="landmark")
-
+        find_shards(tmp_path / "plain", schema="landmark")
+    shards = find_shards(tmp_path / "gzip", schema="landmark")
     with pytest.raises(tf.errors.OpError, match=rf"b-00-{said}\.tfrec' holds 4 records"):
         list(read_batches(shards, image_size=16, batch_size=2))
 
 
-@pytest.mark.parametrize("make", [True, False])
-def test_a_folder_without_shards_is_named(tmp_path, make):
+def test_folders_and_files_without_records_are_named(tmp_path):
     """
-    An empty folder and one that is not there are errors with the folder's name.
+    A missing or empty folder, an empty shard, or something else than records.
     """
-    folder = tmp_path / "parts"
-    if make:
-        folder.mkdir()
-
-    with pytest.raises(FileNotFoundError, match="parts'"):
-        find_shards(folder)
-
-
-def test_an_empty_shard_and_a_file_of_another_kind_are_named(tmp_path):
-    """
-    Nothing in a shard, or something else than records, is told with the file.
-    """
-    path = tmp_path / "a.tfrec"
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"a\.tfrec' holds no record"):
-        find_shards(tmp_path, schema="landmark")
-    path.write_bytes(make_picture(7))
-    with pytest.raises(ValueError, match=r"a\.tfrec' is cut or no TFRecord file"):
-        find_shards(tmp_path, schema="landmark")
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError, match="parts'"):
+            find_shards(tmp_path / "parts")
+        (tmp_path / "parts").mkdir(exist_ok=True)
+    path = tmp_path / "parts" / "a.tfrec"
+    for data, said in ((b"", "holds no record"), (make_picture(7), "is cut or no TFRecord file")):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=rf"a\.tfrec' {said}"):
+            find_shards(tmp_path / "parts", schema="landmark")
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
