@@ -30,12 +30,13 @@ _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 _COLUMNS = ["file", "split", "fold", "count", "bytes", "compression", "jpeg", "schema", "folder"]
+GivenSchema = str | Mapping[str, Any] | RecordSchema
 
 
 def find_shards(
     dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    schema: str | Mapping[str, Any] | RecordSchema = "",
+    schema: GivenSchema = "",
     pattern: str = "*.tfrec*",
     shard_name: str = "",
 ) -> pd.DataFrame:
@@ -98,9 +99,7 @@ def _share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     return named[0][1] if named else Labels()
 
 
-def _list_folder(
-    folder: str, given: str | Mapping[str, Any] | RecordSchema, pattern: str, shard_name: str
-) -> list[tuple]:
+def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str) -> list[tuple]:
     """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
     rows = _list_table(folder) or _list_names(folder, pattern, shard_name)
     schema = _choose_schema(folder, rows[0][0], given)
@@ -121,8 +120,7 @@ def _list_table(folder: str) -> list[tuple]:
     if table.empty:
         raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
     table["file"] = [storage.join(folder, file) for file in table["file"]]
-    columns = [table[name].tolist() for name in ("file", "split", "fold", "count", "bytes")]
-    return list(zip(*columns, strict=True))
+    return list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
 
 
 def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
@@ -141,10 +139,9 @@ def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
 
 def _parse_name(name: str, template: str) -> tuple[str | int, ...]:
     """(split, fold, count)."""
-    unknown: dict[str, str | int] = {"split": "train", "fold": -1, "count": -1}
     if template:
-        fields = unknown | parse_name(template, name)
-        return fields["split"], fields["fold"], fields["count"]
+        fields = parse_name(template, name)
+        return fields.get("split", "train"), fields.get("fold", -1), fields.get("count", -1)
     splits, count = _SPLIT.findall(name), _COUNT.search(name)
     return SPLIT_NAMES[splits[-1]] if splits else "train", -1, int(count[1]) if count else -1
 
@@ -155,9 +152,7 @@ def _read_text(folder: str, name: str) -> str:
     return storage.read_bytes(path).decode() if storage.exists(path) else ""
 
 
-def _choose_schema(
-    folder: str, file: str, given: str | Mapping[str, Any] | RecordSchema
-) -> RecordSchema:
+def _choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     """The schema given, else the one in the shard's folder."""
     if not given:
         if text := _read_text(folder, "schema.json"):
@@ -170,9 +165,9 @@ def _choose_schema(
     if schema.kind == "single" and not schema.label_keys:
         # A preset knows its table's columns only by name: text columns in place of a label are
         # the run-length codes of masks.
-        codes = [f.source for f in schema.fields if f.type == "bytes" and f.source not in SOURCES]
-        columns = tuple(source for source in codes if isinstance(source, str))
-        return replace(schema, kind="masks", label_columns=columns) if columns else schema
+        texts = [field.source for field in schema.fields if field.type == "bytes"]
+        codes = tuple(name for name in texts if isinstance(name, str) and name not in SOURCES)
+        return replace(schema, kind="masks", label_columns=codes) if codes else schema
     return schema
 
 
@@ -297,12 +292,10 @@ def read_frames(
             yield offset, None, f"cannot be read: {_explain_read_error(error)}"
         else:
             return
-        no_record_since_last_fault = offset == begun > 0 and not lengths
-        if compression or no_record_since_last_fault:
-            return
+        lost = offset == begun > 0 and not lengths  # no record since the last fault
         with open(path, "rb") as file:
             end = offset + lengths[offset] if offset in lengths else _find_end(file, offset, size)
-            if end > size:
+            if compression or lost or end > size:
                 return
             offset, source = end, os.path.join(scratch, "rest")
             with open(source, "wb") as rest:

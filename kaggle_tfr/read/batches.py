@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ CORES = os.cpu_count() or 1
 REMOTE_BUFFER_BYTES, LOCAL_BUFFER_BYTES = 16 << 20, 1 << 20  # 16 MiB, 1 MiB
 LOCAL_READS, OPEN_SHARDS = 2, 16
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
+
+Context: TypeAlias = tf.distribute.InputContext | None  # of a process that serves several devices
+MeanStd = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,7 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
 
 
 def count_steps(
-    shards: pd.DataFrame,
-    batch_size: int,
-    *,
-    training: bool,
-    context: tf.distribute.InputContext | None = None,
+    shards: pd.DataFrame, batch_size: int, *, training: bool, context: Context = None
 ) -> int:
     """Batches an epoch, of each input pipeline: the full ones in training, all of them otherwise.
 
@@ -106,9 +105,9 @@ def read_batches(
     batch_size: int,
     training: bool = False,
     crop: Crop | None = None,
-    mean_std: tuple[Sequence[float], Sequence[float]] | None = None,
+    mean_std: MeanStd | None = None,
     seed: int | None = None,
-    context: tf.distribute.InputContext | None = None,
+    context: Context = None,
     **choices: Any,
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
@@ -182,9 +181,7 @@ def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf
     )
 
 
-def normalize_batch(
-    images: tf.Tensor, *rest: tf.Tensor, mean_std: tuple[Sequence[float], Sequence[float]]
-) -> tuple:
+def normalize_batch(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
     """The batch with its uint8 images as float32, (pixel / 255 − mean) / std."""
     mean, std = (np.asarray(numbers, np.float32) for numbers in mean_std)
 
@@ -196,9 +193,7 @@ def normalize_batch(
     return (scale(images), *rest)
 
 
-def choose_pipeline_shards(
-    shards: pd.DataFrame, context: tf.distribute.InputContext | None = None
-) -> PipelineShards:
+def choose_pipeline_shards(shards: pd.DataFrame, context: Context = None) -> PipelineShards:
     """What one input pipeline reads: whole shards where their records can be split evenly."""
     total = int(shards["count"].sum())
     pipelines = context.num_input_pipelines if context else 1
@@ -247,8 +242,8 @@ def raise_count_error(own: PipelineShards, seen: int) -> NoReturn:
 
     Raises: ValueError naming the shard whose count is wrong; OSError when a read must have failed.
     """
-    columns = [own.shards[name] for name in ("file", "compression", "count")]
-    for file, compression, expected in zip(*columns, strict=True):
+    rows = own.shards[["file", "compression", "count"]].itertuples(index=False, name=None)
+    for file, compression, expected in rows:
         count = count_records(file, compression)
         if count != expected:
             raise ValueError(

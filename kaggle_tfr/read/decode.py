@@ -1,7 +1,6 @@
 """From a record to a picture of the size the model wants and its label; all TensorFlow ops."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -36,6 +35,7 @@ def decode_record(
 ) -> tuple:
     """(image, label), or (image, label, 1.0) when not training; then a dictionary of the extra.
 
+    label: int64 class (−1 without one), float32 0/1 of several, or uint8 masks, stacked last.
     jpeg: every picture is one, so none is tested for it.
     flip: left to right, every other picture at random.
     one_hot: the number of classes; 0 leaves the label a number.
@@ -44,8 +44,13 @@ def decode_record(
     values = tf.io.parse_single_example(record, choose_features(schema, extra))
     pixels, window, whole = decode_window(values[schema.image_key], size, crop, jpeg=jpeg)
     image = fit_to_size(pixels, size, crop)
-    look_up = partial(sample_mask, height=whole[0], window=window, size=size, crop=crop)
-    label = make_label(values, schema, look_up)
+    parts = [values[name] for name in schema.label_keys]
+    if schema.kind == "masks":
+        label = tf.stack([sample_mask(code, whole[0], window, size, crop) for code in parts], -1)
+    elif schema.kind == "multi":
+        label = tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0)
+    else:
+        label = parts[0] if parts else tf.constant(-1, tf.int64)
     if one_hot:
         label = tf.one_hot(label, one_hot)
     if flip:
@@ -83,21 +88,6 @@ def choose_features(schema: RecordSchema, extra: Sequence[str] = ()) -> dict[str
                 f"{near_miss(name, known)} There are {', '.join(known)}."
             )
     return {name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)}
-
-
-def make_label(
-    values: Mapping[str, tf.Tensor], schema: RecordSchema, look_up: Callable[..., tf.Tensor]
-) -> tf.Tensor:
-    """int64 class (−1 without one), float32 0/1 for several labels, or uint8 masks, stacked last.
-
-    look_up: run-length code → mask.
-    """
-    parts = [values[name] for name in schema.label_keys]
-    if schema.kind == "masks":
-        return tf.stack([look_up(code) for code in parts], -1)
-    if schema.kind == "multi":
-        return tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0)
-    return parts[0] if parts else tf.constant(-1, tf.int64)
 
 
 def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:

@@ -14,9 +14,10 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
+from kaggle_tfr.read.batches import MeanStd
 from kaggle_tfr.read.decode import as_size
 
-MeanStd = tuple[Sequence[float], Sequence[float]]
+Stats = str | Mapping[str, Any] | MeanStd
 # Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
 # the landmark notebooks use them.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -58,9 +59,7 @@ def _find_gpus() -> tuple[tf.distribute.Strategy, str]:
     return tf.distribute.get_strategy(), "one GPU" if gpus else f"CPU ({os.cpu_count()} cores)"
 
 
-def normalization(
-    stats: str | Mapping[str, Any] | MeanStd = IMAGENET, dtype: str = "float32"
-) -> keras.Layer:
+def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Layer:
     """A layer from uint8 pixels to (pixel / 255 − mean) / std, one multiply-add on the device.
 
     stats: (mean, std) of red, green and blue scaled to 0…1; or a stats.json, its folder, or what
@@ -83,7 +82,7 @@ def normalization(
     return keras.Sequential(layers, name="normalization")
 
 
-def read_stats(stats: str | Mapping[str, Any] | MeanStd) -> MeanStd:
+def read_stats(stats: Stats) -> MeanStd:
     """(mean, std) of red, green and blue scaled to 0…1, as `normalization` takes them.
 
     Raises: FileNotFoundError when the folder has no stats.json.
@@ -102,7 +101,7 @@ def build_model(
     image_size: int | Sequence[int],
     classes: int,
     *,
-    stats: str | Mapping[str, Any] | MeanStd = IMAGENET,
+    stats: Stats = IMAGENET,
     learning_rate: float = 3e-3,
     seed: int = 0,
 ) -> keras.Model:
@@ -140,7 +139,7 @@ def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int)
     pairs: Counter[int] = Counter()
     for images, labels, mask in batches:
         predicted = np.argmax(model.predict_on_batch(images), axis=-1)
-        codes = np.asarray(labels) * classes + predicted
+        codes = np.asarray(labels, np.int64) * classes + predicted
         pairs.update(codes[np.asarray(mask) > 0].tolist())
     rows = [(*divmod(pair, classes), images) for pair, images in sorted(pairs.items())]
     return pd.DataFrame(rows, columns=["true", "predicted", "images"], dtype=np.int64)

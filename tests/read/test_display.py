@@ -11,10 +11,8 @@ from support.readers import make_example, make_record, save_noise, write_part, w
 from benchmarks.read import list_photos
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.read.display import (
     compare_speeds,
-    count_images,
     find_sources,
     first_masks,
     name_labels,
@@ -72,17 +70,8 @@ def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
     _, titles = pair_with_sources(find_shards(part), {"n119998": source, "n119999": source})
 
     assert [left.split("\n")[0] for left, _ in titles] == ["n119998", "n119999"]
-
-
-def test_without_sources_there_is_nothing_to_pair(tmp_path):
-    """
-    Parts alone, without a plan and its pictures, are no error.
-    """
-    shards = find_shards(write_part(tmp_path, {"a.tfrec": (0, [make_record(1)])}))
-
     assert find_sources(str(tmp_path)) == {}
-    assert pair_with_sources(shards, {}) == ([], [])
-    assert pair_with_sources(shards, {"x": "y"}) == ([], [])
+    assert pair_with_sources(find_shards(part), {}) == ([], [])
 
 
 def test_files_that_tensorflow_cannot_read_are_left_out(tmp_path, capsys):
@@ -92,27 +81,16 @@ def test_files_that_tensorflow_cannot_read_are_left_out(tmp_path, capsys):
     paths = [save_source(tmp_path / "a.jpg", "TIFF"), save_source(tmp_path / "b.jpg", "AVIF")]
     (tmp_path / "noise").write_bytes(save_noise(1, 90, 60))
 
-    images = next(iter(read_files([*paths, str(tmp_path / "noise")], [16, 24], 4)))
+    files = read_files([*paths, str(tmp_path / "noise")], [16, 24], 4)
 
-    assert images.shape == (4, 16, 24, 3)
+    assert next(iter(files)).shape == (4, 16, 24, 3)
+    assert compare_speeds({"none": None, "files": files}, rounds=1)["ratio"].to_dict() == {
+        "files": 1
+    }
     assert "TensorFlow reads 1 of 3 single files" in capsys.readouterr().out
     assert read_files(paths, 16, 4) is None
     assert "TensorFlow reads 0 of 2" in capsys.readouterr().out
     assert read_files([], 16, 4) is None
-
-
-def test_ways_are_compared_to_the_first_that_there_is(tmp_path):
-    """
-    A way that cannot be taken here is left out of the table.
-    """
-    shards = find_shards(write_part(tmp_path, {"a.tfrec": (0, [make_record(1)] * 8)}))
-    batches = read_batches(shards, image_size=16, batch_size=4, training=True)
-
-    table = compare_speeds({"single files": None, "records": batches}, rounds=1)
-
-    assert table.index.tolist() == ["records"]
-    assert table["ratio"].tolist() == [1]
-    assert count_images(read_batches(shards, image_size=16, batch_size=5)) == 8
 
 
 def test_labels_of_all_kinds_are_named():
