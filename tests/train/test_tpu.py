@@ -11,10 +11,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.chain import run_chain
 from support.readers import make_record, write_part
 
-from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.figures import plot_learning
 from kaggle_tfr.read.batches import count_steps, read_batches
 from kaggle_tfr.shards import find_shards
@@ -322,6 +320,10 @@ def work(tmp_path_factory):
     """The sample's parts, where `make test-kaggle` has made that environment."""
     if "TPU_PYTHON" not in os.environ:
         pytest.skip("TPU_PYTHON is not set: `make test-kaggle` makes that environment")
+    from support.chain import run_chain
+
+    from kaggle_tfr.explore.sample import write_sample
+
     folder = tmp_path_factory.mktemp("tpu") / "work"
     write_sample(str(folder / "sample"))
     run_chain("sample", str(folder), INPUT_DIR=str(folder / "sample"))
