@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 from support.readers import make_example, make_record, save_noise, write_part, write_shard
 
-from benchmarks.read import list_photos
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.display import (
@@ -130,6 +129,8 @@ def test_the_benchmark_leaves_out_what_is_no_photograph(tmp_path, capsys):
     """
     A README beside the photographs is named and skipped; so are pictures that are too small.
     """
+    from benchmarks.read import list_photos
+
     (tmp_path / "README.md").write_text("Photographs by their owners.")
     (tmp_path / "large.jpg").write_bytes(save_noise(1, 90, 60))
     (tmp_path / "small.jpg").write_bytes(save_noise(2, 30, 20))
