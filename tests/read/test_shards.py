@@ -16,6 +16,7 @@ from support.readers import (
 
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import read_batches, read_images
+from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.shards import count_records, find_shards
 
 HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))  # the left half of 32 × 48
@@ -113,11 +114,8 @@ def test_a_described_schema_reads_several_labels(tmp_path):
     """
     record = make_example(picture=make_picture(90), tags=[1, 0, 1])
     write_shard(tmp_path / "a.tfrec", [record])
-    fields = [
-        {"name": "picture", "source": "image", "type": "bytes"},
-        {"name": "tags", "source": "labels", "type": "int64", "size": 3},
-    ]
-    schema = {"fields": fields, "kind": "multi", "n_classes": 3, "label_columns": ["x", "y", "z"]}
+    fields = Field("picture", "image"), Field("tags", "labels", "int64", 3)
+    schema = RecordSchema(fields, "multi", 3, ("x", "y", "z"))
 
     shards = find_shards(tmp_path, schema=schema)
     _, labels, _ = next(read_batches(shards, image_size=16, batch_size=2).as_numpy_iterator())
