@@ -235,7 +235,7 @@ def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
 
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
     with pytest.raises(ConnectionError):
-        parallel.connect_cluster(1, address)
+        parallel.use_backend(1, "dask", address)
 
 
 def test_an_error_in_a_task_is_raised_here(on_cluster):
@@ -322,9 +322,9 @@ def test_without_the_extra_the_message_says_what_to_install():
     """
     code = (
         "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
-        "from kaggle_tfr import progress\n"
+        "from kaggle_tfr import parallel\n"
         "print(parallel.use_backend(2), sorted(parallel.run(abs, [-2, 1], label='x', total=0)))\n"
-        "progress.use_backend(2, 'dask')"
+        "parallel.use_backend(2, 'dask')"
     )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
