@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.parameters import BY_NOTEBOOK, EVERYWHERE, check_parameters
-from kaggle_tfr.paths import is_address, near_miss, work_dir
+from kaggle_tfr.paths import near_miss, work_dir
+from kaggle_tfr.storage import is_remote
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -38,7 +39,7 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = NOTEBOOKS) 
     notebooks = [_full_name(name) for name in notebooks]
     values = _with_absolute_folders(values)
     folder = values["WORK_DIR"]
-    copies = Path(folder if not is_address(folder) else work_dir("")) / "notebooks"
+    copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
     copies.mkdir(parents=True, exist_ok=True)
     for position, name in enumerate(notebooks, 1):
         print(f"[{position}/{len(notebooks)}] {name}", flush=True)
@@ -81,7 +82,7 @@ def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(values) | {"WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
     for name in _FOLDERS:
         folder = values.get(name, "")
-        if folder and not is_address(folder) and Path(folder).expanduser().exists():
+        if folder and not is_remote(folder) and Path(folder).expanduser().exists():
             values[name] = str(Path(folder).expanduser().absolute())
     if values.get("TFREC_DIRS"):
         values["TFREC_DIRS"] = [

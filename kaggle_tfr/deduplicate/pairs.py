@@ -303,7 +303,7 @@ def _pairs_within(rows, twins):
 
 def _search(work, tables):
     # All codes go with every table, so no cluster is asked.
-    return parallel.run(work, tables, label="Looking for pairs", here=True)
+    return parallel.run(work, tables, label="Looking for pairs", local_only=True)
 
 
 def count_by_radius(images, pairs, radii=range(0, 41, 5)):

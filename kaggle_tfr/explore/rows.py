@@ -222,7 +222,7 @@ def read_map(given: str | Mapping, input_dir: str) -> Mapping | None:
     """
     if not given or isinstance(given, Mapping):
         return given or None
-    path = storage.join(input_dir, given)
+    path = storage.resolve(input_dir, given)
     try:
         found = json.loads(read_given(path, "LABEL_MAP"))
     except ValueError as error:
@@ -354,7 +354,7 @@ def read_table(
     elif source in ("csv", "rle_csv"):
         columns = [label_column] if isinstance(label_column, str) else list(label_column)
         columns = [name for name in columns if name]
-        path = storage.join(input_dir, labels_csv)
+        path = storage.resolve(input_dir, labels_csv)
         rows = parse_csv(read_given(path, "LABELS_CSV"), path, id_column, columns)
         table = label_rows(
             rows,

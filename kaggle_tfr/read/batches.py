@@ -12,6 +12,7 @@ import tensorflow as tf
 from kaggle_tfr.read.decode import decode_record, decode_whole
 from kaggle_tfr.schema import RecordSchema
 from kaggle_tfr.shards import count_records, find_shards
+from kaggle_tfr.storage import is_remote
 
 HELD_OUT = ("validation", "val")  # our name of the split, and that of ImageNet's folder
 
@@ -170,7 +171,7 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
 
 def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
     """The serialized examples of all shards, many shards read at a time."""
-    remote = "://" in shards["file"].iloc[0]
+    remote = is_remote(shards["file"].iloc[0])
     buffer = REMOTE_BUFFER_BYTES if remote else LOCAL_BUFFER_BYTES
     files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
     if shuffle:
