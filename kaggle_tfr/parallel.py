@@ -177,10 +177,13 @@ def _run_on_cluster(
     client: Any, function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
 ) -> Generator[Any, None, None]:
     """Results as they arrive, or in the order of `items`; tasks left at the end are cancelled."""
+    import cloudpickle  # comes with dask
     from dask.distributed import as_completed
 
     _check_connection(client)
-    calls = (_pack(function, item) for item in items)
+    # As bytes they go with their tasks: a table would be sent ahead to one worker, and be lost
+    # with it.
+    calls = (cloudpickle.dumps((function, item)) for item in items)
     window = 2 * _count_threads(client) + IN_FLIGHT_MORE
     in_flight: dict[Any, None] = {}  # futures, oldest first
     finished: dict[Any, Any] = {}
@@ -220,24 +223,17 @@ def _next_result(client: Any, arriving: Any) -> tuple[Any, Any]:
     if not isinstance(packed, bytes):
         error = packed[1] if isinstance(packed, tuple) else packed
         raise _explain_cluster_error(error, client)
-    result, error = pickle.loads(packed)  # noqa: S301  # packed by `_call`
+    result, error = pickle.loads(packed)  # noqa: S301  # from `_call`
     if error is not None:
         raise error
     return future, result
-
-
-def _pack(function: Callable[[Any], Any], item: Any) -> bytes:
-    """A call as bytes, which go with their task; a table would be sent ahead, and could be lost."""
-    import cloudpickle  # comes with dask
-
-    return cloudpickle.dumps((function, item))
 
 
 def _call(packed: bytes) -> bytes:
     """On a worker: (result, None) of the call, or (None, the error that it raised)."""
     import cloudpickle
 
-    function, item = pickle.loads(packed)  # noqa: S301  # packed by `_pack`
+    function, item = pickle.loads(packed)  # noqa: S301  # from `_run_on_cluster`
     try:
         return cloudpickle.dumps((function(item), None))
     except Exception as error:  # noqa: BLE001  # raised again where the results are consumed

@@ -27,8 +27,8 @@ SHARD_FIELDS: dict[str, type[str] | type[int]] = {
 def near_miss(word: str, known: Iterable[str]) -> str:
     """' Did you mean "SEED"?' when a known word is close to `word`, else ''.
 
-    >>> near_miss("SEDE", ["SEED", "QUALITY"])
-    ' Did you mean "SEED"?'
+    >>> near_miss("sede", ["SEED", "QUALITY"]), near_miss("xyzzy", ["SEED", "QUALITY"])
+    (' Did you mean "SEED"?', '')
     """
     upper = {str(name).upper(): str(name) for name in known}
     close = difflib.get_close_matches(str(word).upper(), upper, n=1, cutoff=0.6)
@@ -121,8 +121,8 @@ def _pattern(template: str) -> str:
 def fill_path(template: str, row: Mapping[str, object]) -> str:
     """The path of one image below INPUT_DIR.
 
-    >>> fill_path("train/{image_id[0]}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7f"})
-    'train/a/7/a7f.jpg'
+    >>> fill_path("{site}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7", "site": 3})
+    '3/7/a7.jpg'
 
     Raises:
         ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.

@@ -30,13 +30,10 @@ SHARDS = 20
 
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory):
-    """Clusters of two workers; a new one is added when the scheduler of the last is gone."""
-    # Workers that join are ready for work, else the others would have done it by then.
-    env = {"DASK_DISTRIBUTED__WORKER__PRELOAD": "kaggle_tfr.write.verify"}
+    """Clusters of two workers, and what starts one more when the last has lost its scheduler."""
     with contextlib.ExitStack() as stack:
-        start = lambda: stack.enter_context(  # noqa: E731
-            start_cluster(tmp_path_factory.mktemp("cluster"), env=env)
-        )
+        make_folder = partial(tmp_path_factory.mktemp, "cluster")
+        start = lambda: stack.enter_context(start_cluster(make_folder()))  # noqa: E731
         yield [start()], start
 
 
@@ -61,6 +58,43 @@ def work(tmp_path_factory):
     write_parts(str(folder), str(folder / "whole"))
     parallel.close_backend()
     return folder, table
+
+
+def write(folder, table, out):
+    write_parts(str(folder), str(out))
+    return digests(out)
+
+
+def hash_images(folder, table, out):
+    out.mkdir(exist_ok=True)
+    hashes = hashing.hash_images(table, str(out))
+    return hashes.to_dict(), digests(out)
+
+
+def verify_damaged(folder, table, out):
+    shutil.copytree(folder / "whole", out)
+    shard = sorted(out.glob("part-1/*.tfrec"))[7]
+    data = bytearray(shard.read_bytes())
+    data[-100] ^= 1
+    shard.write_bytes(data)
+    faults = verify_parts(str(out / "part-1"))
+    assert set(faults["file"]) == {shard.name}
+    return faults["problem"].tolist()
+
+
+@pytest.mark.parametrize("step", [hash_images, write, verify_damaged])
+def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
+    """
+    Its work is done by others, one of them new, and every byte and fault is as from one thread.
+    """
+    monkeypatch.setattr(hashing, "BLOCK", 2)
+    death = Replacement(on_cluster)
+
+    made = step(*work, tmp_path / "cluster")
+
+    death.check()
+    parallel.use_backend(1)
+    assert made == step(*work, tmp_path / "alone")
 
 
 def test_sizes_and_statistics_are_those_of_threads(work, on_cluster):
@@ -174,43 +208,6 @@ def test_an_error_in_a_task_is_raised_here(on_cluster, item, match):
     """
     with pytest.raises(TypeError, match=match):
         list(parallel.run(square, [item], label="squares"))
-
-
-def write(folder, table, out):
-    write_parts(str(folder), str(out))
-    return digests(out)
-
-
-def hash_images(folder, table, out):
-    out.mkdir(exist_ok=True)
-    hashes = hashing.hash_images(table, str(out))
-    return hashes.to_dict(), digests(out)
-
-
-def verify_damaged(folder, table, out):
-    shutil.copytree(folder / "whole", out)
-    shard = sorted(out.glob("part-1/*.tfrec"))[7]
-    data = bytearray(shard.read_bytes())
-    data[-100] ^= 1
-    shard.write_bytes(data)
-    faults = verify_parts(str(out / "part-1"))
-    assert set(faults["file"]) == {shard.name}
-    return faults["problem"].tolist()
-
-
-@pytest.mark.parametrize("step", [write, hash_images, verify_damaged])
-def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
-    """
-    Its work is done by others, one of them new, and every byte and fault is as from one thread.
-    """
-    monkeypatch.setattr(hashing, "BLOCK", 2)
-    death = Replacement(on_cluster)
-
-    made = step(*work, tmp_path / "cluster")
-
-    death.check()
-    parallel.use_backend(1)
-    assert made == step(*work, tmp_path / "alone")
 
 
 WRITE_AND_READ = """

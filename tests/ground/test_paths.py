@@ -1,6 +1,7 @@
 """File names and paths by template, and where inputs lie: Kaggle's mounts, paths, buckets."""
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,6 @@ from kaggle_tfr.paths import (
     fill_path,
     find_input,
     format_name,
-    near_miss,
     parse_name,
     project_dir,
     work_dir,
@@ -51,14 +51,6 @@ def test_a_name_is_parsed_back_to_what_made_it(template, **fields):
     assert parsed["i"] == fields["i"]
 
 
-def test_published_names_are_parsed():
-    """
-    Names as the published notebooks wrote them give their numbers.
-    """
-    assert parse_name("Id_df{i:02d}-{count}.tfrec", "Id_df07-1427.tfrec") == {"i": 7, "count": 1427}
-    assert parse_name(TEMPLATES[3], "x/val/val-12.tfrecord") == {"split": "val", "i": 12}
-
-
 @pytest.mark.parametrize("file", ["Id_df7-1427.tfrec", "Id_df07-.tfrec", "other.tfrec"])
 def test_a_name_of_another_form_is_refused(file):
     """
@@ -69,21 +61,26 @@ def test_a_name_of_another_form_is_refused(file):
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
+    ("call", "message"),
     [
-        ("{nme}-{i}.tfrec", 'Did you mean "name"'),
-        ("{name}-{count}.tfrec", "has no {i}"),
-        ("../{i}.tfrec", "leads out of its folder"),
-        ("/tmp/{i}.tfrec", "leads out of its folder"),
-        ("{i", "cannot be read"),
+        (partial(check_template, "{nme}-{i}.tfrec"), 'Did you mean "name"'),
+        (partial(check_template, "{name}-{count}.tfrec"), "has no {i}"),
+        (partial(check_template, "../{i}.tfrec"), "leads out of its folder"),
+        (partial(check_template, "/tmp/{i}.tfrec"), "leads out of its folder"),
+        (partial(check_template, "{i"), "cannot be read"),
+        (partial(fill_path, "{imageid}.jpg", {"image_id": "a"}), 'Did you mean "image_id"'),
+        (partial(fill_path, "{image_id[9]}.jpg", {"image_id": "a"}), "does not fit the row"),
+        (partial(fill_path, "../{image_id}.jpg", {"image_id": "a"}), "leads out of its folder"),
+        (partial(fill_path, "{image_id}", {"image_id": "../../etc/passwd"}), "leads out of its"),
+        (partial(fill_path, "{image_id}", {"image_id": "/etc/passwd"}), "leads out of its folder"),
     ],
 )
-def test_a_bad_shard_template_says_what_to_mend(template, message):
+def test_a_bad_template_says_what_to_mend(call, message):
     """
-    A template that could not name the shards is refused before any is written.
+    A template that cannot name the shards or find the images is refused before any is touched.
     """
     with pytest.raises(ValueError, match=message):
-        check_template(template)
+        call()
 
 
 @pytest.mark.parametrize("name", ["../../x", "/x", "a/../../x", "..\\x", "C:\\x", "gs://b/x"])
@@ -93,44 +90,6 @@ def test_a_shard_stays_in_its_folder_whatever_name_is(name):
     """
     with pytest.raises(ValueError, match="'{name}-{i}' with NAME .* leads out of its folder"):
         format_name("{name}-{i}", name=name, i=0)
-
-
-def test_a_path_is_filled_from_the_row():
-    """
-    Landmark's path takes folders from the first letters of the id; other columns may be used too.
-    """
-    row = {"image_id": "a7fx", "site": 3}
-
-    assert fill_path("train/{image_id[0]}/{image_id[1]}/{image_id[2]}/{image_id}.jpg", row) == (
-        "train/a/7/f/a7fx.jpg"
-    )
-    assert fill_path("{site}/{image_id}.png", row) == "3/a7fx.png"
-
-
-@pytest.mark.parametrize(
-    ("template", "row", "message"),
-    [
-        ("{imageid}.jpg", {"image_id": "a"}, 'Did you mean "image_id"'),
-        ("{image_id[9]}.jpg", {"image_id": "a"}, "does not fit the row"),
-        ("../{image_id}.jpg", {"image_id": "a"}, "leads out of its folder"),
-        ("{image_id}.jpg", {"image_id": "../../etc/passwd"}, "leads out of its folder"),
-        ("{image_id}", {"image_id": "/etc/passwd"}, "leads out of its folder"),
-    ],
-)
-def test_a_bad_path_template_says_what_to_mend(template, row, message):
-    """
-    An unknown column, an id too short and a way out of INPUT_DIR each have their message.
-    """
-    with pytest.raises(ValueError, match=message):
-        fill_path(template, row)
-
-
-def test_near_misses_ignore_case():
-    """
-    A name typed in the wrong case is still recognised; nonsense is not.
-    """
-    assert near_miss("image_sise", ["IMAGE_SIZE", "SEED"]) == ' Did you mean "IMAGE_SIZE"?'
-    assert near_miss("xyzzy", ["IMAGE_SIZE", "SEED"]) == ""
 
 
 @pytest.fixture

@@ -56,18 +56,6 @@ def test_a_user_may_name_any_file_but_a_table_may_not():
             storage.join("/data", "ok", name)
 
 
-def test_removing_twice_is_no_error(tmp_path):
-    """
-    What is not there is as good as removed.
-    """
-    (tmp_path / "a").write_bytes(b"x")
-
-    storage.remove(tmp_path / "a")
-    storage.remove(tmp_path / "a")
-
-    assert not storage.exists(tmp_path / "a")
-
-
 def test_files_are_read_when_their_turn_comes(tmp_path):
     """
     Of endless paths only those asked for are opened; a missing file is an error among the bytes.

@@ -21,7 +21,7 @@ class Cluster:
         self.folder, self.env = Path(folder), {**os.environ, **dict(env)}
         self.env["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])
         self.env |= {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        self.workers, self._logs = {}, []
+        self.workers = {}
         where = self.folder / "scheduler.json"
         options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-jupyter"]
         self.scheduler = self._start("scheduler", *options, "--scheduler-file", str(where))
@@ -32,12 +32,10 @@ class Cluster:
     def _start(self, kind, *options, name=""):
         home = self.folder / (name or kind)
         home.mkdir(parents=True)
-        self._logs.append(open(home / "log", "wb"))  # noqa: SIM115
         env = self.env | {"HOME": str(home), "TMPDIR": str(home)}
-        return subprocess.Popen(
-            [sys.executable, "-m", "dask", kind, *options],
-            env=env, cwd=home, stdout=self._logs[-1], stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "dask", kind, *options]
+        with open(home / "log", "wb") as log:
+            return subprocess.Popen(command, env=env, cwd=home, stdout=log, stderr=log)
 
     def add_workers(self, count=1):
         """Starts workers of a single thread; returns their names once they have joined."""
@@ -75,8 +73,6 @@ class Cluster:
         for process in [*self.workers.values(), self.scheduler]:
             process.kill()
             process.wait(30)
-        for log in self._logs:
-            log.close()
 
 
 @contextlib.contextmanager
