@@ -47,16 +47,17 @@ def plan_files(files, work, image, *, n_shards=SHARDS, name="bench"):
     import pandas as pd
 
     from kaggle_tfr.explore.table import measure
-    from kaggle_tfr.plan.plan import make_forecast, make_plan, save_plan
-    from kaggle_tfr.schema import load_schema
+    from kaggle_tfr.parameters import settings
+    from kaggle_tfr.plan.plan import PlanSettings, make_forecast, make_plan, save_plan
+    from kaggle_tfr.schema import Labels, load_schema
 
     table = pd.DataFrame({"image_id": [f"{n:05d}" for n in range(len(files))], "path": files})
     table = table.assign(split="train", label=0, label_name="a", problem="", cluster=-1, fold=0)
-    table.attrs = {"kind": "single", "classes": ["a"], "label_columns": []}
-    table, schema = measure(table), load_schema("default", table)
-    found = make_forecast(table, schema=schema, image=image, sample=40)
-    settings = {"n_folds": 0, "n_shards": n_shards, "name": name}
-    save_plan(*make_plan(table, found, schema=schema, image=image, **settings), work)
+    labels = Labels("single", ("a",), name=name)
+    table, schema = measure(table, labels), load_schema("default", table, labels)
+    forecast = make_forecast(table, schema, image, sample=40)
+    chosen = settings(PlanSettings, {"N_FOLDS": 0, "N_SHARDS": n_shards})
+    save_plan(*make_plan(table, forecast, labels, schema, image, chosen), work)
 
 
 def landmark_notebook(folder, kind, workers):

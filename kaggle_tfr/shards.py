@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.paths import find_input, parse_name
-from kaggle_tfr.schema import SOURCES, RecordSchema, feature_dict, load_schema
+from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_dict, load_schema
 
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
 
@@ -47,7 +47,7 @@ def list_shard_files(
     count, bytes: −1 where neither table nor name tells. fold: −1 outside cross-validation.
     compression: "", "GZIP", or "?" where no plan.json tells.
     jpeg: whether the plan has turned every picture into a JPEG.
-    schema: the text of schema.json, "" without one. `attrs["classes"]`: those of labels.json.
+    schema: the text of schema.json, "" without one. labels: of labels.json, empty without one.
     Raises: FileNotFoundError for a folder without shards; ValueError for a folder named twice, or
         for parts whose classes differ.
     """
@@ -63,7 +63,7 @@ def list_shard_files(
             f"{len(twice)} shards are listed twice, the first is '{twice.iloc[0]}'. "
             "Name every folder once in TFREC_DIRS, and not both a part and the folder around it."
         )
-    shards.attrs["classes"] = _read_classes(folders)
+    shards["labels"] = [_read_labels(folders)] * len(shards)
     return shards
 
 
@@ -148,20 +148,20 @@ def _read_plan(folder: str) -> tuple[str, bool]:
     image = plan.get("image", {})
     # With nothing resized, originals of any kind may have kept their bytes.
     jpeg = image.get("format") == "JPEG" and image.get("resize", "none") != "none"
-    return plan.get("compression", ""), jpeg
+    return plan.get("settings", plan).get("compression", ""), jpeg
 
 
-def _read_classes(folders: Sequence[str]) -> list:
+def _read_labels(folders: Sequence[str]) -> Labels:
     found = {folder: _read_text(folder, "labels.json") for folder in folders}
-    named = {folder: json.loads(text)["classes"] for folder, text in found.items() if text}
+    named = {f: Labels.from_dict(json.loads(text)) for f, text in found.items() if text}
     first = next(iter(named), "")
-    for folder, classes in named.items():
-        if classes != named[first]:
+    for folder, labels in named.items():
+        if labels.classes != named[first].classes:
             raise ValueError(
-                f"'{folder}' and '{first}' number their classes differently: {classes[:5]}… and "
-                f"{named[first][:5]}…, so their labels do not mean the same. Read them apart."
+                f"'{folder}' and '{first}' number their classes differently: {labels.classes[:5]}… and "
+                f"{named[first].classes[:5]}…, so their labels do not mean the same. Read them apart."
             )
-    return named.get(first, [])
+    return named.get(first, Labels())
 
 
 MANY = 16  # questions to a bucket at a time
@@ -174,7 +174,7 @@ def find_shards(dirs, *, schema="", pattern="*.tfrec*", shard_name="") -> pd.Dat
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a schema.json.
     pattern, shard_name: for files without a shards.csv: their glob, and the template of their
         names, such as "Id_df{i:02d}-{count}.tfrec". A count that nothing tells is counted.
-    schema (column): a `RecordSchema`. `attrs["classes"]`: those of labels.json, [] without one.
+    schema, labels (columns): a `RecordSchema`, and the `Labels` of labels.json, which all share.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks.
     """
     shards = list_shard_files(dirs, pattern=pattern, shard_name=shard_name)

@@ -188,10 +188,11 @@ def is_folder(path: AnyPath) -> bool:
         return gfile.isdir(path)
 
 
-def make_folder(path: AnyPath) -> None:
-    """Makes the folder with its parents, if need be; a bucket needs none."""
+def make_folder(path: str) -> str:
+    """The same path, where a folder is now, with its parents; a bucket needs none."""
     if not is_remote(path):
         os.makedirs(path, exist_ok=True)
+    return path
 
 
 def remove(path: AnyPath) -> None:

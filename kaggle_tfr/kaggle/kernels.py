@@ -112,7 +112,9 @@ def zip_package() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compresslevel=9) as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
-            entry = zipfile.ZipInfo(f"kaggle_tfr/{path.relative_to(PACKAGE).as_posix()}")  # dated 1980: the same every time
+            entry = zipfile.ZipInfo(
+                f"kaggle_tfr/{path.relative_to(PACKAGE).as_posix()}"
+            )  # dated 1980: the same every time
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
     return buffer.getvalue()

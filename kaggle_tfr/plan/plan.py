@@ -25,7 +25,7 @@ from kaggle_tfr.plan.forecast import (
     forecast,
     forecast_groups,
 )
-from kaggle_tfr.schema import RecordSchema, encode_row
+from kaggle_tfr.schema import Labels, RecordSchema, encode_row
 
 LARGEST_SHARD_MB = 400
 
@@ -134,39 +134,77 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class PlanSettings:
+    """The parameters of 03_plan, by their names in lower case; `settings` fills in the defaults."""
+
+    group_column: str
+    image_size: int | Sequence[int]
+    resize: str
+    resample: str
+    quality: int
+    chroma: str
+    optimize: bool
+    compression: str
+    n_folds: int
+    validation_size: float
+    shard_mb: float
+    n_shards: int
+    shard_images: int
+    shard_name: str
+    part_limit_gb: float
+    max_part_files: int
+    seed: int
+
+    @property
+    def limit_bytes(self) -> int:
+        """What a part folder may weigh."""
+        return round(self.part_limit_gb * 1e9)
+
+    @property
+    def image(self) -> ImageSettings:
+        """How a picture becomes a record's image. One image_size is both sides."""
+        both = self.image_size
+        size = (both, both) if isinstance(both, int) else tuple(both)
+        return ImageSettings(
+            None if self.resize == "none" else size,
+            self.resize,
+            resample=self.resample,
+            quality=self.quality,
+            subsampling=self.chroma,
+            optimize=self.optimize,
+        )
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `plan.json` holds.
 
-    schema: `RecordSchema` as a mapping. parameters: further settings of the notebook, by name.
-    part_limit_bytes: what a part folder may weigh; shard_limit_bytes: all shards in it together.
+    shard_limit_bytes: what all shards of a part may weigh together.
     outcomes: input images by what becomes of them, see `count_outcomes`.
     fingerprint: sha256 of everything that decides the bytes of the shards.
     """
 
-    name: str
-    kind: str
-    classes: list
-    schema: dict
+    labels: Labels
+    schema: RecordSchema
     image: ImageSettings
-    compression: str
-    shard_name: str
-    seed: int
-    n_folds: int
+    settings: PlanSettings
     n_parts: int
-    part_limit_bytes: int
     shard_limit_bytes: int
-    label_columns: list[str] = field(default_factory=list)
-    parameters: dict = field(default_factory=dict)
     forecast: dict = field(default_factory=dict)
     outcomes: dict = field(default_factory=dict)
     versions: dict = field(default_factory=dict)
     fingerprint: str = ""
     shards: list[Shard] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """Of the dataset."""
+        return self.labels.name
+
     def file_name(self, shard: Shard, count: int | None = None) -> str:
         """The shard's path below its part folder, for `count` records (default: as planned)."""
         return format_name(
-            self.shard_name,
+            self.settings.shard_name,
             name=self.name,
             split=shard.split,
             fold=shard.fold,
@@ -175,6 +213,11 @@ class Plan:
             n=shard.n,
             count=shard.count if count is None else count,
         )
+
+    def for_worker(self) -> "Plan":
+        """The plan without what grows with the dataset: its shards and classes stay behind."""
+        labels = replace(self.labels, classes=())
+        return replace(self, labels=labels, shards=[], forecast={}, outcomes={})
 
     def to_json(self) -> str:
         """The text of `plan.json`."""
@@ -186,8 +229,14 @@ class Plan:
         values = json.loads(text)
         size = values["image"]["size"]
         image = ImageSettings(**values["image"] | {"size": tuple(size) if size else None})
-        shards = [Shard(**shard) for shard in values["shards"]]
-        return cls(**values | {"image": image, "shards": shards})
+        found = {
+            "labels": Labels.from_dict(values["labels"]),
+            "schema": RecordSchema.from_dict(values["schema"]),
+            "image": image,
+            "settings": PlanSettings(**values["settings"]),
+            "shards": [Shard(**shard) for shard in values["shards"]],
+        }
+        return cls(**values | found)
 
 
 def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
@@ -259,12 +308,6 @@ def read_plan(folder: str) -> Plan:
         ) from None
 
 
-def load_plan(work_dir: str) -> tuple[Plan, pd.DataFrame]:
-    """The plan and its table, one row an image, in the order of the records."""
-    table = storage.read_parquet(storage.join(work_dir, "plan.parquet"))
-    return read_plan(work_dir), table
-
-
 def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Each shard with its own rows, read when asked for, so that the plan never is in memory."""
     path = storage.join(work_dir, "plan.parquet")
@@ -275,9 +318,9 @@ def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, p
 
 def make_forecast(
     table: pd.DataFrame,
-    *,
     schema: RecordSchema,
     image: ImageSettings,
+    *,
     compression: str = "",
     seed: int = 0,
     sample: int = 1000,
@@ -290,59 +333,34 @@ def make_forecast(
 def make_plan(
     table: pd.DataFrame,
     found: Forecast,
-    *,
-    name: str,
+    labels: Labels,
     schema: RecordSchema,
     image: ImageSettings,
-    compression: str = "",
-    n_folds: int = 5,
-    shard_mb: float = 200,
-    n_shards: int = 0,
-    shard_images: int = 0,
-    shard_name: str = "{name}-f{fold}-{i:03d}-{count}.tfrec",
-    part_limit_gb: float = 19,
-    max_part_files: int = 45,
-    seed: int = 0,
-    parameters: Mapping | None = None,
+    settings: PlanSettings,
 ) -> tuple[Plan, pd.DataFrame]:
     """The plan and its table, which gains shard, part and position, in the order of the records.
 
-    table: the images to write, with split and fold; attrs kind, classes, label_columns.
-    found: what `make_forecast` gave for this table and these settings.
-    parameters: further settings that made the table, by name, kept to name what changed.
+    table: the images to write, with split and fold.
+    found: what `make_forecast` gave for this table, schema and image settings.
 
     Raises:
         ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot name the shards.
     """
-    check_template(shard_name)
-    limits = {"max_part_files": max_part_files, "shard_mb": shard_mb}
-    limits |= {"n_shards": n_shards, "shard_images": shard_images}
-    limit_bytes = round(part_limit_gb * 1e9)
-    dealt, n_parts, room = _fit_parts(
-        table, found, image, limits, limit_bytes=limit_bytes, seed=seed
-    )
-    shards = list_planned_shards(dealt, shard_name)
+    check_template(settings.shard_name)
+    dealt, n_parts, room = _fit_parts(table, found, image, settings)
+    shards = list_planned_shards(dealt, settings.shard_name)
     sizes = forecast_groups(dealt, image, found, ORDER[:-1])["high"]
     shards = [
         replace(shard, bytes_high=ceil(sizes[shard.part, shard.split, shard.fold, shard.index]))
         for shard in shards
     ]
-    attrs = {"kind": "single", "classes": [], "label_columns": []} | dict(table.attrs)
     plan = Plan(
-        name=name,
-        kind=attrs["kind"],
-        classes=list(attrs["classes"]),
-        schema=schema.to_dict(),
+        labels=labels,
+        schema=schema,
         image=image,
-        compression=compression,
-        shard_name=shard_name,
-        seed=seed,
-        n_folds=n_folds,
+        settings=settings,
         n_parts=n_parts,
-        part_limit_bytes=limit_bytes,
         shard_limit_bytes=room,
-        label_columns=list(attrs["label_columns"]),
-        parameters={key.upper(): value for key, value in limits.items()} | dict(parameters or {}),
         forecast=found.summary(),
         versions=package_versions(),
         shards=shards,
@@ -352,16 +370,23 @@ def make_plan(
 
 def _bytes_settings(plan: Plan) -> dict:
     """The settings that decide the bytes of the shards, given the table."""
-    names = ("name", "kind", "classes", "schema", "compression", "shard_name", "n_parts")
-    return {name: getattr(plan, name) for name in names} | {"image": asdict(plan.image)}
+    names = ("labels", "schema", "image", "n_parts")
+    settings = {name: asdict(plan)[name] for name in names}
+    chosen = {name: getattr(plan.settings, name) for name in ("compression", "shard_name")}
+    return settings | chosen
 
 
-def _fit_parts(table, found, image, limits, *, limit_bytes, seed) -> tuple[pd.DataFrame, int, int]:
+def _fit_parts(
+    table: pd.DataFrame, found: Forecast, image: ImageSettings, settings: PlanSettings
+) -> tuple[pd.DataFrame, int, int]:
     """The table dealt out to the fewest parts that fit, their number, and the bytes for shards.
 
     Parts are measured as they are, not as a mean: the bound of each one must fit.
     """
     table = table.reset_index(drop=True)
+    limit_bytes, seed = settings.limit_bytes, settings.seed
+    names = ("max_part_files", "shard_mb", "n_shards", "shard_images")
+    limits = {name: getattr(settings, name) for name in names}
     groups = forecast_groups(table, image, found, ["split", "fold"])["expected"]
     counts = table.groupby(["split", "fold"], observed=True).size()
     weights, counts = ({(str(s), int(f)): v for (s, f), v in x.items()} for x in (groups, counts))
@@ -398,17 +423,6 @@ def _check_shards(wanted: Mapping, n_parts: int) -> None:
 
 
 SESSION_HOURS = 12  # of a Kaggle CPU session
-
-
-def image_settings(image_size: int | Sequence[int], resize: str, **choices) -> ImageSettings:
-    """The settings of the image path from the notebook's parameters.
-
-    image_size: pixels, one for both sides or [height, width]; of no use when resize is "none".
-    choices: the other fields of `ImageSettings`.
-    """
-    both = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    size = None if resize == "none" else both
-    return ImageSettings(size, resize, **choices)
 
 
 def list_planned(plan: Plan) -> pd.DataFrame:
@@ -454,7 +468,7 @@ def compare_with_limits(plan: Plan, found: Forecast, folder: str) -> pd.DataFram
     size = (found.bytes_per_image, found.low, found.high)
     seconds = (found.seconds_per_image, found.seconds_low, found.seconds_high)
     name = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
-    rows = {name: _against(size, fullest, plan.part_limit_bytes, format_bytes)}
+    rows = {name: _against(size, fullest, plan.settings.limit_bytes, format_bytes)}
     if "://" not in folder:
         free = shutil.disk_usage(folder).free
         rows["all parts on this disk"] = _against(size, found.n_images, free, format_bytes)

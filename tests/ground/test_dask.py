@@ -23,7 +23,7 @@ from kaggle_tfr import parallel
 from kaggle_tfr.deduplicate import hashing
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.verify import channel_stats_of_files, channel_stats_of_records, verify_parts
+from kaggle_tfr.write.verify import channel_stats_of_files, verify_parts
 
 SHARDS = 20
 
@@ -77,7 +77,7 @@ def verify_damaged(folder, table, out):
     data = bytearray(shard.read_bytes())
     data[-100] ^= 1
     shard.write_bytes(data)
-    faults = verify_parts(str(out / "part-1"))
+    faults = verify_parts(str(out / "part-1")).faults
     assert set(faults["file"]) == {shard.name}
     return faults["problem"].tolist()
 
@@ -107,7 +107,7 @@ def test_sizes_and_statistics_are_those_of_threads(work, on_cluster):
 
     def find():
         files = channel_stats_of_files(table.head(20))
-        return measure(blank), [files, channel_stats_of_records(parts)]
+        return measure(blank), [files, verify_parts(parts).stats]
 
     images, stats = find()
 
@@ -219,7 +219,7 @@ from kaggle_tfr.write.parts import write_parts
 work, out, address = sys.argv[1:]
 parallel.use_backend(0, "dask", address)
 write_parts(work, out)
-assert verify_parts(f"{out}/part-1").empty
+assert verify_parts(f"{out}/part-1").faults.empty
 found = {}
 for folder, _, names in tf.io.gfile.walk(out):
     for name in names:

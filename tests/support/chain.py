@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr.deduplicate.clusters import (
+    DuplicateSettings,
     choose_rows,
     count_outcomes,
     find_clusters,
@@ -14,12 +15,12 @@ from kaggle_tfr.deduplicate.clusters import (
 )
 from kaggle_tfr.deduplicate.hashing import hash_images
 from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.explore.rows import read_table
+from kaggle_tfr.explore.rows import InputSettings, read_table
 from kaggle_tfr.explore.table import measure, save_images
 from kaggle_tfr.notebook import account
-from kaggle_tfr.parameters import PARAMETERS, check_parameters, load_recipe
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
 from kaggle_tfr.plan.folds import assign_folds
-from kaggle_tfr.plan.plan import image_settings, make_forecast, make_plan, save_plan
+from kaggle_tfr.plan.plan import PlanSettings, make_forecast, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.write.parts import write_parts
 
@@ -28,56 +29,35 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def run_chain(recipe, work, **changes):
     """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures."""
-    values = PARAMETERS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
+    values = DEFAULTS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
     check_parameters(values)
-    value = {name.lower(): given for name, given in values.items()}
-    names = ["labels_csv", "id_column", "label_column", "path_template", "pattern", "limit"]
-    names += ["label_map", "label_separator"]
-    images = read_table(
-        value["source"], value["input_dir"], **{name: value[name] for name in names}
-    )
-    images = measure(images)
-    images.attrs["name"] = value["name"]
-    save_images(images, work)
-    pairs = find_pairs(hash_images(images, work), value["max_bits"])
-    clusters = find_clusters(images, pairs, keep=value["keep"], conflicts=value["conflicts"])
-    save_clusters(clusters, work)
-    table, shards = _plan_and_write(choose_rows(images, clusters), work, value)
+    images, labels = read_table(values["INPUT_DIR"], settings(InputSettings, values))
+    images = measure(images, labels)
+    save_images(images, labels, work)
+    pairs = find_pairs(hash_images(images, work), values["MAX_BITS"])
+    rules = {"keep": values["KEEP"], "conflicts": values["CONFLICTS"]}
+    clusters = find_clusters(images, pairs, kind=labels.kind, **rules)
+    save_clusters(clusters, DuplicateSettings(values["MAX_BITS"]), work)
+    table, shards = _plan_and_write(choose_rows(images, clusters), labels, work, values)
     counts = count_outcomes(images, clusters)
     account({**counts, "written": int(shards["count"].sum())}, len(images))
     return images, table, shards
 
 
-def _plan_and_write(rows, work, value):
+def _plan_and_write(rows, labels, work, values):
+    chosen = settings(PlanSettings, values)
     folded = assign_folds(
         rows,
-        n_folds=value["n_folds"],
-        seed=value["seed"],
-        validation_size=value["validation_size"],
-        group_column=value["group_column"],
-        label_columns=rows.attrs["label_columns"],
+        n_folds=chosen.n_folds,
+        seed=chosen.seed,
+        validation_size=chosen.validation_size,
+        group_column=chosen.group_column,
+        label_columns=labels.label_columns,
     )
-    schema = load_schema(value["schema"], rows)
-    image = image_settings(
-        value["image_size"],
-        value["resize"],
-        resample=value["resample"],
-        quality=value["quality"],
-        subsampling=value["chroma"],
-    )
-    same = {name: value[name] for name in ("compression", "seed")}
-    found = make_forecast(folded, schema=schema, image=image, **same)
-    names = ["n_folds", "shard_mb", "n_shards", "shard_images", "shard_name", "part_limit_gb"]
-    names += ["max_part_files"]
-    plan, table = make_plan(
-        folded,
-        found,
-        name=value["name"],
-        schema=schema,
-        image=image,
-        **same,
-        **{name: value[name] for name in names},
-    )
+    schema, image = load_schema(values["SCHEMA"], rows, labels), chosen.image
+    same = {"compression": chosen.compression, "seed": chosen.seed}
+    forecast = make_forecast(folded, schema, image, **same)
+    plan, table = make_plan(folded, forecast, labels, schema, image, chosen)
     save_plan(plan, table, work)
     return table, write_parts(work, work)
 
@@ -109,3 +89,34 @@ def draw_pictures(count, height, width):
 def save_picture(picture, path, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.save(path, **options)
+
+
+def make_input(recipe, folder):
+    """Some pictures in the layout of the recipe's dataset."""
+    pictures = draw_pictures(60, 120, 160)
+    if recipe in ("petals", "flowers"):
+        for k, picture in enumerate(pictures):
+            save_picture(picture, folder / "abc"[k % 3] / f"{k}.jpg")
+    elif recipe == "imagenet":
+        for k, picture in enumerate(pictures):
+            place = f"{('train', 'train', 'val', 'test')[k % 4]}/n{k % 3}/{k}.JPEG"
+            save_picture(picture, folder / place)
+    else:
+        _make_table(recipe, folder, pictures)
+
+
+def _make_table(recipe, folder, pictures):
+    head, rows = "image_id,label\n", []
+    for k, picture in enumerate(pictures):
+        name, place = f"{k:04d}ab", f"train_images/{k:04d}ab.jpg"
+        if recipe == "landmark-2021":
+            head, place = "id,landmark_id\n", f"train/0/0/{name[2]}/{name}.jpg"
+            rows.append(f"{name},{k % 3 * 500}\n")
+        elif recipe == "clouds":
+            head = "Image_Label,EncodedPixels\n"
+            codes = {"Fish": "1 500", "Flower": "", "Gravel": "" if k % 2 else "7 9", "Sugar": ""}
+            rows += [f"{name}.jpg_{label},{code}\n" for label, code in codes.items()]
+        else:
+            rows.append(f"{name}.jpg,{k % 3}\n")
+        save_picture(picture, folder / place)
+    (folder / "train.csv").write_text(head + "".join(rows))

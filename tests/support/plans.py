@@ -2,17 +2,19 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
-from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.plan.plan import make_forecast, make_plan, save_plan
-from kaggle_tfr.schema import load_schema
+from kaggle_tfr.parameters import settings
+from kaggle_tfr.plan.plan import PlanSettings, make_forecast, make_plan, save_plan
+from kaggle_tfr.schema import Labels, load_schema
 
 CLASSES = ["ash", "birch", "Čedar, red"]
+LABELS = Labels("single", tuple(CLASSES), name="trees")
 LITERAL = {"image": "bytes", "label": "int", "height": "int", "width": "int", "image_id": "bytes"}
 
 
@@ -40,24 +42,19 @@ def make_images(folder, n=48, seed=0, sizes=(40, 120)):
         rows.append([f"{i:04d}", str(path), "train", label, CLASSES[label], height, width, size])
     names = ["image_id", "path", "split", "label", "label_name", "height", "width", "n_bytes"]
     table = pd.DataFrame(rows, columns=names).assign(format="JPEG", orientation=1, problem="")
-    table = table.assign(cluster=-1, fold=np.arange(n) % 3)
-    table.attrs = {"kind": "single", "classes": CLASSES, "label_columns": []}
-    return table
+    return table.assign(cluster=-1, fold=np.arange(n) % 3)
 
 
-def plan_images(table, work, *, size=32, schema="default", quality=90, **settings):
+def plan_images(table, work, *, size=32, schema="default", labels=LABELS, name="trees", **changes):
     """(plan, table) saved in `work`, with two parts' worth of shards unless told otherwise."""
-    record = load_schema(schema, table)
-    image = ImageSettings(
-        None if size is None else (size, size), "none" if size is None else "short_side", quality
-    )
-    found = make_forecast(
-        table, schema=record, image=image, compression=settings.get("compression", "")
-    )
-    settings = {"name": "trees", "n_shards": 6, "n_folds": 3} | settings
-    plan, dealt = make_plan(table, found, schema=record, image=image, **settings)
-    save_plan(plan, dealt, str(work))
-    return plan, dealt
+    values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}
+    values |= {} if size else {"RESIZE": "none"}
+    chosen = settings(PlanSettings, values | {k.upper(): v for k, v in changes.items()})
+    record, labels = load_schema(schema, table, labels), replace(labels, name=name)
+    forecast = make_forecast(table, record, chosen.image, compression=chosen.compression)
+    plan, planned = make_plan(table, forecast, labels, record, chosen.image, chosen)
+    save_plan(plan, planned, str(work))
+    return plan, planned
 
 
 def two_parts(table, work, **settings):
