@@ -21,8 +21,9 @@ import pandas as pd
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, MAX_NOTEBOOK_BYTES, OWNER, check_kernel, to_slug
 from kaggle_tfr.notebook import SESSION_HOURS, hours_left
 from kaggle_tfr.parameters import BY_NOTEBOOK, EVERYWHERE, PARAMETERS, check_parameters
-from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, find_input, is_address, work_dir
+from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, find_input, work_dir
 from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.storage import is_remote
 from kaggle_tfr.write import parts
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -448,10 +449,10 @@ def _find_sources(values: Mapping, sources: Sequence[str], parts: int, *, intern
             "The bundled sample is made inside a kernel, so others could not read it. Set "
             "INPUT_DIR to the slug of a competition or a dataset, or make one kernel (--parts 1)."
         )
-    if is_address(folder) and not internet:
+    if is_remote(folder) and not internet:
         raise ValueError(f"INPUT_DIR '{folder}' cannot be read with the internet off.")
     named, inside = list(sources), folder.removeprefix(f"{KAGGLE_INPUT}/")
-    if folder and not is_address(folder):
+    if folder and not is_remote(folder):
         if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside):
             raise ValueError(
                 f"INPUT_DIR '{folder}' is a folder of this machine. Give the slug under which it "
