@@ -1,6 +1,7 @@
 """Other people's readers and Kaggle's own client take the parts as they are."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -107,9 +108,9 @@ def test_tfds_and_gzip_do_not_go_together(table, tmp_path):
 
 
 @pytest.fixture
-def kaggle():
+def kaggle(tmp_path):
     """Kaggle's API on loopback."""
-    with serve() as stub:
+    with serve(tmp_path) as stub:
         yield stub
 
 
@@ -127,7 +128,7 @@ def test_kaggle_s_client_creates_a_dataset_of_the_part(part, tmp_path, kaggle):
 
     done = subprocess.run(
         [str(client), "datasets", "create", "-p", str(folder)],
-        env=kaggle.environment(tmp_path), capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | kaggle.environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
