@@ -80,8 +80,7 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     find_faults = _kernel_faults if file == KERNEL_FILE else _dataset_faults
     faults = list(find_faults(values, folder))
     if faults:
-        path = os.path.join(folder, file)
-        raise ValueError(f"'{path}' would not do on Kaggle:\n  " + "\n  ".join(faults))
+        raise ValueError("\n  ".join([f"'{folder}/{file}' would not do on Kaggle:", *faults]))
     return values
 
 
@@ -147,10 +146,8 @@ def _code_faults(name: str, folder: str) -> Iterator[str]:
             "Put a large parameter, such as a label map, into an attached dataset."
         )
     try:
-        is_notebook = "cells" in json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, TypeError):
-        is_notebook = False
-    if not is_notebook:
+        read_json(folder, name)["cells"]
+    except (ValueError, KeyError):
         yield f"code_file: '{name}' is no notebook."
 
 
@@ -175,15 +172,10 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
 
 
 def read_json(folder: str, name: str) -> dict[str, Any]:
-    """The metadata in a folder.
-
-    Raises:
-        FileNotFoundError, ValueError: it is missing, or no JSON object.
-    """
+    """The JSON object in a file of a folder; FileNotFoundError or ValueError without one."""
     path = os.path.join(folder, name)
     try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no {name} in '{folder}'.") from None
     except ValueError as error:
@@ -199,7 +191,7 @@ def list_kernels(folder: str) -> list[str]:
     Raises:
         FileNotFoundError: there is none.
     """
-    if os.path.exists(os.path.join(folder, KERNEL_FILE)):
+    if Path(folder, KERNEL_FILE).exists():
         return [folder]
     kernels = sorted(str(path.parent) for path in Path(folder).glob(f"*/{KERNEL_FILE}"))
     if not kernels:

@@ -43,8 +43,6 @@ _MISSING = re.compile(
 ENDED = ("complete", "error", "cancel_acknowledged")
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 READY, FAILED = "ready", ("failed", "deleted")
-
-
 Say = Callable[[str], object]
 
 
@@ -69,10 +67,8 @@ def call(*arguments: str) -> str:
     errors = [line.strip() for line in re.split(r"[\r\n]+", done.stderr) if line.strip()]
     asked = " ".join(["kaggle", *arguments])
     if done.returncode and "No module named" in done.stderr:
-        raise ImportError(
-            f"Kaggle's client cannot be started: {errors[-1]}. "
-            'Run: pip install "kaggle-tfr[kaggle]"'
-        )
+        hint = 'Run: pip install "kaggle-tfr[kaggle]"'
+        raise ImportError(f"Kaggle's client cannot be started: {errors[-1]}. {hint}")
     if done.returncode:
         errors = [line for line in errors[-5:] if "B/s]" not in line]  # no progress bars
         said = "\n".join([done.stdout.strip(), *errors]).strip()
@@ -120,9 +116,9 @@ class _Kernel:
 
     def save(self) -> None:
         """Writes how far it is, for a later call."""
-        text = json.dumps({"digest": self.digest, "state": self.state, "version": self.version})
-        os.makedirs(os.path.dirname(self.output) or ".", exist_ok=True)
-        write_atomically(self.output + ".json", f"{text}\n".encode())
+        text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
+        Path(self.output).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(f"{self.output}.json", f"{text}\n".encode())
 
 
 def push_kernels(
@@ -135,8 +131,8 @@ def push_kernels(
 ) -> pd.DataFrame:
     """One row a kernel, with its state and problem, after all have ended or failed.
 
-    What is finished is not pushed again, what still runs is only waited for, and what ended
-    before its time goes on from its own output. Interrupted, the same call continues.
+    Finished kernels are not pushed again, running ones are only waited for, unfinished ones go on
+    from their own output; so the same call continues after an interruption.
     output: the folder for the kernels' outputs, one folder each, and notes of how far they are.
 
     Raises:
@@ -172,15 +168,13 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     metadata = json.loads(text)
     code = Path(folder, metadata["code_file"]).read_bytes()
     digest = hashlib.sha256(text.encode() + code).hexdigest()
-    name = metadata["id"]
-    slug = name.partition("/")[2]
-    kernel = _Kernel(name, folder, metadata, digest, os.path.join(output, slug))
+    slug = metadata["id"].partition("/")[2]
+    kernel = _Kernel(metadata["id"], folder, metadata, digest, os.path.join(output, slug))
     before = read_json(output, f"{slug}.json") if os.path.exists(kernel.output + ".json") else {}
-    if before.get("digest") != digest:
-        return kernel
-    if before["state"] in ("running", "finished"):
-        kernel.state, kernel.version = before["state"], before["version"]
-    elif before["state"] == "unfinished":
+    state = before["state"] if before.get("digest") == digest else ""
+    if state in ("running", "finished"):
+        kernel.state, kernel.version = state, before["version"]
+    elif state == "unfinished":
         metadata["kernel_sources"] = [*metadata.get("kernel_sources", []), kernel.name]
     if kernel.state == "finished" and find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
@@ -277,11 +271,9 @@ def publish_parts(
 ) -> pd.DataFrame:
     """One row a dataset: created, a new version, or there already; and its problem.
 
-    A dataset that holds the same files already is left alone, so the same call continues after an
-    interruption.
+    A dataset with the same files is left alone, so the same call continues after an interruption.
     notes: what a new version says; without them an existing dataset is not touched.
-    dir_mode: "tar" or "zip": the archive as which a sub-folder is sent, for Kaggle to unpack. The
-        client by itself would leave folders out without a word.
+    dir_mode: "tar" or "zip", how sub-folders are sent; the client's own default leaves them out.
 
     Raises:
         ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
