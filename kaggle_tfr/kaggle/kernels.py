@@ -14,19 +14,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata, to_slug
-from kaggle_tfr.parameters import BY_NOTEBOOK, EVERYWHERE, PARAMETERS, check_parameters
+from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
+from kaggle_tfr.notebook import USUAL
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
 from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, is_address, work_dir
 from kaggle_tfr.plan.plan import read_plan
-from kaggle_tfr.write.sidecars import OWNER
+from kaggle_tfr.write.sidecars import OWNER, to_slug
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 PACKAGE = Path(__file__).resolve().parent.parent
 NOTEBOOKS = PACKAGE.parent / "notebooks"
-STEPS = tuple(BY_NOTEBOOK)[:5]  # 06_train is for interactive use
-PLANNING, WRITING = STEPS[:3], STEPS[3]
+PLANNING, WRITING = USUAL[:3], USUAL[3]
 SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
@@ -229,15 +229,15 @@ def write_kernels(
     """
     check_parameters(values)
     parts, owner = parts or _planned_parts(values), owner or OWNER
-    stem = to_slug(values.get("NAME", PARAMETERS["NAME"]))
+    stem = to_slug(values.get("NAME", DEFAULTS["NAME"]))
     common = _find_sources(values, sources, parts, internet=internet)
     common |= {"enable_internet": internet}
     values = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if parts == 1:
         name = f"{owner}/{_kernel_slug(stem, 'tfrecords')}"
-        return [_write_kernel(out, name, STEPS, values, _open_all(name, values), common)]
+        return [_write_kernel(out, name, USUAL, values, _open_all(name, values), common)]
     planner = _kernel_slug(stem, "tfrecords-plan")
-    openings = {STEPS[0]: _OPENING + _RESTORE.format(planner, "WORK_DIR")}
+    openings = {USUAL[0]: _OPENING + _RESTORE.format(planner, "WORK_DIR")}
     folders = [_write_kernel(out, f"{owner}/{planner}", PLANNING, values, openings, common)]
     common["kernel_sources"] = [*common["kernel_sources"], f"{owner}/{planner}"]
     for part in range(1, parts + 1):
@@ -252,7 +252,7 @@ def write_kernels(
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     """Makes kernel-metadata.json and notebooks/kernel.ipynb of the checkout anew."""
     name = f"{OWNER}/kaggle-tfr-sample"
-    notebook = _join_notebooks(name, STEPS, {}, _open_all(name, {}))
+    notebook = _join_notebooks(name, USUAL, {}, _open_all(name, {}))
     _save_kernel(Path(folder), "notebooks/kernel.ipynb", name, notebook, {})
 
 
@@ -267,7 +267,7 @@ def _write_kernel(  # noqa: PLR0917
     """The folder of the kernel `name` ("owner/slug"), written and checked."""
     folder = Path(out, name.partition("/")[2])
     folder.mkdir(parents=True, exist_ok=True)
-    known = set(EVERYWHERE).union(*(BY_NOTEBOOK[step] for step in steps))
+    known = {parameter.name for step in steps for parameter in of_notebook(step)}
     values = {parameter: value for parameter, value in values.items() if parameter in known}
     notebook = _join_notebooks(name, steps, values, openings)
     _save_kernel(folder, "kernel.ipynb", name, notebook, common)
@@ -314,24 +314,22 @@ def _join_notebooks(
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
     from papermill.parameterize import parameterize_notebook
 
-    body, parameters = [], dict[str, str]()
+    body = []
     for step in steps:
         source = nbformat.read(NOTEBOOKS / f"{step}.ipynb", as_version=4)
         body += [new_code_cell(openings[step])] if step in openings else []
-        for cell in source.cells:
-            if "parameters" in cell.metadata.get("tags", []):
-                lines = cell.source.splitlines()
-                parameters |= {line.partition("=")[0].strip(): line for line in lines} | parameters
-            elif not cell.source.startswith(("## Parameters", "## Next")):
-                body.append(cell)
+        body += [
+            cell
+            for cell in source.cells
+            if "parameters" not in cell.metadata.get("tags", [])
+            and not cell.source.startswith(("## Parameters", "## Next"))
+        ]
     needed = find_requirements(cell.source for cell in body if cell.cell_type == "code")
     made_of = ", ".join(f"`{step}`" for step in steps)
     text = f"# {_title(name)}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."
-    tags = {"tags": ["parameters"]}
-    frame = new_notebook(
-        cells=[new_code_cell("\n".join(parameters.values()), metadata=tags)],
-        metadata={**source.metadata, "papermill": {}},
-    )
+    lines = [line for step in steps for line in parameters_cell(step).splitlines()]
+    defaults = new_code_cell("\n".join(dict.fromkeys(lines)), metadata={"tags": ["parameters"]})
+    frame = new_notebook(cells=[defaults], metadata={**source.metadata, "papermill": {}})
     if values:
         frame = parameterize_notebook(frame, dict(values), comment="From the recipe")
     cells = [
@@ -361,7 +359,7 @@ def _open_all(name: str, values: Mapping[str, Any]) -> dict[str, str]:
     """Code that goes before the steps of a kernel that does all of them."""
     restore = _RESTORE.format(name.partition("/")[2], "WORK_DIR")
     sample = "" if values.get("INPUT_DIR") else f"\n{_SAMPLE}"
-    return {STEPS[0]: _OPENING + restore + sample, WRITING: _OPENING + _CHECK_PARTS.format(1)}
+    return {USUAL[0]: _OPENING + restore + sample, WRITING: _OPENING + _CHECK_PARTS.format(1)}
 
 
 def _planned_parts(values: Mapping[str, Any]) -> int:
@@ -369,7 +367,7 @@ def _planned_parts(values: Mapping[str, Any]) -> int:
         plan = read_plan(work_dir(values.get("WORK_DIR", "")))
     except (OSError, ValueError):
         return 1
-    return plan.n_parts if plan.name == values.get("NAME", PARAMETERS["NAME"]) else 1
+    return plan.n_parts if plan.name == values.get("NAME", DEFAULTS["NAME"]) else 1
 
 
 def _find_sources(

@@ -5,14 +5,13 @@ import json
 import os
 import re
 import shutil
-import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kaggle_tfr import storage
 from kaggle_tfr.paths import near_miss
-from kaggle_tfr.write.parts import check_shard
+from kaggle_tfr.write.sidecars import to_slug
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
@@ -55,16 +54,6 @@ RETIRED = {
 }
 # Never uploaded as data: the client takes them for itself.
 _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
-
-
-def to_slug(title: str) -> str:
-    """The slug that Kaggle makes of a title.
-
-    >>> to_slug("Čassava leaves, part 1")
-    'cassava-leaves-part-1'
-    """
-    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
 def check_metadata(folder: str, file: str) -> dict[str, Any]:
@@ -213,10 +202,11 @@ def find_damage(part_dir: str) -> str:
     """What is wrong with the first file that is not as the part's shards.csv says; "" if none."""
     with open(os.path.join(part_dir, "shards.csv"), encoding="utf-8", newline="") as listing:
         for row in csv.DictReader(listing):
-            if not storage.exists(storage.join(part_dir, row["file"])):
+            path = storage.join(part_dir, row["file"])
+            if not storage.exists(path):
                 return f"{row['file']} is missing"
-            if not check_shard(row | {"bytes": int(row["bytes"])}, part_dir):
-                return f"{row['file']} has another size or sha256 than shards.csv says"
+            if storage.sha256_of(path) != row["sha256"]:
+                return f"{row['file']} has another sha256 than shards.csv says"
     return ""
 
 

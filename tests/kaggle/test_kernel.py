@@ -29,8 +29,9 @@ from kaggle_tfr.kaggle.kernels import (
     write_own_kernel,
     zip_package,
 )
-from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata, to_slug
+from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.parameters import load_recipe
+from kaggle_tfr.write.sidecars import to_slug
 
 
 @pytest.fixture(scope="module")

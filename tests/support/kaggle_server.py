@@ -7,7 +7,6 @@ import hashlib
 import http.server
 import json
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote, unquote, urlsplit
@@ -210,12 +209,16 @@ class _Server(http.server.ThreadingHTTPServer):
         """Nothing: the client hangs up on what it need not fetch."""
 
 
-@contextmanager
-def serve(home):
-    """A stub that answers until the block ends; its `environment` sends the real client to it."""
+@pytest.fixture(name="kaggle")
+def fixture_kaggle(tmp_path, monkeypatch):
+    """The stub, with this process's environment sending the real client to it."""
+    home = tmp_path / "home"
+    home.mkdir()
     server = _Server(("127.0.0.1", 0), _Handler)
     server.kaggle = Kaggle()
-    server.kaggle.environment = {
+    thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
+    thread.start()
+    environment = {
         "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
         "http_proxy": f"http://127.0.0.1:{server.server_port}",
         "no_proxy": "",
@@ -224,26 +227,13 @@ def serve(home):
         "KAGGLE_USERNAME": USER,
         "KAGGLE_KEY": "key",
     }
-    thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
-    thread.start()
-    try:
-        yield server.kaggle
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-@pytest.fixture(name="kaggle")
-def fixture_kaggle(tmp_path, monkeypatch):
-    """The stub, with this process's environment sending the real client to it."""
-    home = tmp_path / "home"
-    home.mkdir()
-    with serve(home) as stub:
-        for name, value in stub.environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(upload, "subprocess", SimpleNamespace(run=run_client))
-        yield stub
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(upload, "subprocess", SimpleNamespace(run=run_client))
+    yield server.kaggle
+    server.shutdown()
+    server.server_close()
+    thread.join()
 
 
 def write_part(folder, shards):
