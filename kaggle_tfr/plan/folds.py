@@ -258,14 +258,13 @@ def describe_rare_classes(table: pd.DataFrame, show: int = 5) -> str:
     """One line: which classes of train are missing from some fold, or that none is."""
     train = table[table["fold"] >= 0]
     n_folds = int(train["fold"].max()) + 1 if len(train) else 1
-    counts = pd.crosstab(train["label_name"].astype(str), train["fold"])
-    counts = counts.reindex(columns=range(n_folds), fill_value=0)
-    rare = counts.index[(counts == 0).any(axis=1)]
+    present = train.groupby(train["label_name"].astype(str))["fold"].nunique()
+    rare = present.index[present < n_folds]
     if not len(rare):
         return f"Every class is in every one of {n_folds} folds."
     listed = ", ".join(rare[:show]) + (", …" if len(rare) > show else "")
     return (
-        f"{len(rare):,} of {len(counts):,} classes have too few images or clusters to be in every "
+        f"{len(rare):,} of {len(present):,} classes have too few images or clusters to be in every "
         f"one of {n_folds} folds: {listed}"
     )
 
@@ -312,8 +311,11 @@ def _count_across(table: pd.DataFrame, column: str, fold: np.ndarray) -> int:
 def _largest_deviation(train: pd.DataFrame) -> float:
     if not len(train):
         return 0.0
-    shares = pd.crosstab(train["label"], train["fold"], normalize="columns", margins=True)
-    return float(shares.sub(shares["All"], axis=0).abs().to_numpy().max())
+    label, fold = (pd.factorize(train[name])[0] for name in ("label", "fold"))
+    counts = np.zeros((label.max() + 1, fold.max() + 1))
+    np.add.at(counts, (label, fold), 1)
+    shares = counts.sum(axis=1, keepdims=True) / len(train)
+    return float(np.abs(counts / counts.sum(axis=0) - shares).max())
 
 
 def _count_leaks(
