@@ -14,12 +14,14 @@ $(READY): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-demo: $(READY)  ## the sample competition through the five notebooks, into work/
+demo: $(READY)  ## the sample competition through the first five notebooks, into work/
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml
 
-test: $(READY)  ## lint, then the tests
+test: $(READY)  ## lint, types, imports, then the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
 
 test-all: $(READY)  ## the tests with the heavy ones, a browser's among them
@@ -34,7 +36,7 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.dask_scale
 
 kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew
-	$(BIN)/python -c 'from kaggle_tfr.kernel import write_own_kernel; write_own_kernel()'
+	$(BIN)/python -c 'from kaggle_tfr.kaggle.kernels import write_own_kernel; write_own_kernel()'
 
 test-kaggle: .venv-kaggle/.ready .venv-kaggle-tpu/.ready  ## the tests with Kaggle's versions
 	TPU_PYTHON=.venv-kaggle-tpu/bin/python .venv-kaggle/bin/python -m pytest

@@ -1,12 +1,11 @@
-"""What a cluster costs: Dask beside threads, the client's memory, and the pairs of 10⁷ hashes.
+"""What a cluster costs: Dask beside threads, and the client's memory.
 
-python -m benchmarks.dask_scale [--data DIR] [--rounds N] [--n N] [--only NAMES] [--json]
+python -m benchmarks.dask_scale [--data DIR] [--rounds N] [--only NAMES] [--json]
 
 overhead: writing 2000 × 1500 mosaics to short side 384, two single-threaded Dask workers on this
 machine in turns with two threads; the median ratio of images per second.
 memory: the peak of the process that writes 10⁴ and 10⁶ rows of plan, on a cluster of other
 processes that only pretend to write.
-pairs: the search for near pairs in slices, see benchmarks.pair_slices.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.duplicates import apart
-from benchmarks.pair_slices import measure_pairs
 from benchmarks.pretence import peak_of_writing, plan_rows
 from benchmarks.programs import plan_files
 from benchmarks.write import make_pictures
@@ -109,14 +107,14 @@ def measure_memory():
 
 def measure_speeds(photos):
     """Images of 2000 × 1500 per second and core, of each step that reads the originals."""
-    from kaggle_tfr.deduplicate.hashing import hash_and_texture
+    from kaggle_tfr.deduplicate.hashing import hash_picture
     from kaggle_tfr.images.convert import ImageSettings, convert
     from kaggle_tfr.images.convert import check_image as check
 
     settings = ImageSettings((384, 384), quality=70)
     steps = {
         "measure": check,
-        "hash": hash_and_texture,
+        "hash": hash_picture,
         "write": partial(convert, settings=settings),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -148,8 +146,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=10_000_000, help="hashes")
-    parser.add_argument("--only", default="speeds,overhead,memory,pairs")
+    parser.add_argument("--only", default="speeds,overhead,memory")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     photos = Path(options.data) / "photos"
@@ -161,8 +158,6 @@ def main():
         figures |= {"overhead_ratio": round(ratio, 3), "threads_per_second": round(speed, 1)}
     if "memory" in only:
         figures |= {f"client_mb_{n}_rows": round(peak) for n, peak in measure_memory().items()}
-    if "pairs" in only:
-        figures |= measure_pairs(photos, options.n)
     if options.json:
         print(json.dumps(figures))
         return

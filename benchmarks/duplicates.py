@@ -24,7 +24,7 @@ from PIL import Image, ImageOps
 from scipy.stats import norm
 
 from benchmarks.write import mosaic
-from kaggle_tfr.deduplicate.hashing import HASHES, hash_bits
+from kaggle_tfr.deduplicate.hashing import HASHES, hash_picture
 from kaggle_tfr.deduplicate.pairs import count_differing, find_pairs
 
 LANDMARK = 1_580_470
@@ -62,10 +62,10 @@ def measure_hashing(photos, rounds):
     rng = np.random.default_rng(0)
     pictures = [mosaic(tiles, rng) for _ in range(PICTURES)]
     pictures += [_enlarge(image) for image in large[: 4 * PICTURES]]
-    off = [int(count_differing(hash_bits(data), cassava(data))) for data in pictures]
+    off = [int(count_differing(hash_picture(data)[0], cassava(data))) for data in pictures]
     ratios = []
     for _ in range(rounds):
-        seconds = [_clock(way, pictures[:PICTURES]) for way in (cassava, hash_bits)]
+        seconds = [_clock(way, pictures[:PICTURES]) for way in (cassava, hash_picture)]
         ratios.append(seconds[0] / seconds[1])
     return statistics.median(ratios), float(np.mean(off))
 
@@ -184,7 +184,7 @@ def main():
     options = parser.parse_args()
     photos = list_photos(options.data)
     ratio, off = apart(measure_hashing, photos, options.rounds)
-    real = np.stack([hash_bits(file.read_bytes()) for file in photos])
+    real = np.stack([hash_picture(file.read_bytes())[0] for file in photos])
     sizes = [options.n or LANDMARK] if options.json or options.n else SIZES
     rows = [apart(measure_pairs, real, n) for n in sizes]
     if options.json:

@@ -8,19 +8,18 @@ import pandas as pd
 
 from benchmarks.duplicates import status_mb
 from kaggle_tfr.write import parts
+from kaggle_tfr.write.shard import ShardOutcome
 
 ROWS_IN_SHARD = 1000
 
 
 def pretend_to_write(task):
     """The outcome of a shard whose images are not there."""
-    from kaggle_tfr.write.shard import ShardOutcome as Outcome
-
     shard = task.shard
     row = {"file": task.plan.file_name(shard), "split": shard.split, "fold": shard.fold}
     row |= {"count": shard.count, "bytes": 1, "sha256": "0" * 64, "part": shard.part}
     row |= {"shard": shard.index, "refused": 0, "rejects": [], "number": shard.number}
-    return Outcome(shard, row=row, allowance_bytes=task.allowance_bytes)
+    return ShardOutcome(shard, row=row, allowance_bytes=task.allowance_bytes)
 
 
 def plan_rows(n, folder):

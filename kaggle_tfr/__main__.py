@@ -2,6 +2,13 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kaggle_tfr.parameters import TABLE, load_recipe, parse_value
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,13 +30,9 @@ def _sample(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from kaggle_tfr.notebook import run_recipe, summarize
-    from kaggle_tfr.parameters import load_recipe, parse_value
+    from kaggle_tfr.notebook import USUAL, run_recipe, summarize
 
-    values = load_recipe(options.recipe)
-    values |= {name: parse_value(name, text) for name, text in options.parameters}
-    folder = run_recipe(values, options.only) if options.only else run_recipe(values)
-    print(summarize(folder))
+    print(summarize(run_recipe(_read_values(options), options.only or USUAL)))
     return 0
 
 
@@ -38,7 +41,7 @@ def _verify(options: argparse.Namespace) -> int:
     from kaggle_tfr.write.verify import verify_parts
 
     use_backend(options.jobs)
-    faults = verify_parts(options.folders)
+    faults = verify_parts(options.folders).faults
     if len(faults):
         print(faults.to_string(index=False))
         print(f"{len(faults)} faults.", file=sys.stderr)
@@ -49,11 +52,9 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _kernel(options: argparse.Namespace) -> int:
     from kaggle_tfr.kaggle.kernels import write_kernels
-    from kaggle_tfr.parameters import load_recipe, parse_value
 
-    values = load_recipe(options.recipe)
-    values |= {name: parse_value(name, text) for name, text in options.parameters}
     settings = {"parts": options.parts, "owner": options.owner, "sources": options.sources}
+    values = _read_values(options)
     for folder in write_kernels(values, options.out, **settings, internet=options.internet):
         print(folder)
     print(f"Now: python -m kaggle_tfr push {options.out}")
@@ -84,12 +85,18 @@ def _publish(options: argparse.Namespace) -> int:
     return _report(done, done["problem"] == "")
 
 
-def _report(done, good) -> int:
+def _report(done: "pd.DataFrame", good: "pd.Series") -> int:
     print()
     print(done.drop(columns="problem").to_string(index=False))
     for row in done[~good].itertuples():
         print(f"error: {row.name}: {row.problem}", file=sys.stderr)
     return 0 if good.all() else 1
+
+
+def _read_values(options: argparse.Namespace) -> dict[str, Any]:
+    """The recipe's parameters, with those of the command line in place of its own."""
+    values = load_recipe(options.recipe)
+    return values | {name: parse_value(name, text) for name, text in options.parameters}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,60 +105,50 @@ def _parser() -> argparse.ArgumentParser:
         description="Labelled images to TFRecord shards: plan first, write second.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    sample = commands.add_parser("sample", help="write the bundled sample competition")
+
+    def add(name: str, function: Callable, help_: str, **options: Any) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=help_, description=help_, **options)
+        command.set_defaults(function=function)
+        return command
+
+    sample = add("sample", _sample, "write the bundled sample competition")
     sample.add_argument("folder", metavar="DIR")
-    sample.set_defaults(function=_sample)
-
-    run = commands.add_parser("run", help="run the notebooks with a recipe, keep executed copies")
+    form = {"epilog": _list_parameters(), "formatter_class": argparse.RawDescriptionHelpFormatter}
+    run = add("run", _run, "run the notebooks with a recipe, keep executed copies", **form)
     _add_recipe(run)
-    run.add_argument(
-        "--only", nargs="+", metavar="NOTEBOOK", help="some notebooks, such as 03 04 (default: all)"
-    )
-    run.set_defaults(function=_run)
-
-    verify = commands.add_parser("verify", help="read every record again and name every fault")
+    what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
+    run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)
+    verify = add("verify", _verify, "read every record again and name every fault")
     verify.add_argument("folders", nargs="+", metavar="PART_DIR")
     verify.add_argument("--jobs", type=int, default=0, help="workers (default: one a core)")
-    verify.set_defaults(function=_verify)
-
-    kernel = commands.add_parser("kernel", help="make folders for `kaggle kernels push -p`")
-    _add_recipe(kernel)
-    kernel.add_argument("--out", required=True, metavar="DIR")
-    kernel.add_argument(
-        "--parts", type=int, default=0, help="kernels that write (default: as WORK_DIR's plan says)"
-    )
-    kernel.add_argument("--owner", default="", help="your Kaggle name (default: push fills it in)")
-    kernel.add_argument(
-        "--source",
-        dest="sources",
-        action="append",
-        default=[],
-        metavar="SLUG",
-        help='an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)',
-    )
-    kernel.add_argument("--no-internet", dest="internet", action="store_false")
-    kernel.set_defaults(function=_kernel)
-    _add_uploads(commands)
+    _add_kaggle_commands(add)
     return parser
 
 
-def _add_uploads(commands: argparse._SubParsersAction) -> None:
-    push = commands.add_parser("push", help="push kernels, wait for them, fetch what they made")
+def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    kernel = add("kernel", _kernel, "make folders for `kaggle kernels push -p`")
+    _add_recipe(kernel)
+    kernel.add_argument("--out", required=True, metavar="DIR")
+    what = "kernels that write (default: as WORK_DIR's plan says)"
+    kernel.add_argument("--parts", type=int, default=0, help=what)
+    kernel.add_argument("--owner", default="", help="your Kaggle name (default: push fills it in)")
+    what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'
+    kernel.add_argument(
+        "--source", dest="sources", action="append", default=[], metavar="SLUG", help=what
+    )
+    kernel.add_argument("--no-internet", dest="internet", action="store_false")
+    push = add("push", _push, "push kernels, wait for them, fetch what they made")
     push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
     push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
     push.add_argument("--at-once", type=int, default=3, help="sessions at a time")
     push.add_argument("--poll-seconds", type=float, default=60)
-    push.set_defaults(function=_push)
-
-    publish = commands.add_parser("publish", help="send part folders to Kaggle, a dataset each")
+    publish = add("publish", _publish, "send part folders to Kaggle, a dataset each")
     publish.add_argument("folders", nargs="+", metavar="PART_DIR")
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
     publish.add_argument("--public", action="store_true")
-    publish.add_argument(
-        "--dir-mode", default="tar", choices=["tar", "zip"], help="how sub-folders are sent"
-    )
+    what = "how sub-folders are sent"
+    publish.add_argument("--dir-mode", default="tar", choices=["tar", "zip"], help=what)
     publish.add_argument("--poll-seconds", type=float, default=20)
-    publish.set_defaults(function=_publish)
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +162,14 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
         metavar=("NAME", "VALUE"),
         help="a parameter that overrides the recipe; may be given many times",
     )
+
+
+def _list_parameters() -> str:
+    lines = ["parameters, their defaults, and the notebooks that take them:"]
+    for one in TABLE:
+        said = one.help or ", ".join(one.choices)
+        lines.append(f"  {one.name:16} {one.default!r:28} {one.notebooks:18} {said}".rstrip())
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,22 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Any, ParamSpec
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 BLUE, ORANGE, GREY, RED, GREEN = "#31688e", "#e07b39", "#9aa0a6", "#c0392b", "#35825b"
-
-
 MANY_CLASSES = 40  # more names than this do not fit beside bars
-
-
-STYLE = {
+Arguments = ParamSpec("Arguments")
+STYLE: Any = {
     "figure.dpi": 110,
     "font.size": 9,
     "axes.titlesize": 10,
@@ -28,12 +29,20 @@ STYLE = {
 }
 
 
-def styled(plot):
-    """A function that plots in the house's style; for use as a decorator."""
-    return plt.rc_context(STYLE)(plot)
+def styled(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """A decorator: the function plots in this module's style."""
+
+    @wraps(plot)
+    def plot_in_style(*values: Arguments.args, **options: Arguments.kwargs) -> Figure:
+        with plt.rc_context(STYLE):
+            return plot(*values, **options)
+
+    return plot_in_style
 
 
-def new_figure(rows: int, columns: int, width: float, height: float, **options):
+def new_figure(
+    rows: int, columns: int, width: float, height: float, **options: Any
+) -> tuple[Figure, np.ndarray]:
     """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once."""
     figure, axes = plt.subplots(
         rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
@@ -55,17 +64,11 @@ def save_figure(figure: Figure, folder: str, name: str) -> Figure:
 def plot_class_balance(label_names: pd.Series, title: str = "Images per class") -> Figure:
     """Bars of images per class, largest first; a curve over ranks when there are many classes."""
     counts = label_names.value_counts()
-    if len(counts) > MANY_CLASSES:
-        figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
-        axis.loglog(np.arange(1, len(counts) + 1), counts.to_numpy(), color=BLUE)
-        axis.set(xlabel="class, by rank", ylabel="images", title=f"{title} ({len(counts):,})")
-        return figure
-    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.26 * max(len(counts), 2))
-    bars = axis.barh(counts.index.astype(str), counts.to_numpy(), color=BLUE)
-    axis.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3)
-    axis.invert_yaxis()
-    axis.margins(x=0.12)
-    axis.set(xlabel="images", title=title)
+    if len(counts) <= MANY_CLASSES:
+        return plot_counts(counts, title, "images")
+    figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
+    axis.loglog(np.arange(1, len(counts) + 1), counts.to_numpy(), color=BLUE)
+    axis.set(xlabel="class, by rank", ylabel="images", title=f"{title} ({len(counts):,})")
     return figure
 
 
@@ -169,21 +172,10 @@ def plot_grid(
     columns = max(1, min(columns, len(pictures)))
     rows = -(-len(pictures) // columns)
     figure, axes = new_figure(rows, columns, 1.6 * columns + 0.2, 1.85 * rows + 0.4)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for index, (axis, picture, text) in enumerate(zip(axes.flat, pictures, titles, strict=False)):
-        axis.imshow(picture)
-        color = colors[index] if len(colors) else "black"
-        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", color=color)
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-    return figure
-
-
-def _plot_nothing(title: str) -> Figure:
-    figure, ((axis,),) = new_figure(1, 1, 4, 0.6)
-    axis.set_axis_off()
-    axis.text(0, 0.5, f"{title}: none" if title else "none", va="center")
+    cells = list(axes.flat)
+    _show_pictures(figure, axes, zip(cells, pictures, titles, strict=False), title)
+    for axis, color in zip(cells, colors, strict=False):
+        axis.title.set_color(color)
     return figure
 
 
@@ -204,24 +196,35 @@ def plot_pairs(
         return _plot_nothing(title)
     pairs_a_row = max(1, min(pairs_a_row, len(pictures)))
     rows = -(-len(pictures) // pairs_a_row)
-    gap = [1, 1, 0.12] * pairs_a_row
-    figure, axes = new_figure(
-        rows,
-        3 * pairs_a_row,
-        3.6 * pairs_a_row,
-        1.6 * rows + 0.4,
-        gridspec_kw={"width_ratios": gap},
-    )
+    gaps = {"width_ratios": [1, 1, 0.12] * pairs_a_row}
+    size = 3.6 * pairs_a_row, 1.6 * rows + 0.4
+    figure, axes = new_figure(rows, 3 * pairs_a_row, *size, gridspec_kw=gaps)
+    cells = [axis for number, axis in enumerate(axes.flat) if number % 3 < 2]
+    halves = ([half for pair in some for half in pair] for some in (pictures, titles))
+    _show_pictures(figure, axes, zip(cells, *halves, strict=False), title)
+    return figure
+
+
+def _show_pictures(
+    figure: Figure,
+    axes: np.ndarray,
+    cells: Iterable[tuple[Axes, np.ndarray, str]],
+    title: str,
+) -> None:
+    """Draws each (axis, picture, text); axes without a picture stay empty."""
     for axis in axes.flat:
         axis.set_axis_off()
-    for index, (pair, texts) in enumerate(zip(pictures, titles, strict=True)):
-        row, first = divmod(index, pairs_a_row)
-        for half in (0, 1):
-            axis = axes[row, 3 * first + half]
-            axis.imshow(pair[half])
-            axis.set_title(texts[half], fontsize=7.5, fontweight="normal", loc="center")
+    for axis, picture, text in cells:
+        axis.imshow(picture)
+        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center")
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+
+
+def _plot_nothing(title: str) -> Figure:
+    figure, ((axis,),) = new_figure(1, 1, 4, 0.6)
+    axis.set_axis_off()
+    axis.text(0, 0.5, f"{title}: none" if title else "none", va="center")
     return figure
 
 
@@ -249,7 +252,7 @@ def plot_folds(table: pd.DataFrame) -> Figure:
 
     table: columns split, fold, label_name; one row an image.
     """
-    group = _group_names(table)
+    group = _name_folds(table)
     counts = pd.crosstab(table["label_name"], group)
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
     if len(counts) > MANY_CLASSES:
@@ -257,16 +260,22 @@ def plot_folds(table: pd.DataFrame) -> Figure:
     height = 1.1 + 0.3 * max(len(counts), 2)
     figure, ((axis,),) = new_figure(1, 1, max(5.0, 2.2 + 0.65 * counts.shape[1]), height)
     shares = counts.div(counts.sum(axis=1), axis=0).to_numpy()
-    axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=max(shares.max() * 1.3, 0.01))
+    _draw_counts(axis, counts, shares, darkest=max(shares.max() * 1.3, 0.01))
+    axis.set_title("Images per class and fold")
+    return figure
+
+
+def _draw_counts(axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: float) -> AxesImage:
+    """A table of numbers, coloured by their shares from 0 to `darkest`."""
+    image = axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=darkest)
     for (row, column), count in np.ndenumerate(counts.to_numpy()):
-        color = "white" if shares[row, column] > 0.65 * shares.max() * 1.3 else "black"
+        color = "white" if shares[row, column] > 0.65 * darkest else "black"
         axis.text(column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
-    axis.set_xticks(range(counts.shape[1]), counts.columns)
+    axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str))
     axis.set_yticks(range(len(counts)), counts.index.astype(str))
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
-    axis.set_title("Images per class and fold")
-    return figure
+    return image
 
 
 @styled
@@ -287,7 +296,7 @@ def _plot_many_folds(counts: pd.DataFrame) -> Figure:
     return figure
 
 
-def _group_names(table: pd.DataFrame) -> pd.Series:
+def _name_folds(table: pd.DataFrame) -> pd.Series:
     """'fold 0' inside the training split, the split's name outside."""
     fold = "fold " + table["fold"].astype(str)
     return fold.where(table["fold"] >= 0, table["split"])
@@ -300,7 +309,7 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
     shards: columns split, fold, part, count; one row a shard.
     """
     figure, ((axis,),) = new_figure(1, 1, 8, 3)
-    groups = _group_names(shards)
+    groups = _name_folds(shards)
     colors = plt.get_cmap("viridis")(np.linspace(0.15, 0.85, max(groups.nunique(), 2)))
     for color, (name, rows) in zip(colors, shards.groupby(groups.to_numpy()), strict=False):
         places = np.flatnonzero(groups.to_numpy() == name)
@@ -385,19 +394,28 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
 
 
 @styled
-def plot_confusion(confusions: np.ndarray, classes: Sequence) -> Figure:
-    """True class by predicted class: the share of each row as colour, images as numbers."""
-    names, count = [str(name) for name in classes], len(classes)
-    side = min(10, 2 + 0.55 * count)
+def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
+    """True class by predicted class: the share of each row as colour, images as numbers.
+
+    confusions: columns true, predicted (indices of `classes`) and images, one row a pair that
+    occurs. Of more than 40 classes those of the most frequent wrong pairs.
+    """
+    wrong = confusions[confusions["true"] != confusions["predicted"]]
+    wrong = wrong.sort_values("images", ascending=False, kind="stable")
+    worst = pd.unique(wrong[["true", "predicted"]].to_numpy().ravel())[:MANY_CLASSES]
+    several = len(classes) > MANY_CLASSES
+    shown = sorted(worst.tolist()) if several else list(range(len(classes)))
+    counts = confusions.pivot_table("images", "true", "predicted", aggfunc="sum")
+    counts = counts.reindex(index=shown, columns=shown).fillna(0).astype("int64")
+    all_of = confusions.groupby("true")["images"].sum().reindex(shown).fillna(0).clip(lower=1)
+    shares = counts.div(all_of, axis=0).to_numpy()
+    names = [str(classes[number]) for number in shown]
+    counts = counts.set_axis(names, axis=0).set_axis(names, axis=1)
+    side = min(12, 2 + 0.55 * max(len(names), 6))
     figure, ((axis,),) = new_figure(1, 1, side + 1.2, side)
-    shares = confusions / np.maximum(1, confusions.sum(axis=1, keepdims=True))
-    picture = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    figure.colorbar(picture, ax=axis, label="share of the true class", shrink=0.8)
-    if count <= MANY_CLASSES:
-        axis.set_xticks(range(count), names, rotation=45, ha="right")
-        axis.set_yticks(range(count), names)
-        for (row, column), images in np.ndenumerate(confusions):
-            color = "white" if shares[row, column] > 0.5 else "black"
-            axis.text(column, row, f"{images:,}", ha="center", va="center", color=color, fontsize=8)
-    axis.set(xlabel="predicted", ylabel="true", title="Confusions in validation")
+    image = _draw_counts(axis, counts, shares, darkest=1.0)
+    figure.colorbar(image, ax=axis, label="share of the true class", shrink=0.8)
+    axis.tick_params(axis="x", rotation=90 if len(names) > 8 else 0)
+    what = f": {len(names)} of {len(classes):,} classes, the most confused" if several else ""
+    axis.set(xlabel="predicted", ylabel="true", title=f"Confusions in validation{what}")
     return figure

@@ -1,35 +1,91 @@
-"""The five notebooks, one after the other, through papermill with one recipe."""
+"""A notebook's first and last call, and all notebooks one after the other through papermill.
 
+Import it before the steps: it keeps TensorFlow's start-up messages out of the notebook.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.parameters import BY_NOTEBOOK, EVERYWHERE, check_parameters
-from kaggle_tfr.paths import is_address, near_miss, work_dir
+from kaggle_tfr.parameters import NOTEBOOKS, check_parameters, of_notebook, settings
+from kaggle_tfr.paths import near_miss, work_dir
+from kaggle_tfr.storage import is_remote
+
+__all__ = ["account", "hours_left", "run_recipe", "settings", "start", "summarize"]
 
 PROJECT = Path(__file__).resolve().parent.parent
-
-
-NOTEBOOKS = tuple(BY_NOTEBOOK)
-
-
-_FOLDERS = ("INPUT_DIR", "OUT_DIR")
+SESSION_HOURS = 12  # of a Kaggle CPU session
+RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
+# 06_train is for interactive use, or by its name: a run does not include it.
+USUAL = NOTEBOOKS[:5]
 
 
 class NotebookError(RuntimeError):
     """A cell of a notebook failed; the message shows cell, error and executed copy."""
 
 
-def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = NOTEBOOKS) -> str:
+def start(values: Mapping[str, Any], *, workers: bool = True) -> str:
+    """The work folder, after a notebook's parameters were checked; one printed line says where.
+
+    values: the notebook's `globals()`. workers: start N_JOBS workers of BACKEND, which reading
+        and training do without.
+
+    Raises:
+        ValueError: a parameter is misspelt or does not fit.
+    """
+    check_parameters(values, notebook=True)
+    work, said = work_dir(values["WORK_DIR"]), ""
+    if workers:
+        from kaggle_tfr.parallel import use_backend
+
+        said = use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"])
+    print(f"{work}{', ' + said if said else ''}")
+    return work
+
+
+def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
+    """One row per outcome with `images` and `share`, and a last row for all.
+
+    Raises:
+        RuntimeError: the counts do not add up to `total`.
+    """
+    counted = sum(counts.values())
+    if counted != total:
+        what = " + ".join(f"{count:,} {name}" for name, count in counts.items())
+        raise RuntimeError(
+            f"the accounting does not close: {what} = {counted:,}, but {total:,} came in. "
+            "Delete WORK_DIR and run again from 01_explore; if it stays, this is a fault of ours."
+        )
+    table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
+    return table.assign(share=table["images"] / max(total, 1))
+
+
+def hours_left() -> float:
+    """Hours of work until the session's end, less what closing down takes; inf outside of Kaggle.
+
+    The first cell of a kernel notes when it began.
+    """
+    began = os.environ.get("KAGGLE_TFR_STARTED")
+    if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not began:
+        return float("inf")
+    return SESSION_HOURS - RESERVE_HOURS - (time.time() - float(began)) / 3600
+
+
+def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> str:
     """The work folder, after the notebooks ran in it; executed copies lie in its notebooks/.
 
     values: parameters of any notebook; each notebook is given its own.
+
     Raises:
         ValueError: a parameter or a notebook's name is wrong; nothing has run then.
         NotebookError: a cell failed.
@@ -38,15 +94,15 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = NOTEBOOKS) 
     notebooks = [_full_name(name) for name in notebooks]
     values = _with_absolute_folders(values)
     folder = values["WORK_DIR"]
-    copies = Path(folder if not is_address(folder) else work_dir("")) / "notebooks"
+    copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
     copies.mkdir(parents=True, exist_ok=True)
     for position, name in enumerate(notebooks, 1):
         print(f"[{position}/{len(notebooks)}] {name}", flush=True)
-        known = EVERYWHERE | BY_NOTEBOOK[name]
+        own = {parameter.name for parameter in of_notebook(name)}
         _run_notebook(
             PROJECT / "notebooks" / f"{name}.ipynb",
             copies / f"{name}.ipynb",
-            {key: value for key, value in values.items() if key in known},
+            {key: value for key, value in values.items() if key in own},
         )
     return folder
 
@@ -67,7 +123,7 @@ def summarize(folder: str) -> str:
 
 
 def _full_name(name: str) -> str:
-    matches = [full for full in NOTEBOOKS if full == name or full.split("_")[0] == name]
+    matches = [full for full in NOTEBOOKS if name in (full, full.split("_")[0])]
     if not matches:
         raise ValueError(
             f"there is no notebook '{name}'.{near_miss(name, NOTEBOOKS)} "
@@ -78,17 +134,18 @@ def _full_name(name: str) -> str:
 
 def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
     """Folders counted from here, because a notebook may run somewhere else."""
-    values = dict(values) | {"WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
-    for name in _FOLDERS:
-        folder = values.get(name, "")
-        if folder and not is_address(folder) and Path(folder).expanduser().exists():
-            values[name] = str(Path(folder).expanduser().absolute())
-    if values.get("TFREC_DIRS"):
-        values["TFREC_DIRS"] = [
-            str(Path(folder).absolute()) if Path(folder).exists() else folder
-            for folder in values["TFREC_DIRS"]
-        ]
-    return values
+
+    def absolute(folder: str) -> str:
+        path = Path(folder).expanduser()
+        known = folder and not is_remote(folder) and path.exists()
+        return str(path.absolute()) if known else folder
+
+    changed: dict[str, Any] = {"WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
+    for name in {"INPUT_DIR", "OUT_DIR"} & set(values):
+        changed[name] = absolute(values[name])
+    if "TFREC_DIRS" in values:
+        changed["TFREC_DIRS"] = [absolute(folder) for folder in values["TFREC_DIRS"]]
+    return {**values, **changed}
 
 
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
@@ -104,8 +161,9 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
                 progress_bar=sys.stderr.isatty(),
             )
     except papermill.PapermillExecutionError as error:
+        cell = "\n".join("    " + line for line in error.source.strip().splitlines())
         raise NotebookError(
-            f"{source.name} stopped at cell [{error.exec_count}]:\n\n{_indented(error.source)}\n\n"
+            f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
             f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
         ) from None
 
@@ -117,7 +175,6 @@ def _environment_of_kernels() -> Iterator[None]:
     wanted = {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
     }
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
@@ -131,40 +188,38 @@ def _environment_of_kernels() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _indented(text: str) -> str:
-    return "\n".join("    " + line for line in text.strip().splitlines())
+class _SilentImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports TensorFlow, once it is asked for, with the process's stderr closed.
 
-
-def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
-    """One row per outcome with `images` and `share`, and a last row for all.
-
-    Raises:
-        RuntimeError: the counts do not add up to `total`.
+    The messages tell of processors, not of data; they go past Python's own stderr, and since 2.21
+    no setting ends them. An error of the import itself is raised as ever.
     """
-    found = sum(counts.values())
-    if found != total:
-        what = " + ".join(f"{count:,} {name}" for name, count in counts.items())
-        raise RuntimeError(
-            f"the accounting does not close: {what} = {found:,}, but {total:,} came in. "
-            "Delete WORK_DIR and run again from 01_explore; if it stays, this is a fault of ours."
-        )
-    table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
-    return table.assign(share=table["images"] / max(total, 1))
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002  # the protocol
+        if fullname != "tensorflow" or path is not None:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None:
+            self.loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec) if self.loader else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.stderr.flush()
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        try:
+            if self.loader:
+                self.loader.exec_module(module)
+        finally:
+            os.dup2(kept, 2)
+            os.close(nowhere)
+            os.close(kept)
 
 
-SESSION_HOURS = 12
-
-
-# To check_image the part, and for Kaggle to save up to 20 GB of output.
-RESERVE_HOURS = 0.75
-
-
-def hours_left() -> float:
-    """Hours of work until the session's end, less what closing down takes; inf outside of Kaggle.
-
-    The first cell of a kernel notes when it began.
-    """
-    began = os.environ.get("KAGGLE_TFR_STARTED")
-    if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not began:
-        return float("inf")
-    return SESSION_HOURS - RESERVE_HOURS - (time.time() - float(began)) / 3600
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if "tensorflow" not in sys.modules:
+    sys.meta_path.insert(0, _SilentImport())

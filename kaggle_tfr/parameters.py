@@ -1,129 +1,127 @@
-"""Parameters: their names and defaults, and recipes, which are flat YAML files of them."""
+"""Parameters: one table of them all, which notebooks, recipes and the command line follow."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import yaml
 
 from kaggle_tfr.paths import near_miss
 
-# The defaults that the notebooks' `parameters` cells show, by notebook; a test compares the two.
-EVERYWHERE = {"WORK_DIR": "", "N_JOBS": 0, "BACKEND": "threading", "SCHEDULER": ""}
-
-
-BY_NOTEBOOK: dict[str, dict[str, Any]] = {
-    "01_explore": {
-        "NAME": "sample",
-        "INPUT_DIR": "",
-        "SOURCE": "csv",
-        "LABELS_CSV": "train.csv",
-        "ID_COLUMN": "image_id",
-        "LABEL_COLUMN": "label",
-        "LABEL_SEPARATOR": "",
-        "LABEL_MAP": "",
-        "PATH_TEMPLATE": "train_images/{image_id}",
-        "PATTERN": "*/*",
-        "LIMIT": 0,
-    },
-    "02_deduplicate": {
-        "MAX_BITS": 25,
-        "SECOND_LOOK": False,
-        "CANDIDATE_BITS": 70,
-        "KEEP": "largest",
-        "CONFLICTS": "drop",
-        "EXACT_HASHES": False,
-    },
-    "03_plan": {
-        "SCHEMA": "default",
-        "GROUP_COLUMN": "",
-        "IMAGE_SIZE": 256,
-        "RESIZE": "short_side",
-        "RESAMPLE": "area",
-        "QUALITY": 90,
-        "CHROMA": "4:2:0",
-        "OPTIMIZE": True,
-        "COMPRESSION": "",
-        "N_FOLDS": 5,
-        "VALIDATION_SIZE": 0.0,
-        "SHARD_MB": 200,
-        "N_SHARDS": 0,
-        "SHARD_IMAGES": 0,
-        "SHARD_NAME": "{name}-f{fold}-{i:03d}-{count}.tfrec",
-        "PART_LIMIT_GB": 19,
-        "MAX_PART_FILES": 45,
-        "SEED": 0,
-    },
-    "04_write": {"OUT_DIR": "", "PART": 0, "OVERWRITE": False, "METADATA": []},
-    "05_read_and_visualize": {"TFREC_DIRS": [], "FOLD": 0, "BATCH_SIZE": 32, "IMAGE_SIZE": 256},
-}
-
-
-PARAMETERS = EVERYWHERE | {k: v for group in BY_NOTEBOOK.values() for k, v in group.items()}
-
-
-PARAMETERS["EPOCHS"] = 8  # of 06_train, which is for interactive use: no run includes it
-
-
+NOTEBOOKS = (
+    *("01_explore", "02_deduplicate", "03_plan", "04_write"),
+    *("05_read_and_visualize", "06_train"),
+)
 Settings = TypeVar("Settings")
 
-# Parameters that take a value of another kind than their default's.
-_OTHER_KINDS = {
-    "LABEL_COLUMN": (list,),
-    "SCHEMA": (dict,),
-    "IMAGE_SIZE": (list,),
-    "LABEL_MAP": (dict,),
-    "PART_LIMIT_GB": (float,),
-    "SHARD_MB": (float,),
-}
 
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its default, the numbers of its notebooks, and its line of help.
 
-CHOICES = {
-    "BACKEND": ("threading", "loky", "dask"),
-    "SOURCE": ("csv", "folders", "rle_csv"),
-    "KEEP": ("largest", "first", "all"),
-    "CONFLICTS": ("drop", "majority", "keep"),
-    "RESIZE": ("short_side", "stretch", "center_crop", "fill", "none"),
-    "RESAMPLE": ("area", "lanczos"),
-    "CHROMA": ("4:2:0", "4:4:4"),
-    "COMPRESSION": ("", "GZIP"),
-}
-
-
-# Closed ranges; None is open.
-RANGES = {
-    "N_JOBS": (0, None),
-    "LIMIT": (0, None),
-    "MAX_BITS": (0, 256),
-    "CANDIDATE_BITS": (0, 256),
-    "IMAGE_SIZE": (1, None),
-    "QUALITY": (1, 100),
-    "N_FOLDS": (0, None),
-    "VALIDATION_SIZE": (0, 0.95),
-    "SHARD_MB": (0, None),
-    "N_SHARDS": (0, None),
-    "SHARD_IMAGES": (0, None),
-    "PART_LIMIT_GB": (0, None),
-    "MAX_PART_FILES": (0, None),
-    "SEED": (0, 2**32 - 1),
-    "PART": (0, None),
-    "FOLD": (-1, None),
-    "BATCH_SIZE": (1, None),
-    "EPOCHS": (1, None),
-}
-
-
-def check_parameters(values: Mapping[str, Any]) -> None:
-    """None, when every ALL-CAPS name of a notebook or recipe is a parameter with a fitting value.
-
-    Give it `globals()` in a notebook: other names than ALL-CAPS ones are not looked at.
-
-    Raises:
-        ValueError: a misspelt name (the near miss is named), a wrong kind, a value out of range.
+    also: types it takes besides its default's. choices: all values it can have, when not empty.
+    low, high: the closed range of its numbers; None is open.
     """
-    for name, value in values.items():
-        if name.isupper() and not name.startswith("_"):
-            check_value(name, value)
+
+    name: str
+    default: Any
+    notebooks: str
+    help: str = ""
+    also: tuple[type, ...] = ()
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The types of its values, the default's first."""
+        own = type(self.default)
+        return ((float, int) if own is float else (own,)) + self.also
+
+
+_ALL, _READING = "01 02 03 04 05 06", "05 06"
+TABLE = (
+    Parameter("WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"),
+    Parameter("N_JOBS", 0, _ALL, "0: all cores", low=0),
+    Parameter("BACKEND", "threading", _ALL, choices=("threading", "loky", "dask")),
+    Parameter("SCHEDULER", "", _ALL, '"tcp://host:8786", for dask'),
+    Parameter("NAME", "sample", "01", "of the dataset"),
+    Parameter("INPUT_DIR", "", "01", "empty: the bundled sample"),
+    Parameter("SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv")),
+    Parameter("LABELS_CSV", "train.csv", "01"),
+    Parameter("ID_COLUMN", "image_id", "01"),
+    Parameter("LABEL_COLUMN", "label", "01", "a list of 0/1 columns for multi-label", (list,)),
+    Parameter("LABEL_SEPARATOR", "", "01", '" " when one column holds several labels'),
+    Parameter("LABEL_MAP", "", "01", 'a JSON file {"class": index}; empty: sorted', (dict,)),
+    Parameter("PATH_TEMPLATE", "train_images/{image_id}", "01"),
+    Parameter("PATTERN", "*/*", "01", "for folders: class/file, or split/class/file"),
+    Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
+    Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
+    Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),
+    Parameter("CANDIDATE_BITS", 70, "02", "the radius of these candidates", low=0, high=256),
+    Parameter("KEEP", "largest", "02", "of a cluster", choices=("largest", "first", "all")),
+    Parameter(
+        *("CONFLICTS", "drop", "02", "same picture, different labels"),
+        choices=("drop", "majority", "keep"),
+    ),
+    Parameter("EXACT_HASHES", False, "02", "imagehash's own bits, several times slower"),
+    Parameter("SCHEMA", "default", "03", "a preset's name, or {feature: source}", (dict,)),
+    Parameter("GROUP_COLUMN", "", "03", "its values never cross a fold: patient, site"),
+    Parameter(
+        *("IMAGE_SIZE", 256, "03 05 06", "pixels: an int, or [height, width]", (list,)), low=1
+    ),
+    Parameter(
+        *("RESIZE", "short_side", "03"),
+        choices=("short_side", "stretch", "center_crop", "fill", "none"),
+    ),
+    Parameter("RESAMPLE", "area", "03", "area is fastest", choices=("area", "lanczos")),
+    Parameter("QUALITY", 90, "03", "JPEG, 1 to 100", low=1, high=100),
+    Parameter("CHROMA", "4:2:0", "03", "4:4:4: larger files", choices=("4:2:0", "4:4:4")),
+    Parameter("OPTIMIZE", True, "03", "Huffman tables for each picture: 3 % smaller, slower"),
+    Parameter("COMPRESSION", "", "03", "JPEG gains nothing from it", choices=("", "GZIP")),
+    Parameter("N_FOLDS", 5, "03", "0 or 1: no folds", low=0),
+    Parameter(
+        *("VALIDATION_SIZE", 0.0, "03", 'share of train that becomes "validation"'),
+        low=0,
+        high=0.95,
+    ),
+    Parameter("SHARD_MB", 200, "03", "about", (float,), low=0),
+    Parameter("N_SHARDS", 0, "03", "in all; 0: as SHARD_MB says", low=0),
+    Parameter("SHARD_IMAGES", 0, "03", "at most, in a shard; 0: as SHARD_MB says", low=0),
+    Parameter("SHARD_NAME", "{name}-f{fold}-{i:03d}-{count}.tfrec", "03"),
+    Parameter("PART_LIMIT_GB", 19, "03", "Kaggle's output disk has 20", (float,), low=0),
+    Parameter("MAX_PART_FILES", 45, "03", "a Kaggle dataset takes 50 at its top", low=0),
+    Parameter("SEED", 0, "03", low=0, high=2**32 - 1),
+    Parameter("OUT_DIR", "", "04", "empty: WORK_DIR; part-1/, part-2/ … appear in it"),
+    Parameter("PART", 0, "04", "0: all parts", low=0),
+    Parameter("OVERWRITE", False, "04", "write anew what another plan wrote"),
+    Parameter("METADATA", [], "04", '["tfds"] for TensorFlow Datasets'),
+    Parameter("MEAN_RGB", False, "04", '{"R", "G", "B"} a split, of files and of records'),
+    Parameter("TFREC_DIRS", [], _READING, "empty: the parts in WORK_DIR"),
+    Parameter("FOLD", 0, _READING, "the fold to validate on", low=-1),
+    Parameter("BATCH_SIZE", 32, _READING, "of one replica", low=1),
+    Parameter("EPOCHS", 8, "06", low=1),
+)
+PARAMETERS = {parameter.name: parameter for parameter in TABLE}
+DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in TABLE}
+
+
+def of_notebook(notebook: str) -> list[Parameter]:
+    """The parameters of a notebook, such as "03_plan", in the order of its cell."""
+    return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
+
+
+def parameters_cell(notebook: str) -> str:
+    """The source of a notebook's cell tagged `parameters`: a default and its help a line."""
+    lines = []
+    for one in of_notebook(notebook):
+        listed = ", ".join(json.dumps(choice) for choice in one.choices)
+        said = "; ".join(filter(None, [one.help, listed]))
+        # JSON's quotes are the notebooks', but for its words true and false.
+        plain = json.dumps(one.default) if isinstance(one.default, str) else repr(one.default)
+        lines.append(f"{one.name} = {plain}" + (f"  # {said}" if said else ""))
+    return "\n".join(lines)
 
 
 def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
@@ -132,8 +130,31 @@ def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     values: by the parameters' own names, such as a notebook's `globals()`; what is not among them
         has its default.
     """
-    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # a dataclass, always
-    return cls(**{name: values.get(name.upper(), PARAMETERS[name.upper()]) for name in names})
+    names = [field.name.upper() for field in fields(cls)]  # type: ignore[arg-type]  # a dataclass
+    return cls(**{name.lower(): values.get(name, DEFAULTS[name]) for name in names})
+
+
+def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> None:
+    """None, when every ALL-CAPS name is a parameter with a fitting value.
+
+    notebook: `values` are a notebook's `globals()`, where a person has names of his own: of those
+        that are no parameter only such as look like one are an error.
+
+    Raises:
+        ValueError: a misspelt name (the near miss is named), a wrong type, a value out of range.
+    """
+    for name, value in values.items():
+        if not name.isupper() or name.startswith("_"):
+            continue
+        if notebook and name not in PARAMETERS:
+            meant = near_miss(name, PARAMETERS, cutoff=0.8)
+            if meant:
+                raise ValueError(
+                    f"{name} is no parameter.{meant} If it is mended already, its old name still "
+                    f"stands in this session: `del {name}`, or restart the kernel."
+                )
+        else:
+            check_value(name, value)
 
 
 def check_value(name: str, value: Any) -> None:
@@ -147,27 +168,41 @@ def check_value(name: str, value: Any) -> None:
             f"{name} is no parameter.{near_miss(name, PARAMETERS)} "
             f"There are: {', '.join(sorted(PARAMETERS))}."
         )
-    if not isinstance(value, _kinds(name)) or (_is_flag(value) and not _is_flag(PARAMETERS[name])):
-        wanted = " or ".join(kind.__name__ for kind in _kinds(name))
+    one = PARAMETERS[name]
+    if not isinstance(value, one.types) or isinstance(value, bool) != (bool in one.types):
+        wanted = " or ".join(kind.__name__ for kind in one.types)
         raise ValueError(
             f"{name} is {value!r}, a {type(value).__name__}; it takes a {wanted}, "
-            f"for example {PARAMETERS[name]!r}. In YAML, quotes make a string, and 1e-3 without a "
+            f"for example {one.default!r}. In YAML, quotes make a string, and 1e-3 without a "
             "sign and a point is one too."
         )
-    if name in CHOICES and value not in CHOICES[name]:
+    if one.choices and value not in one.choices:
         raise ValueError(
-            f"{name} is {value!r}.{near_miss(value, CHOICES[name])} "
-            f"It can be {', '.join(map(repr, CHOICES[name]))}."
+            f"{name} is {value!r}.{near_miss(str(value), one.choices)} "
+            f"It can be {', '.join(map(repr, one.choices))}."
         )
-    low, high = RANGES.get(name, (None, None))
-    for number in value if isinstance(value, list) and name in RANGES else [value]:
-        if (low is not None and number < low) or (high is not None and number > high):
-            wanted = f"{low} or more" if high is None else f"from {low} to {high}"
+    numbers: list[Any] = value if isinstance(value, list) and one.types[0] is int else [value]
+    _check_items(one, value)
+    for number in numbers:
+        too_low = one.low is not None and number < one.low
+        if too_low or (one.high is not None and number > one.high):
+            wanted = f"{one.low} or more" if one.high is None else f"from {one.low} to {one.high}"
             raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
 
 
+def _check_items(one: Parameter, value: Any) -> None:
+    """Raises for a list of another length than [height, width], or with items of another type."""
+    if not isinstance(value, list):
+        return
+    kind, what = (int, "two whole numbers") if one.types[0] is int else (str, "strings")
+    fits = all(isinstance(item, kind) and not isinstance(item, bool) for item in value)
+    if not fits or (kind is int and len(value) != 2):
+        example = "[192, 256]" if kind is int else '["a", "b"]'
+        raise ValueError(f"{one.name} is {value!r}; a list of it takes {what}, such as {example}.")
+
+
 def parse_value(name: str, text: str) -> Any:
-    """The value of a parameter from the text of a command line, read by the kind it needs.
+    """The value of a parameter from the text of a command line, read by the type it needs.
 
     >>> parse_value("NAME", "007"), parse_value("QUALITY", "70"), parse_value("SECOND_LOOK", "true")
     ('007', 70, True)
@@ -177,11 +212,11 @@ def parse_value(name: str, text: str) -> Any:
     Raises:
         ValueError: no such parameter, or a text that does not fit it.
     """
-    kinds = _kinds(name) if name in PARAMETERS else (str,)
-    value = text if kinds == (str,) else _from_yaml(text)
-    if str in kinds and not isinstance(value, kinds):
+    types = PARAMETERS[name].types if name in PARAMETERS else (str,)
+    value = text if types == (str,) else _from_yaml(text)
+    if str in types and not isinstance(value, types):
         value = text
-    if list in kinds and kinds[0] is list and isinstance(value, str):
+    if types[0] is list and isinstance(value, str):
         value = [value]
     check_value(name, value)
     return value
@@ -209,16 +244,6 @@ def load_recipe(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"the recipe '{path}': {error}") from None
     return values
-
-
-def _kinds(name: str) -> tuple[type, ...]:
-    default = type(PARAMETERS[name])
-    numbers = (float, int) if default is float else (default,)
-    return numbers + _OTHER_KINDS.get(name, ())
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def _from_yaml(text: str) -> Any:

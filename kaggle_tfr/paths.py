@@ -24,14 +24,14 @@ SHARD_FIELDS = {
 _FORMATTER = string.Formatter()
 
 
-def near_miss(word: str, known: Iterable[str]) -> str:
+def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """' Did you mean "SEED"?' when a known word is close to `word`, else ''.
 
     >>> near_miss("SEDE", ["SEED", "QUALITY"])
     ' Did you mean "SEED"?'
     """
     upper = {str(name).upper(): str(name) for name in known}
-    close = difflib.get_close_matches(str(word).upper(), upper, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(word).upper(), upper, n=1, cutoff=cutoff)
     return f' Did you mean "{upper[close[0]]}"?' if close else ""
 
 

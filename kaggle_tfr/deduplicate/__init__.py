@@ -1,0 +1,14 @@
+"""02: hashes, pairs of near-duplicates, geometric verification, clusters."""
+
+from kaggle_tfr.deduplicate.clusters import (
+    DuplicateSettings,
+    choose_rows,
+    count_outcomes,
+    find_clusters,
+    load_clusters,
+    pairs_of_clusters,
+    save_clusters,
+)
+from kaggle_tfr.deduplicate.geometry import estimate_geometry_seconds, verify_geometry
+from kaggle_tfr.deduplicate.hashing import hash_images
+from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, load_pairs

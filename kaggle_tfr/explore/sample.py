@@ -1,12 +1,15 @@
 """A small competition in Kaggle's layout, with known faults and duplicates planted in it.
 
 The pictures are crops of the photographs that ship inside scikit-learn and Matplotlib, so nothing
-is downloaded and nothing is committed; `truth.json` lists every planted case."""
+is downloaded and nothing is committed; `truth.json` lists every planted case.
+"""
 
 import io
 import json
 import os
+from collections.abc import Callable, Sequence
 from importlib.resources import files as files_of
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,7 +18,6 @@ from kaggle_tfr.paths import find_input
 from kaggle_tfr.storage import read_bytes, write_atomically
 
 SEED = 20_240_601
-
 
 # class: photograph, factors of red, green and blue, number of different pictures
 CLASSES = {
@@ -26,19 +28,25 @@ CLASSES = {
     "temple": ("sklearn.datasets.images/china.jpg", (1.0, 1.0, 1.0), 140),
 }
 
-
-# Of the 128 bits of `_outline`: keeps any two pictures some 60 of 256 bits of hash apart, and 25
+# Of the 128 bits of a picture's outline: keeps any two some 60 of 256 bits of hash apart, and 25
 # would make them duplicates.
 MIN_DIFFERENCE = 40
-
-
-MIN_CONTRAST = 25  # grey levels of deviation in the outline; flat sky has no hash to speak of
-
-
+MIN_CONTRAST = 25  # standard deviation in grey levels of the outline; a flat sky has no usable hash
 SHORT_SIDE, LONG_SIDE = 150, 1600
 
+Truth = dict[str, Any]  # what truth.json holds
+AddFile = Callable[..., str]  # (label or None, bytes or None, suffix) → the image id it gets
 
-def write_sample(folder):
+
+def input_or_sample(input_dir: str, work: str) -> str:
+    """The existing input folder; for "" the sample's, written to `work`/sample when missing."""
+    if input_dir:
+        return find_input(input_dir)
+    write_sample(os.path.join(work, "sample"))
+    return os.path.join(work, "sample")
+
+
+def write_sample(folder: str) -> Truth:
     """The answers of `truth.json`, after writing `train.csv` and `train_images/` beside it.
 
     About 430 pictures, 15 MB; the same bytes every time. A folder that has its `truth.json`,
@@ -58,23 +66,14 @@ def write_sample(folder):
     return json.loads(read_bytes(path))
 
 
-def input_or_sample(input_dir, work):
-    """The existing input folder; for "" the sample's, written to `work`/sample when missing."""
-    if input_dir:
-        return find_input(input_dir)
-    folder = os.path.join(work, "sample")
-    write_sample(folder)
-    return folder
-
-
-def _make_everything():
+def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
     """Labels by image id, file content by image id, and the truth about both."""
     rng = np.random.default_rng(SEED)
     pictures = _draw_pictures(rng)
     names = [f"{number:04d}" for number in rng.permutation(len(pictures) + 100)]
-    labels, files = {}, {}
+    labels, files = dict[str, str](), dict[str, bytes]()
 
-    def add(label, data, suffix=".jpg"):
+    def add(label: str | None, data: bytes | None, suffix: str = ".jpg") -> str:
         image_id = names.pop() + suffix
         labels.update({} if label is None else {image_id: label})
         files.update({} if data is None else {image_id: data})
@@ -83,37 +82,51 @@ def _make_everything():
     # The rare class keeps its three good pictures; copies shrink to half, so they start large.
     common = rng.permutation([i for i, (label, _) in enumerate(pictures) if label != "night"])
     large = [i for i in common if min(pictures[i][1].size) >= 2 * SHORT_SIDE][:12]
-    odd, broken = np.split([i for i in common if i not in large][:8], [6])
+    unusual, broken = np.split([i for i in common if i not in large][:8], [6])
     kept = {
         i: add(label, _save(picture))
         for i, (label, picture) in enumerate(pictures)
-        if i not in odd and i not in broken
+        if i not in unusual and i not in broken
     }
     truth = _plant_copies([(kept[i], *pictures[i]) for i in large], files, add)
-    truth |= _plant_odd_formats([pictures[i] for i in odd], add)
+    truth |= _plant_unusual_formats([pictures[i] for i in unusual], add)
     truth |= _plant_faults([_save(pictures[i][1]) for i in broken], add)
     truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
-    return labels, files, truth | {"counts": _count(labels, files, truth)}
+    # Inputs are the rows of the CSV and the file without one. Of three kinds of copies there are
+    # three each, and two in the group of three; of pairs with different labels two.
+    counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
+    counts |= {"refused": len(truth["refused"]) + 1, "duplicates": 11, "conflicts": 4}
+    counts["written"] = counts["inputs"] - counts["refused"] - 11 - 4
+    return labels, files, truth | {"counts": counts | {"classes": len(CLASSES)}}
 
 
-def _draw_pictures(rng):
-    """(class, picture) of every class: crops of any place, scale and turn, no two alike."""
-    pictures, seen = [], np.empty((0, 128), bool)
+def _draw_pictures(rng: np.random.Generator) -> list[tuple[str, Image.Image]]:
+    """(class, picture): different crops of any place, scale and turn, magnified 4 times at most."""
+    pictures, seen = list[tuple[str, Image.Image]](), np.empty((0, 128), bool)
     for label, (source, factors, count) in CLASSES.items():
         package, name = source.split("/", 1)
-        photo = Image.open(files_of(package) / name).convert("RGB")
+        photo = Image.open(io.BytesIO((files_of(package) / name).read_bytes())).convert("RGB")
         curve = [min(255, int(value * factor)) for factor in factors for value in range(256)]
         wanted = len(pictures) + count
         while len(pictures) < wanted:
             crop = _draw_crop(photo, rng)
-            bits, contrast = _outline(crop)
-            if contrast >= MIN_CONTRAST and ((seen != bits).sum(axis=1) >= MIN_DIFFERENCE).all():
-                seen = np.vstack([seen, bits])
-                pictures.append((label, _scale(crop, rng).point(curve)))
+            grey = np.asarray(crop.convert("L").resize((9, 8), Image.Resampling.BOX), float)
+            bits = np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1])
+            if grey.std() < MIN_CONTRAST or ((seen != bits).sum(axis=1) < MIN_DIFFERENCE).any():
+                continue
+            seen = np.vstack([seen, bits])
+            short, long = min(crop.size), max(crop.size)
+            limit = min(4 * short, LONG_SIDE * short / long)
+            size = (
+                np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short * np.array(crop.size)
+            )
+            size = np.clip(np.rint(size), SHORT_SIDE, LONG_SIDE).astype(int)
+            crop = crop.resize(size.tolist(), Image.Resampling.BICUBIC)
+            pictures.append((label, crop.point(curve)))
     return pictures
 
 
-def _draw_crop(photo, rng):
+def _draw_crop(photo: Image.Image, rng: np.random.Generator) -> Image.Image:
     """A rectangle of the photograph, 80 pixels or more each way, in one of its 8 orientations."""
     height = 0
     while not 80 <= height <= photo.height:
@@ -125,52 +138,36 @@ def _draw_crop(photo, rng):
     return crop.transpose(Image.Transpose(turn - 1)) if turn else crop
 
 
-def _outline(crop):
-    """128 bits that tell pictures apart, and the contrast in grey levels."""
-    grey = np.asarray(crop.convert("L").resize((9, 8), Image.Resampling.BOX), float)
-    return np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1]), grey.std()
-
-
-def _scale(crop, rng):
-    """The crop at a size between 150 and 1,600 pixels, magnified 4 times at most."""
-    short, long = min(crop.size), max(crop.size)
-    limit = min(4 * short, LONG_SIDE * short / long)
-    factor = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
-    size = np.clip(np.rint(np.multiply(crop.size, factor)), SHORT_SIDE, LONG_SIDE).astype(int)
-    return crop.resize(size.tolist(), Image.Resampling.BICUBIC)
-
-
-def _save(picture, quality=88, form="JPEG", **options):
+def _save(picture: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any) -> bytes:
     stream = io.BytesIO()
     picture.save(stream, form, quality=quality, **options)
     return stream.getvalue()
 
 
-def _plant_copies(originals, files, add):
-    """The same picture again, as people's datasets have it. originals: 12 (id, label, picture)."""
+def _plant_copies(originals: Sequence[Any], files: dict[str, bytes], add: AddFile) -> Truth:
+    """Copies such as people's datasets have. originals: 12 (id, label, picture)."""
 
-    def half(picture, quality):
-        return _save(picture.reduce(2), quality)
+    def copy(number: int, quality: int = 0, *, half: bool = False, label: str = "") -> list[str]:
+        first, own, picture = originals[number]
+        data = _save(picture.reduce(2) if half else picture, quality) if quality else files[first]
+        return [first, add(label or own, data)]
 
-    truth = {"exact_copies": [], "reencoded_copies": [], "half_size_copies": []}
-    for first, label, _ in originals[:3]:
-        truth["exact_copies"].append([first, add(label, files[first])])
-    for first, label, picture in originals[3:6]:
-        truth["reencoded_copies"].append([first, add(label, _save(picture, 60))])
-    for first, label, picture in originals[6:9]:
-        truth["half_size_copies"].append([first, add(label, half(picture, 70))])
-    first, label, picture = originals[9]
-    truth["group_of_three"] = [first, add(label, _save(picture, 50)), add(label, half(picture, 80))]
-    first, label, _ = originals[10]
-    exact = [first, add("temple" if label != "temple" else "sunset", files[first])]
-    first, label, picture = originals[11]
-    again = [first, add("flower" if label != "flower" else "portrait", _save(picture, 60))]
-    return truth | {"label_conflicts": [exact, again]}
+    return {
+        "exact_copies": [copy(i) for i in (0, 1, 2)],
+        "reencoded_copies": [copy(i, 60) for i in (3, 4, 5)],
+        "half_size_copies": [copy(i, 70, half=True) for i in (6, 7, 8)],
+        "group_of_three": [*copy(9, 50), copy(9, 80, half=True)[1]],
+        "label_conflicts": [
+            copy(10, label="temple" if originals[10][1] != "temple" else "sunset"),
+            copy(11, 60, label="flower" if originals[11][1] != "flower" else "portrait"),
+        ],
+    }
 
 
-def _plant_odd_formats(pictures, add):
+def _plant_unusual_formats(pictures: Sequence[Any], add: AddFile) -> Truth:
     """Good pictures that careless readers turn on their side, swap, clip or refuse."""
     (label, tall), *others = pictures
+    labels = (label for label, _ in others)
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: to be shown turned by a quarter, clockwise
     turned = add(label, _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
@@ -178,38 +175,26 @@ def _plant_odd_formats(pictures, add):
     faded = faded.copy()
     faded.putalpha(Image.linear_gradient("L").resize(faded.size))
     deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
-    odd = [
-        ("grey JPEG", _save(grey.convert("L")), ".jpg"),
-        ("CMYK JPEG", _save(cmyk.convert("CMYK")), ".jpg"),
-        ("PNG with alpha", _save(faded, form="PNG"), ".png"),
-        ("16-bit PNG", _save(deep, form="PNG"), ".png"),
-        ("WebP", _save(web, form="WEBP"), ".webp"),
-    ]
-    names = [add(label, *file) for (label, _), (_, *file) in zip(others, odd, strict=True)]
+    files = {
+        "grey JPEG": (_save(grey.convert("L")), ".jpg"),
+        "CMYK JPEG": (_save(cmyk.convert("CMYK")), ".jpg"),
+        "PNG with alpha": (_save(faded, form="PNG"), ".png"),
+        "16-bit PNG": (_save(deep, form="PNG"), ".png"),
+        "WebP": (_save(web, form="WEBP"), ".webp"),
+    }
     return {
         "orientation_6": {"image_id": turned, "height": tall.height, "width": tall.width},
-        "odd_formats": {name: kind for name, (kind, *_) in zip(names, odd, strict=True)},
+        "odd_formats": {add(next(labels), *file): kind for kind, file in files.items()},
     }
 
 
-def _plant_faults(pictures, add):
+def _plant_faults(pictures: Sequence[bytes], add: AddFile) -> Truth:
     """Inputs that must be refused, each for its own reason, and a file without a row."""
-    whole, stray = pictures
+    whole, unlisted = pictures
     refused = {
         add("temple", whole[: len(whole) * 6 // 10]): "truncated",
         add("flower", b""): "empty file",
         add("portrait", b"This is a text, whatever its name says.\n"): "not an image",
         add("sunset", None): "missing file",
     }
-    return {"refused": refused, "unlisted": add(None, stray)}
-
-
-def _count(labels, files, truth):
-    """What the steps must report; inputs are the rows of the CSV and the file without one."""
-    counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
-    pairs = [truth[name] for name in ("exact_copies", "reencoded_copies", "half_size_copies")]
-    counts["refused"] = len(truth["refused"]) + 1
-    counts["duplicates"] = sum(map(len, pairs)) + 2
-    counts["conflicts"] = 2 * len(truth["label_conflicts"])
-    dropped = counts["refused"] + counts["duplicates"] + counts["conflicts"]
-    return counts | {"written": counts["inputs"] - dropped, "classes": len(CLASSES)}
+    return {"refused": refused, "unlisted": add(None, unlisted)}

@@ -1,0 +1,1 @@
+"""One picture: bytes → header → pixels → the bytes of a record."""

@@ -1,7 +1,7 @@
 """Run-length codes of masks as Kaggle writes them: "start length start length …".
 
-Pixels count from 1, down the first column, then down the next; runs ascend and do not touch
-pixels twice. An empty code is an empty mask."""
+Pixels count from 1, down the first column, then down the next; runs ascend and do not overlap.
+"""
 
 import numpy as np
 
@@ -16,8 +16,7 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
            [1, 0],
            [1, 0]], dtype=uint8)
 
-    Raises:
-        ValueError: the code is broken or does not fit the size.
+    Raises: ValueError, the code is broken or does not fit the size.
     """
     problem = find_code_problem(code, height, width)
     if problem:
@@ -59,9 +58,10 @@ def find_code_problem(code: str, height: int, width: int) -> str:
         return "run-length code holds something else than whole numbers"
     if len(numbers) % 2:
         return f"run-length code is odd in length: {len(numbers)} numbers"
-    starts, lengths = numbers[::2], numbers[1::2]
     if (numbers < 1).any():
         return f"run-length code counts from 1, but holds {numbers.min()}"
+    # Unsigned, since the sum of two numbers below 2**63 may need one bit more.
+    starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
     ends = starts + lengths - 1
     if len(ends) and ends.max() > height * width:
         return f"run-length code leaves the image: pixel {ends.max()} of {height * width}"

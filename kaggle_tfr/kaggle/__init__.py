@@ -1,0 +1,1 @@
+"""Kaggle: metadata, kernels, upload."""

@@ -248,12 +248,6 @@ def _split_clusters(
     return bins
 
 
-def name_folds(table: pd.DataFrame) -> pd.Series:
-    """Where each row belongs: "fold 0" within train, the split's name outside."""
-    fold = "fold " + table["fold"].astype(str)
-    return fold.where(table["fold"] >= 0, table["split"])
-
-
 def describe_rare_classes(table: pd.DataFrame, show: int = 5) -> str:
     """One line: which classes of train are missing from some fold, or that none is."""
     train = table[table["fold"] >= 0]
@@ -285,7 +279,7 @@ def check_leakage(
     sampled_images, sampled_pairs_across_folds: brute force, when `hashes` (of `hash_images`) is
     given: pairs within max_bits bits of `sample` images with all images of other folds; must be 0.
     """
-    fold = pd.factorize(name_folds(table))[0]
+    fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
     numbers: dict[str, float] = {
         "images": len(table),
         "clusters_across_folds": _count_across(table, "cluster", fold),

@@ -1,0 +1,16 @@
+"""05: from part folders to batches, and what people want to see of them."""
+
+from kaggle_tfr.read.batches import choose_fold, count_steps, read_batches, read_images
+from kaggle_tfr.read.display import (
+    choose_shown_shards,
+    compare_speeds,
+    count_images,
+    find_sources,
+    first_masks,
+    measure_speed,
+    name_labels,
+    pair_with_sources,
+    read_files,
+)
+from kaggle_tfr.schema import list_fields
+from kaggle_tfr.shards import find_shards

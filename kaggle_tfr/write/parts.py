@@ -1,7 +1,7 @@
 """Parts on the disk or in a bucket: written shard by shard, resumable, never over their limit."""
 
+import json
 import tempfile
-import time
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,25 +10,18 @@ from functools import partial
 
 import pandas as pd
 
-from kaggle_tfr import parallel, storage
-from kaggle_tfr.notebook import account
-from kaggle_tfr.parallel import package_versions
+from kaggle_tfr import notebook, parallel, storage
 from kaggle_tfr.plan.plan import Plan, Shard, format_bytes, number_shards, read_plan, read_rows
-from kaggle_tfr.storage import publish_file, sha256_of
 from kaggle_tfr.write import journal, sidecars
-from kaggle_tfr.write.shard import ByteBudget, ShardTask, stopped_runs, write_shard
-from kaggle_tfr.write.sidecars import TFDS_NAME, load_tfds, write_tfds
+from kaggle_tfr.write.journal import Row
+from kaggle_tfr.write.shard import ByteBudget, ShardOutcome, ShardTask, stopped_runs, write_shard
+
+TIME_OVER = "the session's time is over"
 
 
-def check_shard(row: Mapping, part_dir: str) -> bool:
-    """Whether a row's shard is there with the row's size and sha256."""
-    path = storage.join(part_dir, row["file"])
-    if not storage.exists(path) or storage.size(path) != row["bytes"]:
-        return False
-    return sha256_of(path) == row["sha256"]
-
-
-def account_parts(planned: Mapping[str, int], shards: pd.DataFrame, n_planned: int, work_dir: str):
+def account_parts(
+    planned: Mapping[str, int], shards: pd.DataFrame, n_planned: int, work_dir: str
+) -> pd.DataFrame:
     """The table that a run ends with, also written to accounting.csv.
 
     planned: of `count_outcomes`, as plan.json keeps it. shards: columns count and refused.
@@ -41,7 +34,7 @@ def account_parts(planned: Mapping[str, int], shards: pd.DataFrame, n_planned: i
     elsewhere = planned["written"] - int(n_planned)
     counts = {**planned, "written": written, "refused": planned["refused"] + late}
     counts |= {"in other parts": elsewhere} if elsewhere else {}
-    table = account(counts, sum(planned.values()))
+    table = notebook.account(counts, sum(planned.values()))
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(storage.join(work_dir, "accounting.csv"), text.encode())
     return table
@@ -49,11 +42,9 @@ def account_parts(planned: Mapping[str, int], shards: pd.DataFrame, n_planned: i
 
 def compare_with_plan(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
     """The written shards with the bytes that were forecast for them at most (bytes_high)."""
-    planned = pd.DataFrame(
-        [(s.part, s.split, s.fold, s.index, s.bytes_high) for s in plan.shards],
-        columns=["part", "split", "fold", "shard", "bytes_high"],
-    )
-    return shards.merge(planned, on=["part", "split", "fold", "shard"], how="left")
+    keys = ["part", "split", "fold", "shard"]
+    planned = pd.DataFrame(plan.shards).rename(columns={"index": "shard"})
+    return shards.merge(planned[[*keys, "bytes_high"]], on=keys, how="left")
 
 
 def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
@@ -75,81 +66,93 @@ def write_parts(
     *,
     overwrite: bool = False,
     metadata_for: Sequence[str] = (),
-    owner: str = "",
-    stop_after_hours: float = 0,
 ) -> pd.DataFrame:
     """The shards of the parts, one row a file, after all of them are written and named.
 
     part: which one, from 1; 0 writes all. What an earlier run finished is checked and kept.
     metadata_for: ["tfds"] gives the files TFDS's names, with its two description files.
-    stop_after_hours: begin no shard after so long (0: no end), and stop resumably.
 
     Raises:
-        ValueError: no such part, or the part was written after another plan.
+        ValueError: no such part, the part was written after another plan, or a file name leads out
+            of the part.
         OSError: the disk is full, an input is gone, or the part would pass its limit; what is
             finished stays, and the same call goes on from there.
+        SystemExit: a Kaggle batch session nears its end. Kaggle keeps the output of a notebook
+            that ends without an error, and the next version goes on from there.
     """
-    plan = _with_names(read_plan(work_dir), metadata_for)
+    plan = _rename_for(metadata_for, read_plan(work_dir))
     if not 0 <= part <= plan.n_parts:
         raise ValueError(f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that.")
+    for shard in plan.shards:
+        journal.check_name(plan.file_name(shard), "NAME and SHARD_NAME")
     _compare_versions(plan)
-    folders = {
-        number: storage.join(out_dir or work_dir, f"part-{number}")
-        for number in ([part] if part else range(1, plan.n_parts + 1))
-    }
-    done, run_id = {}, uuid.uuid4().hex
+    numbers = [part] if part else range(1, plan.n_parts + 1)
+    folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
+    done: dict[int, Row] = {}
+    run_id = uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
         done |= _keep_whole(rows, folder, number)
-    until = time.monotonic() + stop_after_hours * 3600 if stop_after_hours else float("inf")
-    problem = _write_missing(work_dir, plan, folders, done, until=until, run_id=run_id)
+    problem = _write_missing(work_dir, plan, folders, done, run_id)
     for number, folder in folders.items():
-        shards = [shard for shard in plan.shards if shard.part == number]
-        if all(shard.number in done for shard in shards):
-            rows = {shard.number: done[shard.number] for shard in shards}
-            _close_part(work_dir, folder, plan, rows, tfds="tfds" in metadata_for, owner=owner)
+        shards = [shard.number for shard in plan.shards if shard.part == number]
+        if all(shard in done for shard in shards):
+            rows_of_part = {shard: done[shard] for shard in shards}
+            _close_part(work_dir, folder, plan, rows_of_part, tfds="tfds" in metadata_for)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)
-        raise OSError(
-            f"Stopped after {len(done)} of {wanted} shards, which are whole and stay: {problem}. "
-            "Make room or mend the input, or plan smaller parts (PART_LIMIT_GB, IMAGE_SIZE, "
-            "QUALITY in 03_plan); then run 04_write again, and it goes on from here."
-        )
+        _stop(problem, f"Stopped after {len(done)} of {wanted} shards, which are whole and stay")
     return journal.to_table(done.values())
 
 
+def _stop(problem: str, text: str) -> None:
+    if problem != TIME_OVER:
+        raise OSError(
+            f"{text}: {problem}. "
+            "Make room or mend the input, or plan smaller parts (PART_LIMIT_GB, IMAGE_SIZE, "
+            "QUALITY in 03_plan); then run 04_write again, and it goes on from here."
+        )
+    print(
+        f"{text}.\nThe session's {notebook.SESSION_HOURS} hours are nearly over, so the notebook "
+        "ends here. Push the kernel again with its own output as a source "
+        "(`python -m kaggle_tfr push` does): it goes on from the last finished shard."
+    )
+    raise SystemExit(0)
+
+
 def _write_missing(
-    work_dir: str, plan: Plan, folders: dict, done: dict, *, until: float, run_id: str
+    work_dir: str, plan: Plan, folders: Mapping[int, str], done: dict[int, Row], run_id: str
 ) -> str:
     """Writes the shards that are not `done`, adds their rows to it; returns why it stopped."""
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
     if not missing:
         return ""
-    ledgers, problems = _open_budgets(plan, folders, done, missing), []
+    budgets = {number: _open_budget(plan, number, missing, done) for number in folders}
+    problems: list[str] = []
 
-    def tasks() -> Iterator[ShardTask]:
+    def list_tasks() -> Iterator[ShardTask]:
         slim = plan.for_worker()
         for shard, rows in read_rows(work_dir, missing):
-            if time.monotonic() > until:
-                problems.append("the time set by stop_after_hours is over")
-            allowance = ledgers[shard.part].reserve(shard)
-            if not allowance:
-                problems.append(ledgers[shard.part].explain(shard))
+            allowance = budgets[shard.part].reserve(shard)
+            if notebook.hours_left() <= 0:
+                problems.append(TIME_OVER)
+            elif not allowance:
+                problems.append(budgets[shard.part].explain(shard))
             if problems:
                 return
             yield ShardTask(slim, shard, rows, folders[shard.part], allowance, run_id)
 
-    outcomes = parallel.run(
-        write_shard,
-        tasks(),
-        label="Writing images",
-        total=sum(shard.count for shard in missing),
-        advance=lambda outcome: outcome.shard.count if outcome.row else 0,
-    )
     try:
+        outcomes = parallel.run(
+            write_shard,
+            list_tasks(),
+            label="Writing images",
+            total=sum(shard.count for shard in missing),
+            advance=_count_images,
+        )
         for outcome in outcomes:
             written = outcome.row.get("bytes", 0)
-            ledgers[outcome.shard.part].settle(outcome.allowance_bytes, written)
+            budgets[outcome.shard.part].release(outcome.allowance_bytes, written)
             if outcome.problem:
                 problems.append(outcome.problem)
             else:
@@ -163,45 +166,49 @@ def _write_missing(
     return problems[0] if problems else ""
 
 
-def _open_budgets(plan: Plan, folders, done: dict, missing: list[Shard]) -> dict[int, ByteBudget]:
-    ledgers = {}
-    for number in folders:
-        taken = sum(row["bytes"] for row in done.values() if row["part"] == number)
-        coming = sum(shard.bytes_high for shard in missing if shard.part == number)
-        ledgers[number] = ByteBudget(plan.shard_limit_bytes, taken, coming)
-    return ledgers
+def _open_budget(
+    plan: Plan, part: int, missing: Sequence[Shard], done: Mapping[int, Row]
+) -> ByteBudget:
+    written = sum(row["bytes"] for row in done.values() if row["part"] == part)
+    planned = sum(shard.bytes_high for shard in missing if shard.part == part)
+    return ByteBudget(plan.shard_limit_bytes, written, planned)
 
 
-def _close_part(work_dir, folder, plan: Plan, rows: dict[int, dict], *, tfds, owner) -> None:
+def _count_images(outcome: ShardOutcome) -> int:
+    return outcome.shard.count if outcome.row else 0
+
+
+def _close_part(
+    work_dir: str, folder: str, plan: Plan, rows: Mapping[int, Row], *, tfds: bool
+) -> None:
     """Writes what lies beside the shards, shards.csv last, now that all shards are there."""
     if journal.is_closed(folder):
         journal.remove_journal(folder)
         return
     table = journal.to_table(rows.values())
-    part = int(table.part.iloc[0])
+    part = int(table["part"].iloc[0])
     sidecars.write_labels(folder, plan)
     scratch_dir = None if storage.is_remote(folder) else storage.join(folder, "journal")
     with tempfile.TemporaryDirectory(dir=scratch_dir) as scratch:
         paths = sidecars.write_image_tables(work_dir, plan, part, rows, scratch)
         for name, path in paths.items():
-            publish_file(path, storage.join(folder, name))
+            storage.publish_file(path, storage.join(folder, name))
     sidecars.write_rejects(folder, rows)
-    sidecars.write_description(folder, plan, part, table, owner=owner)
+    text = json.dumps(sidecars.describe_dataset(plan, part, table), indent=1) + "\n"
+    storage.write_atomically(storage.join(folder, "dataset-metadata.json"), text.encode())
     if tfds:
-        write_tfds(folder, plan, part, table)
+        sidecars.write_tfds(folder, plan, part, table)
     text = table.to_csv(index=False, lineterminator="\n")
     storage.write_atomically(storage.join(folder, "shards.csv"), text.encode())
     journal.remove_journal(folder)
 
 
-def _keep_whole(rows: list[dict], folder: str, part: int) -> dict[int, dict]:
+def _keep_whole(rows: Sequence[Row], folder: str, part: int) -> dict[int, Row]:
     """The rows whose files are as they say, by shard number; damaged files are removed."""
-    if not rows:
-        return {}
-    check = partial(_check, folder=folder)
-    whole = {}
-    label = f"Checking finished shards of part {part}"
-    for row, is_whole in parallel.run(check, rows, label=label):
+    whole, check = {}, partial(_check_shard, folder=folder)
+    for row, is_whole in parallel.run(
+        check, rows, label=f"Checking finished shards of part {part}"
+    ):
         if is_whole:
             whole[row["number"]] = row
         else:
@@ -209,11 +216,14 @@ def _keep_whole(rows: list[dict], folder: str, part: int) -> dict[int, dict]:
     return whole
 
 
-def _check(row: dict, *, folder: str) -> tuple[dict, bool]:
-    return row, check_shard(row, folder)
+def _check_shard(row: Row, *, folder: str) -> tuple[Row, bool]:
+    """The row, and whether its shard is there with the row's size and sha256."""
+    path = storage.join(folder, row["file"])
+    whole = storage.exists(path) and storage.size(path) == row["bytes"]
+    return row, whole and storage.sha256_of(path) == row["sha256"]
 
 
-def _with_names(plan: Plan, metadata_for: Sequence[str]) -> Plan:
+def _rename_for(metadata_for: Sequence[str], plan: Plan) -> Plan:
     """The plan, its shards named as TFDS wants them where that is asked for."""
     unknown = set(metadata_for) - {"tfds"}
     if unknown:
@@ -222,21 +232,20 @@ def _with_names(plan: Plan, metadata_for: Sequence[str]) -> Plan:
         return plan
     if plan.settings.compression:
         raise ValueError(
-            f'METADATA = ["tfds"], but COMPRESSION is "{plan.settings.compression}", which TFDS cannot '
-            'read. Plan with COMPRESSION = "", or set METADATA = [].'
+            f'METADATA = ["tfds"], but COMPRESSION is "{plan.settings.compression}", which TFDS '
+            'cannot read. Plan with COMPRESSION = "", or set METADATA = [].'
         )
-    load_tfds()  # not found out after hours of writing
-    name = TFDS_NAME
+    sidecars.load_tfds()  # not found out after hours of writing
     return replace(
         plan,
-        settings=replace(plan.settings, shard_name=name),
-        shards=number_shards(plan.shards, name),
+        settings=replace(plan.settings, shard_name=sidecars.TFDS_NAME),
+        shards=number_shards(plan.shards, sidecars.TFDS_NAME),
         fingerprint=f"{plan.fingerprint}-tfds",
     )
 
 
 def _compare_versions(plan: Plan) -> None:
-    here = package_versions()
+    here = parallel.package_versions()
     other = [f"{k} {v} ({here.get(k)} here)" for k, v in plan.versions.items() if v != here.get(k)]
     if other:
         warnings.warn(

@@ -3,27 +3,23 @@
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.convert import RefusedImage, convert
+from kaggle_tfr.images.colour import RefusedImage
+from kaggle_tfr.images.convert import convert
 from kaggle_tfr.plan.plan import Plan, Shard
 from kaggle_tfr.schema import encode_row
-from kaggle_tfr.storage import free_bytes, publish_file, scratch_file, sha256_of
-from kaggle_tfr.write.journal import is_claimed, write_row
+from kaggle_tfr.shards import FRAME_BYTES
+from kaggle_tfr.write.journal import Row, is_claimed, write_row
 
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
-
-
-READS_IN_FLIGHT = 32  # a bucket answers one request in 50 ms, and many at a time
-
-
-SECONDS_BETWEEN_LOOKS = 5
-
+SECONDS_BETWEEN_CHECKS = 5  # of the part's claim
 
 # Runs that were interrupted: their threads stop at the next image. Other processes and machines
 # look at the part's claim now and then, and before a shard gets its name.
@@ -51,7 +47,7 @@ class ShardOutcome:
     """What became of a task: the shard's row, or the problem that stops the run."""
 
     shard: Shard
-    row: dict = field(default_factory=dict)
+    row: Row = field(default_factory=dict)
     problem: str = ""
     allowance_bytes: int = 0
 
@@ -62,65 +58,68 @@ class _StopError(Exception):
 
 def write_shard(task: ShardTask) -> ShardOutcome:
     """The outcome of writing one shard: temporary name, count, close, journal row, final name."""
+    row, problem = {}, ""
     try:
         _check_disk(task)
         row = _write_whole(task)
-    except _StopError as problem:
-        return ShardOutcome(task.shard, problem=str(problem), allowance_bytes=task.allowance_bytes)
+    except _StopError as stop:
+        problem = str(stop)
     except (OSError, tf.errors.OpError) as error:
         problem = _explain_failure(task, error)
-        return ShardOutcome(task.shard, problem=problem, allowance_bytes=task.allowance_bytes)
-    return ShardOutcome(task.shard, row=row, allowance_bytes=task.allowance_bytes)
+    return ShardOutcome(task.shard, row, problem, task.allowance_bytes)
 
 
-def _write_whole(task: ShardTask) -> dict:
-    temporary = scratch_file(task.part_dir, f"{task.shard.number:06d}")
+def _write_whole(task: ShardTask) -> Row:
+    shard, compression = task.shard, task.plan.settings.compression
+    temporary = storage.scratch_file(task.part_dir, f"{shard.number:06d}")
     try:
         lengths, rejects = _write_records(task, temporary)
         count, size = len(lengths), os.path.getsize(temporary)
-        expected = sum(lengths) + 16 * count
-        if not task.plan.settings.compression and size != expected:
+        expected = sum(lengths) + FRAME_BYTES * count
+        if not compression and size != expected:
             raise OSError(f"'{temporary}' has {size:,} bytes after closing, expected {expected:,}.")
-        sha256 = sha256_of(temporary)
-        shard, name = task.shard, task.plan.file_name(task.shard, count)
+        name, sha256 = task.plan.file_name(shard, count), storage.sha256_of(temporary)
         row = {"file": name, "split": shard.split, "fold": shard.fold, "count": count}
         row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
-        if not task.plan.settings.compression:
-            _write_index(task.part_dir, f"{name}.idx", lengths)
+        if not compression:
+            _write_index(task.part_dir, f"index/{name}.idx", lengths)
         _check_claim(task)
         write_row(task.part_dir, shard, row)
-        publish_file(temporary, storage.join(task.part_dir, name))
+        storage.publish_file(temporary, storage.join(task.part_dir, name))
     finally:
         storage.remove(temporary)
     return row
 
 
-def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[dict]]:
+def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row]]:
     """Lengths of the records written, and the images that were refused."""
     schema, settings = task.plan.schema, task.plan.image
-    lengths, rejects, size = [], [], 0
+    lengths: list[int] = []
+    rejects: list[Row] = []
+    size, next_check = 0, time.monotonic() + SECONDS_BETWEEN_CHECKS
     names = task.rows.columns.tolist()
     rows = zip(*(task.rows[name].tolist() for name in names), strict=True)
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
-    look_at = time.monotonic() + SECONDS_BETWEEN_LOOKS
     with tf.io.TFRecordWriter(temporary, options) as writer:
-        for values, data in zip(rows, read_all(task.rows.path.tolist()), strict=True):
+        for values, data in zip(rows, storage.read_many(task.rows.path.tolist()), strict=True):
             if task.run_id in stopped_runs:
                 raise _StopError("interrupted")
-            if time.monotonic() > look_at:
+            if time.monotonic() > next_check:
                 _check_claim(task)
-                look_at = time.monotonic() + SECONDS_BETWEEN_LOOKS
+                next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
+            if isinstance(data, OSError):
+                raise data
             row = dict(zip(names, values, strict=True))
             try:
                 record = encode_row(row, convert(data, settings), schema, settings)
             except RefusedImage as refusal:
-                rejects.append({name: row[name] for name in ("image_id", "path")})
-                rejects[-1]["problem"] = str(refusal)
+                reject = {name: row[name] for name in ("image_id", "path")}
+                rejects.append(reject | {"problem": str(refusal)})
                 continue
             writer.write(record)
             lengths.append(len(record))
-            size += len(record) + 16
+            size += len(record) + FRAME_BYTES
             if size > task.allowance_bytes:
                 raise _StopError(
                     f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes "
@@ -131,28 +130,18 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[dic
     return lengths, rejects
 
 
-def read_all(paths: Sequence[str]) -> Iterator[bytes]:
-    """The content of each file, in order; from a bucket with many reads in flight."""
-    if not paths or not storage.is_remote(paths[0]):
-        yield from map(storage.read_bytes, paths)
-        return
-    data = tf.data.Dataset.from_tensor_slices(list(paths))
-    data = data.map(tf.io.read_file, num_parallel_calls=READS_IN_FLIGHT, deterministic=True)
-    yield from data.prefetch(READS_IN_FLIGHT).as_numpy_iterator()
-
-
 def _write_index(part_dir: str, name: str, lengths: Sequence[int]) -> None:
     """One line a record, "offset bytes", frame included: what DALI and the torch readers take.
 
     Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
     """
-    temporary, offset = scratch_file(part_dir, "index"), 0
+    frames = [length + FRAME_BYTES for length in lengths]
+    temporary = storage.scratch_file(part_dir, "index")
     try:
         with open(temporary, "w", encoding="ascii") as file:
-            for length in lengths:
-                file.write(f"{offset} {length + 16}\n")
-                offset += length + 16
-        publish_file(temporary, storage.join(part_dir, "index", name))
+            lines = zip(accumulate(frames, initial=0), frames, strict=False)
+            file.writelines(f"{offset} {frame}\n" for offset, frame in lines)
+        storage.publish_file(temporary, storage.join(part_dir, name))
     finally:
         storage.remove(temporary)
 
@@ -169,12 +158,12 @@ def _explain_failure(task: ShardTask, error: Exception) -> str:
         return str(reason)
     except OSError:
         pass  # the folder itself cannot be read, as the first error says
-    free = free_bytes(task.part_dir)
+    free = storage.free_bytes(task.part_dir)
     return f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
 
 
 def _check_disk(task: ShardTask) -> None:
-    free, needed = free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
+    free, needed = storage.free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
     if free < needed:
         raise _StopError(
             f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, and "
@@ -183,27 +172,30 @@ def _check_disk(task: ShardTask) -> None:
 
 
 class ByteBudget:
-    """What a part's shards may weigh: written + set aside for those under way ≤ limit, always."""
+    """What a part's shards may weigh: written + reserved for those under way ≤ limit, always.
 
-    def __init__(self, limit: int, written: int, coming: int) -> None:
-        self.limit, self.written, self.coming = limit, written, coming
-        self.set_aside, self.lock = 0, threading.Lock()
+    planned: upper bound of the shards that have not begun, in bytes.
+    """
+
+    def __init__(self, limit: int, written: int, planned: int) -> None:
+        self.limit, self.written, self.planned = limit, written, planned
+        self.reserved, self.lock = 0, threading.Lock()
 
     def reserve(self, shard: Shard) -> int:
         """Bytes that the shard may grow to; 0 when it does not fit any more."""
         with self.lock:
-            free = self.limit - self.written - self.set_aside
-            spare = max(0, free - self.coming)
-            self.coming -= shard.bytes_high
+            free = self.limit - self.written - self.reserved
+            spare = max(0, free - self.planned)
+            self.planned -= shard.bytes_high
             if shard.bytes_high > free:
                 return 0
-            self.set_aside += shard.bytes_high + spare // 2
+            self.reserved += shard.bytes_high + spare // 2
             return shard.bytes_high + spare // 2
 
-    def settle(self, allowance: int, written: int) -> None:
-        """Notes what a shard has become."""
+    def release(self, allowance: int, written: int) -> None:
+        """Ends a shard's reservation of `allowance` bytes, of which it took `written`."""
         with self.lock:
-            self.set_aside -= allowance
+            self.reserved -= allowance
             self.written += written
 
     def explain(self, shard: Shard) -> str:

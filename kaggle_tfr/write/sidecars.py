@@ -1,7 +1,5 @@
 """What lies beside the shards: tables of the images, Kaggle's and TFDS's descriptions."""
 
-import csv
-import io
 import json
 import os
 import re
@@ -16,8 +14,12 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan, read_rows
+from kaggle_tfr.schema import Field
+from kaggle_tfr.write.journal import Row
 
-OWNER = "INSERT_USERNAME_HERE"  # as in the client's own `kaggle datasets init`
+OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
+# TFDS finds its shards by this pattern only; a part is a dataset of its own.
+TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
 
 def write_labels(part_dir: str, plan: Plan) -> None:
@@ -32,8 +34,13 @@ def write_labels(part_dir: str, plan: Plan) -> None:
         storage.write_atomically(storage.join(part_dir, name), text.encode())
 
 
+def leave_out_refused(table: pd.DataFrame, row: Row) -> pd.DataFrame:
+    """The plan's rows of a shard without the images that the writer refused: one a record."""
+    return table[~table["image_id"].isin({reject["image_id"] for reject in row["rejects"]})]
+
+
 def write_image_tables(
-    work_dir: str, plan: Plan, part: int, rows: Mapping[int, Mapping], scratch: str
+    work_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], scratch: str
 ) -> dict[str, str]:
     """A CSV a split in the local folder `scratch`, as {"train.csv": its path for now}.
 
@@ -43,31 +50,23 @@ def write_image_tables(
     columns = [*_image_columns(plan), "fold", "file", "record"]
     paths: dict[str, str] = {}
     for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
-        row = rows[shard.number]
-        kept = table[~table.image_id.isin({reject["image_id"] for reject in row["rejects"]})]
-        kept = kept.assign(file=row["file"], record=range(len(kept)))
+        kept = leave_out_refused(table, rows[shard.number])
+        kept = kept.assign(file=rows[shard.number]["file"], record=range(len(kept)))
         kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
         name = f"{shard.split}.csv"
         first = name not in paths
         paths[name] = os.path.join(scratch, f"{name}.tmp")
         wanted = [column for column in columns if column in kept]
-        kept[wanted].to_csv(
-            paths[name],
-            mode="w" if first else "a",
-            header=first,
-            index=False,
-            lineterminator="\n",
-        )
+        with open(paths[name], "w" if first else "a", encoding="utf-8", newline="") as file:
+            kept[wanted].to_csv(file, header=first, index=False, lineterminator="\n")
     return paths
 
 
 def _image_columns(plan: Plan) -> list[str]:
     """The plan's columns that say what a record must hold, without the picture's own."""
-    sources = [field.source for field in plan.schema.fields]
-    sources = [
-        name for source in sources for name in ([source] if isinstance(source, str) else source)
-    ]
-    names = ["image_id", "label", "label_name", *plan.labels.label_columns, *sources]
+    names = ["image_id", "label", "label_name", *plan.labels.label_columns]
+    for field in plan.schema.fields:
+        names += [field.source] if isinstance(field.source, str) else field.source
     # Codes of masks follow the picture's size, so its size before counts.
     names += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
     return [
@@ -75,21 +74,19 @@ def _image_columns(plan: Plan) -> list[str]:
     ]
 
 
-def write_rejects(part_dir: str, rows: Mapping[int, Mapping]) -> None:
+def write_rejects(part_dir: str, rows: Mapping[int, Row]) -> None:
     """rejects.csv, when the writer refused an image of the plan."""
-    path, text = storage.join(part_dir, "rejects.csv"), io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["image_id", "path", "problem", "file"])
-    found = [
-        [reject["image_id"], reject["path"], reject["problem"], row["file"]]
+    path = storage.join(part_dir, "rejects.csv")
+    rejects = [
+        reject | {"file": row["file"]}
         for _, row in sorted(rows.items())
         for reject in row["rejects"]
     ]
-    table.writerows(found)
-    if found:
-        storage.write_atomically(path, text.getvalue().encode())
-    else:
+    if not rejects:
         storage.remove(path)
+        return
+    table = pd.DataFrame(rejects, columns=["image_id", "path", "problem", "file"])
+    storage.write_atomically(path, table.to_csv(index=False, lineterminator="\n").encode())
 
 
 def is_image_table(path: str) -> bool:
@@ -112,89 +109,75 @@ def read_image_tables(
     """
     text = dict.fromkeys(["image_id", "label_name", "file", *text_columns], str)
     for split in splits:
-        path, rest = storage.join(part_dir, f"{split}.csv"), None
+        path = storage.join(part_dir, f"{split}.csv")
         if not is_image_table(path):
             continue
+        rest: list[pd.DataFrame] = []
         with storage.on_disk(path) as local:
             for block in pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000):
-                block = block.assign(split=split)  # noqa: PLW2901
-                block = block if rest is None else pd.concat([rest, block])  # noqa: PLW2901
-                last = block.file.iloc[-1]
-                yield from block[block.file != last].groupby("file", sort=False)
-                rest = block[block.file == last]
-        if rest is not None:
-            yield rest.file.iloc[0], rest
+                rows = pd.concat([*rest, block.assign(split=split)])
+                unfinished = rows["file"] == rows["file"].iloc[-1]
+                yield from rows[~unfinished].groupby("file", sort=False)
+                rest = [rows[unfinished]]
+        yield from ((rows["file"].iloc[0], rows) for rows in rest)
 
 
-def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame, *, owner: str = "") -> dict:
+def to_slug(text: str) -> str:
+    """The slug that Kaggle makes of a title.
+
+    >>> to_slug("Čassava leaves, part 1")
+    'cassava-leaves-part-1'
+    """
+    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
+
+
+def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
     """What dataset-metadata.json holds: title, slug, subtitle and description for Kaggle.
 
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
     """
     of = f" part {part} of {plan.n_parts}" if plan.n_parts > 1 else ""
-    count, size = int(shards["count"].sum()), int(shards["bytes"].sum())
-    name = " ".join(plan.name.split()) or "images"
-    title = f"{name[: 50 - len(' TFRecords' + of)]} TFRecords{of}"
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    count, name = int(shards["count"].sum()), " ".join(plan.name.split()) or "images"
     tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if plan.n_parts > 1 else "")
-    stem = re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[: 49 - len(tail)].strip("-")
+    stem = to_slug(name)[: 49 - len(tail)].strip("-")
     subtitle = f"{count:,} images of {len(plan.labels.classes):,} classes as TFRecord shards{of}"
     return {
-        "title": title,
-        "id": f"{owner or OWNER}/{stem + '-' if stem else ''}{tail}",
+        "title": f"{name[: 50 - len(' TFRecords' + of)]} TFRecords{of}",
+        "id": f"{OWNER}/{stem + '-' if stem else ''}{tail}",
         "subtitle": subtitle if len(subtitle) <= 80 else f"{count:,} images as TFRecord shards",
-        "description": _description(plan, part, shards, count, size),
+        "description": _describe_part(plan, part, shards),
         "licenses": [{"name": "unknown"}],
         "keywords": [],
     }
 
 
-def write_description(
-    part_dir: str, plan: Plan, part: int, shards: pd.DataFrame, *, owner: str = ""
-) -> None:
-    """dataset-metadata.json, as `kaggle datasets create` takes it."""
-    text = json.dumps(describe_dataset(plan, part, shards, owner=owner), indent=1) + "\n"
-    storage.write_atomically(storage.join(part_dir, "dataset-metadata.json"), text.encode())
-
-
-def _description(plan: Plan, part: int, shards: pd.DataFrame, count: int, size: int) -> str:
-    image, kinds = plan.image, [str(name) for name in plan.labels.classes]
+def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
+    image, classes = plan.image, [str(name) for name in plan.labels.classes]
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"
-    folds = shards.groupby(["split", "fold"])[["file", "count"]].agg(
-        {"file": "size", "count": "sum"}
-    )
-    lines = [
-        (
-            f"{count:,} images in {len(shards)} TFRecord shards, {size / 1e9:,.3f} GB; "
-            f"part {part} of {plan.n_parts}, each part a stratified sample of the whole."
-        ),
-        "",
-        f"- Images: {shape}, {image.format} quality {image.quality}, {image.subsampling}.",
-        f"- Compression of the files: {plan.settings.compression or 'none'}.",
-        f"- {len(kinds):,} classes: {', '.join(kinds[:20])}{', …' if len(kinds) > 20 else '.'}",
-        "- Near-duplicates never lie in two folds.",
-        "",
-        "| split | fold | shards | images |",
-        "|---|---|---|---|",
-        *(f"| {s} | {f} | {row.file} | {row['count']:,} |" for (s, f), row in folds.iterrows()),
-        "",
-        (
-            "`schema.json` says how to parse a record, `labels.json` names the labels, "
-            "`shards.csv` lists every file with its count and sha256, `plan.json` is the recipe:"
-        ),
-        "",
-        "```json",
-        json.dumps(asdict(plan.settings), indent=1),
-        "```",
-    ]
-    return "\n".join(lines) + "\n"
+    folds = shards.groupby(["split", "fold"])["count"].agg(["size", "sum"])
+    rows = [f"| {s} | {f} | {n} | {count:,} |" for (s, f), n, count in folds.itertuples()]
+    table, gigabytes = "\n".join(rows), shards["bytes"].sum() / 1e9
+    return f"""\
+{shards["count"].sum():,} images in {len(shards)} TFRecord shards, {gigabytes:,.3f} GB; \
+part {part} of {plan.n_parts}, each part a stratified sample of the whole.
 
+- Images: {shape}, {image.format} quality {image.quality}, {image.subsampling}.
+- Compression of the files: {plan.settings.compression or "none"}.
+- {len(classes):,} classes: {", ".join(classes[:20])}{", …" if len(classes) > 20 else "."}
+- Near-duplicates never lie in two folds.
 
-# TFDS finds its shards by this pattern only; a part is a dataset of its own.
-TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
+| split | fold | shards | images |
+|---|---|---|---|
+{table}
 
+`schema.json` says how to parse a record, `labels.json` names the labels, \
+`shards.csv` lists every file with its count and sha256, `plan.json` is the recipe:
 
-DTYPES = {"int64": np.int64, "float": np.float32}
+```json
+{json.dumps(asdict(plan.settings), indent=1)}
+```
+"""
 
 
 def load_tfds() -> Any:
@@ -221,54 +204,45 @@ def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> No
     tfds = load_tfds()
     prefix = f"{plan.name}_{part}".replace("{", "{{").replace("}", "}}")
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-    name = re.sub(r"[^a-z0-9]+", "_", plan.name.lower()).strip("_") or "images"
-    name = name if name[0].isalpha() else f"images_{name}"
+    name = f"{re.sub(r'[^a-z0-9]+', '_', plan.name.lower()).strip('_')}_{part}"
+    name = name if name[0].isalpha() else f"images_{name.strip('_')}"
     with tempfile.TemporaryDirectory() as scratch:
-        identity = tfds.core.dataset_info.DatasetIdentity(
-            name=f"{name}_{part}",
-            version=tfds.core.Version("1.0.0"),
+        of_split = tfds.core.ShardedFileTemplate(data_dir=scratch, template=template)
+        splits = []
+        for split, rows in shards.groupby("split"):
+            lengths, size = rows["count"].tolist(), int(rows["bytes"].sum())
+            splits.append(tfds.core.SplitInfo(split, lengths, size, of_split))
+            # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
+            # that its pattern does not take.
+            open(os.path.join(scratch, f"{name}-{split}.tfrecord-00000-of-00001"), "wb").close()
+        tfds.folder_dataset.write_metadata(
             data_dir=scratch,
-            module_name="",
+            features={field.name: _feature(tfds, field, plan) for field in plan.schema.fields},
+            split_infos=splits,
+            check_data=False,
+            description=f"{plan.name}, part {part}",
         )
-        features = tfds.features.FeaturesDict(
-            {field.name: _feature(tfds, field, plan) for field in plan.schema.fields}
-        )
-        info = tfds.core.DatasetInfo(
-            builder=identity, features=features, description=f"{plan.name}, part {part}"
-        )
-        info.set_file_format(tfds.core.FileFormat.TFRECORD)
-        splits = [
-            tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=rows["count"].tolist(),
-                num_bytes=int(rows["bytes"].sum()),
-                filename_template=tfds.core.ShardedFileTemplate(
-                    data_dir=scratch,
-                    dataset_name=f"{name}_{part}",
-                    split=split,
-                    filetype_suffix="tfrecord",
-                    template=template,
-                ),
-            )
-            for split, rows in shards.groupby("split")
-        ]
-        info.set_splits(tfds.core.splits.SplitDict(splits))
-        info.write_to_directory(scratch)
         for file in sorted(os.listdir(scratch)):
-            with open(os.path.join(scratch, file), "rb") as text:
-                storage.write_atomically(storage.join(part_dir, file), text.read())
+            if not file.endswith("-of-00001"):
+                path = os.path.join(scratch, file)
+                storage.write_atomically(storage.join(part_dir, file), storage.read_bytes(path))
 
 
-def _feature(tfds, field: dict, plan: Plan) -> Any:
+def _feature(tfds: Any, field: Field, plan: Plan) -> Any:
     """The TFDS feature that reads one field of the schema."""
-    source, kind, size = field.source, field.type, field.size
-    if source == "image":
+    if field.source == "image":
         return tfds.features.Image()
-    if source == "label" and kind == "int64" and not size and plan.labels.kind == "single":
+    if (
+        field.source == "label"
+        and field.type == "int64"
+        and not field.size
+        and plan.labels.kind == "single"
+    ):
         return tfds.features.ClassLabel(names=[str(label) for label in plan.labels.classes])
-    if kind in ("bytes", "tensor"):
-        return tfds.features.Sequence(tfds.features.Text()) if size else tfds.features.Text()
-    if not size:
-        return tfds.features.Scalar(DTYPES[kind])
-    shape = (None,) if size < 0 else (size,)
-    return tfds.features.Tensor(shape=shape, dtype=DTYPES[kind])
+    if field.type == "bytes":
+        text = tfds.features.Text()
+        return tfds.features.Sequence(text) if field.size else text
+    dtype = {"int64": np.int64, "float": np.float32}[field.type]
+    if not field.size:
+        return tfds.features.Scalar(dtype)
+    return tfds.features.Tensor(shape=(None if field.size < 0 else field.size,), dtype=dtype)

@@ -3,6 +3,7 @@
 import ast
 import json
 import statistics
+import types
 
 import pytest
 
@@ -69,7 +70,24 @@ def test_parameters_are_checked_right_after_their_cell(notebook):
     code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     index = next(n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", []))
 
-    assert "check_parameters(globals())" in "".join(code[index + 1]["source"])
+    assert "".join(code[index + 1]["source"]).startswith("work = notebook.start(globals()")
+
+
+def test_few_names_are_imported(notebook):
+    """
+    A notebook takes its steps whole, in at most four lines; what it calls exists.
+    """
+    sources = cells(notebook)
+    lines = [line for line in sources[0].splitlines() if line.startswith("from kaggle_tfr")]
+    names = {}
+    for line in lines:
+        exec(line, names)
+
+    assert 1 <= len(lines) <= 4
+    for node in ast.walk(ast.parse("\n".join(sources))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = names.get(node.value.id)
+            assert not isinstance(owner, types.ModuleType) or hasattr(owner, node.attr), node.attr
 
 
 def test_the_story_has_its_order(notebook):

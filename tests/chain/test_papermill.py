@@ -6,42 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.chain import draw_pictures, save_picture
+from support.chain import make_input
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECIPES = [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))]
 STEPS = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize"]
-
-
-def make_input(recipe, folder):
-    """Some pictures in the layout of the recipe's dataset."""
-    pictures = draw_pictures(60, 120, 160)
-    if recipe in ("petals", "flowers"):
-        for k, picture in enumerate(pictures):
-            save_picture(picture, folder / "abc"[k % 3] / f"{k}.jpg")
-    elif recipe == "imagenet":
-        for k, picture in enumerate(pictures):
-            place = f"{('train', 'train', 'val', 'test')[k % 4]}/n{k % 3}/{k}.JPEG"
-            save_picture(picture, folder / place)
-    else:
-        _make_table(recipe, folder, pictures)
-
-
-def _make_table(recipe, folder, pictures):
-    head, rows = "image_id,label\n", []
-    for k, picture in enumerate(pictures):
-        name, place = f"{k:04d}ab", f"train_images/{k:04d}ab.jpg"
-        if recipe == "landmark-2021":
-            head, place = "id,landmark_id\n", f"train/0/0/{name[2]}/{name}.jpg"
-            rows.append(f"{name},{k % 3 * 500}\n")
-        elif recipe == "clouds":
-            head = "Image_Label,EncodedPixels\n"
-            codes = {"Fish": "1 500", "Flower": "", "Gravel": "" if k % 2 else "7 9", "Sugar": ""}
-            rows += [f"{name}.jpg_{label},{code}\n" for label, code in codes.items()]
-        else:
-            rows.append(f"{name}.jpg,{k % 3}\n")
-        save_picture(picture, folder / place)
-    (folder / "train.csv").write_text(head + "".join(rows))
 
 
 def parts(work):

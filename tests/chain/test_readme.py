@@ -70,11 +70,28 @@ def test_the_reading_order_names_every_module(readme, root):
     """
     "Read the code" lists the whole package, nothing more and nothing less.
     """
-    section = readme.partition("## Read the code")[2].partition("\n## ")[0]
-    listed = set(re.findall(r"`([a-z_]+)`", section))
-    there = {path.stem for path in (root / "kaggle_tfr").glob("*.py")} - {"__init__"}
+    tree = readme.partition("## Read the code")[2].partition("```")[2].partition("```")[0]
+    listed = {"": set(re.findall(r"^  (\w+)\.py", tree, re.MULTILINE))}
+    for room, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
+        listed[room] = set(re.findall(r"(\w+)\.py", text))
+    package, there = root / "kaggle_tfr", {}
+    for path in package.rglob("*.py"):
+        room = path.parent.relative_to(package).as_posix().strip(".")
+        there.setdefault(room, set()).update({path.stem} - {"__init__"})
 
     assert listed == there
+
+
+def test_the_calls_of_a_record_are_where_the_readme_says(readme, root):
+    """
+    Each call of "Read the code" is defined in the file beside it.
+    """
+    section = readme.partition("## Read the code")[2]
+    calls = re.findall(r"\| \d+ \| `(\w+)` \| `([\w/]+\.py)` \|", section)
+
+    assert len(calls) == 10
+    for name, file in calls:
+        assert f"def {name}(" in (root / "kaggle_tfr" / file).read_text(), name
 
 
 def test_python_shown_can_be_run(readme):

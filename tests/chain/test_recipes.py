@@ -14,7 +14,6 @@ from support.chain import draw_pictures, run_chain, save_picture
 from support.gcs import serve_bucket
 
 from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.write.verify import channel_stats_of_files, channel_stats_of_records
 
 TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)
@@ -35,21 +34,13 @@ def decode(data):
     return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy()
 
 
-def likeness(pixels, path, box=None):
+def psnr_of(pixels, path, box=None):
     """PSNR in dB against the source, cropped to `box` and resized by Pillow."""
     source = Image.open(path).convert("RGB")
     source = source.crop(box) if box else source
     size = (pixels.shape[1], pixels.shape[0])
     source = np.asarray(source.resize(size, Image.Resampling.LANCZOS), float)
     return 10 * np.log10(255**2 / max(((pixels - source) ** 2).mean(), 1e-9))
-
-
-def stays_as_it_is(recipe, work, **changes):
-    """Runs the recipe again; True when no file of the part was written anew."""
-    before = {path: path.stat().st_mtime_ns for path in Path(work).glob("part-1/**/*.tfrec*")}
-    run_chain(recipe, work, **changes)
-    after = {path: path.stat().st_mtime_ns for path in Path(work).glob("part-1/**/*.tfrec*")}
-    return bool(before) and after == before
 
 
 def counts_in(work):
@@ -91,10 +82,9 @@ def test_landmark(tmp_path):
         assert [7, 1000, 203093][record["label"]] == int(row["label_name"])
         if min(row["height"], row["width"]) > 384:
             assert min(pixels.shape[:2]) == 384
-            assert likeness(pixels, row["path"]) > 30
+            assert psnr_of(pixels, row["path"]) > 30
         else:
             assert record["image"] == Path(row["path"]).read_bytes()
-    assert stays_as_it_is("landmark-2021", work, **changes)
 
 
 def test_cassava(tmp_path):
@@ -121,17 +111,16 @@ def test_cassava(tmp_path):
             pixels = decode(record["image"])
             assert pixels.shape == (64, 96, 3)
             assert int(names[-1].split(".")[0]) % 3 == record["target"]
-            assert likeness(pixels, tmp_path / "in" / "train_images" / names[-1]) > 28
+            assert psnr_of(pixels, tmp_path / "in" / "train_images" / names[-1]) > 28
     assert len(set(names)) == 90
     listed = pd.read_csv(Path(work, "part-1", "train.csv"), dtype=str)
     held_in = {r["image_name"].decode(): file for file, held in records.items() for r in held}
     assert dict(zip(listed["image_id"], listed["file"], strict=True)) == held_in
-    assert stays_as_it_is("cassava", work, **changes)
 
 
 def test_imagenet(tmp_path):
     """
-    Split folders, a given label map, GZIP, 256 × 256 from the middle; mean colour both ways.
+    Split folders, a given label map, GZIP, 256 × 256 from the middle.
     """
     pictures = iter(draw_pictures(36, 280, 400))
     for split, count in (("train", 12), ("val", 4), ("test", 2)):
@@ -147,7 +136,7 @@ def test_imagenet(tmp_path):
         "SHARD_IMAGES": 8,
     }
 
-    images, table, _ = run_chain("imagenet", work, **changes)
+    _, table, _ = run_chain("imagenet", work, **changes)
     records = read_records(work, "*.tfrecord", {"label": INT, "image_raw": TEXT}, "GZIP")
 
     assert sorted(records) == [
@@ -158,20 +147,13 @@ def test_imagenet(tmp_path):
         "val/val-0.tfrecord",
     ]
     flat = [record for file in counts_in(work) for record in records[file]]
-    all_pixels = []
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image_raw"])
-        all_pixels.append(pixels.reshape(-1, 3))
         assert pixels.shape == (256, 256, 3)
         assert record["label"] == {"n01443537": 0, "n01440764": 1}[row["label_name"]]
-        assert likeness(pixels, row["path"], (60, 0, 340, 280)) > 30
+        assert psnr_of(pixels, row["path"], (60, 0, 340, 280)) > 30
     for file, held in records.items():
         assert {record["label"] for record in held} == {0, 1}, file
-    found = channel_stats_of_records(str(Path(work, "part-1")))
-    means = np.concatenate(all_pixels).mean(axis=0, dtype=np.float64)
-    assert np.allclose([found["mean"][name] for name in "RGB"], means, atol=1e-6, rtol=0)
-    assert channel_stats_of_files(images)["images"] == 36
-    assert stays_as_it_is("imagenet", work, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +203,6 @@ def test_clouds(tmp_path, clouds):
         for label in ("fish", "flower", "gravel", "sugar"):
             assert record[label].decode() == encode_mask(masks[name, label])
     assert len(seen) == 40
-    assert stays_as_it_is("clouds", work, INPUT_DIR=str(folder))
 
 
 def test_masks_shrink_with_their_pictures(tmp_path, clouds):
@@ -285,12 +266,11 @@ def test_petals(tmp_path, petals):
         assert record["size"].tolist() == [192, 192]
         pixels = decode(record["image"])
         assert pixels.shape == (192, 192, 3)
-        assert likeness(pixels, row["path"], (30, 0, 230, 200)) > 33
+        assert psnr_of(pixels, row["path"], (30, 0, 230, 200)) > 33
         # Full chroma: the three components of the frame header have equal sampling factors.
         assert {layer[1:3] for layer in Image.open(io.BytesIO(record["image"])).layer} == {(1, 1)}
     for held in records.values():
         assert {record["class"] for record in held} == {0, 1, 2}
-    assert stays_as_it_is("petals", work, INPUT_DIR=str(petals))
 
 
 def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
@@ -299,12 +279,13 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     """
     run_chain("petals", str(tmp_path / "disk"), INPUT_DIR=str(petals))
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from chain import run_chain\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from support.chain import run_chain\n"
         f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
-        "from kaggle_tfr.table import measure, read_table\n"
-        "table = measure(read_table('csv', 'gs://listed', labels_csv='train.csv', id_column='id',\n"
-        "    label_column='label', path_template='{label}/{id}.jpg'))\n"
+        "from kaggle_tfr import explore\n"
+        "settings = explore.InputSettings(labels_csv='train.csv', id_column='id',\n"
+        "    label_column='label', path_template='{label}/{id}.jpg')\n"
+        "table = explore.measure(*explore.read_table('gs://listed', settings))\n"
         "print('table', table[['path', 'height', 'problem']].to_json(orient='values'))\n"
     )
     (tmp_path / "listed" / "daisy").mkdir(parents=True)
@@ -344,13 +325,8 @@ def test_flowers(tmp_path):
     twice.write_bytes((folder / "daisy" / "1.jpg").read_bytes())
     (folder / "rose" / "notes.txt").write_text("not a picture")
     work = str(tmp_path / "work")
-    features = {
-        "image/encoded": TEXT,
-        "image/format": TEXT,
-        "image/class/label": INT,
-        "image/height": INT,
-        "image/width": INT,
-    }
+    names = {"encoded": TEXT, "format": TEXT, "class/label": INT, "height": INT, "width": INT}
+    features = {f"image/{name}": kind for name, kind in names.items()}
     changes = {"INPUT_DIR": str(folder), "N_SHARDS": 5}
 
     images, _, _ = run_chain("flowers", work, **changes)
@@ -373,7 +349,9 @@ def test_flowers(tmp_path):
         assert path.suffix == "." + record["image/format"].decode()
         assert path.parent.name == ["daisy", "rose", "tulip"][record["image/class/label"]]
         assert (record["image/height"], record["image/width"]) == (100, 130)
-    assert stays_as_it_is("flowers", work, **changes)
+    before = {path: path.stat().st_mtime_ns for path in Path(work, "part-1").glob("*.tfrecord")}
+    run_chain("flowers", work, **changes)
+    assert {path: path.stat().st_mtime_ns for path in before} == before != {}
 
 
 def test_every_line_of_a_recipe_says_what_it_is_for(root):

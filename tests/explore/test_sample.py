@@ -1,7 +1,6 @@
 """The bundled competition: what is planted is there, and nothing else is."""
 
 import csv
-import hashlib
 import json
 from collections import Counter
 from itertools import combinations
@@ -18,18 +17,16 @@ PAIRS = ("exact_copies", "reencoded_copies", "half_size_copies", "label_conflict
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sample")
-    write_sample(str(folder))
-    return folder
+    return tmp_path_factory.mktemp("sample")
 
 
 @pytest.fixture(scope="module")
 def truth(sample):
-    return json.loads((sample / "truth.json").read_text())
+    return write_sample(str(sample))
 
 
 @pytest.fixture(scope="module")
-def labels(sample):
+def labels(sample, truth):
     with open(sample / "train.csv", newline="") as file:
         return {row["image_id"]: row["label"] for row in csv.DictReader(file)}
 
@@ -37,20 +34,18 @@ def labels(sample):
 @pytest.fixture(scope="module")
 def pictures(sample, truth):
     """Every readable picture, upright, by name."""
-    found = {}
-    for path in sorted((sample / "train_images").iterdir()):
-        if path.name not in truth["refused"]:
-            found[path.name] = ImageOps.exif_transpose(Image.open(path))
-            found[path.name].load()
-    return found
+    files = sorted((sample / "train_images").iterdir())
+    files = [path for path in files if path.name not in truth["refused"]]
+    return {path.name: ImageOps.exif_transpose(Image.open(path)) for path in files}
 
 
 def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictures):
     """
-    train.csv beside train_images/: 400 or more pictures of 150 to 1,600 pixels, 5 unequal classes.
+    train.csv beside train_images/: 400 or more pictures of 150 to 1,600 pixels, 5 unequal classes;
+    inputs = written + refused + duplicates + conflicts.
     """
     sides = [side for picture in pictures.values() for side in picture.size]
-    counts = Counter(labels.values())
+    counts, inputs = Counter(labels.values()), truth["counts"]
 
     assert len(pictures) >= 400
     assert 150 <= min(sides) < 160
@@ -59,19 +54,17 @@ def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictur
     assert len(set(counts.values())) == len(counts) == 5
     assert counts == truth["classes"]
     assert sum(path.stat().st_size for path in sample.rglob("*")) < 60e6
+    kinds = ("written", "refused", "duplicates", "conflicts")
+    assert len(labels) + 1 == inputs["inputs"] == sum(inputs[name] for name in kinds)
 
 
-def test_the_same_bytes_every_time(sample, tmp_path):
+def test_the_same_bytes_every_time(sample, truth, tmp_path):
     """
     A second folder gets the same files; one that is complete is left as it is.
     """
-    write_sample(str(tmp_path))
+    assert write_sample(str(tmp_path)) == truth == json.loads((sample / "truth.json").read_text())
     first, second = (
-        {
-            path.relative_to(folder): hashlib.sha256(path.read_bytes()).digest()
-            for path in folder.rglob("*")
-            if path.is_file()
-        }
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
         for folder in (sample, tmp_path)
     )
     assert first == second
@@ -85,12 +78,7 @@ def test_only_planted_pictures_look_alike(truth, pictures):
     """
     By imagehash's four hashes planted copies are within 6 of 256 bits, all others beyond 50.
     """
-    hashes = (
-        imagehash.average_hash,
-        imagehash.phash,
-        imagehash.dhash,
-        imagehash.whash,
-    )
+    hashes = (imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash)
     bits = []
     for picture in pictures.values():
         small = picture.convert("RGB")
@@ -114,22 +102,20 @@ def test_copies_are_what_they_are_called(sample, truth, pictures, labels):
     differ in label, the others do not.
     """
     read = {name: (sample / "train_images" / name).read_bytes() for name in pictures}
-    for first, second in truth["exact_copies"]:
-        assert read[first] == read[second]
-    for first, second in truth["reencoded_copies"]:
-        assert read[first] != read[second]
-        assert pictures[first].size == pictures[second].size
-    for first, second in truth["half_size_copies"]:
-        assert pictures[second].size[0] == (pictures[first].size[0] + 1) // 2
-    for kind in PAIRS:
-        for first, second in truth[kind]:
-            assert (labels[first] == labels[second]) == (kind != "label_conflicts")
+    width = {name: picture.width for name, picture in pictures.items()}
+    assert all(read[a] == read[b] for a, b in truth["exact_copies"])
+    assert all(read[a] != read[b] for a, b in truth["reencoded_copies"])
+    assert all(width[a] == width[b] for a, b in truth["reencoded_copies"])
+    assert all((width[a] + 1) // 2 == width[b] for a, b in truth["half_size_copies"])
+    assert all(labels[a] == labels[b] for kind in PAIRS[:3] for a, b in truth[kind])
+    assert all(labels[a] != labels[b] for a, b in truth["label_conflicts"])
     assert len({labels[name] for name in truth["group_of_three"]}) == 1
 
 
-def test_faults_are_what_they_are_called(sample, truth, labels):
+def test_faults_and_unusual_formats_are_what_they_are_called(sample, truth, labels):
     """
-    A truncated JPEG, an empty file, a text, a row without a file, a file without a row.
+    A truncated JPEG, an empty file, a text, a row without a file, a file without a row; grey, CMYK,
+    alpha, 16 bits, WebP, and a picture stored on its side.
     """
     folder = sample / "train_images"
     name = {kind: image_id for image_id, kind in truth["refused"].items()}
@@ -143,37 +129,17 @@ def test_faults_are_what_they_are_called(sample, truth, labels):
     assert name["missing file"] in labels
     assert (folder / truth["unlisted"]).exists()
     assert truth["unlisted"] not in labels
-
-
-def test_odd_formats_are_what_they_are_called(sample, truth):
-    """
-    Grey, CMYK, alpha, 16 bits, WebP, and a picture stored on its side.
-    """
-    expected = {
+    opened = {kind: Image.open(folder / name) for name, kind in truth["odd_formats"].items()}
+    assert {kind: (picture.format, picture.mode) for kind, picture in opened.items()} == {
         "grey JPEG": ("JPEG", "L"),
         "CMYK JPEG": ("JPEG", "CMYK"),
         "PNG with alpha": ("PNG", "RGBA"),
         "16-bit PNG": ("PNG", "I;16"),
         "WebP": ("WEBP", "RGB"),
     }
-    for image_id, kind in truth["odd_formats"].items():
-        picture = Image.open(sample / "train_images" / image_id)
-        assert (picture.format, picture.mode) == expected[kind]
     turned = truth["orientation_6"]
-    picture = Image.open(sample / "train_images" / turned["image_id"])
-    assert picture.getexif()[0x0112] == 6
-    assert picture.size == (turned["height"], turned["width"])
-
-
-def test_the_counts_add_up(truth, labels):
-    """
-    Inputs = written + refused + duplicates + conflicts.
-    """
-    counts = truth["counts"]
-
-    assert counts["inputs"] == len(labels) + 1
-    parts = ("written", "refused", "duplicates", "conflicts")
-    assert counts["inputs"] == sum(counts[name] for name in parts)
+    picture = Image.open(folder / turned["image_id"])
+    assert (picture.getexif()[0x0112], *picture.size) == (6, turned["height"], turned["width"])
 
 
 def test_colour_alone_tells_most_classes_apart(pictures, labels, truth):
@@ -181,9 +147,8 @@ def test_colour_alone_tells_most_classes_apart(pictures, labels, truth):
     Nearest mean colour guesses most labels, so that a small network has something to learn.
     """
     names = [name for name in pictures if name in labels and name not in truth["odd_formats"]]
-    colours = np.array(
-        [np.asarray(pictures[name].convert("RGB").resize((1, 1))).ravel() for name in names], float
-    )
+    pixels = [pictures[name].convert("RGB").resize((1, 1)) for name in names]
+    colours = np.array([np.asarray(pixel, float).ravel() for pixel in pixels])
     truths = np.array([labels[name] for name in names])
     classes = sorted(set(truths))
     means = np.array([colours[truths == name].mean(axis=0) for name in classes])

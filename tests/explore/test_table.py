@@ -1,7 +1,6 @@
 """One row per image: from every kind of source, with every fault named and kept in the count."""
 
 import json
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +11,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from kaggle_tfr.explore.labels import number_classes, sort_classes
-from kaggle_tfr.explore.rows import read_table
+from kaggle_tfr.explore.rows import InputSettings, join_codes, read_table
 from kaggle_tfr.explore.table import load_images, measure, save_images
 from kaggle_tfr.notebook import account
+from kaggle_tfr.parameters import settings
+
+CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}
 
 
-def put_image(path, size=(32, 24), kind="JPEG"):
+def put_image(path):
     path.parent.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(zlib.crc32(path.name.encode()))
-    pixels = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path, kind)
+    Image.new("RGB", (32, 24), "teal").save(path)
 
 
 def put_csv(folder, text, images=()):
@@ -29,73 +29,68 @@ def put_csv(folder, text, images=()):
     (folder / "train.csv").write_text(text, encoding="utf-8")
     for name in images:
         put_image(folder / "train_images" / name)
-    return str(folder)
+    return folder
 
 
 def read(folder, **changes):
-    settings = {
-        "labels_csv": "train.csv",
-        "id_column": "image_id",
-        "label_column": "label",
-        "path_template": "train_images/{image_id}",
-    }
-    return read_table("csv", folder, **settings | changes)
+    chosen = {name.upper(): value for name, value in changes.items()}
+    return read_table(str(folder), settings(InputSettings, chosen))
 
 
-def test_ids_keep_their_zeros_and_labels_their_type(tmp_path):
+def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
     """
-    Ids are text, leading zeros included; whole-number labels stay integers in labels.json.
+    Ids are text, leading zeros included; whole-number labels stay integers; the refused are listed.
     """
     folder = put_csv(tmp_path / "in", "image_id,label\n007,10\n010,9\nNA,10\n", ["007.jpg"])
+    table, labels = read(folder, name="n", path_template="train_images/{image_id}.jpg")
+    images, work = measure(table, labels), tmp_path / "work"
 
-    table = read(folder, path_template="train_images/{image_id}.jpg")
-    save_images(measure(table), tmp_path / "work")
+    with pytest.raises(FileNotFoundError, match=r"no '.*images.parquet'. Run 01_explore"):
+        load_images(str(work))
+    save_images(images, labels, str(work))
 
-    assert table["image_id"].tolist() == ["007", "010", "NA"]
-    assert table["label"].tolist() == [1, 0, 1]
-    assert json.loads((tmp_path / "work" / "labels.json").read_text()) == {"classes": [9, 10]}
-    assert (tmp_path / "work" / "labels.txt").read_text() == "0:9\n1:10\n"
-    assert json.loads((tmp_path / "work" / "label_map.json").read_text()) == {"9": 0, "10": 1}
+    again, labels_again = load_images(str(work))
+    pd.testing.assert_frame_equal(again, images)
+    assert labels_again == labels
+    assert again["image_id"].tolist() == ["007", "010", "NA"]
+    assert again["label"].tolist() == [1, 0, 1]
+    classes = {"kind": "single", "classes": [9, 10], "label_columns": [], "name": "n"}
+    assert json.loads((work / "labels.json").read_text()) == classes
+    assert (work / "labels.txt").read_text() == "0:9\n1:10\n"
+    assert json.loads((work / "label_map.json").read_text()) == {"9": 0, "10": 1}
+    missing = [f"{name},{folder}/train_images/{name}.jpg,missing file" for name in ("010", "NA")]
+    assert (work / "rejects.csv").read_text().splitlines()[1:] == missing
 
 
 def test_paths_index_into_the_id(tmp_path):
     """
-    A template such as {id[0]}/{id[1]}/{id} finds images in nested folders.
+    A template such as {id[0]}/{id[1]}/{id} finds images in nested folders, and names short ids.
     """
-    folder = put_csv(tmp_path, "id,landmark_id\nab12,5\ncd34,70\n")
+    put_csv(tmp_path, "id,label\nab12,5\ncd34,70\ne,5\n")
     put_image(tmp_path / "train" / "a" / "b" / "ab12.jpg")
-
     template = "train/{id[0]}/{id[1]}/{id}.jpg"
-    table = read(folder, id_column="id", label_column="landmark_id", path_template=template)
-    images = measure(table)
 
-    assert table["path"].tolist()[0] == str(tmp_path / "train" / "a" / "b" / "ab12.jpg")
-    assert images["problem"].tolist() == ["", "missing file"]
+    images = measure(*read(tmp_path, id_column="id", path_template=template))
+
+    short = f"id too short for PATH_TEMPLATE '{template}'"
+    paths = [f"{tmp_path}/train/a/b/ab12.jpg", f"{tmp_path}/train/c/d/cd34.jpg", ""]
+    assert images["path"].tolist() == paths
+    assert images["problem"].tolist() == ["", "missing file", short]
     assert images[["height", "width", "format"]].to_numpy().tolist()[0] == [24, 32, "JPEG"]
-
-
-def test_other_columns_travel_along(tmp_path):
-    """
-    The CSV's other columns stay, whole numbers whole, under a prefix where ours have the name.
-    """
-    text = "image_id,label,patient,age,width\na.jpg,x,p1,30,640\n"
-    folder = put_csv(tmp_path, text, ["a.jpg", "stray.jpg"])
-
-    table = read(folder)
-
-    assert table.loc[0, ["patient", "age", "csv_width"]].tolist() == ["p1", 30, 640]
-    assert str(table["age"].dtype) == "Int64"
-    assert table["image_id"].tolist() == ["a.jpg", "stray.jpg"]
 
 
 def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
     """
-    Ids listed twice or with two labels, missing labels and ids, stray files: a reason each.
-    """
-    text = "image_id,label\na.jpg,x\na.jpg,x\nb.jpg,x\nb.jpg,y\nc.jpg,\n,x\nd.jpg,y\n"
-    folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"])
+    Ids listed twice, with two labels, or leading out; no label, no id; stray files: a reason each.
 
-    images = measure(read(folder))
+    The CSV's other columns stay, whole numbers whole, under a prefix where ours have the name.
+    """
+    rows = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
+    rows += ["../../etc/passwd,x", "..\\..\\boot.ini,x", "a..b.jpg,x"]
+    names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"]
+    text = "\n".join(["image_id,label,age,width", *(f"{row},30,640" for row in rows), ""])
+
+    images = measure(*read(put_csv(tmp_path, text, names)))
 
     assert images["problem"].tolist() == [
         "",
@@ -105,10 +100,15 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
         "no label",
         "no id",
         "",
+        "id leads out of INPUT_DIR",
+        "id leads out of INPUT_DIR",
+        "missing file",
         "no row in train.csv",
     ]
-    assert images["label"].tolist()[4] == -1
-    assert images["label"].tolist()[7] == -1
+    assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 0, 0, -1]
+    assert set(images["path"][7:9]) == {""}
+    assert images.loc[0, ["age", "csv_width", "width"]].tolist() == [30, 640, 32]
+    assert str(images["age"].dtype) == "Int64"
 
 
 def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
@@ -116,82 +116,39 @@ def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
     Spaces, accents and other scripts in class names; JPEG, PNG and WebP mixed; sorted classes.
     """
     put_image(tmp_path / "näive rose" / "1.jpg")
-    put_image(tmp_path / "菊" / "2.png", kind="PNG")
-    put_image(tmp_path / "Aster" / "3.webp", kind="WEBP")
+    put_image(tmp_path / "菊" / "2.png")
+    put_image(tmp_path / "Aster" / "3.webp")
     (tmp_path / "Aster" / "notes.txt").write_text("no image")
 
-    images = measure(read_table("folders", str(tmp_path), pattern="*/*"))
+    table, labels = read(tmp_path, source="folders", pattern="*/*")
+    images = measure(table, labels)
 
-    assert images.attrs["classes"] == ["Aster", "näive rose", "菊"]
-    assert images["image_id"].tolist() == [
-        "Aster/3.webp",
-        "Aster/notes.txt",
-        "näive rose/1.jpg",
-        "菊/2.png",
+    assert labels.classes == ("Aster", "näive rose", "菊")
+    assert images[["image_id", "format", "problem"]].to_numpy().tolist() == [
+        ["Aster/3.webp", "WEBP", ""],
+        ["Aster/notes.txt", "", "not an image"],
+        ["näive rose/1.jpg", "JPEG", ""],
+        ["菊/2.png", "PNG", ""],
     ]
-    assert images["problem"].tolist() == ["", "not an image", "", ""]
-    assert images["format"].tolist() == ["WEBP", "", "JPEG", "PNG"]
 
 
 def test_a_split_folder_on_top_gives_the_split(tmp_path):
     """
-    split/class/file: the split is the top folder's name, the class the one below it.
+    split/class/file: the split is the top folder's name, the class the one below it. Labels are
+    those of a given map; LIMIT spreads over the table.
     """
     for name in ("train/cat/1.JPEG", "val/cat/2.JPEG", "test/dog/3.JPEG", "train/dog/4.JPEG"):
         put_image(tmp_path / name)
+    (tmp_path / "map.json").write_text('{"dog": 0, "cat": 2, "cow": 1}')
+    changes = {"source": "folders", "pattern": "*/*/*.JPEG", "label_map": "map.json"}
 
-    table = read_table("folders", str(tmp_path), pattern="*/*/*.JPEG")
+    table, labels = read(tmp_path, **changes)
 
     assert table["split"].tolist() == ["test", "train", "train", "val"]
     assert table["label_name"].tolist() == ["dog", "cat", "dog", "cat"]
-
-
-def test_a_given_label_map_is_honoured(tmp_path):
-    """
-    Labels are the map's, in the order it has them, not the sorted one's.
-    """
-    put_image(tmp_path / "in" / "cat" / "1.jpg")
-    put_image(tmp_path / "in" / "dog" / "2.jpg")
-    (tmp_path / "in" / "label_map.json").write_text('{"dog": 0, "cat": 2, "cow": 1}')
-
-    table = read_table("folders", str(tmp_path / "in"), label_map="label_map.json")
-
-    assert table["label"].tolist() == [2, 0]
-    assert table.attrs["classes"] == ["dog", "cow", "cat"]
-
-
-def test_the_labels_of_another_run_number_this_one(tmp_path):
-    """
-    labels.json of one run is a label map for the next, so that two datasets share their numbers.
-    """
-    put_image(tmp_path / "cat" / "1.jpg")
-
-    table = read_table("folders", str(tmp_path), label_map={"classes": ["ant", "bee", "cat"]})
-
-    assert table["label"].tolist() == [2]
-    assert table.attrs["classes"] == ["ant", "bee", "cat"]
-
-
-def test_a_map_from_label_to_name_names_the_labels(tmp_path):
-    """
-    {"0": "blight"} is Kaggle's other habit: the CSV has the number, the map its name.
-    """
-    folder = put_csv(tmp_path, "image_id,label\na.jpg,1\nb.jpg,0\n", ["a.jpg", "b.jpg"])
-
-    table = read(folder, label_map={"0": "blight", "1": "healthy"})
-
-    assert table["label"].tolist() == [1, 0]
-    assert table["label_name"].tolist() == ["healthy", "blight"]
-
-
-def test_a_class_missing_from_the_map_is_named(tmp_path):
-    """
-    The error names the class and what to do.
-    """
-    put_image(tmp_path / "cat" / "1.jpg")
-
-    with pytest.raises(ValueError, match=r"LABEL_MAP .* the first is 'cat'. Add them"):
-        read_table("folders", str(tmp_path), label_map={"dog": 0})
+    assert table["label"].tolist() == [0, 2, 0, 2]
+    assert labels.classes == ("dog", "cow", "cat")
+    assert read(tmp_path, **changes, limit=2)[0]["split"].tolist() == ["test", "train"]
 
 
 def test_one_column_of_zeros_and_ones_per_label(tmp_path):
@@ -201,122 +158,97 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
     text = "image_id,rust,scab\na.jpg,1,1\nb.jpg,0,1\nc.jpg,0,0\nd.jpg,2,0\ne.jpg,,1\n"
     folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"])
 
-    table = read(folder, label_column=["rust", "scab"])
+    table, labels = read(folder, label_column=["rust", "scab"])
 
-    assert table.attrs["kind"] == "multi"
-    assert table.attrs["classes"] == table.attrs["label_columns"] == ["rust", "scab"]
+    assert labels.kind == "multi"
+    assert labels.classes == labels.label_columns == ("rust", "scab")
     assert table[["rust", "scab"]].to_numpy().tolist()[:3] == [[1, 1], [0, 1], [0, 0]]
     assert table["rust"].dtype == np.int8
     assert table["label_name"].tolist()[:3] == ["rust|scab", "scab", ""]
     assert table["label"].tolist()[:3] == [1, 2, 0]
-    assert table["problem"].tolist() == [
-        "",
-        "",
-        "",
-        "label column 'rust' holds '2', not 0 or 1",
-        "no label in column 'rust'",
-    ]
+    problems = ["label column 'rust' holds '2', not 0 or 1", "no label in column 'rust'"]
+    assert table["problem"].tolist() == ["", "", "", *problems]
 
 
 def test_a_separated_list_of_labels(tmp_path):
     """
     LABEL_SEPARATOR splits one column into labels; numbers sort as numbers.
     """
-    folder = put_csv(tmp_path, "image_id,label\na.jpg,10 9\nb.jpg,9\nc.jpg,\n", ["a.jpg", "b.jpg"])
+    text = "image_id,label\na.jpg,10 9\nb.jpg,9\nc.jpg,\n"
 
-    table = read(folder, label_separator=" ")
+    table, labels = read(put_csv(tmp_path, text, ["a.jpg", "b.jpg"]), label_separator=" ")
 
-    assert table.attrs["classes"] == [9, 10]
+    assert labels.classes == (9, 10)
     assert table[["9", "10"]].to_numpy().tolist() == [[1, 1], [1, 0], [0, 0]]
     assert table["problem"].tolist() == ["", "", "no label"]
 
 
-def test_run_length_codes_by_image_and_label(tmp_path):
+@pytest.mark.parametrize(
+    ("head", "join", "column"),
+    [("id,code", "_", "code"), ("id,ClassId,code", ",", ["ClassId", "code"])],
+)
+def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
     """
-    One row per image and label becomes one row per image; bad codes are named once sizes are known.
+    One row per image and label, in the id or a column, becomes one row per image; bad codes are
+    named once sizes are known.
     """
-    text = (
-        "Image_Label,EncodedPixels\n"
-        "a_1.jpg_Fish,1 2 5 3\na_1.jpg_Sugar,\n"
-        "b.jpg_Fish,768 2\nb.jpg_Sugar,\n"
-        "c.jpg_Fish,1 2 3\n"
-    )
-    folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg", "c.jpg"])
+    rows = ["a_1.jpg@Fish,1 2 5 3", "a_1.jpg@1,", "b.jpg@Fish,768 2", "b.jpg@1,-1"]
+    rows += ["c.jpg@Fish,1 2 3", "d.jpg@1,9 1", "d.jpg@1,4 4"]
+    text = "\n".join([head, *(row.replace("@", join) for row in rows), ""])
+    folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg", "c.jpg", "d.jpg"])
 
-    images = measure(
-        read_table(
-            "rle_csv",
-            folder,
-            labels_csv="train.csv",
-            id_column="Image_Label",
-            label_column="EncodedPixels",
-            path_template="train_images/{image_id}",
-        )
-    )
+    table, labels = read(folder, **CODES | {"label_column": column})
 
-    assert images.attrs["kind"] == "masks"
-    assert images.attrs["classes"] == ["Fish", "Sugar"]
-    assert images["image_id"].tolist() == ["a_1.jpg", "b.jpg", "c.jpg"]
-    assert images["Fish"].tolist() == ["1 2 5 3", "768 2", "1 2 3"]
-    assert images["Sugar"].tolist() == ["", "", ""]
-    assert images["label_name"].tolist() == ["Fish", "Fish", "Fish"]
-    assert images["problem"].tolist() == [
-        "",
-        "Fish: run-length code leaves the image: pixel 769 of 768",
-        "Fish: run-length code is odd in length: 3 numbers",
+    assert labels.kind == "masks"
+    assert labels.classes == labels.label_columns == ("1", "Fish")
+    columns = ["image_id", "Fish", "1", "label_name", "problem"]
+    assert measure(table, labels)[columns].to_numpy().tolist() == [
+        ["a_1.jpg", "1 2 5 3", "", "Fish", ""],
+        ["b.jpg", "768 2", "", "Fish", "Fish: run-length code leaves the image: pixel 769 of 768"],
+        ["c.jpg", "1 2 3", "", "Fish", "Fish: run-length code is odd in length: 3 numbers"],
+        ["d.jpg", "", "4 4", "1", "label '1' listed twice"],
     ]
 
 
-def test_codes_may_have_a_label_column_of_their_own(tmp_path):
+@pytest.mark.parametrize("name", ["{}.jpg", "car_{}.jpg", "{}_01.jpg", "car_{}"])
+def test_plain_ids_have_one_mask_class(tmp_path, name):
     """
-    LABEL_COLUMN [label, code] reads CSVs whose ids are plain.
+    Ids that name files, "_" or not: one class, called like the codes' column, and several rows of
+    an image are one mask; a broken code is its image's problem alone.
     """
-    text = "ImageId,ClassId,EncodedPixels\na.jpg,3,1 2\na.jpg,1,9 1\na.jpg,3,4 4\n"
-    folder = put_csv(tmp_path, text, ["a.jpg"])
+    codes = {"0": ["40 3", "1 2", "41 5"], "1": [""], "2": ["7 1"], "3": ["1 2 3", "9"], "4": ["x"]}
+    rows = [f"{name.format(image)},{code}\n" for image in codes for code in codes[image]]
+    template = "train_images/{image_id}" + ("" if name.endswith("jpg") else ".jpg")
+    files = [template.partition("/")[2].format(image_id=name.format(image)) for image in codes]
+    folder = put_csv(tmp_path, "id,code\n" + "".join(rows), files)
 
-    table = read_table(
-        "rle_csv",
-        folder,
-        labels_csv="train.csv",
-        id_column="ImageId",
-        label_column=["ClassId", "EncodedPixels"],
-        path_template="train_images/{image_id}",
-    )
+    table, labels = read(folder, **CODES, path_template=template)
 
-    assert table.attrs["label_columns"] == ["1", "3"]
-    assert table.loc[0, "1"] == "9 1"
-    assert table.loc[0, "problem"] == "label '3' listed twice"
-
-
-def test_a_limit_takes_rows_from_everywhere(tmp_path):
-    """
-    LIMIT spreads over the table, so that sorted class folders are all seen.
-    """
-    for name in [f"{c}/{k}.jpg" for c in "abc" for k in range(4)]:
-        put_image(tmp_path / name)
-
-    table = read_table("folders", str(tmp_path), limit=3)
-
-    assert table["label_name"].tolist() == ["a", "b", "c"]
-    assert table.attrs["classes"] == ["a", "b", "c"]
-
-
-def test_the_table_comes_back_from_disk_with_its_attrs(tmp_path):
-    """
-    load_images returns what save_images was given; rejects.csv lists the refused.
-    """
-    folder = put_csv(tmp_path / "in", "image_id,label\na.jpg,x\nb.jpg,y\n", ["a.jpg"])
-    images = measure(read(folder))
-
-    save_images(images, str(tmp_path / "work"))
-
-    again = load_images(str(tmp_path / "work"))
-    pd.testing.assert_frame_equal(again, images)
-    assert again.attrs == images.attrs
-    rejects = pd.read_csv(tmp_path / "work" / "rejects.csv")
-    assert rejects.to_numpy().tolist() == [
-        ["b.jpg", str(tmp_path / "in" / "train_images" / "b.jpg"), "missing file"]
+    assert (labels.kind, labels.classes, labels.label_columns) == ("masks", ("code",), ("code",))
+    assert table["image_id"].tolist() == [name.format(image) for image in codes]
+    assert table["code"].tolist()[:3] == ["1 2 40 6", "", "7 1"]
+    assert table["label_name"].tolist() == ["code", "", "code", "code", "code"]
+    assert measure(table, labels)["problem"].tolist() == [
+        *("", "", ""),
+        "code: run-length code is odd in length: 3 numbers",
+        "code: run-length code holds something else than whole numbers",
     ]
+
+
+@given(st.lists(st.sets(st.integers(1, 40), min_size=1), min_size=1, max_size=4))
+def test_joined_codes_hold_every_pixel_once(masks):
+    """
+    The join of several masks' codes is the union of their pixels, in runs that ascend.
+    """
+    joined = join_codes([" ".join(f"{pixel} 1" for pixel in sorted(mask)) for mask in masks])
+
+    numbers = list(map(int, joined.split()))
+    runs = zip(numbers[::2], numbers[1::2], strict=True)
+    pixels = [start + k for start, length in runs for k in range(length)]
+    assert pixels == sorted(set().union(*masks))
+
+
+ROW = "image_id,label\na.jpg,x\n"
 
 
 @pytest.mark.parametrize(
@@ -328,38 +260,24 @@ def test_the_table_comes_back_from_disk_with_its_attrs(tmp_path):
         ("image_id,lable\na.jpg,x\n", {}, ValueError, r"no column 'label'. Did you mean \"lable\""),
         ("id,label\na.jpg,x\n", {}, ValueError, r"no column 'image_id'.* Set ID_COLUMN"),
         ('image_id,label\n"a.jpg,x\n', {}, ValueError, r"is no CSV in UTF-8"),
-        (
-            "image_id,label\na.jpg,x\n",
-            {"path_template": "train_images/{imageid}"},
-            ValueError,
-            r"names the column 'imageid'.*Did you mean \"image_id\"",
-        ),
-        (
-            "image_id,label\na.jpg,x\n",
-            {"path_template": "../train_images/{image_id}"},
-            ValueError,
-            r"leads out of its folder",
-        ),
-        (
-            "image_id,label\n../../etc/passwd,x\na.jpg,x\n",
-            {},
-            ValueError,
-            r"leads out of its folder",
-        ),
-        (
-            "image_id,label\na.jpg,x\n",
-            {"path_template": "images/{image_id}"},
-            FileNotFoundError,
-            r"none of the 1 images is there.* set PATH_TEMPLATE",
-        ),
-        (
-            "image_id,format\na.jpg,1\n",
-            {"label_column": "format", "label_separator": ","},
-            None,
-            None,
-        ),
+        ("image_id,path,b\na.jpg,1,0\n", {"label_column": ["path", "b"]}, ValueError,
+         r"a label is called 'path'"),
+        (ROW, {"path_template": "train_images/{imageid}"}, ValueError,
+         r"names the column 'imageid'.*Did you mean \"image_id\""),
+        (ROW, {"path_template": "../train_images/{image_id}"}, ValueError,
+         r"'../train_images/{image_id}' leads out of its folder"),
+        (ROW, {"path_template": "images/{image_id}"}, FileNotFoundError,
+         r"none of the 1 images is there.* set PATH_TEMPLATE"),
+        (ROW, {"label_map": "no.json"}, FileNotFoundError, r"no file '.*no.json'. Set LABEL_MAP"),
+        (ROW, {"label_map": "train.csv"}, ValueError, r"label map '.*train.csv' is not JSON"),
+        (ROW, {"label_map": {"x": 0}, "label_separator": " "}, ValueError, r"Leave it empty for"),
+        (ROW, {"input": "no"}, FileNotFoundError, r"INPUT_DIR '.*/no' is no folder. Give"),
+        (ROW, {"source": "tables"}, ValueError, r'SOURCE is "tables". Set it to "csv"'),
+        ("id,code\na_1.jpg,1 1\nb.jpg,1 1\n", CODES, ValueError, r"1 of 2 have no '_', .*'b.jpg'"),
+        ("id,code\nb.jpg,1 1\n", CODES | {"label_column": []}, ValueError,
+         r"LABEL_COLUMN is \[\].*set it to the column of run-length codes"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, message):
     """
     Each message says what is wrong, where, and what to set; nothing is written.
@@ -367,70 +285,39 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
     put_image(tmp_path / "train_images" / "a.jpg")
     if text is not None:
         (tmp_path / "train.csv").write_text(text)
-    if error is None:
-        assert read(str(tmp_path), **changes)["label_name"].tolist() == ["1"]
-        return
     before = sorted(tmp_path.rglob("*"))
 
     with pytest.raises(error, match=message):
-        read(str(tmp_path), **changes)
+        read(tmp_path / changes.pop("input", ""), **changes)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_missing_input_folder_is_named():
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({}, ValueError, r"2 of 3 class folders hold no image, .*lily'.*PATTERN"),
+        ({"pattern": "[rt]*/*"}, ValueError, r"1 of 2 class folders hold no image, .*tulip'"),
+        ({"pattern": "*.jpg"}, ValueError, r"PATTERN '\*.jpg' has no class folder"),
+        ({"pattern": "*/*/*"}, FileNotFoundError, r"no file matches '\*/\*/\*'.* Set PATTERN"),
+        ({"label_map": {"x": 0}}, ValueError, r"LABEL_MAP .* the first is 'rose'. Add them"),
+        ({"label_map": {"rose": 0, "x": 0}}, ValueError, r"label 0 to both 'rose' and 'x'"),
+        ({"label_map": {"0": "rose"}}, ValueError, r'takes {"class": label}.* \'0\' has \'rose\''),
+        ({"label_map": {"classes": ["rose"]}}, ValueError, r"but 'classes' has \['rose'\]. Mend"),
+    ],
+)
+def test_class_folders_that_do_not_fit_the_settings(tmp_path, changes, error, message):
     """
-    The message names INPUT_DIR and what it can be.
-    """
-    with pytest.raises(FileNotFoundError, match=r"INPUT_DIR '/no/such/folder' is no folder. Give"):
-        read("/no/such/folder")
-
-
-@pytest.mark.parametrize("files", [[], ["notes.txt"]])
-def test_a_class_folder_without_an_image_is_named(tmp_path, files):
-    """
-    An empty class is a slip or a lost download: the run does not begin.
+    An empty class is a slip or a lost download: the run does not begin; nor with a map or pattern
+    that does not fit, and only {"class": label} is a map.
     """
     put_image(tmp_path / "rose" / "1.jpg")
-    (tmp_path / "tulip").mkdir()
-    for name in files:
-        (tmp_path / "tulip" / name).write_text("text")
+    for name in ("tulip", "lily"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "lily" / "notes.txt").write_text("text")
+    pattern = {"pattern": "rose/*"} if "label_map" in changes else {}
 
-    with pytest.raises(ValueError, match=r"1 of 2 class folders hold no image, .*tulip'.*PATTERN"):
-        read_table("folders", str(tmp_path))
-
-
-def test_a_pattern_needs_a_class_folder(tmp_path):
-    """
-    A pattern of files only has no class to give.
-    """
-    with pytest.raises(ValueError, match="PATTERN '\\*.jpg' has no class folder"):
-        read_table("folders", str(tmp_path), pattern="*.jpg")
-    with pytest.raises(FileNotFoundError, match="no file matches"):
-        read_table("folders", str(tmp_path), pattern="*/*.jpg")
-
-
-def test_a_label_named_like_one_of_our_columns_is_refused(tmp_path):
-    """
-    A label column called "path" would overwrite the images' paths.
-    """
-    folder = put_csv(tmp_path, "image_id,path,b\na.jpg,1,0\n", ["a.jpg"])
-
-    with pytest.raises(ValueError, match="a label is called 'path'"):
-        read(folder, label_column=["path", "b"])
-
-
-def test_sizes_are_as_shown(data_dir):
-    """
-    Every EXIF orientation of one picture has the same height and width.
-    """
-    paths = sorted(str(path) for path in Path(data_dir / "exif").glob("*.jp*g"))
-    images = pd.DataFrame({"image_id": paths, "path": paths, "problem": ""})
-    images.attrs = {"kind": "single", "classes": [], "label_columns": []}
-
-    measured = measure(images)
-
-    assert len(measured[["height", "width"]].drop_duplicates()) == 1
-    assert sorted(set(measured["orientation"])) == list(range(1, 9))
+    with pytest.raises(error, match=message):
+        read(tmp_path, source="folders", **pattern | changes)
 
 
 def test_the_account_closes_or_says_so():
@@ -444,15 +331,26 @@ def test_the_account_closes_or_says_so():
         account({"written": 3, "refused": 1}, 5)
 
 
+def test_sizes_are_as_shown(data_dir):
+    """
+    Every EXIF orientation of one picture has the same height and width.
+    """
+    paths = sorted(str(path) for path in Path(data_dir / "exif").glob("*.jp*g"))
+
+    measured = measure(pd.DataFrame({"image_id": paths, "path": paths, "problem": ""}))
+
+    assert len(measured[["height", "width"]].drop_duplicates()) == 1
+    assert sorted(set(measured["orientation"])) == list(range(1, 9))
+
+
 @given(st.lists(st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))))
 def test_labels_are_contiguous_and_sorted(names):
     """
     Any labels become 0 … n−1 in sorted order, and the classes lead back to the label.
     """
     label, classes = number_classes(pd.Series(names, dtype=object))
-    known = [name for name in names if name]
 
-    assert classes == sort_classes(known)
+    assert classes == sort_classes([name for name in names if name])
     assert sorted(set(label.tolist()) - {-1}) == list(range(len(classes)))
     back = [str(classes[k]) if k >= 0 else "" for k in label]
     assert back == names

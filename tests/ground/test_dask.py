@@ -21,7 +21,7 @@ from kaggle_tfr.deduplicate import hashing
 from kaggle_tfr.deduplicate.hashing import hash_images
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.verify import channel_stats_of_files, channel_stats_of_records, verify_parts
+from kaggle_tfr.write.verify import channel_stats_of_files, verify_parts
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +96,11 @@ def test_a_worker_dies_while_verifying(work, on_cluster, tmp_path):
     shard.write_bytes(data)
     death = Replacement(on_cluster)
 
-    faults = verify_parts(str(tmp_path / "part-1"))
+    faults = verify_parts(str(tmp_path / "part-1")).faults
 
     death.check()
     assert set(faults["file"]) == {shard.name}
-    assert verify_parts(str(folder / "whole" / "part-1")).empty
+    assert verify_parts(str(folder / "whole" / "part-1")).faults.empty
 
 
 WRITE_AND_READ = """
@@ -111,7 +111,7 @@ from kaggle_tfr.write.parts import write_parts
 work, out, address = sys.argv[1:]
 parallel.use_backend(0, "dask", address)
 write_parts(work, out)
-assert verify_parts(f"{out}/part-1").empty
+assert verify_parts(f"{out}/part-1").faults.empty
 found = {}
 for folder, _, names in tf.io.gfile.walk(out):
     for name in names:
@@ -155,7 +155,7 @@ def test_everything_else_is_the_same_too(work, on_cluster):
     blank = table[["image_id", "path", "split", "label", "label_name", "problem"]]
 
     def find():
-        return measure(blank), channel_stats_of_files(table), channel_stats_of_records(parts)
+        return measure(blank), channel_stats_of_files(table), verify_parts(parts).stats
 
     images, files, records = find()
 

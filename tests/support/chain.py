@@ -18,7 +18,7 @@ from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.explore.rows import InputSettings, read_table
 from kaggle_tfr.explore.table import measure, save_images
 from kaggle_tfr.notebook import account
-from kaggle_tfr.parameters import PARAMETERS, check_parameters, load_recipe, settings
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.make import make_plan
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def run_chain(recipe, work, **changes):
     """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures."""
-    values = PARAMETERS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
+    values = DEFAULTS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
     check_parameters(values)
     images, labels = read_table(values["INPUT_DIR"], settings(InputSettings, values))
     images = measure(images, labels)
@@ -91,3 +91,34 @@ def draw_pictures(count, height, width):
 def save_picture(picture, path, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.save(path, **options)
+
+
+def make_input(recipe, folder):
+    """Some pictures in the layout of the recipe's dataset."""
+    pictures = draw_pictures(60, 120, 160)
+    if recipe in ("petals", "flowers"):
+        for k, picture in enumerate(pictures):
+            save_picture(picture, folder / "abc"[k % 3] / f"{k}.jpg")
+    elif recipe == "imagenet":
+        for k, picture in enumerate(pictures):
+            place = f"{('train', 'train', 'val', 'test')[k % 4]}/n{k % 3}/{k}.JPEG"
+            save_picture(picture, folder / place)
+    else:
+        _make_table(recipe, folder, pictures)
+
+
+def _make_table(recipe, folder, pictures):
+    head, rows = "image_id,label\n", []
+    for k, picture in enumerate(pictures):
+        name, place = f"{k:04d}ab", f"train_images/{k:04d}ab.jpg"
+        if recipe == "landmark-2021":
+            head, place = "id,landmark_id\n", f"train/0/0/{name[2]}/{name}.jpg"
+            rows.append(f"{name},{k % 3 * 500}\n")
+        elif recipe == "clouds":
+            head = "Image_Label,EncodedPixels\n"
+            codes = {"Fish": "1 500", "Flower": "", "Gravel": "" if k % 2 else "7 9", "Sugar": ""}
+            rows += [f"{name}.jpg_{label},{code}\n" for label, code in codes.items()]
+        else:
+            rows.append(f"{name}.jpg,{k % 3}\n")
+        save_picture(picture, folder / place)
+    (folder / "train.csv").write_text(head + "".join(rows))

@@ -36,8 +36,8 @@ def framed(image):
     return saved(ImageOps.expand(image, round(0.03 * max(image.size)), "black"))
 
 
-# The floors of recall within 25 bits, and with the second look. A border moves everything to where
-# no hash looks for it: that is what the second look is for.
+# The floors of recall within 25 bits, and with geometric verification, which finds what a border
+# has moved to where no hash looks for it.
 KINDS = {
     half_size: (0.99, 0.99),
     low_quality: (0.99, 0.99),

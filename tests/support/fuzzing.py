@@ -1,6 +1,6 @@
 """Mutated pictures through the image path, in a process of their own, since one may crash it.
 
-python tests/support/fuzzing.py COUNT SEED prints what came of them, as JSON.
+`python -m support.fuzzing COUNT SEED`, run in tests/, prints what came of them, as JSON.
 """
 
 import collections
@@ -12,8 +12,8 @@ import warnings
 import cv2
 import numpy as np
 
-from kaggle_tfr.images.convert import ImageSettings, RefusedImage, convert
-from kaggle_tfr.images.convert import check_image as check
+from kaggle_tfr.images.colour import RefusedImage
+from kaggle_tfr.images.convert import ImageSettings, check_image, convert
 from support.scenes import opened, saved, scene, wide_profile
 
 SETTINGS = [
@@ -32,26 +32,20 @@ def originals():
         yield saved(image, quality=75)
         yield saved(image, subsampling=0, icc_profile=wide_profile())
         yield saved(image, progressive=True)
-        yield saved(image.convert("L"))
-        yield saved(image.convert("CMYK"))
         yield cv2.imencode(".jpg", np.asarray(image), restarts)[1].tobytes()
-        yield saved(image, "PNG")
-        yield saved(image.convert("RGBA"), "PNG")
-        yield saved(image.quantize(16), "PNG")
-        yield saved(image, "WEBP", quality=80)
-        yield saved(image, "WEBP", lossless=True)
+        yield from (saved(image.convert(mode)) for mode in ("L", "CMYK"))
+        yield from (saved(image.convert(mode), "PNG") for mode in ("RGB", "RGBA", "P"))
+        yield from (saved(image, "WEBP", quality=80, lossless=choice) for choice in (True, False))
 
 
 def mutate(rng, pool):
     """One of the pictures with bytes changed (anywhere, or in its header), cut, or spliced."""
     data = bytearray(pool[rng.integers(len(pool))])
     kind = rng.integers(5)
-    if kind in (0, 4):
-        for _ in range(rng.integers(1, 12)):
-            data[rng.integers(len(data))] = rng.integers(256)
-    if kind == 1:
-        for _ in range(rng.integers(1, 4)):
-            data[rng.integers(min(700, len(data)))] = rng.integers(256)
+    if kind in (0, 1, 4):
+        reach = len(data) if kind != 1 else min(700, len(data))
+        for _ in range(rng.integers(1, 4 if kind == 1 else 12)):
+            data[rng.integers(reach)] = rng.integers(256)
     if kind in (2, 4):
         data = data[: rng.integers(len(data))]
     if kind == 3:
@@ -60,13 +54,17 @@ def mutate(rng, pool):
     return bytes(data)
 
 
-def verdict(call, *arguments):
-    """"" when the call succeeds, else the exception's name and text."""  # fmt: skip
+def verdict(call, data):
+    """An empty text when the call succeeds, else the exception's."""
     try:
-        call(*arguments)
+        call(data)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def load(data):
+    opened(data).load()
 
 
 def main(count, seed):
@@ -76,21 +74,21 @@ def main(count, seed):
     found, slowest = collections.Counter(), 0.0
     for _ in range(count):
         data = mutate(rng, pool)
-        pillow = verdict(lambda data: opened(data).load(), data)
+        pillow = verdict(load, data)
         found["refused by Pillow"] += bool(pillow)
         found["truncated to Pillow"] += "truncated" in pillow
         for settings in SETTINGS:
             start = time.perf_counter()
             try:
-                record = convert(data, settings)
+                record = convert(data, settings).data
                 found["records of files truncated to Pillow"] += "truncated" in pillow
-                found["records that Pillow cannot read"] += bool(
-                    verdict(lambda data: opened(data).load(), record.data)
-                )
+                found["records that Pillow cannot read"] += bool(verdict(load, record))
             except RefusedImage:
                 found["refusals of files that Pillow reads"] += not pillow
             slowest = max(slowest, time.perf_counter() - start)
-        found["verdicts of check unlike Pillow's"] += bool(verdict(check, data)) != bool(pillow)
+        found["verdicts of check unlike Pillow's"] += bool(verdict(check_image, data)) != bool(
+            pillow
+        )
     print(json.dumps(found | {"slowest": slowest}))
 
 

@@ -1,6 +1,7 @@
 """Kills, interrupts and restarts leave no trace in the bytes."""
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,27 +24,6 @@ def work(tmp_path_factory):
     return folder
 
 
-class Killer:
-    """The process of killed_writer.py."""
-
-    def __init__(self, work, out):
-        script = Path(__file__).parents[1] / "support" / "killed_writer.py"
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), str(work), str(out)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-
-    def run(self, delay):
-        self.process.stdin.write(f"{delay}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
-
-
 def finished(part):
     """Shards that have their final name."""
     return sorted(part.glob("*.tfrec"))
@@ -51,44 +31,41 @@ def finished(part):
 
 def kill_often(work, out, kills, seed):
     """Restarts and kills the writer; returns how many shards were there after each kill."""
-    killer, rng, progress = Killer(work, out), random.Random(seed), []
-    try:
+    script = Path(__file__).parents[1] / "support" / "killed_writer.py"
+    call = [sys.executable, str(script), str(work), str(out)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    rng, progress = random.Random(seed), []
+    with subprocess.Popen(call, **pipes, text=True) as killer:
+
+        def run(delay):
+            print(delay, file=killer.stdin, flush=True)
+            return int(killer.stdout.readline())
+
         begin = time.monotonic()
-        assert killer.run("end") == 0
+        assert run("end") == 0
         duration = time.monotonic() - begin
-        subprocess.run(["rm", "-r", str(out)], check=True)
+        shutil.rmtree(out)
         while len(progress) < kills:
-            status = killer.run(rng.uniform(0.05, 0.35) * duration)
+            status = run(rng.uniform(0.05, 0.35) * duration)
             if status == 0:  # it was done before the kill: begin again
-                subprocess.run(["rm", "-r", str(out)], check=True)
+                shutil.rmtree(out)
                 continue
             assert status == -signal.SIGKILL
             files = finished(out / "part-1")
             assert all(len(read_plainly([path])) == 3 for path in files)
             progress.append(len(files))
-        assert killer.run("end") == 0
-    finally:
-        killer.close()
+        assert run("end") == 0
     return progress
 
 
-def test_a_few_kills_change_no_byte(work, tmp_path):
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.heavy)])
+def test_kills_change_no_byte(work, tmp_path, kills):
     """
-    SIGKILL at three random moments: every named file is whole each time, and the end is the same.
+    SIGKILL at random moments: every named file is whole each time, and the end is the same.
     """
-    progress = kill_often(work, tmp_path / "out", kills=3, seed=1)
+    progress = kill_often(work, tmp_path / "out", kills, seed=kills)
 
     assert any(progress)
-    assert digests(tmp_path / "out") == digests(work / "whole")
-
-
-@pytest.mark.heavy
-def test_twenty_five_kills_change_no_byte(work, tmp_path):
-    """
-    The same for twenty-five, in one run where possible.
-    """
-    kill_often(work, tmp_path / "out", kills=25, seed=2)
-
     assert digests(tmp_path / "out") == digests(work / "whole")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import tensorflow as tf
 from support.plans import digests, make_images, plan_images, read_plainly, two_parts
 
 from kaggle_tfr.parallel import close_backend, use_backend
@@ -46,6 +47,12 @@ def whole(work, tmp_path_factory):
     return out, digests(out)
 
 
+@pytest.fixture
+def copied(whole, tmp_path):
+    """A copy of the parts, to be changed."""
+    return shutil.copytree(whole[0], tmp_path / "out")
+
+
 def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
     """
     TensorFlow alone reads every planned image once, with its label and the size it was given.
@@ -67,14 +74,13 @@ def test_a_part_holds_what_the_contract_lists(whole):
     """
     Every sidecar is there, and nothing of the work in progress.
     """
-    out, _ = whole
-    names = {path.name for path in (out / "part-1").iterdir() if ".tfrec" not in path.name}
+    part = whole[0] / "part-1"
 
-    assert names == {
+    assert {path.name for path in part.iterdir() if ".tfrec" not in path.name} == {
         *("schema.json", "labels.json", "labels.txt", "shards.csv", "plan.json", "index"),
         *("dataset-metadata.json", "train.csv"),
     }
-    assert (out / "part-1" / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
+    assert (part / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
 
 
 def test_the_table_of_a_split_finds_each_record(whole):
@@ -90,23 +96,17 @@ def test_the_table_of_a_split_finds_each_record(whole):
         assert [records[i]["label"] for i in own["record"]] == own["label"].tolist()
 
 
-def test_parts_written_alone_equal_parts_written_together(work, whole, tmp_path):
+@pytest.mark.parametrize(
+    ("jobs", "backend", "parts"),
+    [(2, "threading", [1, 2]), (4, "threading", [0]), (2, "loky", [0])],
+)
+def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend, parts):  # noqa: PLR0917
     """
-    PART = 1, then PART = 2, anywhere: byte for byte what PART = 0 writes.
-    """
-    for part in (1, 2):
-        write_parts(str(work), str(tmp_path), part)
-
-    assert digests(tmp_path) == whole[1]
-
-
-@pytest.mark.parametrize(("jobs", "backend"), [(2, "threading"), (4, "threading"), (2, "loky")])
-def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend):
-    """
-    One worker, two or four; threads or processes: the same files.
+    One worker, two or four; threads or processes; part by part or together: the same files.
     """
     use_backend(jobs, backend)
-    write_parts(str(work), str(tmp_path))
+    for part in parts:
+        write_parts(str(work), str(tmp_path), part)
 
     assert digests(tmp_path) == whole[1]
 
@@ -116,7 +116,8 @@ def test_gzip_shards_are_deterministic_and_have_no_index(table, tmp_path):
     A packed file has no offsets to list; two runs agree all the same.
     """
     plan_images(table, tmp_path / "work", compression="GZIP", shard_name="{split}/{i}.tfrec")
-    for name in ("a", "b"):
+    for jobs, name in enumerate("ab", 1):
+        use_backend(jobs)
         write_parts(str(tmp_path / "work"), str(tmp_path / name))
 
     files = sorted((tmp_path / "a" / "part-1" / "train").iterdir())
@@ -125,80 +126,111 @@ def test_gzip_shards_are_deterministic_and_have_no_index(table, tmp_path):
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
 
 
-def test_a_second_run_checks_and_writes_nothing(work, whole, tmp_path):
+def test_a_second_run_checks_and_writes_nothing(work, copied):
     """
     Finished parts keep every file, to the nanosecond of its last change.
     """
-    out = tmp_path / "out"
-    shutil.copytree(whole[0], out)
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
 
-    write_parts(str(work), str(out))
+    write_parts(str(work), str(copied))
 
-    assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()} == before
+    assert {p: p.stat().st_mtime_ns for p in copied.rglob("*") if p.is_file()} == before
 
 
-def test_damaged_and_missing_shards_are_written_again(work, whole, tmp_path):
+def test_damaged_and_missing_shards_are_written_again(work, copied, whole):
     """
-    A rerun trusts no file whose sha256 is not that of shards.csv, and mends it.
+    A rerun trusts no file whose sha256 is not that of shards.csv, and clears what a kill left.
     """
-    out = tmp_path / "out"
-    shutil.copytree(whole[0], out)
-    first, second = sorted((out / "part-1").glob("*.tfrec"))[:2]
+    first, second = sorted((copied / "part-1").glob("*.tfrec"))[:2]
     first.unlink()
     data = bytearray(second.read_bytes())
     data[len(data) // 2] ^= 1
     second.write_bytes(data)
+    (copied / "part-1" / f"labels.json.{'0a' * 16}.tmp").write_text("{")
 
-    write_parts(str(work), str(out))
+    write_parts(str(work), str(copied))
 
-    assert digests(out) == whole[1]
+    assert digests(copied) == whole[1]
 
 
 def replan(work, folder, **changes):
     """A copy of the work folder under a plan with other settings."""
     shutil.copytree(work, folder)
     plan = read_plan(str(folder))
-    table = pd.read_parquet(folder / "plan.parquet")
-    save_plan(replace(plan, fingerprint="other", **changes), table, str(folder))
+    settings = replace(plan.settings, **changes)
+    shards = number_shards(plan.shards, settings.shard_name)
+    plan = replace(plan, settings=settings, image=settings.image, shards=shards)
+    save_plan(
+        replace(plan, fingerprint="other"), pd.read_parquet(folder / "plan.parquet"), str(folder)
+    )
 
 
-def test_a_stale_part_is_refused_with_the_difference_named(work, whole, tmp_path):
+def test_a_stale_part_is_refused_with_the_difference_named(work, copied, whole, tmp_path):
     """
     Another QUALITY makes other bytes: nothing is touched, and the message says what differs.
     """
-    out = tmp_path / "out"
-    shutil.copytree(whole[0], out)
-    image = replace(read_plan(str(work)).image, quality=50)
-    replan(work, tmp_path / "work", image=image)
+    replan(work, tmp_path / "work", quality=50)
 
     with pytest.raises(ValueError, match=r"QUALITY: 90 there, 50 now.*OVERWRITE = True"):
-        write_parts(str(tmp_path / "work"), str(out))
+        write_parts(str(tmp_path / "work"), str(copied))
 
-    assert digests(out) == whole[1]
+    assert digests(copied) == whole[1]
 
 
-def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, whole, tmp_path):
+def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, tmp_path):
     """
-    OVERWRITE = True gives what a fresh folder would have got; a stranger's file stays.
+    OVERWRITE = True gives what a fresh folder would have got; other people's files stay.
     """
-    out = tmp_path / "out"
-    shutil.copytree(whole[0], out)
-    (out / "part-1" / "notes.md").write_text("mine")
-    image = replace(read_plan(str(work)).image, quality=50)
-    name = "{name}-{i}.tfrec"
-    shards = number_shards(read_plan(str(work)).shards, name)
-    replan(work, tmp_path / "work", image=image, shard_name=name, shards=shards)
+    (copied / "part-1" / "notes.md").write_text("mine")
+    replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
 
-    write_parts(str(tmp_path / "work"), str(out), overwrite=True)
+    write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
     write_parts(str(tmp_path / "work"), str(tmp_path / "fresh"))
 
-    found = digests(out)
+    found = digests(copied)
     assert found.pop("part-1/notes.md")
     assert found == digests(tmp_path / "fresh")
 
 
-def test_an_image_that_went_bad_since_the_plan_is_set_aside(tmp_path):
+@pytest.mark.parametrize("column", ["file", "split"])
+@pytest.mark.parametrize("where", ["above", "absolute"])
+def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, column, where):
+    """
+    OVERWRITE = True on a tampered shards.csv: the row is named, and no file is removed anywhere.
+    """
+    outside = tmp_path / "mine.csv"
+    outside.write_text("mine")
+    name = {"above": "../../mine", "absolute": str(tmp_path / "mine")}[where]
+    rows = pd.read_csv(copied / "part-1" / "shards.csv")
+    rows.loc[1, column] = f"{name}.csv" if column == "file" else name
+    rows.to_csv(copied / "part-1" / "shards.csv", index=False)
+    replan(work, tmp_path / "work", quality=50)
+    before = digests(tmp_path)
+
+    with pytest.raises(ValueError, match=r"shards\.csv.*mine\.csv' leads out of the part"):
+        write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
+
+    assert digests(tmp_path) == before
+    assert "leads out" in verify_parts(str(copied / "part-1")).faults["problem"].iloc[0]
+
+
+def test_a_name_that_leads_out_of_the_part_writes_nothing(table, tmp_path):
+    """
+    NAME = "../../x" is stopped before any folder is made.
+    """
+    plan, rows = plan_images(table, tmp_path / "work")
+    bad = replace(plan, labels=replace(plan.labels, name="../../x"))
+    save_plan(bad, rows, str(tmp_path / "work"))
+    before = digests(tmp_path)
+
+    with pytest.raises(ValueError, match="out of"):
+        write_parts(str(tmp_path / "work"), str(tmp_path / "a" / "b"))
+
+    assert digests(tmp_path) == before
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_image_that_went_bad_since_the_plan_is_refused(tmp_path):
     """
     It is named in rejects.csv, its shard is shorter by one, in name and count, and says so.
     """
@@ -245,50 +277,55 @@ def test_a_vanished_input_stops_the_run_resumably(tmp_path):
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_part_never_passes_its_limit_even_when_the_forecast_was_wrong(table, tmp_path, jobs):
+@pytest.mark.parametrize(
+    ("high", "limit", "message"),
+    [
+        # The images turn out heavier than planned.
+        (1 / 12, 0.6, r"the part would pass its limit.*PART_LIMIT_GB"),
+        # There is room for half of the shards: those that fit are whole and stay.
+        (1 / 4, 3 / 4, r"part 1 would pass its limit: its shards may take"),
+    ],
+)
+def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit, message):  # noqa: PLR0917
     """
-    With images that turn out heavier than planned, the run stops below the limit and says why.
+    The run stops below the limit and says why, with one worker or several; shards that fit stay.
     """
     plan, rows = plan_images(table, tmp_path, n_shards=6)
     total = plan.forecast["bytes_per_image"] * len(rows)
-    light = [replace(shard, bytes_high=int(total / 12)) for shard in plan.shards]
-    save_plan(replace(plan, shards=light, shard_limit_bytes=int(total * 0.6)), rows, str(tmp_path))
+    shards = [replace(shard, bytes_high=int(total * high)) for shard in plan.shards]
+    save_plan(
+        replace(plan, shards=shards, shard_limit_bytes=int(total * limit)), rows, str(tmp_path)
+    )
     use_backend(jobs)
 
-    with pytest.raises(OSError, match=r"the part would pass its limit.*PART_LIMIT_GB"):
+    with pytest.raises(OSError, match=message):
         write_parts(str(tmp_path))
 
     files = list((tmp_path / "part-1").glob("*.tfrec"))
-    assert sum(path.stat().st_size for path in files) <= total * 0.6
-
-
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_shards_are_written_while_the_limit_has_room(table, tmp_path, jobs):
-    """
-    Under a limit for half of the shards, those that fit are whole and stay.
-    """
-    plan, rows = plan_images(table, tmp_path, n_shards=6)
-    high = sum(shard.bytes_high for shard in plan.shards)
-    save_plan(replace(plan, shard_limit_bytes=high // 2), rows, str(tmp_path))
-    use_backend(jobs)
-
-    with pytest.raises(OSError, match=r"part 1 would pass its limit: its shards may take"):
-        write_parts(str(tmp_path))
-
-    files = list((tmp_path / "part-1").glob("*.tfrec"))
-    assert 1 <= len(files) <= 3
-    assert sum(path.stat().st_size for path in files) <= high // 2
+    assert sum(path.stat().st_size for path in files) <= total * limit
     assert all(len(read_plainly([path])) == 8 for path in files)
+    assert high * 6 < 1 or 1 <= len(files) <= 4
 
 
-def test_no_shard_begins_after_the_time_is_over(table, tmp_path):
+def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, capsys):
     """
-    A session's end is met by stopping early, not by being killed.
+    In a Kaggle batch session the notebook ends well, so that its output is kept and taken up.
     """
     plan_images(table, tmp_path)
+    hours = iter([1, 1, 0])
+    monkeypatch.setattr("kaggle_tfr.notebook.hours_left", lambda: next(hours, 0))
+    use_backend(1)
 
-    with pytest.raises(OSError, match=r"Stopped after 0 of 6 shards.*stop_after_hours"):
-        write_parts(str(tmp_path), stop_after_hours=1e-12)
+    with pytest.raises(SystemExit) as stop:
+        write_parts(str(tmp_path))
+
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "Stopped after 2 of 6 shards, which are whole and stay" in text
+    assert "session's 12 hours are nearly over" in text
+    assert len(list((tmp_path / "part-1").glob("*.tfrec"))) == 2
+    monkeypatch.undo()
+    assert len(write_parts(str(tmp_path))) == 6
 
 
 @pytest.fixture
@@ -346,8 +383,6 @@ def test_a_part_in_a_bucket_equals_a_part_on_disk(work, whole, tmp_path):
     """
     Through TensorFlow's file systems, here the one in memory: equal bytes, resumed and verified.
     """
-    import tensorflow as tf
-
     out = f"ram://bucket{tmp_path.name}"
     for part in (1, 2):  # unlike a bucket, it wants its folders made
         tf.io.gfile.makedirs(f"{out}/part-{part}/index")
@@ -362,10 +397,10 @@ def test_a_part_in_a_bucket_equals_a_part_on_disk(work, whole, tmp_path):
     assert not tf.io.gfile.glob(f"{out}/part-1/journal/*")
 
     folders = [f"{out}/part-1", f"{out}/part-2"]
-    assert verify_parts(folders).empty
+    assert verify_parts(folders).faults.empty
     shard = next(name for name in found if name.endswith(".tfrec"))
     tf.io.gfile.remove(f"{out}/{shard}")
-    assert verify_parts(folders)["problem"].tolist() == ["the file is missing"]
+    assert verify_parts(folders).faults["problem"].tolist() == ["the file is missing"]
 
 
 PEAK = """
@@ -387,7 +422,6 @@ def test_memory_does_not_grow_with_the_shard(tmp_path):
     peaks = []
     for times in (2, 60):
         rows = pd.concat([few.assign(image_id=few["image_id"] + f"-{i}") for i in range(times)])
-        rows.attrs = few.attrs
         rows = rows.assign(fold=0).reset_index(drop=True)
         work = tmp_path / str(times)
         plan_images(rows, work, size=None, n_shards=1, n_folds=0)

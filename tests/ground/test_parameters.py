@@ -5,24 +5,27 @@ import json
 import pytest
 
 from kaggle_tfr.parameters import (
-    BY_NOTEBOOK,
-    EVERYWHERE,
+    NOTEBOOKS,
     check_parameters,
     load_recipe,
+    of_notebook,
+    parameters_cell,
     parse_value,
 )
 
 
-def test_the_notebooks_show_the_defaults_of_the_package(root):
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     """
-    Each notebook's parameters cell sets exactly its parameters, to the defaults checked against.
+    Its parameters cell is the table's text: each default as it is checked against, and its help.
     """
-    for name, own in BY_NOTEBOOK.items():
-        cells = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-        (source,) = [c["source"] for c in cells if "parameters" in c["metadata"].get("tags", [])]
-        values: dict = {}
-        exec("".join(source), {}, values)  # a cell of literals
-        assert values == EVERYWHERE | own, name
+    cells = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    (source,) = [c["source"] for c in cells if "parameters" in c["metadata"].get("tags", [])]
+    values: dict = {}
+    exec("".join(source), {}, values)  # a cell of literals
+
+    assert "".join(source) == parameters_cell(name)
+    assert values == {one.name: one.default for one in of_notebook(name)}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,10 @@ def test_the_notebooks_show_the_defaults_of_the_package(root):
         ({"RESIZE": "centre_crop"}, 'Did you mean "center_crop"'),
         ({"N_FOLDS": -1}, "it takes 0 or more"),
         ({"IMAGE_SIZE": [0, 256]}, "it takes 1 or more"),
+        ({"IMAGE_SIZE": ["256", "256"]}, "a list of it takes two whole numbers"),
+        ({"IMAGE_SIZE": [256]}, "a list of it takes two whole numbers"),
+        ({"IMAGE_SIZE": [True, 256]}, "a list of it takes two whole numbers"),
+        ({"LABEL_COLUMN": [1]}, "a list of it takes strings"),
         ({"SECOND_LOOK": "true"}, "SECOND_LOOK is 'true', a str; it takes a bool"),
         ({"SHARD_MB": "1e2"}, "quotes make a string"),
     ],
@@ -51,9 +58,16 @@ def test_a_wrong_parameter_is_named(values, message):
 
 def test_other_names_of_a_notebook_are_left_alone():
     """
-    Imports, functions and variables that are not ALL-CAPS never count as parameters.
+    A person's own names, ALL-CAPS or not, are no parameters; one that looks like a parameter is an
+    error, which also says what to do when it was mended and still stands in the session.
     """
-    check_parameters({"images": 1, "_": 2, "In": [], "Out": {}, "QUALITY": 70})
+    names = {"images": 1, "_": 2, "In": [], "Out": {}, "QUALITY": 70, "DEBUG": True, "TOP_K": 5}
+    check_parameters(names, notebook=True)
+
+    with pytest.raises(ValueError, match="MAX_BITZ is no parameter.*MAX_BITS.*`del MAX_BITZ`"):
+        check_parameters({**names, "MAX_BITZ": 30, "MAX_BITS": 30}, notebook=True)
+    with pytest.raises(ValueError, match="DEBUG is no parameter"):
+        check_parameters(names)
 
 
 @pytest.mark.parametrize(

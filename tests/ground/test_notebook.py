@@ -50,6 +50,18 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
     assert 'Did you mean "03_plan"?' in capsys.readouterr().err
 
 
+def test_training_runs_by_its_name_only(recipe, tmp_path, capsys):
+    """
+    `--only 06` starts the training notebook, which a whole run leaves out.
+    """
+    code = main(["run", recipe, "--only", "06", "-p", "WORK_DIR", str(tmp_path / "w")])
+
+    said = capsys.readouterr()
+    assert code == 1  # there are no shards to train on
+    assert "[1/1] 06_train" in said.out
+    assert "No shards in" in said.err
+
+
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
     """
     A missing INPUT_DIR: exit code 1, the cell, the error, and where the executed copy lies.
