@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
-from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, is_address, work_dir
+from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, work_dir
 from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.storage import is_remote
 from kaggle_tfr.write.sidecars import OWNER, to_slug
 
 if TYPE_CHECKING:
@@ -380,9 +381,9 @@ def _find_sources(
             "The bundled sample is made inside a kernel, so others could not read it. Set "
             "INPUT_DIR to the slug of a competition or a dataset, or make one kernel (--parts 1)."
         )
-    if is_address(folder) and not internet:
+    if is_remote(folder) and not internet:
         raise ValueError(f"INPUT_DIR '{folder}' cannot be read with the internet off.")
-    own = [_find_source(folder)] if folder and not is_address(folder) else []
+    own = [_find_source(folder)] if folder and not is_remote(folder) else []
     kinds = ("competition_sources", "dataset_sources")
     named = [(kinds["/" in source], source) for source in sources] or own
     keys = [key for key, _ in _MOUNTS.values()]
