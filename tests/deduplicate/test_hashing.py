@@ -52,9 +52,7 @@ def test_fast_hashes_of_photos_are_hardly_a_bit_from_exact_ones(data_dir):
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_a_large_picture_of_any_format_is_hashed_small(kind):
-    """
-    Reducing before hashing leaves the bits of a 1000-pixel picture as they are, but for five.
-    """
+    """Reducing before hashing leaves the bits of a 1000-pixel picture as they are, but for five."""
     data = saved(scene(700, 800, seed=1), kind)
 
     assert differing(data, data, exact=True) <= 5
@@ -66,46 +64,35 @@ def test_a_large_picture_of_any_format_is_hashed_small(kind):
     zip(range(2, 9), (0, 3, 1, 5, 2, 6, 4), strict=True),
 )
 def test_a_turned_photo_is_hashed_as_it_is_shown(orientation, turn):
-    """
-    The same picture stored turned, with the EXIF tag that turns it back, is a duplicate.
-    """
+    """The same picture stored turned, with the EXIF tag that turns it back, is a duplicate."""
     upright, exif = scene(300, 400, seed=5), Image.Exif()
     exif[0x0112] = orientation
+    turned = upright.transpose(Image.Transpose(turn))
 
-    assert (
-        differing(saved(upright), saved(upright.transpose(Image.Transpose(turn)), exif=exif)) <= 3
-    )
+    assert differing(saved(upright), saved(turned, exif=exif)) <= 3
 
 
 def unusual_pictures():
     """(PNG of another kind of pixels, the plain picture that it shows) by the kind's name."""
     colours, ramp = scene(520, 560, seed=2), Image.linear_gradient("L").resize((560, 520))
     grey, white = colours.convert("L"), Image.new("RGB", colours.size, "white")
-    over_white = Image.composite(colours, white, ramp)
-    with_alpha = colours.copy()
+    over_white, with_alpha = Image.composite(colours, white, ramp), colours.copy()
     with_alpha.putalpha(ramp)
-    indexed = grey.quantize(64)
-    alphas = bytes(range(0, 256, 4))
-    layer = np.asarray(indexed)
-    faded = Image.composite(indexed.convert("RGB"), white, Image.fromarray(layer * np.uint8(4)))
-    levels = np.asarray(grey).astype(np.uint16)
+    indexed, levels = grey.quantize(64), np.asarray(grey).astype(np.uint16)
+    alpha = Image.fromarray(np.asarray(indexed) * np.uint8(4))
+    faded = Image.composite(indexed.convert("RGB"), white, alpha)
     return {
         "16 bits": (saved(Image.fromarray(levels * 257), "PNG"), grey),
-        "16 bits, hardly above 0": (
-            saved(Image.fromarray(levels), "PNG"),
-            white.point(lambda _: 0),
-        ),
+        "16 bits, nearly 0": (saved(Image.fromarray(levels), "PNG"), white.point(lambda _: 0)),
         "palette": (saved(grey.convert("P"), "PNG"), grey),
-        "palette with alpha": (saved(indexed, "PNG", transparency=alphas), faded),
+        "palette with alpha": (saved(indexed, "PNG", transparency=bytes(range(0, 256, 4))), faded),
         "alpha": (saved(with_alpha, "PNG"), over_white),
         "grey with alpha": (saved(with_alpha.convert("LA"), "PNG"), over_white),
     }
 
 
 def test_hash_and_record_see_the_same_picture():
-    """
-    Alpha lies over white, 16 bits become 8, and indices colours, as in the record's image.
-    """
+    """Alpha lies over white, 16 bits become 8, and indices colours, as in the record's image."""
     for kind, (data, plain) in unusual_pictures().items():
         record = convert(data, ImageSettings(None, "none", format="PNG")).data
 
@@ -115,9 +102,7 @@ def test_hash_and_record_see_the_same_picture():
 
 
 def test_only_pictures_without_texture_count_as_flat(data_dir):
-    """
-    One shade, a ramp, and noise on one shade are flat; no flower, photo or scene is.
-    """
+    """One shade, a ramp, and noise on one shade are flat; no flower, photo or scene is."""
     rng = np.random.default_rng(0)
     ramp = np.tile(np.linspace(0, 255, 400), (300, 1))
     flats = [np.full((300, 400), 90.0), ramp, ramp.T, rng.normal(128, 12, (300, 400))]
@@ -132,9 +117,7 @@ def test_only_pictures_without_texture_count_as_flat(data_dir):
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("data", [b"", b"<html>", saved(scene())[:9000]])
 def test_what_is_no_whole_image_is_an_error(data, exact):
-    """
-    Empty, foreign and truncated data raise instead of getting some hash.
-    """
+    """Empty, foreign and truncated data raise instead of getting some hash."""
     with pytest.raises(OSError if exact else RefusedImage):
         hash_picture(data, exact=exact)
 
@@ -142,23 +125,25 @@ def test_what_is_no_whole_image_is_an_error(data, exact):
 @pytest.fixture
 def images(tmp_path):
     """A table of twelve pictures on disk, the last of them cut short."""
-    paths = [tmp_path / f"{number:02d}.jpg" for number in range(12)]
-    for number, path in enumerate(paths):
-        path.write_bytes(saved(scene(90, 120, seed=number)))
-    paths[-1].write_bytes(paths[-1].read_bytes()[:2000])
-    return pd.DataFrame(
-        {"image_id": [p.name for p in paths], "path": [str(p) for p in paths], "problem": ""}
-    )
+    names = [f"{number:02d}.jpg" for number in range(12)]
+    for number, name in enumerate(names):
+        data = saved(scene(90, 120, seed=number))
+        (tmp_path / name).write_bytes(data[: 2000 if number == 11 else None])
+    paths = [str(tmp_path / name) for name in names]
+    return pd.DataFrame({"image_id": names, "path": paths, "problem": ""})
 
 
 @pytest.fixture
 def reads(monkeypatch):
     """The paths of the files that were read and hashed, as it happens."""
     paths, hash_file = [], hashing._hash_file
+
+    def count_file(path, *rest):
+        paths.append(path)
+        return hash_file(path, *rest)
+
     monkeypatch.setattr(cache, "BLOCK", 2)
-    monkeypatch.setattr(
-        hashing, "_hash_file", lambda path, *rest: paths.append(path) or hash_file(path, *rest)
-    )
+    monkeypatch.setattr(hashing, "_hash_file", count_file)
     return paths
 
 
