@@ -52,12 +52,10 @@ def flower_hashes(flowers, tmp_path_factory):
 
 def test_pairs_of_flowers_are_those_of_brute_force(flower_hashes):
     """All of 9,315,686 pairs compared one by one give the 32 within 25 bits, at their distances."""
-    words = flower_hashes[list(HASHES)].to_numpy(np.uint64)
-    expected = []
+    words, expected = flower_hashes[list(HASHES)].to_numpy(np.uint64), []
     for row in range(len(words)):
         apart = np.bitwise_count(words[row + 1 :] ^ words[row]).sum(axis=1)
-        near = np.flatnonzero(apart <= 25)
-        expected += [[row, row + 1 + k, apart[k]] for k in near]
+        expected += [[row, row + 1 + k, apart[k]] for k in np.flatnonzero(apart <= 25)]
 
     pairs = find_pairs(flower_hashes, 25)
 
@@ -78,22 +76,17 @@ def test_four_flowers_are_both_rose_and_tulip(flowers, flower_hashes):
 
 
 @pytest.mark.parametrize(
-    ("bits", "n_pairs", "accepted"),
+    ("bits", "n", "accepted"),
     [
         (45, (300, 312), (42, 46)),  # 44, give or take what another OpenCV sees in a few pairs
         pytest.param(70, (29_000, 29_500), (52, 58), marks=pytest.mark.heavy),  # 55
     ],
 )
-def test_geometry_confirms_near_pairs_and_finds_further_ones(
-    flowers, flower_hashes, bits, n_pairs, accepted
-):
-    """
-    Among 306 or 29,276 candidates it accepts the 32 near ones and others that show the same scene,
-    as all were found to do by eye.
-    """
+def test_geometry_confirms_near_pairs_and_finds_others(flowers, flower_hashes, bits, n, accepted):
+    """Of 306 or 29,276 it accepts the 32 near and others, all of one scene when seen by eye."""
     verified = verify_geometry(flowers, find_pairs(flower_hashes, bits))
 
-    assert n_pairs[0] < len(verified) < n_pairs[1]
+    assert n[0] < len(verified) < n[1]
     assert (verified["inliers"][verified["distance"] <= 25] >= 12).all()
     assert accepted[0] <= verified["accepted"].sum() <= accepted[1]
 

@@ -28,10 +28,7 @@ def pairs():
 
 
 def test_the_same_scene_is_told_from_another(images, pairs):
-    """
-    Shifted and recoloured copies lie where one transform says; other scenes, blank pages and no
-    image do not. A pair within the radius stays accepted, whatever its inliers.
-    """
+    """Copies lie where one transform says, other pictures do not; a near pair stays accepted."""
     pairs.loc[2, "distance"] = 10
 
     verified = verify_geometry(images, pairs)
