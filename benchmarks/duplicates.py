@@ -25,7 +25,7 @@ from scipy.stats import norm
 
 from benchmarks.write import mosaic
 from kaggle_tfr.deduplicate.hashing import HASHES, hash_picture
-from kaggle_tfr.deduplicate.pairs import count_differing, find_pairs
+from kaggle_tfr.deduplicate.pairs import find_pairs
 
 LANDMARK = 1_580_470
 SIZES = 10_000, 100_000, 1_000_000, LANDMARK
@@ -62,7 +62,7 @@ def measure_hashing(photos, rounds):
     rng = np.random.default_rng(0)
     pictures = [mosaic(tiles, rng) for _ in range(PICTURES)]
     pictures += [_enlarge(image) for image in large[: 4 * PICTURES]]
-    off = [int(count_differing(hash_picture(data)[0], cassava(data))) for data in pictures]
+    off = [int(np.bitwise_count(hash_picture(data)[0] ^ cassava(data)).sum()) for data in pictures]
     ratios = []
     for _ in range(rounds):
         seconds = [_clock(way, pictures[:PICTURES]) for way in (cassava, hash_picture)]
@@ -129,7 +129,7 @@ def measure_pairs(real, n):
     sought = {(min(p), max(p)) for p in zip(copies[near], originals[near], strict=True)}
     sample = np.concatenate([copies[: SAMPLE // 2], rng.permutation(n)[: SAMPLE // 2]])
     for row in sample:
-        others = np.flatnonzero(count_differing(codes, codes[row]) <= MAX_BITS)
+        others = np.flatnonzero(np.bitwise_count(codes ^ codes[row]).sum(axis=1) <= MAX_BITS)
         sought |= {(min(row, other), max(row, other)) for other in others if other != row}
     return {
         "n": n,

@@ -10,16 +10,11 @@ from kaggle_tfr import parallel, storage
 
 BLOCK = 64  # rows computed by one task
 SECONDS_BETWEEN_SAVES = 30
+Task = Callable[[pd.DataFrame], list[tuple]]
 
 
 def compute_columns(
-    compute: Callable[[pd.DataFrame], list[tuple]],
-    table: pd.DataFrame,
-    names: list[str],
-    key: list[str],
-    *,
-    path: str,
-    label: str,
+    compute: Task, table: pd.DataFrame, names: list[str], key: list[str], path: str, *, label: str
 ) -> pd.DataFrame:
     """The table, its columns `names` filled with what `compute` gives for rows: a tuple for each.
 
@@ -27,7 +22,13 @@ def compute_columns(
     holds are not computed again. The table's index counts from 0.
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
-    known = _fill_known(columns, table, key, path)
+    known = np.zeros(len(table), bool)
+    if path and storage.exists(path):
+        cache = storage.read_parquet(path).drop_duplicates(key)
+        row = pd.MultiIndex.from_frame(cache[key]).get_indexer(pd.MultiIndex.from_frame(table[key]))
+        known = row >= 0
+        for name, values in columns.items():
+            values[known] = cache[name].to_numpy()[row[known]]
     # Sorted, so that a file that several rows need is read once.
     todo = table[~known].sort_values(key)
     blocks = parallel.blocks(todo, BLOCK)
@@ -45,17 +46,3 @@ def compute_columns(
     if path and len(todo):
         storage.write_parquet(table, path)
     return table
-
-
-def _fill_known(
-    columns: dict[str, np.ndarray], table: pd.DataFrame, key: list[str], path: str
-) -> np.ndarray:
-    """Which rows of the table the file holds, bool (n,); in the columns these are filled in."""
-    if not path or not storage.exists(path):
-        return np.zeros(len(table), bool)
-    cache = storage.read_parquet(path).drop_duplicates(key)
-    keys = pd.MultiIndex.from_frame(cache[key])
-    row = keys.get_indexer(pd.MultiIndex.from_frame(table[key]))
-    for name, values in columns.items():
-        values[row >= 0] = cache[name].to_numpy()[row[row >= 0]]
-    return row >= 0

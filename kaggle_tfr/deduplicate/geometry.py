@@ -27,19 +27,13 @@ Features = tuple[np.ndarray, np.ndarray]
 
 
 def verify_geometry(
-    images: pd.DataFrame,
-    pairs: pd.DataFrame,
-    work_dir: str = "",
-    *,
-    max_bits: int = 25,
-    min_inliers: int = MIN_INLIERS,
+    images: pd.DataFrame, pairs: pd.DataFrame, work_dir: str = "", *, max_bits: int = 25
 ) -> pd.DataFrame:
     """The pairs with columns inliers (int64) and accepted (bool) added.
 
     images: columns path and n_bytes; its rows are what `pairs` numbers. Of each pair SIFT features
     are matched and a similarity transform fitted; inliers counts the matches that it explains.
-    accepted: within `max_bits` by their hashes, or at least `min_inliers`.
-
+    accepted: within `max_bits` by their hashes, or at least 12 inliers.
     `geometry.parquet` in work_dir is saved as the work goes on, and its pairs not verified again.
     Source: Lowe, "Distinctive Image Features from Scale-Invariant Keypoints"; Arandjelović and
     Zisserman, "Three things everyone should know to improve object retrieval" (RootSIFT).
@@ -47,34 +41,30 @@ def verify_geometry(
     find_features.cache_clear()  # of an earlier call, since when files may have changed
     table = _list_pairs(images, pairs).assign(inliers=np.int64(-1))
     path = storage.join(work_dir, "geometry.parquet") if work_dir else ""
-    label = "Verifying geometry"
-    table = compute_columns(_count_block, table, ["inliers"], KEY, path=path, label=label)
+    table = compute_columns(_count_block, table, ["inliers"], KEY, path, label="Verifying geometry")
     inliers = table["inliers"].to_numpy()
-    accepted = (pairs["distance"].to_numpy() <= max_bits) | (inliers >= min_inliers)
+    accepted = (pairs["distance"].to_numpy() <= max_bits) | (inliers >= MIN_INLIERS)
     return pairs.assign(inliers=inliers, accepted=accepted)
 
 
-def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame, *, seed: int = 0) -> float:
+def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame) -> float:
     """Seconds that `verify_geometry` will take here, estimated from 64 of the pairs."""
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(pairs))[:SAMPLE])
-    table = _list_pairs(images, pairs.iloc[chosen])
-    paths = pd.unique(table[["path_a", "path_b"]].to_numpy().ravel())
+    table = _list_pairs(images, pairs.sample(min(SAMPLE, len(pairs)), random_state=0))
+    paths = set(table["path_a"]) | set(table["path_b"])
     start = time.monotonic()
     for path in paths:
         find_features(path)
-    seconds_per_picture = (time.monotonic() - start) / max(1, len(paths))
-    start = time.monotonic()
+    ready = time.monotonic()
     _count_block(table)
-    seconds_per_pair = (time.monotonic() - start) / max(1, len(chosen))
-    n_pictures = len(np.union1d(pairs["a"], pairs["b"]))
-    return n_pictures * seconds_per_picture + len(pairs) * seconds_per_pair
+    per_pair = (time.monotonic() - ready) / max(1, len(table))
+    per_picture = (ready - start) / max(1, len(paths))
+    return len(np.union1d(pairs["a"], pairs["b"])) * per_picture + len(pairs) * per_pair
 
 
 def _list_pairs(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """The pairs by path and size, on which their inliers depend; the index counts from 0."""
-    path, n_bytes = images["path"].to_numpy(), images["n_bytes"].to_numpy()
-    a, b = pairs["a"].to_numpy(), pairs["b"].to_numpy()
-    return pd.DataFrame(dict(zip(KEY, (path[a], path[b], n_bytes[a], n_bytes[b]), strict=True)))
+    columns = [images[name].to_numpy()[pairs[x]] for name in ("path", "n_bytes") for x in "ab"]
+    return pd.DataFrame(dict(zip(KEY, columns, strict=True)))
 
 
 def _count_block(table: pd.DataFrame) -> list[tuple[int]]:
@@ -94,10 +84,10 @@ def find_features(path: str) -> Features:
     scale = SIDE / min(grey.shape)
     # A narrow strip of a picture must not become a huge one.
     height, width = (max(1, min(round(side * scale), 4 * SIDE)) for side in grey.shape)
-    step = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    grey = cv2.resize(grey, (width, height), interpolation=step)
-    detector = cv2.SIFT.create(MAX_FEATURES, contrastThreshold=CONTRAST)
-    points, descriptors = detector.detectAndCompute(grey, None)
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    grey = cv2.resize(grey, (width, height), interpolation=method)
+    sift = cv2.SIFT.create(MAX_FEATURES, contrastThreshold=CONTRAST)
+    points, descriptors = sift.detectAndCompute(grey, None)
     if descriptors is None:
         return none
     places = np.array([point.pt for point in points], np.float32)
@@ -111,21 +101,16 @@ def count_inliers(features: Features, others: Features) -> int:
         return 0
     cosine = descriptors @ other_descriptors.T  # of unit vectors: 1 - half the distance squared
     best = cosine.argmax(axis=1)
-    rows = np.arange(len(best))
-    nearest = 1 - cosine[rows, best]
-    cosine[rows, best] = -1
+    nearest = 1 - cosine.max(axis=1)
+    np.put_along_axis(cosine, best[:, None], -1, axis=1)
     matched = np.flatnonzero(nearest < RATIO**2 * (1 - cosine.max(axis=1)))
     matched = matched[np.argsort(nearest[matched], kind="stable")]
     # A feature that many match to would count as many inliers.
     matched = matched[np.unique(best[matched], return_index=True)[1]]
     if len(matched) < 3:
         return 0
-    transform, inlier = cv2.estimateAffinePartial2D(
-        places[matched],
-        other_places[best[matched]],
-        method=cv2.RANSAC,
-        ransacReprojThreshold=MAX_ERROR,
-    )
+    start, end = places[matched], other_places[best[matched]]  # fitted by RANSAC, the default
+    transform, inlier = cv2.estimateAffinePartial2D(start, end, ransacReprojThreshold=MAX_ERROR)
     if transform is None or not SCALES[0] <= np.hypot(*transform[:, 0]) <= SCALES[1]:
         return 0
     return int(inlier.sum())

@@ -3,7 +3,6 @@
 import io
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
 
 import imagehash
 import numpy as np
@@ -16,8 +15,7 @@ from kaggle_tfr.images.convert import read_grey
 
 HASHES = ("average", "perceptual", "difference", "wavelet")
 WORK_SIDE = 256  # pixels: below it the wavelet hash moves away from that of the whole picture
-THUMBNAIL_SIDE = 32  # pixels: what the perceptual hash looks at
-FLAT = 4.0  # grey levels of 255: see `_measure_texture`
+FLAT = 4.0  # grey levels of 255: empty skies and blank pages, whose bits are noise, have less
 # A file that could not be read gets a problem, and so is tried again.
 KEY = ["path", "n_bytes", "changed", "exact", "problem"]
 COMPUTED = [*HASHES, "texture", "digest", "problem"]
@@ -30,8 +28,8 @@ def hash_picture(data: bytes, *, exact: bool = False) -> tuple[np.ndarray, float
     decoded once, as records show it: grey, upright, and scaled down to no less than 256 pixels a
     side, which moves a fraction of one bit of 256. `exact` takes the file as it is stored, whole
     and not turned, and gives imagehash's own bits, at a tenth of the speed.
-    texture: grey levels of 255; below `FLAT` the bits are noise.
-
+    texture: grey levels of 255 by which a 32-pixel thumbnail departs from an even shade or ramp;
+    below `FLAT` the bits are noise, and all such pictures would be duplicates.
     Raises: RefusedImage for data that is no whole image; with `exact` OSError, as Pillow says it.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
@@ -40,21 +38,12 @@ def hash_picture(data: bytes, *, exact: bool = False) -> tuple[np.ndarray, float
     wavelet = partial(imagehash.whash, remove_max_haar_ll=exact)
     functions = imagehash.average_hash, imagehash.phash, imagehash.dhash, wavelet
     bits = np.concatenate([function(picture).hash.ravel() for function in functions])
-    return np.packbits(bits), _measure_texture(picture)
-
-
-def _measure_texture(picture: Image.Image) -> float:
-    """Grey levels (of 255) by which a 32-pixel thumbnail departs from an even shade or ramp.
-
-    Empty skies and blank pages have none, and hashes by which all of them would be duplicates.
-    """
-    small = picture.convert("L").resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX)
-    pixels = np.asarray(small, np.float64)
-    along = np.linspace(-1, 1, THUMBNAIL_SIDE)
+    thumbnail = picture.convert("L").resize((32, 32), Image.Resampling.BOX)
+    pixels, along = np.asarray(thumbnail, np.float64), np.linspace(-1, 1, 32)
     along /= np.sqrt((along**2).mean())
     # The three are orthogonal and of unit power, so what the best plane explains comes off.
     across, down = (pixels * along).mean(), (pixels * along[:, None]).mean()
-    return float(np.sqrt(max(0.0, pixels.var() - across**2 - down**2)))
+    return np.packbits(bits), float(np.sqrt(max(0.0, pixels.var() - across**2 - down**2)))
 
 
 def hash_images(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> pd.DataFrame:
@@ -63,7 +52,6 @@ def hash_images(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
     images: columns image_id, path, problem; a row with a problem is not read.
     Columns: image_id, path, n_bytes, changed (nanoseconds since 1970), exact, the four of `HASHES`
     (uint64), texture (grey levels of 255), digest (of the file), problem.
-
     `hashes.parquet` in work_dir (`exact_hashes.parquet` with `exact`) is saved as the work goes on.
     What it holds of files with the same path, size and time of change is taken from there.
     """
@@ -71,13 +59,12 @@ def hash_images(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
     blocks, n = parallel.blocks(table["path"].tolist(), 1024), len(table)
     label = "Looking at files"
     status = parallel.run(_stat_files, blocks, label=label, total=n, advance=len, ordered=True)
-    rows = np.array(list(chain.from_iterable(status)), np.int64).reshape(-1, 2)
-    table = table.assign(n_bytes=rows[:, 0], changed=rows[:, 1], exact=exact)
-    for name in HASHES:
-        table[name] = np.uint64(0)
-    table = table.assign(texture=np.float32(0), digest="")[["image_id", *KEY[:-1], *COMPUTED]]
+    table[["n_bytes", "changed"]] = np.concatenate([np.empty((0, 2), np.int64), *status])
+    noughts = dict.fromkeys(HASHES, np.uint64(0))
+    table = table.assign(exact=exact, **noughts, texture=np.float32(0), digest="")
     path = storage.join(work_dir, "exact_hashes.parquet" if exact else "hashes.parquet")
-    return compute_columns(_hash_block, table, COMPUTED, KEY, path=path, label="Hashing pictures")
+    table = table[["image_id", *KEY[:-1], *COMPUTED]]
+    return compute_columns(_hash_block, table, COMPUTED, KEY, path, label="Hashing pictures")
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
@@ -92,23 +79,21 @@ def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
 
 
 def _hash_block(table: pd.DataFrame) -> list[tuple]:
-    rows = zip(table["path"], table["problem"], table["exact"], strict=True)
-    return [_hash_file(*row) for row in rows]
+    return [_hash_file(*row) for row in table[["path", "problem", "exact"]].itertuples(index=False)]
 
 
 def _hash_file(path: str, problem: str, exact: bool) -> tuple:
     """What the columns `COMPUTED` hold for one file."""
-    nothing = (0, 0, 0, 0, 0.0)
-    if problem:
-        return (*nothing, "", problem)
+    bits, texture, digest = np.zeros(32, np.uint8), 0.0, ""
     try:
-        data = storage.read_bytes(path)
+        data = b"" if problem else storage.read_bytes(path)
     except OSError as error:
-        return (*nothing, "", f"not readable: {error}")
-    digest = blake2b(data, digest_size=16).hexdigest()
-    try:
-        bits, texture = hash_picture(data, exact=exact)
-    # Pillow raises what its plugins raise, and one bad file must not end the run.
-    except Exception as error:  # noqa: BLE001
-        return (*nothing, digest, f"no hash: {error}")
-    return (*bits.view(">u8").tolist(), texture, digest, "")
+        problem = f"not readable: {error}"
+    if not problem:
+        digest = blake2b(data, digest_size=16).hexdigest()
+        try:
+            bits, texture = hash_picture(data, exact=exact)
+        # Pillow raises what its plugins raise, and one bad file must not end the run.
+        except Exception as error:  # noqa: BLE001
+            problem = f"no hash: {error}"
+    return (*bits.view(">u8").tolist(), texture, digest, problem)

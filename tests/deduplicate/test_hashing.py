@@ -1,4 +1,3 @@
-import os
 from importlib.resources import files
 
 import imagehash
@@ -26,22 +25,16 @@ def differing(data, other, **exact):
 
 
 def test_exact_bits_are_those_that_imagehash_prints():
-    """
-    The string is the cassava notebook's: four imagehash strings after each other, 16 digits each;
-    that of a known picture is what it has always been.
-    """
+    """Four imagehash strings after each other; of a known picture what they have always been."""
+    functions = imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash
     for data in (HOPPER.read_bytes(), saved(scene(seed=3), quality=80)):
-        functions = imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash
         expected = "".join(str(function(opened(data))) for function in functions)
-
         assert hash_picture(data, exact=True)[0].tobytes().hex() == expected
     assert hash_picture(HOPPER.read_bytes(), exact=True)[0].tobytes().hex() == HOPPER_HEX
 
 
 def test_fast_hashes_of_photos_are_hardly_a_bit_from_exact_ones(data_dir):
-    """
-    Decoding small, grey and once moves less than 0.3 of 256 bits on average, never more than five.
-    """
+    """Decoding small, grey and once moves less than 0.3 of 256 bits on average, five at most."""
     photos = [file.read_bytes() for file in sorted((data_dir / "photos").iterdir())[::2]]
 
     off = [differing(photo, photo, exact=True) for photo in photos]
@@ -52,72 +45,50 @@ def test_fast_hashes_of_photos_are_hardly_a_bit_from_exact_ones(data_dir):
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_a_large_picture_of_any_format_is_hashed_small(kind):
-    """
-    Reducing before hashing leaves the bits of a 1000-pixel picture as they are, but for five.
-    """
+    """Reducing before hashing leaves the bits of a 1000-pixel picture as they are, but for five."""
     data = saved(scene(700, 800, seed=1), kind)
 
     assert differing(data, data, exact=True) <= 5
 
 
-@pytest.mark.parametrize(
-    ("orientation", "turn"),
-    # Pillow's numbers of the turns that store an upright picture in the orientations 2 to 8.
-    zip(range(2, 9), (0, 3, 1, 5, 2, 6, 4), strict=True),
-)
+# Pillow's numbers of the turns that store an upright picture in the orientations 2 to 8.
+@pytest.mark.parametrize(("orientation", "turn"), enumerate((0, 3, 1, 5, 2, 6, 4), 2))
 def test_a_turned_photo_is_hashed_as_it_is_shown(orientation, turn):
-    """
-    The same picture stored turned, with the EXIF tag that turns it back, is a duplicate.
-    """
+    """The same picture stored turned, with the EXIF tag that turns it back, is a duplicate."""
     upright, exif = scene(300, 400, seed=5), Image.Exif()
     exif[0x0112] = orientation
+    turned = saved(upright.transpose(Image.Transpose(turn)), exif=exif)
 
-    assert (
-        differing(saved(upright), saved(upright.transpose(Image.Transpose(turn)), exif=exif)) <= 3
-    )
+    assert differing(saved(upright), turned) <= 3
 
 
-def unusual_pictures():
-    """(PNG of another kind of pixels, the plain picture that it shows) by the kind's name."""
+def test_hash_and_record_see_the_same_picture():
+    """Alpha lies over white, 16 bits become 8, and indices colours, as in the record's image."""
     colours, ramp = scene(520, 560, seed=2), Image.linear_gradient("L").resize((560, 520))
     grey, white = colours.convert("L"), Image.new("RGB", colours.size, "white")
-    over_white = Image.composite(colours, white, ramp)
-    with_alpha = colours.copy()
+    over_white, with_alpha = Image.composite(colours, white, ramp), colours.copy()
     with_alpha.putalpha(ramp)
-    indexed = grey.quantize(64)
-    alphas = bytes(range(0, 256, 4))
-    layer = np.asarray(indexed)
-    faded = Image.composite(indexed.convert("RGB"), white, Image.fromarray(layer * np.uint8(4)))
-    levels = np.asarray(grey).astype(np.uint16)
-    return {
+    indexed, levels = grey.quantize(64), np.asarray(grey).astype(np.uint16)
+    alpha = Image.fromarray(np.asarray(indexed) * np.uint8(4))
+    faded = Image.composite(indexed.convert("RGB"), white, alpha)
+    shows = {
         "16 bits": (saved(Image.fromarray(levels * 257), "PNG"), grey),
-        "16 bits, hardly above 0": (
-            saved(Image.fromarray(levels), "PNG"),
-            white.point(lambda _: 0),
-        ),
+        "16 bits, nearly 0": (saved(Image.fromarray(levels), "PNG"), white.point(lambda _: 0)),
         "palette": (saved(grey.convert("P"), "PNG"), grey),
-        "palette with alpha": (saved(indexed, "PNG", transparency=alphas), faded),
+        "palette with alpha": (saved(indexed, "PNG", transparency=bytes(range(0, 256, 4))), faded),
         "alpha": (saved(with_alpha, "PNG"), over_white),
         "grey with alpha": (saved(with_alpha.convert("LA"), "PNG"), over_white),
     }
 
-
-def test_hash_and_record_see_the_same_picture():
-    """
-    Alpha lies over white, 16 bits become 8, and indices colours, as in the record's image.
-    """
-    for kind, (data, plain) in unusual_pictures().items():
+    for kind, (data, plain) in shows.items():
         record = convert(data, ImageSettings(None, "none", format="PNG")).data
-
         assert differing(data, saved(plain, "PNG")) <= 3, kind
         assert differing(data, record) <= 3, kind
         assert hash_picture(data)[1] == pytest.approx(hash_picture(record)[1], abs=0.5), kind
 
 
 def test_only_pictures_without_texture_count_as_flat(data_dir):
-    """
-    One shade, a ramp, and noise on one shade are flat; no flower, photo or scene is.
-    """
+    """One shade, a ramp, and noise on one shade are flat; no flower, photo or scene is."""
     rng = np.random.default_rng(0)
     ramp = np.tile(np.linspace(0, 255, 400), (300, 1))
     flats = [np.full((300, 400), 90.0), ramp, ramp.T, rng.normal(128, 12, (300, 400))]
@@ -125,16 +96,14 @@ def test_only_pictures_without_texture_count_as_flat(data_dir):
 
     for flat in flats:
         assert hash_picture(saved(Image.fromarray(flat.clip(0, 255).astype("u1"))))[1] < FLAT
-    assert min(hash_picture(photo.read_bytes())[1] for photo in photos) > FLAT
-    assert hash_picture(saved(scene()))[1] > FLAT
+    pictures = [saved(scene()), *(photo.read_bytes() for photo in photos)]
+    assert min(hash_picture(picture)[1] for picture in pictures) > FLAT
 
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("data", [b"", b"<html>", saved(scene())[:9000]])
 def test_what_is_no_whole_image_is_an_error(data, exact):
-    """
-    Empty, foreign and truncated data raise instead of getting some hash.
-    """
+    """Empty, foreign and truncated data raise instead of getting some hash."""
     with pytest.raises(OSError if exact else RefusedImage):
         hash_picture(data, exact=exact)
 
@@ -142,91 +111,79 @@ def test_what_is_no_whole_image_is_an_error(data, exact):
 @pytest.fixture
 def images(tmp_path):
     """A table of twelve pictures on disk, the last of them cut short."""
-    paths = [tmp_path / f"{number:02d}.jpg" for number in range(12)]
-    for number, path in enumerate(paths):
-        path.write_bytes(saved(scene(90, 120, seed=number)))
-    paths[-1].write_bytes(paths[-1].read_bytes()[:2000])
-    return pd.DataFrame(
-        {"image_id": [p.name for p in paths], "path": [str(p) for p in paths], "problem": ""}
-    )
+    names = [f"{number:02d}.jpg" for number in range(12)]
+    for number, name in enumerate(names):
+        data = saved(scene(90, 120, seed=number))
+        (tmp_path / name).write_bytes(data[: 2000 if number == 11 else None])
+    paths = [str(tmp_path / name) for name in names]
+    return pd.DataFrame({"image_id": names, "path": paths, "problem": ""})
 
 
 @pytest.fixture
 def reads(monkeypatch):
     """The paths of the files that were read and hashed, as it happens."""
     paths, hash_file = [], hashing._hash_file
+
+    def count_file(path, *rest):
+        paths.append(path)
+        return hash_file(path, *rest)
+
     monkeypatch.setattr(cache, "BLOCK", 2)
-    monkeypatch.setattr(
-        hashing, "_hash_file", lambda path, *rest: paths.append(path) or hash_file(path, *rest)
-    )
+    monkeypatch.setattr(hashing, "_hash_file", count_file)
     return paths
 
 
 def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
-    """
-    Each row holds the hash of its own file; a truncated one has a problem, and the run goes on; one
-    that came with a problem keeps it, and is not read.
-    """
+    """Each row is of its own file; a truncated one gets a problem, a refused one keeps its own."""
     images = images[::-1].assign(problem=[""] * 11 + ["not an image"])
 
     table = hash_images(images, str(tmp_path))
 
     assert table["image_id"].tolist() == images["image_id"].tolist()
-    for path, *words in table.loc[1:10, ["path", *HASHES]].itertuples(index=False):
-        bits = hash_picture(read_bytes(path))[0]
-        assert np.array(words, ">u8").tobytes() == bits.tobytes()
+    expected = [hash_picture(read_bytes(path))[0] for path in table["path"][1:11]]
+    assert (table.loc[1:10, list(HASHES)].to_numpy(">u8").copy().view("u1") == expected).all()
     assert "truncated" in table["problem"][0]
     assert table["problem"][1:].tolist() == [""] * 10 + ["not an image"]
     assert table["digest"][11] == ""
 
 
 def test_a_rerun_hashes_only_what_changed(images, reads, tmp_path):
-    """
-    Same path, size and time of change: taken from the cache. A new file, a changed one, and one
-    that could not be read are done again, and the answer is as from a fresh start.
-    """
+    """A new, a changed and an unreadable file are done again; the rest come from the cache."""
     hash_images(images, str(tmp_path))
     reads.clear()
     changed, new = images["path"][4], str(tmp_path / "new.jpg")
-    for path in (changed, new):
-        with open(path, "wb") as file:
-            file.write(saved(scene(90, 120, seed=99), quality=70))
+    for name in ("04.jpg", "new.jpg"):
+        (tmp_path / name).write_bytes(saved(scene(90, 120, seed=99), quality=70))
     images.loc[len(images)] = ["new.jpg", new, ""]
 
     table = hash_images(images, str(tmp_path))
 
     assert sorted(reads) == sorted([changed, new, images["path"][11]])
-    os.remove(tmp_path / "hashes.parquet")
+    (tmp_path / "hashes.parquet").unlink()
     pd.testing.assert_frame_equal(table, hash_images(images, str(tmp_path)))
 
 
 def test_hashes_are_those_that_the_clusters_were_made_with(images, reads, tmp_path):
-    """
-    By the settings saved with the clusters a later step finds every exact hash again, reads no
-    picture and leaves the file as it is, though fast hashes were made in between.
-    """
-    images = images[:11]
-    exact = hash_images(images, str(tmp_path), exact=True)
+    """A later step finds every exact hash again, though fast ones were made in between."""
+    images, work = images[:11], str(tmp_path)
+    exact = hash_images(images, work, exact=True)
     with pytest.raises(FileNotFoundError, match="Run 02_deduplicate with this WORK_DIR first"):
-        load_clusters(str(tmp_path))
-    save_clusters(pd.DataFrame({"keep": [True]}), DuplicateSettings(20, True), str(tmp_path))
-    assert not hash_images(images, str(tmp_path))[list(HASHES)].equals(exact[list(HASHES)])
+        load_clusters(work)
+    save_clusters(pd.DataFrame({"keep": [True]}), DuplicateSettings(20, True), work)
+    assert not hash_images(images, work)[list(HASHES)].equals(exact[list(HASHES)])
     files = {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
     reads.clear()
 
-    settings = load_clusters(str(tmp_path))[1]
-    again = hash_images(images, str(tmp_path), exact=settings.exact_hashes)
+    settings = load_clusters(work)[1]
 
-    assert settings.max_bits == 20
-    pd.testing.assert_frame_equal(again, exact)
+    assert settings == DuplicateSettings(20, True)
+    pd.testing.assert_frame_equal(hash_images(images, work, exact=settings.exact_hashes), exact)
     assert reads == []
     assert files == {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
 
 
 def test_what_was_done_before_a_stop_is_not_done_again(images, reads, monkeypatch, tmp_path):
-    """
-    A run that dies half-way leaves its hashes behind, and the next ends as if nothing had been.
-    """
+    """A run that dies half-way leaves its hashes behind, and the next does the rest alone."""
     hash_block = hashing._hash_block
 
     def die_half_way(block):

@@ -9,20 +9,25 @@ from kaggle_tfr.deduplicate.hashing import HASHES
 from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, near_pairs
 
 
-def all_pairs(codes, radius):
-    """Brute force by whole numbers, which shares nothing with the code under test."""
-    numbers = [int.from_bytes(code.tobytes(), "big") for code in codes]
-    return {
-        (a, b): (x ^ y).bit_count()
-        for b, y in enumerate(numbers)
-        for a, x in enumerate(numbers[:b])
-        if (x ^ y).bit_count() <= radius
-    }
+def near_by_design(codes, radius, design):
+    """The pairs that `near_pairs` finds with this design of its tables, as a sorted list."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "choose_design", lambda *_: design)
+        return near_pairs(codes, radius).T.tolist()
 
 
-def as_dict(found):
-    a, b, distance = (values.tolist() for values in found)
-    return dict(zip(zip(a, b, strict=True), distance, strict=True))
+def hashes_of(codes):
+    words = np.asarray(codes, np.uint8).view(">u8").astype(np.uint64)
+    return pd.DataFrame(dict(zip(HASHES, words.T, strict=True)))
+
+
+@pytest.mark.parametrize("n", [10_000, 1_000_000, 100_000_000])
+def test_whatever_bits_differ_some_table_does_not_see_it(n):
+    """The `radius` blocks that hit most groups leave `in_key` blocks of one group untouched."""
+    for radius in range(0, 71, 5):
+        if design := pairs.choose_design(n, radius):
+            hits_that_spare_no_key = sum(len(group) - design[1] + 1 for group in design[0])
+            assert hits_that_spare_no_key > radius
 
 
 def crowded_codes(seed, n, spread):
@@ -33,128 +38,79 @@ def crowded_codes(seed, n, spread):
     return np.packbits(bits, axis=1)
 
 
-def hashes_of(codes):
-    words = np.asarray(codes, np.uint8).view(">u8").astype(np.uint64)
-    return pd.DataFrame(dict(zip(HASHES, words.T, strict=True)))
-
-
-@pytest.mark.parametrize("n", [10_000, 1_000_000, 100_000_000])
-def test_whatever_bits_differ_some_table_does_not_see_it(n):
-    """
-    The pigeonhole principle: even the `radius` blocks that hit most groups leave `in_key` blocks of
-    one group untouched.
-    """
-    for radius in range(0, 71, 5):
-        design = pairs.choose_design(n, radius)
-        if design:
-            hits_that_spare_no_key = sum(len(g) - design.in_key + 1 for g in design.groups)
-            assert hits_that_spare_no_key > radius
-
-
 @settings(max_examples=12)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 25), st.sampled_from([0.0, 0.01, 0.04, 0.2]))
 def test_tables_find_exactly_what_brute_force_finds(seed, radius, spread):
-    """
-    No pair is missed, added or counted twice, with equal codes and bits that never change.
-    """
+    """No pair is missed, added or counted twice, with equal codes and bits that never change."""
     codes = crowded_codes(seed, 40, spread)
-    design = pairs.Design(44, (43 - radius) // 2, 3)
-    words, blocks = pairs.arrange(codes, design)
-    pieces = [pairs.search_table(words, blocks, table, radius=radius) for table in design.tables]
+    numbers = [int.from_bytes(code.tobytes(), "big") for code in codes]
+    close = [[(x ^ y).bit_count() <= radius for y in numbers] for x in numbers]
+    design = np.array_split(np.arange(44), (43 - radius) // 2), 3
 
-    assert as_dict(pairs.gather(pieces, codes, radius)) == all_pairs(codes, radius)
+    assert near_by_design(codes, radius, design) == np.argwhere(np.triu(close, 1)).tolist()
 
 
 @pytest.mark.parametrize("radius", [4, 25])
 def test_ten_thousand_skewed_codes_give_the_pairs_of_brute_force(radius):
-    """
-    At a size where tables pay, they find what faiss finds by comparing all with all.
-    """
+    """At a size where tables pay, they find what faiss finds by comparing all with all."""
     rng = np.random.default_rng(radius)
     codes = np.packbits(rng.random((10_000, 256)) < rng.beta(2, 2, 256), axis=1)
-    for row in range(300):
-        flipped = np.zeros(256, np.uint8)
-        flipped[rng.permutation(256)[: row % 30]] = 1
-        codes[-row - 1] = codes[row] ^ np.packbits(flipped)
+    flips = rng.random((300, 256)).argsort(axis=1) < np.arange(300)[:, None] % 30
+    codes[-300:] = codes[:300] ^ np.packbits(flips, axis=1)
 
     assert pairs.choose_design(len(codes), radius) is not None
-    ours = near_pairs(codes, radius)
-    expected = pairs.gather(pairs.compare_all(codes, radius), codes, radius)
-
-    assert as_dict(ours) == as_dict(expected)
-    assert len(ours[0]) >= 10 * (radius + 1)
+    found = near_pairs(codes, radius).T.tolist()
+    assert found == near_by_design(codes, radius, None)
+    assert len(found) >= 10 * (radius + 1)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_hardly_any_pictures_are_no_special_case(n):
-    """
-    None, one and two give no pair or the one pair.
-    """
+    """None, one and two give no pair or the one pair; files without a hash pair with nothing."""
     codes = np.zeros((n, 32), np.uint8)
     codes[1:, 0] = 7
 
     assert find_pairs(hashes_of(codes), 25)["distance"].tolist() == [3] * (n == 2)
+    assert find_pairs(hashes_of(codes).assign(problem="broken"), 25).empty
 
 
 def test_a_radius_that_takes_in_everything_is_refused_by_name(monkeypatch):
-    """
-    Instead of filling the memory, the error says which parameter to lower.
-    """
+    """Instead of filling the memory, the error says which parameter to lower."""
     monkeypatch.setattr(pairs, "MAX_PAIRS", 1000)
-    codes = crowded_codes(0, 200, 0.2)
 
     with pytest.raises(ValueError, match="MAX_BITS.*lower"):
-        near_pairs(codes, 200)
-
-
-def test_files_that_have_no_hash_pair_with_nothing():
-    """
-    Two unreadable files both have noughts for a hash.
-    """
-    hashes = hashes_of(np.zeros((3, 32))).assign(problem=["broken", "broken", ""])
-
-    assert len(find_pairs(hashes, 25)) == 0
+        near_pairs(crowded_codes(0, 200, 0.2), 200)
 
 
 def test_a_hundred_thousand_equal_hashes_are_one_cluster_and_not_five_billion_pairs():
-    """
-    Each is paired with the first alone, the first with its neighbours; small groups in full.
-    """
+    """Each is paired with the first alone, the first with its neighbours; small groups in full."""
     many, few = np.random.default_rng(0).integers(0, 256, (2, 32), np.uint8)
-    near = many.copy()
-    near[0] ^= 7
+    near = many ^ np.eye(1, 32, dtype=np.uint8)[0] * np.uint8(7)
     codes = np.concatenate([np.tile(many, (100_000, 1)), np.tile(few, (4, 1)), [near]])
 
     found = find_pairs(hashes_of(codes), 25)
 
     assert len(found) == 99_999 + 6 + 1
     assert found.loc[found["distance"] == 3, ["a", "b"]].to_numpy().tolist() == [[0, 100_004]]
-    within = found[(found["a"] >= 100_000) & (found["distance"] == 0)]
-    assert len(within) == 6
+    assert ((found["a"] >= 100_000) & (found["distance"] == 0)).sum() == 6
 
 
 def test_the_table_of_radii_counts_pairs_and_agreement():
-    """
-    Worked by hand: three pairs, of which the second is between two labels.
-    """
+    """Worked by hand: three pairs, of which the second is between two labels."""
     images = pd.DataFrame({"label": [0, 0, 1, 1]})
     found = pd.DataFrame({"a": [0, 1, 2], "b": [1, 2, 3], "distance": [0, 7, 9]})
 
     table = count_by_radius(images, found, [0, 5, 9])
 
-    assert table["pairs"].tolist() == [1, 1, 3]
-    assert table["agree"].round(3).tolist() == [1, 1, 0.667]
-    assert table["new"].tolist() == [1, 0, 2]
-    assert table["new_agree"].fillna(-1).tolist() == [1, -1, 0.5]
+    rows = [(0, 1, 1, 1, 1), (5, 1, 1, 0, np.nan), (9, 3, 2 / 3, 2, 0.5)]
+    columns = ["radius", "pairs", "agree", "new", "new_agree"]
+    pd.testing.assert_frame_equal(table, pd.DataFrame(rows, columns=columns), check_dtype=False)
 
 
 def test_examples_come_from_both_sides_of_the_radius():
-    """
-    The two nearest the radius within it, then the two nearest beyond it.
-    """
-    found = pd.DataFrame({"a": range(6), "b": range(1, 7), "distance": [3, 25, 26, 10, 40, 24]})
+    """The two nearest the radius within it, then the two nearest beyond it."""
+    found = pd.DataFrame({"distance": [3, 25, 26, 10, 40, 24]})
 
-    within, beyond = examples_around(found, 25, 2)
+    examples = [half["distance"].tolist() for half in examples_around(found, 25, 2)]
 
-    assert within["distance"].tolist() == [25, 24]
-    assert beyond["distance"].tolist() == [26, 40]
+    assert examples == [[25, 24], [26, 40]]
