@@ -1,7 +1,9 @@
 """Numbers for labels of any kind: one class, several, or masks; contiguous, sorted, typed."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +13,11 @@ from kaggle_tfr.schema import Labels
 MISSING = ("", "nan", "NaN", "<NA>")
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
 
+LabelMap = Mapping[str, int] | None
 Labelled = tuple[pd.DataFrame, Labels]  # columns label, label_name, problem, …; and their labels
 
 
-def single_label_table(text: pd.Series, label_map: Mapping[str, int] | None = None) -> Labelled:
+def single_label_table(text: pd.Series, label_map: LabelMap = None) -> Labelled:
     """Columns label, label_name, problem of images with one class each."""
     label, classes = number_classes(text, label_map)
     table = pd.DataFrame({"label": label, "label_name": text.where(label >= 0, "").astype(object)})
@@ -22,9 +25,7 @@ def single_label_table(text: pd.Series, label_map: Mapping[str, int] | None = No
     return table, Labels("single", tuple(classes))
 
 
-def multi_label_table(
-    columns: pd.DataFrame, kind: str, problem: pd.Series, classes: Collection[int | str] = ()
-) -> Labelled:
+def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> Labelled:
     """Columns label (of the combination of classes), label_name ("Fish|Sugar"), problem, `columns`.
 
     columns: 0/1 for kind "multi", run-length codes for "masks"; named by the classes as text.
@@ -35,7 +36,7 @@ def multi_label_table(
     table = pd.DataFrame({"label": pd.factorize(text, sort=True)[0], "label_name": text})
     table = table.set_index(columns.index).assign(problem=problem)
     names = tuple(map(str, columns))
-    return pd.concat([table, columns], axis=1), Labels(kind, tuple(classes or names), names)
+    return pd.concat([table, columns], axis=1), Labels(kind, names, names)
 
 
 def read_flags(rows: pd.DataFrame) -> Labelled:
@@ -61,12 +62,11 @@ def split_labels(text: pd.Series, separator: str) -> Labelled:
     flags[text.index.get_indexer(single.index), label] = 1
     columns = pd.DataFrame(flags, columns=list(map(str, classes)), index=text.index)
     problem = missing.map({True: "no label", False: ""}).astype(object)
-    return multi_label_table(columns, "multi", problem, classes)
+    table, labels = multi_label_table(columns, "multi", problem)
+    return table, replace(labels, classes=tuple(classes))
 
 
-def number_classes(
-    text: pd.Series, label_map: Mapping[str, int] | None = None
-) -> tuple[np.ndarray, list]:
+def number_classes(text: pd.Series, label_map: LabelMap = None) -> tuple[np.ndarray, list]:
     """(int64 label of each row, -1 where none is given; the classes, so that index = label).
 
     Classes are sorted, as integers when all are; with a map, None where it leaves a number out.
@@ -78,7 +78,7 @@ def number_classes(
     """
     codes, different = pd.factorize(text.where(~text.isin(MISSING)))
     names = list(map(str, different))
-    kind = int if all(map(INTEGER.fullmatch, names)) else str
+    kind: Any = int if all(map(INTEGER.fullmatch, names)) else str
     classes = sorted(map(kind, names)) if label_map is None else _invert_map(label_map)
     label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
     unknown = [name for name in names if name not in label_of]
@@ -109,7 +109,7 @@ def _invert_map(label_map: Mapping[str, int]) -> list:
 
 
 def find_repeats(ids: pd.Series, table: pd.DataFrame) -> pd.Series:
-    """The problem of each row: its id is empty or listed again, with other labels or not; its own."""
+    """The problem of each row: its id is empty or listed again (with other labels), or its own."""
     labels = table["label_name"].where(table["problem"] == "", table["problem"])
     problem = pd.Series("", index=ids.index, dtype=object)
     problem[ids.duplicated()] = "listed twice: the first row counts"

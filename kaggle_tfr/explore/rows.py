@@ -1,4 +1,4 @@
-"""Rows from what a dataset comes with: class folders, a CSV of labels, a CSV of run-length codes."""
+"""Rows of what a dataset comes with: class folders, a CSV of labels or of run-length codes."""
 
 import io
 import json
@@ -15,7 +15,6 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore import labels as numbering
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
 from kaggle_tfr.paths import fill_path, near_miss, template_fields
-from kaggle_tfr.schema import Labels
 
 Table = numbering.Labelled  # one row per image, and what its labels are
 
@@ -27,9 +26,9 @@ ENDINGS = ("", ".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif",
 LEADS_OUT = re.compile(r"^([\\/]|[A-Za-z]:|\w+://)|(^|[\\/])\.\.([\\/]|$)")
 # What the steps call their own columns; a CSV's column of such a name gets the prefix "csv_".
 RESERVED = {
-    *("image_id", "path", "split", "label", "label_name", "problem", "height", "width"),
-    *("n_bytes", "format", "orientation", "note", "cluster", "distance", "keep", "reason"),
-    *("fold", "shard", "part", "position"),
+    *("image_id", "path", "split", "label", "label_name", "problem", "height", "width", "n_bytes"),
+    *("format", "orientation", "note", "cluster", "distance", "keep", "reason", "fold", "shard"),
+    *("part", "position"),
 }
 
 
@@ -63,9 +62,9 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     "") one per label, while `label` numbers the combinations; then the CSV's other columns.
     Raises: FileNotFoundError: no folder, CSV or image is there; ValueError: a setting is wrong.
     """
-    if not storage.is_remote(input_dir):
-        input_dir = os.path.abspath(input_dir)
-    if not storage.is_folder(input_dir):
+    remote = storage.is_remote(input_dir)
+    input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
+    if not storage.is_folder(input_dir or "/"):
         raise FileNotFoundError(
             f"INPUT_DIR '{input_dir}' is no folder. Give the folder that holds the images, "
             "a gs:// address, or the slug of an attached Kaggle dataset."
@@ -73,8 +72,8 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
     if settings.source not in sources:
         raise ValueError(f'SOURCE is "{settings.source}". Set it to "csv", "folders" or "rle_csv".')
-    images, labels = sources[settings.source](input_dir.rstrip("/"), settings)
-    text = ["image_id", "path", "split", "label_name", "problem"]
+    images, labels = sources[settings.source](input_dir, settings)
+    text = ("image_id", "path", "split", "label_name", "problem")
     images = images.astype(dict.fromkeys(text, str))
     if 0 < settings.limit < len(images):
         # Spread evenly: the first rows of class folders would all be of one class.
@@ -148,18 +147,15 @@ def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
 
 
 def _ids_are_plain(input_dir: str, settings: InputSettings, rows: pd.DataFrame) -> bool:
-    """Whether an id is an image's alone: without any "_", or by more files of such names.
-
-    00087a6bd4dc_01.jpg of Carvana is a file, 0011165.jpg_Fish is not. Some 20 rows are looked up.
-    """
+    """Whether an id is an image's alone, as Carvana's 00087a6bd4dc_01.jpg; looks up some 20."""
     ids = rows[settings.id_column]
     has_tail = ids.str.contains("_", regex=False)
     if not has_tail.all():
         return not has_tail.any()
     some, counts = rows.iloc[:: max(1, len(rows) // 20)], []
     for names in (ids, ids.str.rpartition("_")[0]):
-        paths = fill_paths(some, names, settings)[0]
-        counts.append(sum(storage.exists(f"{input_dir}/{path}") for path in paths if path))
+        paths = [path for path, _ in fill_paths(some, names, settings) if path]
+        counts.append(sum(storage.exists(f"{input_dir}/{path}") for path in paths))
     return counts[0] > counts[1]
 
 
@@ -197,7 +193,7 @@ def spread_codes(
     again = pd.DataFrame({"image": image, "label": label}).duplicated().to_numpy() & (not plain)
     problem[image[again]] = [f"label '{name}' listed twice" for name in classes[label[again]]]
     one = rows.drop(columns=label_columns)[~ids.duplicated()].reset_index(drop=True)
-    one = one.assign(**{id_column: different, "problem": problem})
+    one[id_column], one["problem"] = different, problem
     return one, pd.DataFrame(spread, columns=list(classes))
 
 
@@ -279,19 +275,15 @@ def read_given(path: str, parameter: str) -> bytes:
         raise FileNotFoundError(f"there is no file '{path}'. {what}") from None
 
 
-def _complete(
-    input_dir: str, settings: InputSettings, rows: pd.DataFrame, labelled: Table
-) -> Table:
+def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found: Table) -> Table:
     """The images of a CSV's rows with their paths, and of files without a row; their labels."""
-    table, labels = labelled
+    table, labels = found
     taken = RESERVED.intersection(labels.label_columns)
     if taken:
-        raise ValueError(
-            f"a label is called '{min(taken)}', as one of the table's own columns is. Rename it in "
-            "the CSV."
-        )
+        what = "as one of the table's own columns is. Rename it in the CSV."
+        raise ValueError(f"a label is called '{min(taken)}', {what}")
     ids = rows[settings.id_column]
-    below, bad_ids = fill_paths(rows, ids, settings)
+    below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
     if not any(below):  # then the template is at fault, and says how
         fill_path(settings.path_template, {**dict(rows.iloc[0]), "image_id": ids.iloc[0]})
     problem = numbering.find_repeats(ids, table)
@@ -301,13 +293,13 @@ def _complete(
     others = rows.drop(columns=[settings.id_column, *settings.label_columns], errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     images = pd.concat([images, table, others], axis=1)
-    return _add_files(images, input_dir, settings, labels), labels
+    return _add_files((images, labels), input_dir, settings)
 
 
 def fill_paths(
     rows: pd.DataFrame, ids: pd.Series, settings: InputSettings
-) -> tuple[list[str], list[str]]:
-    """(path below INPUT_DIR, what is wrong with the id) of each row, "" for none in either.
+) -> list[tuple[str, str]]:
+    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id).
 
     Templates know the ids by their column's name and as `image_id`.
     """
@@ -317,24 +309,20 @@ def fill_paths(
     if not fields <= set(rows):
         fill_path(template, dict(rows.iloc[0]))  # names the missing column
     columns = {name: rows[name].tolist() for name in {*fields, "image_id"}}
-    paths, problems = [], []
+    filled = []
     for values in zip(*columns.values(), strict=True):
-        path, problem = "", ""
         try:
             path = template.format_map(dict(zip(columns, values, strict=True)))
+            leads_out = LEADS_OUT.search(path)
+            filled.append(("", "id leads out of INPUT_DIR") if leads_out else (path, ""))
         except IndexError:
-            problem = f"id too short for PATH_TEMPLATE '{template}'"
-        if LEADS_OUT.search(path):
-            path, problem = "", "id leads out of INPUT_DIR"
-        paths.append(path)
-        problems.append(problem)
-    return paths, problems
+            filled.append(("", f"id too short for PATH_TEMPLATE '{template}'"))
+    return filled
 
 
-def _add_files(
-    images: pd.DataFrame, input_dir: str, settings: InputSettings, labels: Labels
-) -> pd.DataFrame:
+def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
     """The table, then a row with a problem for each file of the image folder without a row."""
+    images, labels = table
     pattern = re.sub(r"\{.*?\}", "*", settings.path_template)
     below = pattern.partition("*")[0].rpartition("/")[0]
     folder = f"{input_dir}/{below}".rstrip("/") or "/"
@@ -349,7 +337,7 @@ def _add_files(
         )
     extra = pd.DataFrame({"path": [path for path in files if path not in known]}, dtype=str)
     if extra.empty:
-        return images
+        return table
     extra["image_id"] = extra["path"].str.removeprefix(folder.rstrip("/") + "/")
     extra["problem"] = f"no row in {os.path.basename(settings.labels_csv)}"
     blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
@@ -357,4 +345,5 @@ def _add_files(
     # Whole numbers stay whole where the new rows have none.
     others = [name for name in images if name not in extra]
     whole = [name for name in others if pd.api.types.is_integer_dtype(images[name])]
-    return pd.concat([images.astype(dict.fromkeys(whole, "Int64")), extra], ignore_index=True)
+    images = images.astype(dict.fromkeys(whole, "Int64"))
+    return pd.concat([images, extra], ignore_index=True), labels

@@ -40,13 +40,9 @@ def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  #
         images.loc[good, columns] = pd.DataFrame(rows, images.index[good], columns)
     for name in labels.label_columns if labels.kind == "masks" else ():
         good = (images["problem"] == "") & (images[name] != "")
-        codes = zip(
-            *(images.loc[good, key].tolist() for key in (name, "height", "width")), strict=True
-        )
+        codes = images.loc[good, [name, "height", "width"]].itertuples(index=False, name=None)
         problems = [find_code_problem(*code) for code in codes]
-        images.loc[good, "problem"] = [
-            f"{name}: {problem}" if problem else "" for problem in problems
-        ]
+        images.loc[good, "problem"] = [problem and f"{name}: {problem}" for problem in problems]
     return images
 
 
