@@ -94,10 +94,8 @@ def _invert_map(label_map: Mapping[str, int]) -> list:
     wrong = [name for name, label in label_map.items() if not isinstance(label, int) or label < 0]
     if wrong or not label_map:
         what = f"'{wrong[0]}' has {label_map[wrong[0]]!r}" if wrong else "it is empty"
-        raise ValueError(
-            f'LABEL_MAP takes {{"class": label}} with labels from 0, but {what}. Mend the map, or '
-            "leave LABEL_MAP empty to number the sorted classes."
-        )
+        mend = "Mend the map, or leave LABEL_MAP empty to number the sorted classes."
+        raise ValueError(f'LABEL_MAP takes {{"class": label}}, labels from 0, but {what}. {mend}')
     kind = int if all(INTEGER.fullmatch(str(name)) for name in label_map) else str
     classes: list = [None] * (max(label_map.values()) + 1)
     for name, label in label_map.items():

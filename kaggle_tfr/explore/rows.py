@@ -101,10 +101,8 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
                 "PATTERN so that it matches folders with images only."
             )
     if not paths:
-        raise FileNotFoundError(
-            f"no file matches '{pattern}' in {input_dir}. Set PATTERN to {shapes}, or INPUT_DIR "
-            "to the folder above them."
-        )
+        mend = f"Set PATTERN to {shapes}, or INPUT_DIR to the folder above them."
+        raise FileNotFoundError(f"no file matches '{pattern}' in {input_dir}. {mend}")
     names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace("\\", "/")
     parts = names.str.split("/")
     split = parts.str[-3].where(parts.str[-3].isin(SPLITS), "train")
@@ -228,15 +226,13 @@ def read_csv(input_dir: str, settings: InputSettings) -> pd.DataFrame:
     for name in ours:
         if name not in header:
             parameter = "ID_COLUMN" if name == settings.id_column else "LABEL_COLUMN"
-            raise ValueError(
-                f"the labels file '{path}' has no column '{name}'.{near_miss(name, header)} It has "
-                f"{', '.join(header)}. Set {parameter} to one of them."
-            )
+            known = f"It has {', '.join(header)}. Set {parameter} to one of them."
+            what = f"has no column '{name}'.{near_miss(name, header)} {known}"
+            raise ValueError(f"the labels file '{path}' {what}")
     rows = _parse_csv(data, path, usecols=ours, dtype=str, keep_default_na=False)
     if rows.empty:
-        raise ValueError(
-            f"the labels file '{path}' has a header and no row. Set LABELS_CSV to the one you mean."
-        )
+        what = "has a header and no row. Set LABELS_CSV to the one you mean."
+        raise ValueError(f"the labels file '{path}' {what}")
     others = [name for name in header if name not in ours]
     return pd.concat([rows, _parse_csv(data, path, usecols=others)], axis=1) if others else rows
 
@@ -296,9 +292,7 @@ def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found
     return _add_files((images, labels), input_dir, settings)
 
 
-def fill_paths(
-    rows: pd.DataFrame, ids: pd.Series, settings: InputSettings
-) -> list[tuple[str, str]]:
+def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> list[tuple]:
     """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id).
 
     Templates know the ids by their column's name and as `image_id`.

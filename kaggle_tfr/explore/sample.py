@@ -83,10 +83,10 @@ def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
     kept = {i: add(label, _save(one)) for i, (label, one) in enumerate(pictures) if i not in others}
     truth = _plant_copies([(kept[i], *pictures[i]) for i in large], files, add)
     truth |= _plant_unusual_formats([pictures[i] for i in others[:6]], add)
-    truth |= _plant_faults([_save(pictures[i][1]) for i in others[6:]], add)
+    whole, without_row = (_save(pictures[i][1]) for i in others[6:])
+    truth |= _plant_faults(whole, without_row, add)
     truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
-    # Inputs are the rows of the CSV and the file without one. Of three kinds of copies there are
-    # three each, and two in the group of three; of pairs with different labels two.
+    # Inputs: the rows and the file without one. Duplicates: 3 × 3, and two in the group of three.
     counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
     counts |= {"refused": len(truth["refused"]) + 1, "duplicates": 11, "conflicts": 4}
     counts["written"] = counts["inputs"] - counts["refused"] - 11 - 4
@@ -176,9 +176,8 @@ def _plant_unusual_formats(pictures: Sequence[Any], add: AddFile) -> Truth:
     }
 
 
-def _plant_faults(pictures: Sequence[bytes], add: AddFile) -> Truth:
+def _plant_faults(whole: bytes, without_row: bytes, add: AddFile) -> Truth:
     """Inputs that must be refused, each for its own reason, and a file without a row."""
-    whole, without_row = pictures
     refused = {
         add("temple", whole[: len(whole) * 6 // 10]): "truncated",
         add("flower", b""): "empty file",
