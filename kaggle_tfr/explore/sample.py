@@ -1,7 +1,6 @@
 """A small competition in Kaggle's layout, with known faults and duplicates planted in it.
 
-The pictures are crops of the photographs that ship inside scikit-learn and Matplotlib, so nothing
-is downloaded and nothing is committed; `truth.json` lists every planted case.
+The pictures are crops of photographs inside scikit-learn and Matplotlib: nothing is downloaded.
 """
 
 import io
@@ -9,13 +8,14 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from importlib.resources import files as files_of
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from kaggle_tfr.paths import find_input
-from kaggle_tfr.storage import read_bytes, write_atomically
+from kaggle_tfr.storage import write_atomically
 
 SEED = 20_240_601
 
@@ -28,8 +28,7 @@ CLASSES = {
     "temple": ("sklearn.datasets.images/china.jpg", (1.0, 1.0, 1.0), 140),
 }
 
-# Of the 128 bits of a picture's outline: keeps any two some 60 of 256 bits of hash apart, and 25
-# would make them duplicates.
+# Of the 128 bits of a picture's outline: keeps any two some 60 of 256 bits of hash apart.
 MIN_DIFFERENCE = 40
 MIN_CONTRAST = 25  # standard deviation in grey levels of the outline; a flat sky has no usable hash
 SHORT_SIDE, LONG_SIDE = 150, 1600
@@ -47,23 +46,21 @@ def input_or_sample(input_dir: str, work: str) -> str:
 
 
 def write_sample(folder: str) -> Truth:
-    """The answers of `truth.json`, after writing `train.csv` and `train_images/` beside it.
+    """`truth.json`: every planted case, after writing `train.csv` and `train_images/` beside it.
 
-    About 430 pictures, 15 MB; the same bytes every time. A folder that has its `truth.json`,
-    which is written last, is left as it is.
+    About 430 pictures, 15 MB; the same bytes every time. A complete folder is left as it is.
     """
-    path = os.path.join(folder, "truth.json")
-    if not os.path.exists(path):
+    path = Path(folder, "truth.json")
+    if not path.exists():
         labels, files, truth = _make_everything()
-        os.makedirs(os.path.join(folder, "train_images"), exist_ok=True)
+        images = Path(folder, "train_images")
+        images.mkdir(parents=True, exist_ok=True)
         for image_id, data in files.items():
-            with open(os.path.join(folder, "train_images", image_id), "wb") as file:
-                file.write(data)
+            (images / image_id).write_bytes(data)
         rows = [f"{image_id},{label}\n" for image_id, label in sorted(labels.items())]
-        table = "".join(["image_id,label\n", *rows]).encode()
-        write_atomically(os.path.join(folder, "train.csv"), table)
-        write_atomically(path, json.dumps(truth, indent=2).encode())
-    return json.loads(read_bytes(path))
+        write_atomically(f"{folder}/train.csv", "".join(["image_id,label\n", *rows]).encode())
+        write_atomically(str(path), json.dumps(truth, indent=2).encode())
+    return json.loads(path.read_bytes())
 
 
 def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
@@ -82,18 +79,14 @@ def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
     # The rare class keeps its three good pictures; copies shrink to half, so they start large.
     common = rng.permutation([i for i, (label, _) in enumerate(pictures) if label != "night"])
     large = [i for i in common if min(pictures[i][1].size) >= 2 * SHORT_SIDE][:12]
-    unusual, broken = np.split([i for i in common if i not in large][:8], [6])
-    kept = {
-        i: add(label, _save(picture))
-        for i, (label, picture) in enumerate(pictures)
-        if i not in unusual and i not in broken
-    }
+    others = [i for i in common if i not in large][:8]
+    kept = {i: add(label, _save(one)) for i, (label, one) in enumerate(pictures) if i not in others}
     truth = _plant_copies([(kept[i], *pictures[i]) for i in large], files, add)
-    truth |= _plant_unusual_formats([pictures[i] for i in unusual], add)
-    truth |= _plant_faults([_save(pictures[i][1]) for i in broken], add)
+    truth |= _plant_unusual_formats([pictures[i] for i in others[:6]], add)
+    whole, without_row = (_save(pictures[i][1]) for i in others[6:])
+    truth |= _plant_faults(whole, without_row, add)
     truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
-    # Inputs are the rows of the CSV and the file without one. Of three kinds of copies there are
-    # three each, and two in the group of three; of pairs with different labels two.
+    # Inputs: the rows and the file without one. Duplicates: 3 × 3, and two in the group of three.
     counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
     counts |= {"refused": len(truth["refused"]) + 1, "duplicates": 11, "conflicts": 4}
     counts["written"] = counts["inputs"] - counts["refused"] - 11 - 4
@@ -115,12 +108,10 @@ def _draw_pictures(rng: np.random.Generator) -> list[tuple[str, Image.Image]]:
             if grey.std() < MIN_CONTRAST or ((seen != bits).sum(axis=1) < MIN_DIFFERENCE).any():
                 continue
             seen = np.vstack([seen, bits])
-            short, long = min(crop.size), max(crop.size)
+            short, long = sorted(crop.size)
             limit = min(4 * short, LONG_SIDE * short / long)
-            size = (
-                np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short * np.array(crop.size)
-            )
-            size = np.clip(np.rint(size), SHORT_SIDE, LONG_SIDE).astype(int)
+            scale = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
+            size = np.clip(np.rint(scale * np.array(crop.size)), SHORT_SIDE, LONG_SIDE).astype(int)
             crop = crop.resize(size.tolist(), Image.Resampling.BICUBIC)
             pictures.append((label, crop.point(curve)))
     return pictures
@@ -152,27 +143,23 @@ def _plant_copies(originals: Sequence[Any], files: dict[str, bytes], add: AddFil
         data = _save(picture.reduce(2) if half else picture, quality) if quality else files[first]
         return [first, add(label or own, data)]
 
+    other = ["temple" if originals[10][1] != "temple" else "sunset"]
+    other.append("flower" if originals[11][1] != "flower" else "portrait")
     return {
         "exact_copies": [copy(i) for i in (0, 1, 2)],
         "reencoded_copies": [copy(i, 60) for i in (3, 4, 5)],
         "half_size_copies": [copy(i, 70, half=True) for i in (6, 7, 8)],
         "group_of_three": [*copy(9, 50), copy(9, 80, half=True)[1]],
-        "label_conflicts": [
-            copy(10, label="temple" if originals[10][1] != "temple" else "sunset"),
-            copy(11, 60, label="flower" if originals[11][1] != "flower" else "portrait"),
-        ],
+        "label_conflicts": [copy(10, label=other[0]), copy(11, 60, label=other[1])],
     }
 
 
 def _plant_unusual_formats(pictures: Sequence[Any], add: AddFile) -> Truth:
     """Good pictures that careless readers turn on their side, swap, clip or refuse."""
-    (label, tall), *others = pictures
-    labels = (label for label, _ in others)
+    labels, (tall, grey, cmyk, faded, deep, web) = zip(*pictures, strict=True)
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: to be shown turned by a quarter, clockwise
-    turned = add(label, _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
-    grey, cmyk, faded, deep, web = (picture for _, picture in others)
-    faded = faded.copy()
+    turned = add(labels[0], _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
     faded.putalpha(Image.linear_gradient("L").resize(faded.size))
     deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
     files = {
@@ -182,19 +169,19 @@ def _plant_unusual_formats(pictures: Sequence[Any], add: AddFile) -> Truth:
         "16-bit PNG": (_save(deep, form="PNG"), ".png"),
         "WebP": (_save(web, form="WEBP"), ".webp"),
     }
+    named = zip(labels[1:], files.items(), strict=True)
     return {
         "orientation_6": {"image_id": turned, "height": tall.height, "width": tall.width},
-        "odd_formats": {add(next(labels), *file): kind for kind, file in files.items()},
+        "odd_formats": {add(label, *file): kind for label, (kind, file) in named},
     }
 
 
-def _plant_faults(pictures: Sequence[bytes], add: AddFile) -> Truth:
+def _plant_faults(whole: bytes, without_row: bytes, add: AddFile) -> Truth:
     """Inputs that must be refused, each for its own reason, and a file without a row."""
-    whole, unlisted = pictures
     refused = {
         add("temple", whole[: len(whole) * 6 // 10]): "truncated",
         add("flower", b""): "empty file",
         add("portrait", b"This is a text, whatever its name says.\n"): "not an image",
         add("sunset", None): "missing file",
     }
-    return {"refused": refused, "unlisted": add(None, unlisted)}
+    return {"refused": refused, "unlisted": add(None, without_row)}

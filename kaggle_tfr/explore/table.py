@@ -1,7 +1,6 @@
 """images.parquet: one row per input image, its label, its size, and what is wrong with it."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -24,58 +23,46 @@ def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  #
 
     height, width: in pixels as shown. A refused image, or one whose run-length code does not fit,
     gets its reason in `problem`; rows that have one already are not opened.
-
-    Raises:
-        FileNotFoundError: none of the images is there.
-        TimeoutError: a bucket does not answer.
+    Raises: FileNotFoundError: no image is there; TimeoutError: a bucket does not answer.
     """
     good = images["problem"] == ""
     paths = images.loc[good, "path"].tolist()
-    tasks = blocks(paths, BLOCK)
-    results = run(
-        _measure_block, tasks, label="Reading images", total=len(paths), advance=len, ordered=True
-    )
+    show: dict = {"label": "Reading images", "total": len(paths), "advance": len}
+    results = run(_measure_block, blocks(paths, BLOCK), **show, ordered=True)
     rows = [values for block in results for values in block]
     if rows and all(values[-1] == "missing file" for values in rows):
         raise FileNotFoundError(
             f"none of the {len(paths)} images is there, the first is '{paths[0]}'. Point "
             "INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
         )
-    measured = images.assign(**UNREAD)
+    images, columns = images.assign(**UNREAD), [*UNREAD, "problem"]
     if rows:
-        columns = [*UNREAD, "problem"]
-        measured.loc[good, columns] = pd.DataFrame(rows, images.index[good], columns)
-    if labels.kind == "masks":
-        _check_codes(measured, labels.label_columns)
-    return measured
+        images.loc[good, columns] = pd.DataFrame(rows, images.index[good], columns)
+    for name in labels.label_columns if labels.kind == "masks" else ():
+        good = (images["problem"] == "") & (images[name] != "")
+        codes = images.loc[good, [name, "height", "width"]].itertuples(index=False, name=None)
+        problems = [find_code_problem(*code) for code in codes]
+        images.loc[good, "problem"] = [problem and f"{name}: {problem}" for problem in problems]
+    return images
 
 
 def _measure_block(paths: list[str]) -> list[tuple[Any, ...]]:
-    return [_measure_one(*pair) for pair in zip(paths, storage.read_many(paths), strict=True)]
-
-
-def _measure_one(path: str, data: bytes | OSError) -> tuple[Any, ...]:
-    """height, width, n_bytes, format, orientation, note, problem."""
+    """height, width, n_bytes, format, orientation, note, problem of each image."""
+    rows: list[tuple[Any, ...]] = []
     unread = tuple(UNREAD.values())
-    if isinstance(data, OSError):
-        missing = isinstance(data, FileNotFoundError)
-        return *unread, "missing file" if missing else f"unreadable: {data.strerror or data}"
-    try:
-        head = check_image(data, name=path)
-    except RefusedImage as refusal:
-        return *unread[:2], len(data), *unread[3:], str(refusal)
-    return head.height, head.width, len(data), head.format, head.orientation, head.note, ""
-
-
-def _check_codes(images: pd.DataFrame, label_columns: Sequence[str]) -> None:
-    """Names the broken run-length codes of good rows in the column `problem`, in place."""
-    problems = images["problem"].tolist()
-    for name in label_columns:
-        columns = (images[key].tolist() for key in (name, "height", "width"))
-        for row, (code, height, width) in enumerate(zip(*columns, strict=True)):
-            problem = find_code_problem(code, height, width) if code and not problems[row] else ""
-            problems[row] = f"{name}: {problem}" if problem else problems[row]
-    images["problem"] = problems
+    for path, data in zip(paths, storage.read_many(paths), strict=True):
+        if isinstance(data, OSError):
+            missing = isinstance(data, FileNotFoundError)
+            problem = "missing file" if missing else f"unreadable: {data.strerror or data}"
+            rows.append((*unread, problem))
+            continue
+        try:
+            head = check_image(data, name=path)
+            size = head.height, head.width, len(data)
+            rows.append((*size, head.format, head.orientation, head.note, ""))
+        except RefusedImage as refusal:
+            rows.append((*unread[:2], len(data), *unread[3:], str(refusal)))
+    return rows
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
@@ -99,19 +86,14 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
 
 
 def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
-    """(images, labels) that `save_images` wrote.
-
-    Raises:
-        FileNotFoundError: it is not there.
-    """
+    """(images, labels) that `save_images` wrote. Raises: FileNotFoundError."""
     path = storage.join(work_dir, "images.parquet")
     try:
         labels = Labels.from_dict(json.loads(storage.read_bytes(f"{work_dir}/labels.json")))
         return storage.read_parquet(path), labels
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
-        ) from None
+        what = f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
+        raise FileNotFoundError(what) from None
 
 
 def sample_per_class(images: pd.DataFrame, count: int, classes: int = 8) -> pd.DataFrame:

@@ -1,12 +1,12 @@
 """The bundled competition: what is planted is there, and nothing else is."""
 
-import csv
 import json
 from collections import Counter
 from itertools import combinations
 
 import imagehash
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -27,8 +27,7 @@ def truth(sample):
 
 @pytest.fixture(scope="module")
 def labels(sample, truth):
-    with open(sample / "train.csv", newline="") as file:
-        return {row["image_id"]: row["label"] for row in csv.DictReader(file)}
+    return pd.read_csv(sample / "train.csv", dtype=str).set_index("image_id")["label"].to_dict()
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +39,7 @@ def pictures(sample, truth):
 
 
 def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictures):
-    """
-    train.csv beside train_images/: 400 or more pictures of 150 to 1,600 pixels, 5 unequal classes;
-    inputs = written + refused + duplicates + conflicts.
-    """
+    """400 or more pictures of 150 to 1,600 pixels, 5 unequal classes, counts that add up."""
     sides = [side for picture in pictures.values() for side in picture.size]
     counts, inputs = Counter(labels.values()), truth["counts"]
 
@@ -59,9 +55,7 @@ def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictur
 
 
 def test_the_same_bytes_every_time(sample, truth, tmp_path):
-    """
-    A second folder gets the same files; one that is complete is left as it is.
-    """
+    """A second folder gets the same files; one that is complete is left as it is."""
     assert write_sample(str(tmp_path)) == truth == json.loads((sample / "truth.json").read_text())
     first, second = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
@@ -75,9 +69,7 @@ def test_the_same_bytes_every_time(sample, truth, tmp_path):
 
 
 def test_only_planted_pictures_look_alike(truth, pictures):
-    """
-    By imagehash's four hashes planted copies are within 6 of 256 bits, all others beyond 50.
-    """
+    """By imagehash's four hashes planted copies are within 6 of 256 bits, all others beyond 50."""
     hashes = (imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash)
     bits = []
     for picture in pictures.values():
@@ -97,10 +89,7 @@ def test_only_planted_pictures_look_alike(truth, pictures):
 
 
 def test_copies_are_what_they_are_called(sample, truth, pictures, labels):
-    """
-    Exact copies share bytes, re-encoded ones the size only, half-size ones half of it; conflicts
-    differ in label, the others do not.
-    """
+    """Copies share bytes, the size or half of it; labels differ in conflicts only."""
     read = {name: (sample / "train_images" / name).read_bytes() for name in pictures}
     width = {name: picture.width for name, picture in pictures.items()}
     assert all(read[a] == read[b] for a, b in truth["exact_copies"])
@@ -113,10 +102,7 @@ def test_copies_are_what_they_are_called(sample, truth, pictures, labels):
 
 
 def test_faults_and_unusual_formats_are_what_they_are_called(sample, truth, labels):
-    """
-    A truncated JPEG, an empty file, a text, a row without a file, a file without a row; grey, CMYK,
-    alpha, 16 bits, WebP, and a picture stored on its side.
-    """
+    """Five faults, a file without a row among them; five formats, and a picture on its side."""
     folder = sample / "train_images"
     name = {kind: image_id for image_id, kind in truth["refused"].items()}
 
@@ -143,9 +129,7 @@ def test_faults_and_unusual_formats_are_what_they_are_called(sample, truth, labe
 
 
 def test_colour_alone_tells_most_classes_apart(pictures, labels, truth):
-    """
-    Nearest mean colour guesses most labels, so that a small network has something to learn.
-    """
+    """Nearest mean colour guesses most labels, so that a small network has something to learn."""
     names = [name for name in pictures if name in labels and name not in truth["odd_formats"]]
     pixels = [pictures[name].convert("RGB").resize((1, 1)) for name in names]
     colours = np.array([np.asarray(pixel, float).ravel() for pixel in pixels])

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.notebook import account
 
 RECIPE = "NAME: mine\n"
 
@@ -79,3 +80,12 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
     assert str(work / "notebooks" / "01_explore.ipynb") in said
     assert (work / "notebooks" / "01_explore.ipynb").exists()
     assert not list(work.glob("*.parquet"))
+
+
+def test_the_account_closes_or_says_so():
+    """Counts that do not add up to the total are an error with every number in it."""
+    table = account({"written": 3, "refused": 1}, 4)
+
+    assert table["images"].to_dict() == {"written": 3, "refused": 1, "total": 4}
+    with pytest.raises(RuntimeError, match="3 written \\+ 1 refused = 4, but 5 came in"):
+        account({"written": 3, "refused": 1}, 5)
