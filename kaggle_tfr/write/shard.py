@@ -1,12 +1,12 @@
 """One shard, written by one worker: from its own rows to a whole file with its name and row."""
 
+import json
 import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
+import numpy as np
 import pandas as pd
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ from kaggle_tfr.images.convert import convert
 from kaggle_tfr.plan.plan import Plan, Shard
 from kaggle_tfr.schema import encode_row
 from kaggle_tfr.shards import FRAME_BYTES
-from kaggle_tfr.write.journal import Row, is_claimed, write_row
+from kaggle_tfr.write.journal import Row, is_claimed
 
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 SECONDS_BETWEEN_CHECKS = 5  # of the part's claim
@@ -60,8 +60,14 @@ def write_shard(task: ShardTask) -> ShardOutcome:
     """The outcome of writing one shard: temporary name, count, close, journal row, final name."""
     row, problem = {}, ""
     try:
-        _check_disk(task)
-        row = _write_whole(task)
+        free, needed = storage.free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
+        if free < needed:
+            problem = (
+                f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, "
+                f"and {free / 1e6:,.1f} MB are free for '{task.part_dir}'"
+            )
+        else:
+            row = _write_whole(task)
     except _StopError as stop:
         problem = str(stop)
     except (OSError, tf.errors.OpError) as error:
@@ -72,23 +78,30 @@ def write_shard(task: ShardTask) -> ShardOutcome:
 def _write_whole(task: ShardTask) -> Row:
     shard, compression = task.shard, task.plan.settings.compression
     temporary = storage.scratch_file(task.part_dir, f"{shard.number:06d}")
+    index = f"{temporary}.tmp"
     try:
         lengths, rejects = _write_records(task, temporary)
-        count, size = len(lengths), os.path.getsize(temporary)
-        expected = sum(lengths) + FRAME_BYTES * count
-        if not compression and size != expected:
+        frames, size = np.array(lengths, np.int64) + FRAME_BYTES, os.path.getsize(temporary)
+        if not compression and size != (expected := frames.sum()):
             raise OSError(f"'{temporary}' has {size:,} bytes after closing, expected {expected:,}.")
-        name, sha256 = task.plan.file_name(shard, count), storage.sha256_of(temporary)
+        count, sha256 = len(lengths), storage.sha256_of(temporary)
+        name = task.plan.file_name(shard, count)
         row = {"file": name, "split": shard.split, "fold": shard.fold, "count": count}
         row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
         if not compression:
-            _write_index(task.part_dir, f"index/{name}.idx", lengths)
+            # One line a record, "offset bytes", frame included, for DALI and the torch readers.
+            # Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
+            np.savetxt(index, np.stack([frames.cumsum() - frames, frames], axis=1), "%d")
+            storage.publish_file(index, storage.join(task.part_dir, f"index/{name}.idx"))
         _check_claim(task)
-        write_row(task.part_dir, shard, row)
+        # Before the shard gets its name, so that no file with a final name lacks its row.
+        path = storage.join(task.part_dir, f"journal/{shard.number:06d}.json")
+        storage.write_atomically(path, json.dumps(row, ensure_ascii=False).encode())
         storage.publish_file(temporary, storage.join(task.part_dir, name))
     finally:
         storage.remove(temporary)
+        storage.remove(index)
     return row
 
 
@@ -98,11 +111,11 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
     lengths: list[int] = []
     rejects: list[Row] = []
     size, next_check = 0, time.monotonic() + SECONDS_BETWEEN_CHECKS
-    names = task.rows.columns.tolist()
-    rows = zip(*(task.rows[name].tolist() for name in names), strict=True)
+    names, rows = task.rows.columns.tolist(), task.rows.itertuples(index=False, name=None)
+    pictures = storage.read_many(task.rows["path"].tolist())
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
     with tf.io.TFRecordWriter(temporary, options) as writer:
-        for values, data in zip(rows, storage.read_many(task.rows.path.tolist()), strict=True):
+        for values, data in zip(rows, pictures, strict=True):
             if task.run_id in stopped_runs:
                 raise _StopError("interrupted")
             if time.monotonic() > next_check:
@@ -114,7 +127,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             try:
                 record = encode_row(row, convert(data, settings), schema, settings)
             except RefusedImage as refusal:
-                reject = {name: row[name] for name in ("image_id", "path")}
+                reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(refusal)})
                 continue
             writer.write(record)
@@ -128,22 +141,6 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
                     f"{task.shard.bytes_high:,} bytes at most"
                 )
     return lengths, rejects
-
-
-def _write_index(part_dir: str, name: str, lengths: Sequence[int]) -> None:
-    """One line a record, "offset bytes", frame included: what DALI and the torch readers take.
-
-    Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
-    """
-    frames = [length + FRAME_BYTES for length in lengths]
-    temporary = storage.scratch_file(part_dir, "index")
-    try:
-        with open(temporary, "w", encoding="ascii") as file:
-            lines = zip(accumulate(frames, initial=0), frames, strict=False)
-            file.writelines(f"{offset} {frame}\n" for offset, frame in lines)
-        storage.publish_file(temporary, storage.join(part_dir, name))
-    finally:
-        storage.remove(temporary)
 
 
 def _check_claim(task: ShardTask) -> None:
@@ -160,15 +157,6 @@ def _explain_failure(task: ShardTask, error: Exception) -> str:
         pass  # the folder itself cannot be read, as the first error says
     free = storage.free_bytes(task.part_dir)
     return f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
-
-
-def _check_disk(task: ShardTask) -> None:
-    free, needed = storage.free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
-    if free < needed:
-        raise _StopError(
-            f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, and "
-            f"{free / 1e6:,.1f} MB are free for '{task.part_dir}'"
-        )
 
 
 class ByteBudget:
@@ -197,11 +185,3 @@ class ByteBudget:
         with self.lock:
             self.reserved -= allowance
             self.written += written
-
-    def explain(self, shard: Shard) -> str:
-        """Why a shard does not fit any more."""
-        return (
-            f"part {shard.part} would pass its limit: its shards may take {self.limit:,} bytes, "
-            f"those written take {self.written:,}, and shard {shard.number} may take "
-            f"{shard.bytes_high:,}"
-        )
