@@ -3,6 +3,7 @@
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from importlib.util import find_spec
@@ -13,8 +14,8 @@ import numpy as np
 
 from benchmarks.programs import plan_files
 from benchmarks.readers import WAYS
-from kaggle_tfr.images.convert import ImageSettings, convert
-from kaggle_tfr.read.batches import find_shards
+from kaggle_tfr.images.convert import ImageSettings, RefusedImage, convert
+from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write.parts import write_parts
 
 SIDE, BATCH, RECORDS, SHARDS = 256, 32, 1000, 8
@@ -46,19 +47,35 @@ def main() -> None:
 def write_records(data: str, folder: str) -> None:
     """RECORDS photographs of short side SIDE in SHARDS files, and the same as single JPEG files."""
     settings = ImageSettings((SIDE, SIDE))
-    photos = sorted(path for path in Path(data).rglob("*") if path.is_file())
-    if not photos:
-        raise FileNotFoundError(f"'{data}' holds no photographs. Set --data to a folder of JPEGs.")
-    files = []
-    for number, path in enumerate(photos):
-        picture = convert(path.read_bytes(), settings)
-        if min(picture.height, picture.width) < SIDE:
-            continue  # enlarging would be measured, not reading
-        (Path(folder) / f"{number}.jpg").write_bytes(picture.data)
-        files.append(str(path))
-    files = [files[number % len(files)] for number in range(RECORDS)]
+    photos = list_photos(data, settings)
+    for number, (_, picture) in enumerate(photos):
+        (Path(folder) / f"{number}.jpg").write_bytes(picture)
+    files = [photos[number % len(photos)][0] for number in range(RECORDS)]
     plan_files(files, folder, settings, n_shards=SHARDS, name="photos")
     write_parts(folder, folder, metadata_for=["tfds"] if HAS_TFDS else [])
+
+
+def list_photos(data: str, settings: ImageSettings) -> list[tuple[str, bytes]]:
+    """(path, record's image) of each photograph below a folder that is large enough.
+
+    Raises: FileNotFoundError when there is none.
+    """
+    photos = []
+    for path in sorted(path for path in Path(data).rglob("*") if path.is_file()):
+        try:
+            picture = convert(path.read_bytes(), settings)
+        except RefusedImage as refusal:
+            print(f"'{path}' is left out: {refusal}", file=sys.stderr)
+            continue
+        # Enlarging a smaller one would be measured, not reading.
+        if min(picture.height, picture.width) >= min(settings.size):
+            photos.append((str(path), picture.data))
+    if not photos:
+        raise FileNotFoundError(
+            f"'{data}' holds no photograph of {settings.size[0]} pixels or more. "
+            "Set --data to a folder of JPEGs."
+        )
+    return photos
 
 
 def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:

@@ -1,19 +1,44 @@
-"""From part folders to batches: uint8, every shape static, as fast as the pictures decode."""
+"""From shards to batches: uint8, every shape static, as fast as the pictures decode."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NoReturn, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from kaggle_tfr.read.decode import decode_record, decode_whole
+from kaggle_tfr import storage
+from kaggle_tfr.read.decode import Crop, as_size, decode_record, decode_whole
 from kaggle_tfr.schema import RecordSchema
-from kaggle_tfr.shards import count_records, find_shards
+from kaggle_tfr.shards import SPLIT_NAMES, count_records
 
-HELD_OUT = ("validation", "val")  # our name of the split, and that of ImageNet's folder
+# Decoding keeps every core busy by itself; more threads get no more done.
+CORES = os.cpu_count() or 1
+# A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
+# is read on the side, by few threads: they take their time from the decoding.
+REMOTE_BUFFER_BYTES, LOCAL_BUFFER_BYTES = 16 << 20, 1 << 20  # 16 MiB, 1 MiB
+LOCAL_READS, OPEN_SHARDS = 2, 16
+SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
+
+Context: TypeAlias = tf.distribute.InputContext | None  # of a process that serves several devices
+MeanStd = tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class PipelineShards:
+    """What one of several input pipelines reads.
+
+    every: (n, i) for every n-th record of the shards from the i-th on; None for all records.
+    counts: records of every pipeline; `index` is this one's place among them.
+    """
+
+    shards: pd.DataFrame
+    every: tuple[int, int] | None
+    counts: list[int]
+    index: int
 
 
 def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -21,13 +46,14 @@ def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.D
 
     Raises: ValueError naming the folds and splits that exist.
     """
-    train = shards[shards["split"] == "train"]
+    splits = shards["split"].map(SPLIT_NAMES)
+    train = shards[splits == "train"]
     folds = sorted(set(train["fold"]))
     if len(folds) > 1:
         chosen = train["fold"] == fold
         training, validation = train[~chosen], train[chosen]
     else:
-        training, validation = train, shards[shards["split"].isin(HELD_OUT)]
+        training, validation = train, shards[splits == "validation"]
     if training.empty or validation.empty:
         raise ValueError(
             f"Fold {fold} cannot be validated: the shards are of the folds {folds} and the splits "
@@ -57,50 +83,17 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
     return first
 
 
-__all__ = ["choose_fold", "count_steps", "find_shards", "read_batches", "read_images"]
-
-
-# Decoding keeps every core busy by itself; more threads get no more done.
-CORES = os.cpu_count() or 1
-
-
-# A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
-# is read on the side, by few threads: they take their time from the decoding.
-REMOTE_BUFFER_BYTES, LOCAL_BUFFER_BYTES = 16 << 20, 1 << 20  # 16 MiB, 1 MiB
-
-
-LOCAL_READS = 2
-
-
-OPEN_SHARDS = 16
-
-
-SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one of several input pipelines reads.
-
-    every: (n, i) for every n-th record of the shards from the i-th on; None for all records.
-    counts: records of every pipeline, whose own place in the list is `index`.
-    """
-
-    shards: pd.DataFrame
-    every: tuple[int, int] | None
-    counts: list[int]
-    index: int
-
-
-def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool, context=None) -> int:
+def count_steps(
+    shards: pd.DataFrame, batch_size: int, *, training: bool, context: Context = None
+) -> int:
     """Batches an epoch, of each input pipeline: the full ones in training, all of them otherwise.
 
     batch_size, context: as `read_batches` takes them.
     """
-    own = share(shards, context)
+    own = choose_pipeline_shards(shards, context)
     if training:
         return max(1, min(own.counts) // batch_size)
-    # Replicas take the batches of a pipeline in turn, and none may come away empty-handed.
+    # Replicas take the batches of a pipeline in turn, and each must get equally many.
     turn = context.num_replicas_in_sync // context.num_input_pipelines if context else 1
     return -(-max(own.counts) // (batch_size * turn)) * turn
 
@@ -111,11 +104,11 @@ def read_batches(
     image_size: int | Sequence[int],
     batch_size: int,
     training: bool = False,
-    where: str = "",
-    mean_std: tuple | None = None,
+    crop: Crop | None = None,
+    mean_std: MeanStd | None = None,
     seed: int | None = None,
-    context: tf.distribute.InputContext | None = None,
-    **choices,
+    context: Context = None,
+    **choices: Any,
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
 
@@ -124,24 +117,25 @@ def read_batches(
         0.0 for the padding of the last batch, ready to be Keras's sample_weight.
     labels: int64 classes, float32 (batch, one_hot), float32 0/1 columns of a multi-label schema,
         or uint8 (batch, height, width, labels) masks.
-    where: "random" (default in training), "center" or "pad", see `choose_window`.
+    crop: "random" (default in training), "center" or "pad", see `choose_window`.
     mean_std: send (pixel / 255 − mean) / std as float32, four times the bytes; `normalization` does
         it on the device.
     context: of `strategy.distribute_datasets_from_function`; batch_size is then per replica.
     choices: flip, one_hot, extra, see `decode_record`.
     Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
     """
-    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    where = where or ("random" if training else "center")
-    choices |= {"schema": one_schema(shards), "size": size, "where": where, "training": training}
-    choices["jpeg"] = bool(shards["jpeg"].all())
+    crop = crop or ("random" if training else "center")
+    if crop not in get_args(Crop):
+        raise ValueError(f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}.")
+    choices |= {"schema": one_schema(shards), "size": as_size(image_size), "crop": crop}
+    choices |= {"jpeg": bool(shards["jpeg"].all()), "training": training}
     decode = partial(decode_record, **choices)
-    steps = count_steps(shards, batch_size, training=training, context=context)
-    own = share(shards, context)
+    own = choose_pipeline_shards(shards, context)
     data = read_records(own.shards, shuffle=training and not own.every, seed=seed)
-    if own.every:  # too few shards to go round: each pipeline takes every n-th record
+    if own.every:
         data = data.shard(*own.every)
     if not training:
+        steps = count_steps(shards, batch_size, training=False, context=context)
         data = data.map(decode, num_parallel_calls=CORES)
         data = pad_and_count(data, own, batch_size, steps)
     else:
@@ -161,16 +155,16 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
     The schema's image is uint8 (height, width, 3); run-length codes are uint8 (height, width).
     seed: shuffles the shards and the records; None keeps their order.
     """
-    schema = one_schema(shards)
     data = read_records(shards, shuffle=seed is not None, seed=seed)
     if seed is not None:
         data = data.shuffle(choose_buffer(shards), seed=seed)
-    return data.map(partial(decode_whole, schema=schema), num_parallel_calls=2).prefetch(1)
+    decode = partial(decode_whole, schema=one_schema(shards))
+    return data.map(decode, num_parallel_calls=2).prefetch(1)
 
 
 def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
     """The serialized examples of all shards, many shards read at a time."""
-    remote = "://" in shards["file"].iloc[0]
+    remote = storage.is_remote(shards["file"].iloc[0])
     buffer = REMOTE_BUFFER_BYTES if remote else LOCAL_BUFFER_BYTES
     files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
     if shuffle:
@@ -187,43 +181,46 @@ def read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf
     )
 
 
-def normalize_batch(images: tf.Tensor, *rest: tf.Tensor, mean_std: tuple) -> tuple:
+def normalize_batch(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
     """The batch with its uint8 images as float32, (pixel / 255 − mean) / std."""
     mean, std = (np.asarray(numbers, np.float32) for numbers in mean_std)
 
     # Compiled, it is one pass over a batch; op by op it would take longer than the decoding.
     @tf.function(jit_compile=True)
-    def scale(images):
+    def scale(images: tf.Tensor) -> tf.Tensor:
         return tf.cast(images, tf.float32) * (1 / (255 * std)) - mean / std
 
     return (scale(images), *rest)
 
 
-def share(shards: pd.DataFrame, context=None) -> Share:
-    """What one input pipeline reads: whole shards when they can be dealt out evenly."""
+def choose_pipeline_shards(shards: pd.DataFrame, context: Context = None) -> PipelineShards:
+    """What one input pipeline reads: whole shards where their records can be split evenly."""
     total = int(shards["count"].sum())
     pipelines = context.num_input_pipelines if context else 1
     index = context.input_pipeline_id if context else 0
-    hands, counts = [[] for _ in range(pipelines)], [0] * pipelines
+    rows: list[list[int]] = [[] for _ in range(pipelines)]
+    counts = [0] * pipelines
     for row in np.argsort(-shards["count"].to_numpy(), kind="stable"):
-        lightest = counts.index(min(counts))
-        hands[lightest].append(row)
-        counts[lightest] += int(shards["count"].iloc[row])
+        smallest = counts.index(min(counts))
+        rows[smallest].append(row)
+        counts[smallest] += int(shards["count"].iloc[row])
     if max(counts) <= 1.25 * total / pipelines:
-        return Share(shards.iloc[sorted(hands[index])], None, counts, index)
+        return PipelineShards(shards.iloc[sorted(rows[index])], None, counts, index)
     counts = [-(-(total - first) // pipelines) for first in range(pipelines)]
-    return Share(shards, (pipelines, index), counts, index)
+    return PipelineShards(shards, (pipelines, index), counts, index)
 
 
-def pad_and_count(data: tf.data.Dataset, own: Share, batch_size: int, steps: int):
+def pad_and_count(
+    data: tf.data.Dataset, own: PipelineShards, batch_size: int, steps: int
+) -> tf.data.Dataset:
     """`steps` full batches: the records, then blanks; an error when records are missing or over."""
 
-    def check(seen):
+    def check(seen: int) -> int:
         if seen != own.counts[own.index]:
             raise_count_error(own, int(seen))
         return seen
 
-    def count(state, batch):
+    def count(state: tuple, batch: tuple) -> tuple:
         step, seen = state
         seen += tf.math.count_nonzero(batch[2])
         seen = tf.cond(
@@ -240,16 +237,17 @@ def pad_and_count(data: tf.data.Dataset, own: Share, batch_size: int, steps: int
     return data.apply(tf.data.experimental.assert_cardinality(steps))
 
 
-def raise_count_error(own: Share, seen: int) -> None:
-    """Nothing, ever.
+def raise_count_error(own: PipelineShards, seen: int) -> NoReturn:
+    """Raise the error that explains missing records.
 
     Raises: ValueError naming the shard whose count is wrong; OSError when a read must have failed.
     """
-    for row in own.shards.itertuples():
-        count = count_records(row.file, row.compression)
-        if count != row.count:
+    rows = own.shards[["file", "compression", "count"]].itertuples(index=False, name=None)
+    for file, compression, expected in rows:
+        count = count_records(file, compression)
+        if count != expected:
             raise ValueError(
-                f"'{row.file}' holds {count:,} records, its name or shards.csv says {row.count:,}. "
+                f"'{file}' holds {count:,} records, its name or shards.csv says {expected:,}. "
                 "Copy the shard again, or write it again."
             )
     raise OSError(

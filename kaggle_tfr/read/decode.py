@@ -1,14 +1,24 @@
 """From a record to a picture of the size the model wants and its label; all TensorFlow ops."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import tensorflow as tf
 
 from kaggle_tfr.paths import near_miss
 from kaggle_tfr.schema import RecordSchema, feature_dict, parse
 
-WHERE = ("random", "center", "pad")
+Crop = Literal["random", "center", "pad"]
+
+
+def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) in pixels of a square's side, or of a height and a width.
+
+    >>> as_size(256), as_size([192, 256])
+    ((256, 256), (192, 256))
+    """
+    height, width = [image_size] * 2 if isinstance(image_size, int) else image_size
+    return height, width
 
 
 def decode_record(
@@ -16,7 +26,7 @@ def decode_record(
     *,
     schema: RecordSchema,
     size: tuple[int, int],
-    where: str,
+    crop: Crop,
     jpeg: bool = False,
     training: bool = True,
     flip: bool = False,
@@ -25,16 +35,22 @@ def decode_record(
 ) -> tuple:
     """(image, label), or (image, label, 1.0) when not training; then a dictionary of the extra.
 
-    jpeg: every picture is one, which need not be looked at to know it.
+    label: int64 class (−1 without one), float32 0/1 of several, or uint8 masks, stacked last.
+    jpeg: every picture is one, so none is tested for it.
     flip: left to right, every other picture at random.
     one_hot: the number of classes; 0 leaves the label a number.
-    extra: names of features to hand on.
+    extra: names of features to add.
     """
     values = tf.io.parse_single_example(record, choose_features(schema, extra))
-    pixels, window, whole = decode_window(values[schema.image_key], size, where, jpeg=jpeg)
-    image = fit_to_size(pixels, size, where)
-    look_up = partial(sample_mask, height=whole[0], window=window, size=size, where=where)
-    label = make_label(values, schema, look_up)
+    pixels, window, whole = decode_window(values[schema.image_key], size, crop, jpeg=jpeg)
+    image = fit_to_size(pixels, size, crop)
+    parts = [values[name] for name in schema.label_keys]
+    if schema.kind == "masks":
+        label = tf.stack([sample_mask(code, whole[0], window, size, crop) for code in parts], -1)
+    elif schema.kind == "multi":
+        label = tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0)
+    else:
+        label = parts[0] if parts else tf.constant(-1, tf.int64)
     if one_hot:
         label = tf.one_hot(label, one_hot)
     if flip:
@@ -59,7 +75,7 @@ def decode_whole(record: tf.Tensor, *, schema: RecordSchema) -> dict[str, tf.Ten
     return values
 
 
-def choose_features(schema: RecordSchema, extra: Sequence[str] = ()) -> dict:
+def choose_features(schema: RecordSchema, extra: Sequence[str] = ()) -> dict[str, Any]:
     """The part of the feature specification that a batch needs: parsing the rest takes time.
 
     Raises: ValueError for an extra feature that the schema lacks, or of no fixed length.
@@ -74,69 +90,56 @@ def choose_features(schema: RecordSchema, extra: Sequence[str] = ()) -> dict:
     return {name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)}
 
 
-def make_label(values: Mapping, schema: RecordSchema, look_up: Callable) -> tf.Tensor:
-    """int64 class (−1 without one), float32 0/1 for several labels, or uint8 masks, stacked last.
+def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
+    """int32 (4,): top, left, height and width in pixels of the window to decode.
 
-    look_up: run-length code → mask.
-    """
-    parts = [values[name] for name in schema.label_keys]
-    if schema.kind == "masks":
-        return tf.stack([look_up(code) for code in parts], -1)
-    if schema.kind == "multi":
-        return tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0)
-    return parts[0] if parts else tf.constant(-1, tf.int64)
-
-
-def choose_window(shape: tf.Tensor, size: tuple[int, int], where: str) -> tf.Tensor:
-    """int32 (4,): top, left, height and width of what to cut out, in pixels.
-
-    The largest window of the target's proportions, at a random place or in the middle; the whole
+    The largest one of the target's proportions, at a random place or in the middle; the whole
     picture for "pad".
     shape: int32 (2,) height and width of the picture.
     """
-    if where == "pad":
+    if crop == "pad":
         return tf.concat([[0, 0], shape], 0)
-    # Few ops: here each costs a hundredth of what the decoding does. In whole numbers, so that a
+    # Few ops: each costs a hundredth of what the decoding does. In whole numbers, so that a
     # square target gets an exactly square window.
     other = shape[::-1]
     cut = tf.minimum(shape, other if size[0] == size[1] else other * size // size[::-1])
     room = shape - tf.maximum(1, cut)
     corner = room // 2
-    if where == "random":
+    if crop == "random":
         corner = tf.cast(tf.random.uniform([2]) * tf.cast(room + 1, tf.float32), tf.int32)
     return tf.concat([corner, shape - room], 0)
 
 
 def decode_window(
-    data: tf.Tensor, size: tuple[int, int], where: str, *, jpeg: bool = False
+    data: tf.Tensor, size: tuple[int, int], crop: Crop, *, jpeg: bool = False
 ) -> tuple[tf.Tensor, ...]:
-    """uint8 (h, w, 3) pixels of a window, the window, and int32 (2,) height and width of it all.
+    """uint8 (h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
 
     data: a JPEG, PNG, GIF, BMP or WebP as one string. Only a JPEG can be decoded in part; `jpeg`
         says that it is one.
     """
 
-    def cut_jpeg():
+    def decode_jpeg() -> tuple[tf.Tensor, ...]:
         whole = tf.io.extract_jpeg_shape(data)[:2]
-        window = choose_window(whole, size, where)
+        window = choose_window(whole, size, crop)
         return tf.io.decode_and_crop_jpeg(data, window, channels=3), window, whole
 
-    def other():
+    def decode_other() -> tuple[tf.Tensor, ...]:
         pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
         whole = tf.shape(pixels)[:2]
-        window = choose_window(whole, size, where)
+        window = choose_window(whole, size, crop)
         top, left, height, width = tf.unstack(window)
         return pixels[top : top + height, left : left + width], window, whole
 
-    # The question costs a fiftieth of the decoding.
-    return cut_jpeg() if jpeg else tf.cond(tf.io.is_jpeg(data), cut_jpeg, other)
+    # The test costs a fiftieth of the decoding.
+    return decode_jpeg() if jpeg else tf.cond(tf.io.is_jpeg(data), decode_jpeg, decode_other)
 
 
-def fit_to_size(pixels: tf.Tensor, size: tuple[int, int], where: str) -> tf.Tensor:
-    """uint8 (size[0], size[1], 3), resized only if need be; "pad" keeps proportions, adds black."""
+def fit_to_size(pixels: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
+    """uint8 (*size, 3), resized where the size differs; "pad" keeps proportions, adds black."""
 
-    def resize():
-        target = _inner_size(tf.shape(pixels), size) if where == "pad" else tf.constant(size)
+    def resize() -> tf.Tensor:
+        target = _inner_size(tf.shape(pixels), size) if crop == "pad" else tf.constant(size)
         # Antialias takes four times as long, and only a strong reduction shows its lack.
         smooth = tf.cond(
             tf.reduce_any(2 * tf.shape(pixels)[:2] > 3 * target),
@@ -144,7 +147,7 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int], where: str) -> tf.Tens
             lambda: tf.image.resize(pixels, target),
         )
         whole = tf.cast(tf.round(smooth), tf.uint8)
-        if where != "pad":
+        if crop != "pad":
             return whole
         margin = (size - target) // 2
         return tf.image.pad_to_bounding_box(whole, margin[0], margin[1], *size)
@@ -153,35 +156,39 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int], where: str) -> tf.Tens
     return tf.ensure_shape(tf.cond(done, lambda: pixels, resize), (*size, 3))
 
 
-def sample_mask(code: tf.Tensor, height, window: tf.Tensor, size, where: str) -> tf.Tensor:
+def sample_mask(
+    code: tf.Tensor, height: tf.Tensor, window: tf.Tensor, size: Sequence[int], crop: Crop
+) -> tf.Tensor:
     """uint8 (size[0], size[1]): 1 where the run-length code covers the picture, else 0.
 
     code: "start length start length …", pixels counted from 1 down the columns of the whole
         picture, which is `height` pixels high; starts ascend. "" covers nothing.
-    window: what was cut out and fitted to `size`. Nearest pixel, centres aligned.
+    window: the part of the picture that is fitted to `size`. Nearest pixel, centres aligned.
     """
     runs = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
     starts, lengths = runs[::2] - 1, runs[1::2]
-    inner = _inner_size(window[2:], size) if where == "pad" else size
+    inner = _inner_size(window[2:], size) if crop == "pad" else size
     rows, in_rows = _source_pixels(size[0], inner[0], window[0], window[2])
     columns, in_columns = _source_pixels(size[1], inner[1], window[1], window[3])
     pixels = tf.reshape(columns[None, :] * tf.cast(height, tf.int64) + rows[:, None], [-1])
     # Only the pixels we keep are looked up: the whole mask is never made.
     run = tf.searchsorted(starts, pixels, side="right") - 1
-    ends = tf.concat([starts + lengths, [0]], 0)  # −1, "before the first run", finds the last one
+    ends = tf.concat([starts + lengths, [0]], 0)  # −1, "before the first run", takes the last one
     inside = pixels < tf.gather(ends, tf.where(run < 0, tf.size(starts), run))
     mask = tf.reshape(inside, size) & in_rows[:, None] & in_columns[None, :]
     return tf.cast(mask, tf.uint8)
 
 
-def _inner_size(shape: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+def _inner_size(shape: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
     """int32 (2,): the largest height and width of the picture's proportions within `size`."""
     have = tf.cast(shape[:2], tf.float32)
     scale = tf.reduce_min(tf.constant(size, tf.float32) / have)
     return tf.clip_by_value(tf.cast(tf.round(have * scale), tf.int32), 1, size)
 
 
-def _source_pixels(wanted: int, inner, first, length) -> tuple[tf.Tensor, tf.Tensor]:
+def _source_pixels(
+    wanted: int, inner: int | tf.Tensor, first: tf.Tensor, length: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """int64 (wanted,) positions in the source, and whether each is inside, along one axis."""
     place = tf.range(wanted) - (wanted - inner) // 2
     step = tf.cast(length, tf.float64) / tf.cast(inner, tf.float64)

@@ -1,34 +1,30 @@
-"""What a reader wants to see of finished parts: records beside sources, masks, speed."""
+"""What to look at in finished parts: records beside their sources, masks, speed."""
 
-import io
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
+from kaggle_tfr.images.colour import RefusedImage, read_upright
 from kaggle_tfr.read.batches import choose_fold, read_images
-from kaggle_tfr.read.decode import decode_window, fit_to_size
-from kaggle_tfr.schema import RecordSchema
-from kaggle_tfr.storage import exists, join, read_parquet
+from kaggle_tfr.read.decode import as_size, decode_window, fit_to_size
+
+TRIED_FILES = 64  # to learn whether TensorFlow reads the sources at all
 
 
 def find_sources(work_dir: str) -> dict[str, str]:
     """image_id → path of the source, from plan.parquet; {} where there is no plan."""
-    path = join(work_dir, "plan.parquet")
-    if not exists(path):
+    path = storage.join(work_dir, "plan.parquet")
+    if not storage.exists(path):
         return {}
-    table = read_parquet(path, columns=["image_id", "path"])
+    table = storage.read_parquet(path, columns=["image_id", "path"])
     return dict(zip(table["image_id"], table["path"], strict=True))
-
-
-def list_fields(schema: RecordSchema) -> pd.DataFrame:
-    """One row a feature of the record: its name, type, and what it is made of."""
-    rows = [(field.name, field.type, field.source) for field in schema.fields]
-    return pd.DataFrame(rows, columns=["feature", "type", "made of"]).set_index("feature")
 
 
 def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -40,42 +36,63 @@ def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, 
         return shards, shards
 
 
-def name_labels(labels: np.ndarray, classes: Sequence) -> list[str]:
+def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
     """A title for each image of a batch.
 
     labels: int64 (n,) classes, 0/1 (n, classes), or masks (n, height, width, classes).
     """
     if labels.ndim == 1:
-        return [str(classes[label]) for label in labels]
-    present = labels if labels.ndim == 2 else labels.any(axis=(1, 2))
-    return [", ".join(str(classes[c]) for c in np.flatnonzero(row)) or "none" for row in present]
+        return [str(classes[label]) for label in labels.tolist()]
+    present = labels if labels.ndim == 2 else np.any(labels, axis=(1, 2))
+    return [
+        ", ".join(str(classes[c]) for c in np.flatnonzero(row).tolist()) or "none"
+        for row in present
+    ]
 
 
-def pair_with_sources(shards: pd.DataFrame, sources: Mapping[str, str], count=9):
+def pair_with_sources(
+    shards: pd.DataFrame, sources: Mapping[str, str], count: int = 9
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
     """([(source, record), …], [(title, title), …]) of the first records of the first shard.
 
-    sources: image_id → path. Where the sources are not at hand, both lists are empty.
+    Both uint8 (height, width, 3), upright. Empty lists without any source.
+    sources: image_id → path.
     """
     shard = shards.iloc[0]
-    table = storage.join(shard["folder"], f"{shard['split']}.csv")
-    if not sources or not storage.exists(table):
-        return [], []
-    rows = pd.read_csv(io.BytesIO(storage.read_bytes(table)), dtype={"image_id": str}, nrows=10_000)
-    name = shard["file"][len(shard["folder"]) :].lstrip("/")
-    rows = rows[rows["file"] == name].sort_values("record").head(count)
-    records = read_images(shards.head(1)).take(count).as_numpy_iterator()
-    key = shard["schema"].image_key
-    pictures, titles = [], []
-    for record, row in zip(records, rows.itertuples(), strict=False):
-        path = sources.get(row.image_id, "")
+    key, pictures, titles = shard["schema"].image_key, [], []
+    ids = _find_ids(shard, count) if sources else {}
+    records = read_images(shards.head(1)).take(len(ids) and count).as_numpy_iterator()
+    for number, record in enumerate(records):
+        path = sources.get(ids.get(number, ""), "")
         if not storage.exists(path):
             continue
-        source = tf.io.decode_image(storage.read_bytes(path), 3, expand_animations=False).numpy()
-        shape = "{1} × {0}".format(*source.shape)
+        try:
+            source = read_upright(storage.read_bytes(path))
+        except RefusedImage:  # changed since it was written
+            continue
         pictures.append((source, record[key]))
-        size = "{1} × {0}".format(*record[key].shape)
-        titles.append((f"{row.image_id}\n{shape}", f"record {row.record}\n{size}"))
+        sizes = [f"{width} × {height}" for height, width, _ in (source.shape, record[key].shape)]
+        titles.append((f"{ids[number]}\n{sizes[0]}", f"record {number}\n{sizes[1]}"))
     return pictures, titles
+
+
+def _find_ids(shard: pd.Series, count: int) -> dict[int, str]:
+    """Record number → image_id of a shard's first records, from the CSV of its split."""
+    table = storage.join(shard["folder"], f"{shard['split']}.csv")
+    if not storage.exists(table):
+        return {}
+    name = shard["file"][len(shard["folder"]) :].lstrip("/")
+    columns = {"image_id": str, "file": str, "record": int}
+    ids: dict[int, str] = {}
+    with storage.on_disk(table) as local:
+        for rows in pd.read_csv(
+            local, usecols=list(columns), dtype=columns, chunksize=100_000, keep_default_na=False
+        ):
+            own = rows[(rows["file"] == name) & (rows["record"] < count)]
+            ids |= dict(zip(own["record"], own["image_id"], strict=True))
+            if len(ids) >= min(count, shard["count"]):
+                break
+    return ids
 
 
 def first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -84,34 +101,36 @@ def first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]
     uint8 (height, width, 3) and uint8 (height, width).
     """
     schema = shards["schema"].iloc[0]
-    found = None
-    for record in read_images(shards).take(50).as_numpy_iterator():
-        masks = {key: record[key] for key in schema.label_keys}
-        found = found or (record[schema.image_key], masks)
-        if any(mask.any() for mask in masks.values()):
-            return record[schema.image_key], masks
-    return found
+    records = read_images(shards).take(50).as_numpy_iterator()
+    shown = ((r[schema.image_key], {key: r[key] for key in schema.label_keys}) for r in records)
+    first = next(shown)
+    with_masks = (s for s in chain([first], shown) if any(mask.any() for mask in s[1].values()))
+    return next(with_masks, first)
 
 
 def count_images(batches: tf.data.Dataset) -> int:
     """Images that validation batches hold, their padding left out."""
-    return int(batches.reduce(np.float64(0), _add_mask).numpy())
+    return sum(int(tf.math.count_nonzero(batch[2])) for batch in batches)
 
 
-def _add_mask(total: tf.Tensor, batch: tuple) -> tf.Tensor:
-    return total + tf.reduce_sum(tf.cast(batch[2], tf.float64))
-
-
-def read_files(paths: Sequence[str], image_size, batch_size: int) -> tf.data.Dataset:
+def read_files(
+    paths: Sequence[str], image_size: int | Sequence[int], batch_size: int
+) -> tf.data.Dataset | None:
     """uint8 batches (batch_size, height, width, 3), endless, from single image files.
 
     What a training loop without records does: open, read, decode and crop each file, in parallel.
+    Files that TensorFlow cannot decode are left out; None, which is printed, where all seem to be.
     """
-    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    paths = [path for path in paths if path.lower().endswith((".jpg", ".jpeg", ".png"))]
-    data = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths)).repeat()
-    read = partial(_read_file, size=size)
-    data = data.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
+    read = partial(_read_file, size=as_size(image_size))
+    tried = np.random.default_rng(0).permutation(paths)[:TRIED_FILES].tolist()
+    files = tf.data.Dataset.from_tensor_slices(tf.constant(tried, tf.string))
+    readable = sum(1 for _ in files.map(read).ignore_errors())
+    if readable < len(tried):
+        print(f"TensorFlow reads {readable} of {len(tried)} single files; it skips the others.")
+    if not readable:
+        return None
+    data = tf.data.Dataset.from_tensor_slices(list(paths)).shuffle(len(paths)).repeat()
+    data = data.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False).ignore_errors()
     return data.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
@@ -132,11 +151,14 @@ def measure_speed(batches: tf.data.Dataset, seconds: float = 3.0) -> float:
     return count / (time.perf_counter() - start)
 
 
-def compare_speeds(ways: Mapping[str, tf.data.Dataset], rounds: int = 3) -> pd.DataFrame:
-    """Median images per second of each way and its ratio to the first, measured in turns."""
-    taken = {name: [] for name in ways}
+def compare_speeds(ways: Mapping[str, tf.data.Dataset | None], rounds: int = 3) -> pd.DataFrame:
+    """Median images per second of each way and its ratio to the first, measured in turns.
+
+    A way that is None is left out.
+    """
+    rates: dict[str, list[float]] = {name: [] for name, way in ways.items() if way is not None}
     for _ in range(rounds):
-        for name, batches in ways.items():
-            taken[name].append(measure_speed(batches, 1.0))
-    table = pd.DataFrame({"images/s": pd.DataFrame(taken).median()}).rename_axis("from")
+        for name, taken in rates.items():
+            taken.append(measure_speed(ways[name], 1.0))
+    table = pd.DataFrame({"images/s": pd.DataFrame(rates).median()}).rename_axis("from")
     return table.assign(ratio=table["images/s"] / table["images/s"].iloc[0])

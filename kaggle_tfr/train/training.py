@@ -1,10 +1,12 @@
-"""What training needs besides the reader: devices, normalisation, a small model, curves."""
+"""What training needs besides the reader: devices, normalisation, a small model, its errors."""
 
 import json
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,12 +14,13 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
+from kaggle_tfr.read.batches import MeanStd
+from kaggle_tfr.read.decode import as_size
 
+Stats = str | Mapping[str, Any] | MeanStd
 # Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
 # the landmark notebooks use them.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
 TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 
 
@@ -33,8 +36,8 @@ def strategy() -> tf.distribute.Strategy:
     return chosen
 
 
-def _find_tpu():
-    # It tells of every attempt, also where there is nothing to find.
+def _find_tpu() -> tuple[tf.distribute.Strategy, str] | None:
+    # TensorFlow logs every attempt, also where there is no TPU.
     logging.getLogger("tensorflow").setLevel("WARNING")
     addresses = ["local", *(os.environ[name] for name in TPU_ADDRESSES if os.environ.get(name))]
     for address in dict.fromkeys(addresses):
@@ -45,18 +48,18 @@ def _find_tpu():
             tf.tpu.experimental.initialize_tpu_system(resolver)
             return tf.distribute.TPUStrategy(resolver), f"TPU ({address})"
         except (ValueError, tf.errors.OpError):
-            continue  # no TPU there: the next place
+            continue
     return None
 
 
-def _find_gpus():
+def _find_gpus() -> tuple[tf.distribute.Strategy, str]:
     gpus = tf.config.list_physical_devices("GPU")
     if len(gpus) > 1:
         return tf.distribute.MirroredStrategy(), f"{len(gpus)} GPUs"
     return tf.distribute.get_strategy(), "one GPU" if gpus else f"CPU ({os.cpu_count()} cores)"
 
 
-def normalization(stats: str | Mapping | tuple = IMAGENET, dtype: str = "float32") -> keras.Layer:
+def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Layer:
     """A layer from uint8 pixels to (pixel / 255 − mean) / std, one multiply-add on the device.
 
     stats: (mean, std) of red, green and blue scaled to 0…1; or a stats.json, its folder, or what
@@ -79,7 +82,7 @@ def normalization(stats: str | Mapping | tuple = IMAGENET, dtype: str = "float32
     return keras.Sequential(layers, name="normalization")
 
 
-def read_stats(stats: str | Mapping | tuple) -> tuple[Sequence[float], Sequence[float]]:
+def read_stats(stats: Stats) -> MeanStd:
     """(mean, std) of red, green and blue scaled to 0…1, as `normalization` takes them.
 
     Raises: FileNotFoundError when the folder has no stats.json.
@@ -87,9 +90,10 @@ def read_stats(stats: str | Mapping | tuple) -> tuple[Sequence[float], Sequence[
     if isinstance(stats, str | os.PathLike):
         path = os.fspath(stats)
         path = path if path.endswith(".json") else storage.join(path, "stats.json")
-        stats = json.loads(storage.read_bytes(path))
+        return read_stats(json.loads(storage.read_bytes(path)))
     if isinstance(stats, Mapping):
-        return tuple([stats[part][name] / 255 for name in "RGB"] for part in ("mean", "std"))
+        mean, std = ([stats[part][name] / 255 for name in "RGB"] for part in ("mean", "std"))
+        return mean, std
     return stats
 
 
@@ -97,7 +101,7 @@ def build_model(
     image_size: int | Sequence[int],
     classes: int,
     *,
-    stats: str | Mapping | tuple = IMAGENET,
+    stats: Stats = IMAGENET,
     learning_rate: float = 3e-3,
     seed: int = 0,
 ) -> keras.Model:
@@ -107,13 +111,12 @@ def build_model(
     `weighted_metrics` is what makes the mask of validation batches count.
     """
     keras.utils.set_random_seed(seed)
-    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-    layers = [keras.Input((*size, 3), dtype="uint8"), normalization(stats)]
+    layers = [keras.Input((*as_size(image_size), 3), dtype="uint8"), normalization(stats)]
     layers += [keras.layers.RandomFlip("horizontal")]
     for filters in (16, 32, 64, 96):
         layers += [
             keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
-            # Quick to settle: an epoch of the sample has only a dozen steps.
+            # Few steps to average over: an epoch of the sample has only a dozen.
             keras.layers.BatchNormalization(momentum=0.8),
             keras.layers.Activation("relu"),
         ]
@@ -127,35 +130,43 @@ def build_model(
     return model
 
 
-def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> np.ndarray:
-    """int64 (classes, classes): images of each true class (row) by the class predicted (column).
+def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> pd.DataFrame:
+    """One row a pair of classes that occurs: int64 true, predicted, images; sorted.
 
+    Memory is bounded by the pairs, for any number of classes.
     batches: (images, labels, mask) as `read_batches` gives them for validation.
     """
-    total = np.zeros((classes, classes), np.int64)
+    pairs: Counter[int] = Counter()
     for images, labels, mask in batches:
         predicted = np.argmax(model.predict_on_batch(images), axis=-1)
-        kept = np.asarray(mask) > 0
-        np.add.at(total, (np.asarray(labels)[kept], predicted[kept]), 1)
-    return total
+        codes = np.asarray(labels, np.int64) * classes + predicted
+        pairs.update(codes[np.asarray(mask) > 0].tolist())
+    rows = [(*divmod(pair, classes), images) for pair, images in sorted(pairs.items())]
+    return pd.DataFrame(rows, columns=["true", "predicted", "images"], dtype=np.int64)
 
 
 def list_mistakes(
-    model: keras.Model, batches: tf.data.Dataset, classes: Sequence, count: int = 12
+    model: keras.Model, batches: tf.data.Dataset, classes: Sequence[Any], count: int = 12
 ) -> tuple[list[np.ndarray], list[str]]:
-    """(pictures, titles) of the first images taken for another class, "true → predicted"."""
-    pictures, titles = [], []
+    """(pictures, titles) of the first `count` images taken for another class, "true → predicted".
+
+    No batch is read beyond the one that holds the last of them.
+    """
+    pictures: list[np.ndarray] = []
+    titles: list[str] = []
     for images, labels, mask in batches.as_numpy_iterator():
         predicted = np.argmax(model.predict_on_batch(images), axis=-1)
-        for place in np.flatnonzero((predicted != labels) & (mask > 0)):
-            pictures.append(images[place])
-            titles.append(f"{classes[labels[place]]} → {classes[predicted[place]]}")
-    return pictures[:count], titles[:count]
+        for row in np.flatnonzero((predicted != labels) & (mask > 0))[: count - len(titles)]:
+            pictures.append(images[row])
+            titles.append(f"{classes[labels[row]]} → {classes[predicted[row]]}")
+        if len(titles) == count:
+            break
+    return pictures, titles
 
 
 def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
     """A callback that appends the seconds an epoch trained, up to where its validation begins."""
-    starts = []
+    starts: list[float] = []
     return keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda *_: starts.append(time.perf_counter()),
         on_test_begin=lambda *_: seconds.append(time.perf_counter() - starts[-1]),

@@ -1,37 +1,58 @@
 """Ready for a TPU without having one: everything XLA compiles, once, and nothing else is needed."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from support.readers import make_record, write_part
 
-from kaggle_tfr.figures import plot_confusion, plot_learning
-from kaggle_tfr.read.batches import count_steps, find_shards, read_batches
+from kaggle_tfr.figures import plot_learning
+from kaggle_tfr.read.batches import count_steps, read_batches
+from kaggle_tfr.shards import find_shards
 from kaggle_tfr.train import training
 from kaggle_tfr.train.training import (
     IMAGENET,
     build_model,
+    compare_throughput,
     count_confusions,
+    list_mistakes,
     normalization,
     strategy,
+    time_epochs,
 )
 
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SIZE = {"image_size": 32, "batch_size": 8}
-# A process as on Kaggle's TPU image, with two devices.
-TWO_DEVICES = """
+# A process as on Kaggle's TPU image.
+LACKING = """
 import sys
-for name in ["fastprogress", "imagehash", "cv2", "sklearn", "faiss", "scipy", "joblib"]:
+for name in "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask".split():
     sys.modules[name] = None
+"""
+ALL = """
+import importlib, pkgutil, kaggle_tfr.read, kaggle_tfr.train
+names = [f"kaggle_tfr.{name}" for name in
+         "figures notebook parameters paths schema shards storage".split()]
+for room in (kaggle_tfr.read, kaggle_tfr.train):
+    names += [module.name for module in pkgutil.iter_modules(room.__path__, room.__name__ + ".")]
+for name in names:
+    importlib.import_module(name)
+print(names)
+"""
+TWO_DEVICES = """
 import json
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from kaggle_tfr.read.batches import find_shards, read_batches
-from kaggle_tfr.train.training import build_model, strategy
+from kaggle_tfr.read.batches import read_batches
+from kaggle_tfr.shards import find_shards
 shards = find_shards(sys.argv[1])
 mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 batches = mirrored.distribute_datasets_from_function(
@@ -49,6 +70,19 @@ for images, labels, mask in batches:
         seen += [int(n) for n in part if n >= 0]
 print(json.dumps(sorted(seen)))
 """
+
+
+def run_python(code, *arguments):
+    """The last line that the code prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", LACKING + code, *arguments],
+        cwd=NOTEBOOKS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +106,6 @@ def run_compiled(batches, count):
     @tf.function(jit_compile=True)
     def step(images, labels):
         traces.append(images.shape)
-        assert images.shape.is_fully_defined()
-        assert labels.shape.is_fully_defined()
         with tf.GradientTape() as tape:
             pixels = tf.reduce_mean(tf.cast(images, tf.float32) / 255, [1, 2])
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels // 128, pixels @ weights)
@@ -86,26 +118,17 @@ def run_compiled(batches, count):
     return len(traces)
 
 
-@pytest.mark.parametrize("where", ["random", "center", "pad"])
-@pytest.mark.parametrize("mode", [True, False])
-def test_xla_compiles_a_step_once(shards, where, mode):
+@pytest.mark.parametrize(
+    ("crop", "mode"), [("random", True), ("center", False), ("pad", True), ("pad", False)]
+)
+def test_xla_compiles_a_step_once(shards, crop, mode):
     """
     All batches, the last one of validation too, have one static shape: one trace serves them.
     """
-    batches = read_batches(shards, training=mode, where=where, **SIZE)
+    batches = read_batches(shards, training=mode, crop=crop, **SIZE)
 
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
     assert run_compiled(batches, 12) == 1
-
-
-def test_a_short_last_batch_would_be_noticed(shards):
-    """
-    The check above fails for the usual reader, which ends with a batch of another size.
-    """
-    batches = read_batches(shards, **SIZE).unbatch().batch(10)
-
-    assert not batches.element_spec[0].shape.is_fully_defined()
-    assert run_compiled(batches, 12) == 2
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-5), ("bfloat16", 1e-2)])
@@ -139,78 +162,113 @@ def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
         normalization(((120, 110, 100), (60, 60, 60)))
 
 
-def test_padding_does_not_count_in_evaluation(shards):
-    """
-    With the mask as sample weight Keras's accuracy is that of the real images alone.
-    """
-    model = build_model(32, 252)
-    few = read_batches(shards, image_size=32, batch_size=16)
-    confusions = count_confusions(model, few, 252)
-
-    accuracy = model.evaluate(few, verbose=0, return_dict=True)["accuracy"]
-
-    assert confusions.sum() == 42
-    assert accuracy == pytest.approx(np.trace(confusions) / 42)
-
-
 def test_a_model_trains_on_the_endless_batches(shards):
     """
-    A few epochs on uint8 batches lower the loss, and their curves and confusions can be drawn.
+    A few epochs on uint8 batches lower the loss; padding counts in no figure of validation.
     """
     model = build_model(32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2)
-    steps = count_steps(shards, 8, training=True)
+    steps, seconds = count_steps(shards, 8, training=True), []
     history = model.fit(
         read_batches(shards, training=True, seed=0, **SIZE),
         validation_data=read_batches(shards, **SIZE),
         steps_per_epoch=steps,
         epochs=3,
         shuffle=False,  # the reader has done it
+        callbacks=[time_epochs(seconds)],
         verbose=0,
     ).history
 
     assert steps == 42 // 8
     assert history["loss"][-1] < history["loss"][0]
-    figure = plot_learning(history)
-    assert [axis.get_title(loc="left") for axis in figure.axes] == ["Accuracy", "Loss"]
-    figure = plot_confusion(np.array([[3, 1], [0, 4]]), ["dark", "bright"])
-    assert [text.get_text() for text in figure.axes[0].texts] == ["3", "1", "0", "4"]
+    titles = [axis.get_title(loc="left") for axis in plot_learning(history).axes]
+    assert titles == ["Accuracy", "Loss"]
+    assert len(seconds) == 3
+    table = compare_throughput(500.0, [4.0, 1.0, 2.0, 3.0], 120)
+    assert table["images/s"].tolist() == [500, 30, 60]
+
+    batches = read_batches(shards, image_size=32, batch_size=16)
+    confusions = count_confusions(model, batches, 252)
+    right = confusions.loc[confusions["true"] == confusions["predicted"], "images"].sum()
+    accuracy = model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
+    assert confusions["images"].sum() == 42
+    assert accuracy == pytest.approx(right / 42)
 
 
-def test_two_devices_share_a_pass_and_no_missing_library_is_needed(part, root):
+def predict_class_two(images):
+    return keras.ops.one_hot(np.full(len(images), 2), 81_313)
+
+
+def test_confusions_of_many_classes_fit_in_memory():
+    """
+    Only pairs that occur take a row: landmark's 81,313 classes squared would be 53 GB.
+    """
+    model = SimpleNamespace(predict_on_batch=predict_class_two)
+    labels = [[2, 7, 81_312, 0], [7, 2, 2, 9]]
+    masks = [[1, 1, 1, 0], [1, 1, 1, 1]]
+    images = np.zeros((2, 4, 8, 8, 3), np.uint8)
+    batches = tf.data.Dataset.from_tensor_slices((images, labels, masks))
+
+    table = count_confusions(model, batches, 81_313)
+
+    assert table.columns.tolist() == ["true", "predicted", "images"]
+    assert table.to_numpy().tolist() == [[2, 2, 3], [7, 2, 2], [9, 2, 1], [81_312, 2, 1]]
+
+
+def test_no_more_mistakes_are_read_than_are_shown():
+    """
+    The search ends with the batch that holds the last mistake wanted.
+    """
+    drawn = []
+
+    def draw():
+        for number in range(100):
+            drawn.append(number)
+            yield np.full((4, 8, 8, 3), number, np.uint8), np.array([2, 1, 0, 1]), np.ones(4)
+
+    shapes = [((4, 8, 8, 3), np.uint8), ((4,), np.int64), ((4,), np.float32)]
+    signature = tuple(tf.TensorSpec(*shape) for shape in shapes)
+    batches = tf.data.Dataset.from_generator(draw, output_signature=signature)
+    model = SimpleNamespace(predict_on_batch=predict_class_two)
+
+    pictures, titles = list_mistakes(model, batches, ["ash", "birch", "cedar"], count=5)
+
+    assert titles == [f"{name} → cedar" for name in ("birch", "ash", "birch", "birch", "ash")]
+    assert [int(picture[0, 0, 0]) for picture in pictures] == [0, 0, 0, 1, 1]
+    assert len(drawn) <= 4
+
+
+def test_reading_and_training_need_no_library_that_the_tpu_image_lacks():
+    """
+    Every module of theirs, and of the ground below them, is imported with those libraries blocked.
+    """
+    imported = run_python(ALL)
+
+    assert "kaggle_tfr.read.batches" in imported
+    assert "kaggle_tfr.train.training" in imported
+
+
+def test_two_devices_share_a_pass(part):
     """
     Under a mirrored strategy two replicas see every image once, with only what the TPU image has.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES, part],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == list(range(0, 252, 6))
+    assert json.loads(run_python(TWO_DEVICES, part)) == list(range(0, 252, 6))
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """A machine whose TPUs and GPUs a test decides; the TPU addresses that were tried."""
-    tried = []
+    machine, one = SimpleNamespace(tpus=(), addresses=[]), tf.distribute.get_strategy()
 
     def resolve(tpu):
-        tried.append(tpu)
+        machine.addresses.append(tpu)
         if tpu not in machine.tpus:
             raise ValueError("no TPU")
         return tpu
 
-    class machine:  # noqa: N801
-        tpus, addresses = (), tried
+    def has(gpus):
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * gpus)
 
-        @staticmethod
-        def has(gpus):
-            monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * gpus)
-
-    one = tf.distribute.get_strategy()
+    machine.has = has
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolve)
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: None)
@@ -219,7 +277,6 @@ def machine(monkeypatch):
     for name in training.TPU_ADDRESSES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TPU_NAME", "10.0.0.2")
-    machine.has(0)
     return machine
 
 
@@ -252,8 +309,37 @@ def test_the_real_search_for_a_tpu_ends_at_the_cpu(capsys, monkeypatch):
     """
     for name in training.TPU_ADDRESSES:
         monkeypatch.delenv(name, raising=False)
-    if tf.config.list_physical_devices("GPU"):
-        pytest.skip("this machine has a GPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
 
     assert strategy().num_replicas_in_sync == 1
     assert "CPU" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """The sample's parts, where `make test-kaggle` has made that environment."""
+    if "TPU_PYTHON" not in os.environ:
+        pytest.skip("TPU_PYTHON is not set: `make test-kaggle` makes that environment")
+    from support.chain import run_chain
+
+    from kaggle_tfr.explore.sample import write_sample
+
+    folder = tmp_path_factory.mktemp("tpu") / "work"
+    write_sample(str(folder / "sample"))
+    run_chain("sample", str(folder), INPUT_DIR=str(folder / "sample"))
+    return folder
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("0[56]_*.ipynb"))])
+def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
+    """
+    05 and 06 need nothing that the image lacks: no fastprogress, imagehash, OpenCV or dask.
+    """
+    python = str(Path(os.environ["TPU_PYTHON"]).absolute())
+    command = [python, "-m", "papermill", f"{name}.ipynb", str(tmp_path / "out.ipynb")]
+    command += ["-k", "python3", "-p", "WORK_DIR", str(work)]
+    done = subprocess.run(
+        command, cwd=NOTEBOOKS, capture_output=True, text=True, check=False, timeout=300
+    )
+
+    assert done.returncode == 0, done.stderr[-2000:]
