@@ -119,14 +119,14 @@ class Replacement(threading.Thread):
 
     def check(self):
         """Fails unless the victim had work, and the newcomer did some."""
-        self.join(120)
+        self.join(240)
         assert self.problem is None, self.problem
         assert self.lost
         assert self.victim not in self.cluster.joined()
         assert self.cluster.done_by(self.newcomer)
 
 
-def wait_until(condition, what, seconds=90):
+def wait_until(condition, what, seconds=180):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
