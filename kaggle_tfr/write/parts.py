@@ -81,7 +81,8 @@ def write_parts(
     _compare_versions(plan)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
-    done, run_id = {}, uuid.uuid4().hex
+    done: dict[int, Row] = {}
+    run_id = uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
         label, check = f"Checking finished shards of part {number}", partial(_check_shard, folder)
@@ -101,9 +102,9 @@ def write_parts(
 def _check_shard(folder: str, row: Row) -> Row | None:
     """The row when its shard has the row's size and sha256; a damaged file is removed."""
     path = storage.join(folder, row["file"])
-    if storage.exists(path) and storage.size(path) == row["bytes"]:
-        if storage.sha256_of(path) == row["sha256"]:
-            return row
+    whole = storage.exists(path) and storage.size(path) == row["bytes"]
+    if whole and storage.sha256_of(path) == row["sha256"]:
+        return row
     storage.remove(path)
     return None
 
@@ -130,11 +131,7 @@ def _write_missing(
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
     if not missing:
         return ""
-    budgets = {}
-    for part in folders:
-        written = sum(row["bytes"] for row in done.values() if row["part"] == part)
-        planned = sum(shard.bytes_high for shard in missing if shard.part == part)
-        budgets[part] = ByteBudget(plan.shard_limit_bytes, written, planned)
+    budgets = {part: ByteBudget(plan, part, missing, done.values()) for part in folders}
     problems: list[str] = []
 
     def list_tasks() -> Iterator[ShardTask]:
@@ -149,17 +146,15 @@ def _write_missing(
                 return
             yield ShardTask(slim, shard, rows, folders[shard.part], allowance, run_id)
 
-    total = sum(shard.count for shard in missing)
     try:
         for outcome in parallel.run(
             write_shard,
             list_tasks(),
             label="Writing images",
-            total=total,
+            total=sum(shard.count for shard in missing),
             advance=lambda outcome: outcome.shard.count if outcome.row else 0,
         ):
-            written = outcome.row.get("bytes", 0)
-            budgets[outcome.shard.part].release(outcome.allowance_bytes, written)
+            budgets[outcome.shard.part].release(outcome)
             if outcome.problem:
                 problems.append(outcome.problem)
             else:
@@ -210,7 +205,10 @@ def _rename_for(metadata_for: Sequence[str], plan: Plan) -> Plan:
         )
     sidecars.load_tfds()  # not found out after hours of writing
     settings = replace(plan.settings, shard_name=sidecars.TFDS_NAME)
-    shards, fingerprint = number_shards(plan.shards, settings.shard_name), f"{plan.fingerprint}-tfds"
+    shards, fingerprint = (
+        number_shards(plan.shards, settings.shard_name),
+        f"{plan.fingerprint}-tfds",
+    )
     return replace(plan, settings=settings, shards=shards, fingerprint=fingerprint)
 
 

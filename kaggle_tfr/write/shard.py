@@ -4,6 +4,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -160,28 +161,37 @@ def _explain_failure(task: ShardTask, error: Exception) -> str:
 
 
 class ByteBudget:
-    """What a part's shards may weigh: written + reserved for those under way ≤ limit, always.
+    """What a part's shards may weigh: written + reserved for those under way ≤ limit, always."""
 
-    planned: upper bound of the shards that have not begun, in bytes.
-    """
-
-    def __init__(self, limit: int, written: int, planned: int) -> None:
-        self.limit, self.written, self.planned = limit, written, planned
-        self.reserved, self.lock = 0, threading.Lock()
+    def __init__(
+        self, plan: Plan, part: int, missing: Iterable[Shard], rows: Iterable[Row]
+    ) -> None:
+        self.limit, self.reserved, self.lock = plan.shard_limit_bytes, 0, threading.Lock()
+        self.written = sum(row["bytes"] for row in rows if row["part"] == part)
+        # Upper bound of the shards that have not begun.
+        self.planned = sum(shard.bytes_high for shard in missing if shard.part == part)
 
     def reserve(self, shard: Shard) -> int:
         """Bytes that the shard may grow to; 0 when it does not fit any more."""
         with self.lock:
             free = self.limit - self.written - self.reserved
-            spare = max(0, free - self.planned)
+            allowance = shard.bytes_high + max(0, free - self.planned) // 2
             self.planned -= shard.bytes_high
             if shard.bytes_high > free:
                 return 0
-            self.reserved += shard.bytes_high + spare // 2
-            return shard.bytes_high + spare // 2
+            self.reserved += allowance
+            return allowance
 
-    def release(self, allowance: int, written: int) -> None:
-        """Ends a shard's reservation of `allowance` bytes, of which it took `written`."""
+    def release(self, outcome: ShardOutcome) -> None:
+        """Ends a shard's reservation, of which it took what it weighs."""
         with self.lock:
-            self.reserved -= allowance
-            self.written += written
+            self.reserved -= outcome.allowance_bytes
+            self.written += outcome.row.get("bytes", 0)
+
+    def explain(self, shard: Shard) -> str:
+        """Why a shard does not fit any more."""
+        return (
+            f"part {shard.part} would pass its limit: its shards may take {self.limit:,} bytes, "
+            f"those written take {self.written:,}, and shard {shard.number} may take "
+            f"{shard.bytes_high:,}"
+        )

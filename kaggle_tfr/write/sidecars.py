@@ -7,6 +7,8 @@ import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,22 +27,16 @@ TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 def list_texts(
     plan: Plan, part: int, rows: Mapping[int, Row], shards: pd.DataFrame
 ) -> dict[str, str]:
-    """The texts of the part's small files by their names; "" for rejects.csv without a reject.
-
-    rows: the part's, by shard number. shards: the same as shards.csv has them.
-    """
+    """The texts of the part's small files by their names; "" for rejects.csv without a reject."""
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
-    rejects = pd.DataFrame(
-        [reject | {"file": rows[k]["file"]} for k in sorted(rows) for reject in rows[k]["rejects"]],
-        columns=REJECT_COLUMNS,
-    )
-    described = json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n"
+    rejects = [r | {"file": rows[k]["file"]} for k in sorted(rows) for r in rows[k]["rejects"]]
+    refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
     return {
         "schema.json": plan.schema.to_json(),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
-        "rejects.csv": "" if rejects.empty else rejects.to_csv(index=False, lineterminator="\n"),
-        "dataset-metadata.json": described,
+        "rejects.csv": refused if rejects else "",
+        "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
     }
 
 
@@ -67,7 +63,7 @@ def write_image_tables(
     paths: dict[str, str] = {}
     for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
         kept = leave_out_refused(table, rows[shard.number])
-        kept = kept.rename(columns={"height": "source_height", "width": "source_width"})
+        kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
         kept = kept.assign(file=rows[shard.number]["file"], record=range(len(kept)))
         name = f"{shard.split}.csv"
         first = name not in paths
@@ -91,24 +87,17 @@ def is_image_table(path: str) -> bool:
 
 def read_image_tables(
     part_dir: str, splits: Iterable[str], text_columns: Iterable[str]
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each file of the part with the plan's rows of its records, where its CSV is good.
-
-    text_columns: those that stay text whatever they look like.
-    """
+) -> Iterator[tuple[str, list[Row]]]:
+    """Each file of the part with the plan's rows of its records, where its CSV is good."""
     text = dict.fromkeys(["image_id", "label_name", "file", *text_columns], str)
     for split in splits:
         path = storage.join(part_dir, f"{split}.csv")
-        if not is_image_table(path):
-            continue
-        rest: list[pd.DataFrame] = []
-        with storage.on_disk(path) as local:
-            for block in pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000):
-                rows = pd.concat([*rest, block.assign(split=split)])
-                unfinished = rows["file"] == rows["file"].iloc[-1]
-                yield from rows[~unfinished].groupby("file", sort=False)
-                rest = [rows[unfinished]]
-        yield from ((rows["file"].iloc[0], rows) for rows in rest)
+        if is_image_table(path):
+            with storage.on_disk(path) as local:
+                blocks = pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000)
+                rows = (block.assign(split=split).to_dict("records") for block in blocks)
+                for file, own in groupby(chain.from_iterable(rows), itemgetter("file")):
+                    yield file, list(own)
 
 
 def to_slug(text: str) -> str:
@@ -183,10 +172,7 @@ def load_tfds() -> Any:
 
 
 def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
-    """Writes what `tfds.builder_from_directory(part_dir)` reads; shards have TFDS's names.
-
-    shards: the rows of shards.csv. Labels become ClassLabels, the picture an Image.
-    """
+    """Writes what `tfds.builder_from_directory(part_dir)` reads; shards have TFDS's names."""
     tfds = load_tfds()
     prefix = f"{plan.name}_{part}".replace("{", "{{").replace("}", "}}")
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
@@ -201,15 +187,10 @@ def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> No
             # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
             # that its pattern does not take.
             open(os.path.join(scratch, f"{name}-{split}.tfrecord-00000-of-00001"), "wb").close()
-        tfds.folder_dataset.write_metadata(
-            data_dir=scratch,
-            features={
-                field.name: _feature(tfds.features, field, plan) for field in plan.schema.fields
-            },
-            split_infos=splits,
-            check_data=False,
-            description=f"{plan.name}, part {part}",
-        )
+        features = {f.name: _feature(tfds.features, f, plan) for f in plan.schema.fields}
+        named = {"data_dir": scratch, "split_infos": splits, "check_data": False}
+        named["description"] = f"{plan.name}, part {part}"
+        tfds.folder_dataset.write_metadata(features=features, **named)
         for file in sorted(os.listdir(scratch)):
             if not file.endswith("-of-00001"):
                 path = os.path.join(scratch, file)

@@ -77,9 +77,7 @@ def test_files_as_numpy_has_them_by_split(made):
 
 
 def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
-    """
-    stats.json: mean and std of train alone, and each split's own below "splits".
-    """
+    """stats.json: mean and std of train alone, and each split's own below "splits"."""
     part = made[1] / "part-1"
     shards = pd.read_csv(part / "shards.csv")
 
@@ -96,9 +94,7 @@ def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
 
 
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
-    """
-    A part of test images alone has a mean too; without any pixel there is an error.
-    """
+    """A part of test images alone has a mean too; without any pixel there is an error."""
     dark, light = np.zeros((1, 1, 3), np.uint8), np.full((1, 3, 3), 40, np.uint8)
     save_stats({"a": sum_channels(dark), "b": sum_channels(light)}, str(tmp_path / "stats.json"))
 
@@ -111,9 +107,7 @@ def test_without_train_the_stats_are_of_all_splits(tmp_path):
 
 
 def test_parts_combine_exactly_and_imagenet_s_means_are_files(made):
-    """
-    mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together.
-    """
+    """mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together."""
     images, work = made
     checked = verify_parts([str(work / f"part-{number}") for number in (1, 2)])
     records = combine_stats(checked.stats.values())

@@ -54,9 +54,7 @@ def copied(whole, tmp_path):
 
 
 def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
-    """
-    TensorFlow alone reads every planned image once, with its label and the size it was given.
-    """
+    """TensorFlow alone reads every planned image once, with its label and the size it was given."""
     out, _ = whole
     plan = pd.read_parquet(work / "plan.parquet")
     shards = pd.concat(pd.read_csv(path) for path in sorted(out.glob("*/shards.csv")))
@@ -71,9 +69,7 @@ def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
 
 
 def test_a_part_holds_what_the_contract_lists(whole):
-    """
-    Every sidecar is there, and nothing of the work in progress.
-    """
+    """Every sidecar is there, and nothing of the work in progress."""
     part = whole[0] / "part-1"
 
     assert {path.name for path in part.iterdir() if ".tfrec" not in path.name} == {
@@ -84,9 +80,7 @@ def test_a_part_holds_what_the_contract_lists(whole):
 
 
 def test_the_table_of_a_split_finds_each_record(whole):
-    """
-    train.csv names file and record of each image, with its label, as competitions do.
-    """
+    """train.csv names file and record of each image, with its label, as competitions do."""
     out, _ = whole
     rows = pd.read_csv(out / "part-2" / "train.csv", dtype={"image_id": str})
     for file, own in rows.groupby("file"):
@@ -101,9 +95,7 @@ def test_the_table_of_a_split_finds_each_record(whole):
     [(2, "threading", [1, 2]), (4, "threading", [0]), (2, "loky", [0])],
 )
 def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend, parts):  # noqa: PLR0917
-    """
-    One worker, two or four; threads or processes; part by part or together: the same files.
-    """
+    """One worker, two or four; threads or processes; part by part or together: the same files."""
     use_backend(jobs, backend)
     for part in parts:
         write_parts(str(work), str(tmp_path), part)
@@ -112,9 +104,7 @@ def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend
 
 
 def test_gzip_shards_are_deterministic_and_have_no_index(table, tmp_path):
-    """
-    A packed file has no offsets to list; two runs agree all the same.
-    """
+    """A packed file has no offsets to list; two runs agree all the same."""
     plan_images(table, tmp_path / "work", compression="GZIP", shard_name="{split}/{i}.tfrec")
     for jobs, name in enumerate("ab", 1):
         use_backend(jobs)
@@ -127,9 +117,7 @@ def test_gzip_shards_are_deterministic_and_have_no_index(table, tmp_path):
 
 
 def test_a_second_run_checks_and_writes_nothing(work, copied):
-    """
-    Finished parts keep every file, to the nanosecond of its last change.
-    """
+    """Finished parts keep every file, to the nanosecond of its last change."""
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
 
     write_parts(str(work), str(copied))
@@ -166,9 +154,7 @@ def replan(work, folder, **changes):
 
 
 def test_a_stale_part_is_refused_with_the_difference_named(work, copied, whole, tmp_path):
-    """
-    Another QUALITY makes other bytes: nothing is touched, and the message says what differs.
-    """
+    """Another QUALITY makes other bytes: nothing is touched, and the message says what differs."""
     replan(work, tmp_path / "work", quality=50)
 
     with pytest.raises(ValueError, match=r"QUALITY: 90 there, 50 now.*OVERWRITE = True"):
@@ -178,9 +164,7 @@ def test_a_stale_part_is_refused_with_the_difference_named(work, copied, whole, 
 
 
 def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, tmp_path):
-    """
-    OVERWRITE = True gives what a fresh folder would have got; other people's files stay.
-    """
+    """OVERWRITE = True gives what a fresh folder would have got; other people's files stay."""
     (copied / "part-1" / "notes.md").write_text("mine")
     replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
 
@@ -215,9 +199,7 @@ def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, col
 
 
 def test_a_name_that_leads_out_of_the_part_writes_nothing(table, tmp_path):
-    """
-    NAME = "../../x" is stopped before any folder is made.
-    """
+    """NAME = "../../x" is stopped before any folder is made."""
     plan, rows = plan_images(table, tmp_path / "work")
     bad = replace(plan, labels=replace(plan.labels, name="../../x"))
     save_plan(bad, rows, str(tmp_path / "work"))
@@ -231,9 +213,7 @@ def test_a_name_that_leads_out_of_the_part_writes_nothing(table, tmp_path):
 
 
 def test_an_image_that_went_bad_since_the_plan_is_refused(tmp_path):
-    """
-    It is named in rejects.csv, its shard is shorter by one, in name and count, and says so.
-    """
+    """It is named in rejects.csv, its shard is shorter by one, in name and count, and says so."""
     table = make_images(tmp_path / "images", 24)
     plan_images(table, tmp_path, n_shards=3)
     Path(table["path"][5]).write_bytes(b"no picture")
@@ -255,9 +235,7 @@ def test_an_image_that_went_bad_since_the_plan_is_refused(tmp_path):
 
 
 def test_a_vanished_input_stops_the_run_resumably(tmp_path):
-    """
-    Finished shards stay, no half-written file is left under a name, and the rerun completes.
-    """
+    """Finished shards stay, no half-written file is left under a name, and the rerun completes."""
     table = make_images(tmp_path / "images", 24)
     plan_images(table, tmp_path, n_shards=6)
     use_backend(1)
@@ -308,9 +286,7 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit, messa
 
 
 def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, capsys):
-    """
-    In a Kaggle batch session the notebook ends well, so that its output is kept and taken up.
-    """
+    """In a Kaggle batch session the notebook ends well, so that its output is kept and taken up."""
     plan_images(table, tmp_path)
     hours = iter([1, 1, 0])
     monkeypatch.setattr("kaggle_tfr.notebook.hours_left", lambda: next(hours, 0))
@@ -369,9 +345,7 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
 
 
 def test_wrong_choices_are_refused_before_anything_is_written(work, tmp_path):
-    """
-    An unknown part or kind of metadata is an error that names what there is.
-    """
+    """An unknown part or kind of metadata is an error that names what there is."""
     with pytest.raises(ValueError, match="PART is 3, but the plan has 2 parts"):
         write_parts(str(work), str(tmp_path), 3)
     with pytest.raises(ValueError, match=r"METADATA has \['tfrs'\].*'tfds'"):
@@ -415,9 +389,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 @pytest.mark.heavy
 def test_memory_does_not_grow_with_the_shard(tmp_path):
-    """
-    A shard of 150 MB takes hardly more memory than one of 15 MB.
-    """
+    """A shard of 150 MB takes hardly more memory than one of 15 MB."""
     few = make_images(tmp_path / "images", 30, sizes=(790, 800))
     peaks = []
     for times in (2, 60):
