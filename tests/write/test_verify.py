@@ -49,14 +49,6 @@ def flip(path, offset, bit):
     path.write_bytes(data)
 
 
-def test_a_good_part_has_no_fault(part):
-    """Nothing to report is an empty table with its columns."""
-    faults = verify_parts([str(part)]).faults
-
-    assert faults.empty
-    assert list(faults.columns) == ["part", "file", "record", "offset", "problem"]
-
-
 @pytest.mark.parametrize("places", [12, pytest.param(100, marks=pytest.mark.heavy)])
 def test_a_flipped_bit_is_found_in_its_record(part, places):
     """Anywhere in the file, length and checksums included: that record is named, and no other."""
@@ -81,13 +73,9 @@ def test_each_region_of_a_frame_is_covered_without_the_index_too(part, at):
     """Length, its checksum, data and the data's checksum of the first record."""
     shutil.rmtree(part / "index")
     shard = min(part.glob("*.tfrec"))
-    first = int.from_bytes(shard.read_bytes()[:8], "little") + FRAME
-    flip(shard, at % first, 4)
+    flip(shard, at % (int.from_bytes(shard.read_bytes()[:8], "little") + FRAME), 4)
 
-    faults = verify_parts(str(part)).faults
-
-    assert faults["record"].max() >= 0
-    assert faults.loc[faults["record"] >= 0, "record"].iloc[0] == 0
+    assert verify_parts(str(part)).faults.query("record >= 0")["record"].iloc[0] == 0
 
 
 def test_several_damaged_records_are_all_named(part):
@@ -185,21 +173,29 @@ def test_a_record_that_is_not_the_plan_s_is_named(part, kind):
     assert message in faults["problem"].iloc[0]
 
 
+def by_file(part):
+    """The problems of a part by file."""
+    return verify_parts(str(part)).faults.groupby("file")["problem"].agg(" | ".join)
+
+
 def test_missing_unknown_and_renamed_files_are_named(part):
-    """Files against plan and shards.csv: gone, extra, another name, another count."""
+    """Files against plan and tables: gone, extra, another name, another count, a row too few."""
     first, second, third = sorted(part.glob("*.tfrec"))
     first.unlink()
     shutil.copy(second, part / "trees-f9-009-12.tfrec")
     table = pd.read_csv(part / "shards.csv")
     table.loc[table["file"] == third.name, "count"] = 11
     table.to_csv(part / "shards.csv", index=False)
+    lines = (part / "train.csv").read_text().splitlines(keepends=True)
+    (part / "train.csv").write_text("".join(lines[:-2]))
 
-    faults = verify_parts(str(part)).faults.groupby("file")["problem"].agg(" | ".join)
+    faults = by_file(part)
 
     assert "the file is missing" in faults[first.name]
     assert faults["trees-f9-009-12.tfrec"] == "not in shards.csv"
     assert "12 records were found, shards.csv has 11" in faults[third.name]
     assert "the plan has 12 images" in faults[third.name]
+    assert "train.csv has 10 rows of this file" in faults[third.name]
 
 
 def test_damaged_sidecars_are_named(part):
@@ -209,10 +205,11 @@ def test_damaged_sidecars_are_named(part):
     (part / "train.csv").unlink()
     index = min((part / "index").iterdir())
     index.write_text(index.read_text().replace("0 ", "1 ", 1))
+    row = json.loads(pd.read_csv(part / "shards.csv").to_json(orient="records"))[0]
     (part / "journal").mkdir()
-    (part / "journal" / "000000.json").write_text(json.dumps(first_row(part)))
+    (part / "journal" / "000000.json").write_text(json.dumps(row | {"rejects": [], "number": 0}))
 
-    faults = verify_parts(str(part)).faults.groupby("file")["problem"].agg(" | ".join)
+    faults = by_file(part)
 
     assert "different from plan.json" in faults["labels.json"]
     assert "missing" in faults["schema.json"]
@@ -231,21 +228,6 @@ def test_a_broken_list_of_shards_is_named(part, text):
     (part / "shards.csv").write_text(kept)
     (part / "train.csv").write_text(text)
     assert verify_parts(str(part)).faults["file"].tolist() == ["train.csv"]
-
-
-def test_rows_that_a_split_s_table_lacks_are_named(part):
-    """Every record has its row in train.csv."""
-    lines = (part / "train.csv").read_text().splitlines(keepends=True)
-    (part / "train.csv").write_text("".join(lines[:-2]))
-
-    faults = verify_parts(str(part)).faults
-
-    assert faults["problem"].tolist() == ["train.csv has 10 rows of this file"]
-
-
-def first_row(part):
-    row = json.loads(pd.read_csv(part / "shards.csv").to_json(orient="records"))[0]
-    return row | {"rejects": [], "number": 0}
 
 
 def test_a_folder_that_is_no_part_is_an_error(tmp_path):
@@ -267,24 +249,26 @@ def test_masks_and_lists_are_held_against_the_plan_too(tmp_path):
     assert {"Fish", "Gravel", "source_height"} <= set(codes)
 
 
-def test_records_are_compared_with_their_sources(made):
-    """A sample of a good part: high PSNR, and far from it with red and blue swapped."""
-    found = verify_parts([str(made / "part-1")], str(made), sample=12).sources
+def test_a_good_part_has_no_fault_and_shows_its_sources(made):
+    """No fault is an empty table; a sample has a high PSNR, far less with red and blue swapped."""
+    found = verify_parts([str(made / "part-1")], str(made), sample=12)
 
-    assert len(found) == 12
-    assert found["psnr"].min() > 25
-    assert (found["psnr"] > found["psnr_swapped"] + 5).all()
+    assert found.faults.empty
+    assert list(found.faults.columns) == ["part", "file", "record", "offset", "problem"]
+    assert len(found.sources) == 12
+    assert found.sources["psnr"].min() > 25
+    assert (found.sources["psnr"] > found.sources["psnr_swapped"] + 5).all()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda p: p[..., ::-1], "red and blue are swapped"),
-        (lambda p: p[::-1, ::-1], r"turned by 180"),
-        (lambda p: p[:, ::-1], "mirrored"),
-    ],
-)
-def test_swapped_and_turned_pictures_are_an_error(made, part, wrong, message):
+TURNS = {
+    "red and blue are swapped": lambda p: p[..., ::-1],
+    "turned by 180": lambda p: p[::-1, ::-1],
+    "mirrored": lambda p: p[:, ::-1],
+}
+
+
+@pytest.mark.parametrize(("message", "wrong"), TURNS.items())
+def test_swapped_and_turned_pictures_are_an_error(made, part, message, wrong):
     """
     Records whose pictures were written in BGR, or lie the wrong way, do not pass.
 

@@ -54,18 +54,21 @@ def copied(whole, tmp_path):
 
 
 def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
-    """TensorFlow alone reads every planned image once, with its label and the size it was given."""
-    out, _ = whole
+    """TensorFlow alone reads every planned image once; train.csv names its file and record."""
     plan = pd.read_parquet(work / "plan.parquet")
-    shards = pd.concat(pd.read_csv(path) for path in sorted(out.glob("*/shards.csv")))
-    files = [out / f"part-{row.part}" / row.file for row in shards.itertuples()]
+    records, rows = [], []
+    for part in sorted(whole[0].iterdir()):
+        own = pd.read_csv(part / "shards.csv")["file"]
+        each = {file: read_plainly([part / file]) for file in own}
+        records += [record for file in own for record in each[file]]
+        of_split = pd.read_csv(part / "train.csv", dtype={"image_id": str})
+        rows += [(each[r.file][r.record], r.image_id, r.label) for r in of_split.itertuples()]
 
-    records = read_plainly(files)
-
+    assert len(records) == len(rows) == len(table)
     assert [r["image_id"].decode() for r in records] == plan["image_id"].tolist()
     assert [r["label"] for r in records] == plan["label"].tolist()
     assert all(min(r["height"], r["width"]) == 32 for r in records)
-    assert shards["count"].sum() == len(table)
+    assert all(r["image_id"].decode() == name and r["label"] == label for r, name, label in rows)
 
 
 def test_a_part_holds_what_the_contract_lists(whole):
@@ -77,17 +80,6 @@ def test_a_part_holds_what_the_contract_lists(whole):
         *("dataset-metadata.json", "train.csv"),
     }
     assert (part / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
-
-
-def test_the_table_of_a_split_finds_each_record(whole):
-    """train.csv names file and record of each image, with its label, as competitions do."""
-    out, _ = whole
-    rows = pd.read_csv(out / "part-2" / "train.csv", dtype={"image_id": str})
-    for file, own in rows.groupby("file"):
-        records = read_plainly([out / "part-2" / file])
-        found = [records[i]["image_id"].decode() for i in own["record"]]
-        assert found == own["image_id"].tolist()
-        assert [records[i]["label"] for i in own["record"]] == own["label"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -141,32 +133,24 @@ def test_damaged_and_missing_shards_are_written_again(work, copied, whole):
     assert digests(copied) == whole[1]
 
 
-def replan(work, folder, **changes):
+def replan(work, folder, *, labels=(), **changes):
     """A copy of the work folder under a plan with other settings."""
     shutil.copytree(work, folder)
-    plan = read_plan(str(folder))
+    plan, table = read_plan(str(folder)), pd.read_parquet(folder / "plan.parquet")
     settings = replace(plan.settings, **changes)
     shards = number_shards(plan.shards, settings.shard_name)
     plan = replace(plan, settings=settings, image=settings.image, shards=shards)
-    save_plan(
-        replace(plan, fingerprint="other"), pd.read_parquet(folder / "plan.parquet"), str(folder)
-    )
+    plan = replace(plan, labels=replace(plan.labels, **dict(labels)), fingerprint="other")
+    save_plan(plan, table, str(folder))
 
 
-def test_a_stale_part_is_refused_with_the_difference_named(work, copied, whole, tmp_path):
-    """Another QUALITY makes other bytes: nothing is touched, and the message says what differs."""
-    replan(work, tmp_path / "work", quality=50)
-
+def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, whole, tmp_path):
+    """A stale part is refused, its difference named; OVERWRITE writes it as into a fresh folder."""
+    replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
     with pytest.raises(ValueError, match=r"QUALITY: 90 there, 50 now.*OVERWRITE = True"):
         write_parts(str(tmp_path / "work"), str(copied))
-
     assert digests(copied) == whole[1]
-
-
-def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, tmp_path):
-    """OVERWRITE = True gives what a fresh folder would have got; other people's files stay."""
     (copied / "part-1" / "notes.md").write_text("mine")
-    replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
 
     write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
     write_parts(str(tmp_path / "work"), str(tmp_path / "fresh"))
@@ -196,20 +180,6 @@ def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, col
 
     assert digests(tmp_path) == before
     assert "leads out" in verify_parts(str(copied / "part-1")).faults["problem"].iloc[0]
-
-
-def test_a_name_that_leads_out_of_the_part_writes_nothing(table, tmp_path):
-    """NAME = "../../x" is stopped before any folder is made."""
-    plan, rows = plan_images(table, tmp_path / "work")
-    bad = replace(plan, labels=replace(plan.labels, name="../../x"))
-    save_plan(bad, rows, str(tmp_path / "work"))
-    before = digests(tmp_path)
-
-    with pytest.raises(ValueError, match="out of"):
-        write_parts(str(tmp_path / "work"), str(tmp_path / "a" / "b"))
-
-    assert digests(tmp_path) == before
-    assert not (tmp_path / "a").exists()
 
 
 def test_an_image_that_went_bad_since_the_plan_is_refused(tmp_path):
@@ -345,12 +315,18 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
 
 
 def test_wrong_choices_are_refused_before_anything_is_written(work, tmp_path):
-    """An unknown part or kind of metadata is an error that names what there is."""
+    """An unknown part or kind of metadata, or a NAME that leads out, is an error that says so."""
+    bad, out = tmp_path / "work", tmp_path / "a" / "b"
+    replan(work, bad, labels={"name": "../../x"})
+    before = digests(tmp_path)
     with pytest.raises(ValueError, match="PART is 3, but the plan has 2 parts"):
-        write_parts(str(work), str(tmp_path), 3)
+        write_parts(str(work), str(out), 3)
     with pytest.raises(ValueError, match=r"METADATA has \['tfrs'\].*'tfds'"):
-        write_parts(str(work), str(tmp_path), metadata_for=["tfrs"])
-    assert not list(tmp_path.iterdir())
+        write_parts(str(work), str(out), metadata_for=["tfrs"])
+    with pytest.raises(ValueError, match="out of"):
+        write_parts(str(bad), str(out))
+    assert digests(tmp_path) == before
+    assert not out.parent.exists()
 
 
 def test_a_part_in_a_bucket_equals_a_part_on_disk(work, whole, tmp_path):
