@@ -25,7 +25,7 @@ _key = itemgetter("part", "split", "fold", "shard")
 
 def check_name(name: str, source: str) -> None:
     """Raises: ValueError: a file of that name lies outside the part, where nothing is touched."""
-    if "://" in name or name.startswith("/") or ".." in name.split("/"):
+    if storage.leads_out(name):
         raise ValueError(f"{source}: the file name '{name}' leads out of the part.")
 
 
@@ -40,10 +40,15 @@ def is_claimed(part_dir: str, run_id: str) -> bool:
 def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
     """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
 
-    Raises: ValueError: the part was written after another plan, and `overwrite` is False; or a row
-        of shards.csv cannot be read or leads out of the part.
+    Raises: ValueError: written after another plan; a row cannot be read, or leads out of the part.
     """
-    stale = _find_staleness(part_dir, plan)
+    try:
+        stale = differences(read_plan(part_dir), plan)
+    except ValueError:
+        stale = ["its plan.json cannot be read"]
+    except FileNotFoundError:
+        there = storage.exists(storage.join(part_dir, "shards.csv"))
+        stale = ["it has a shards.csv, but no plan.json"] if there else []
     if stale and not overwrite:
         raise ValueError(
             f"'{part_dir}' was written after another plan: {'; '.join(stale)}. Set OVERWRITE = "
@@ -63,17 +68,6 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
     if not storage.exists(path) or storage.read_bytes(path) != text:
         storage.write_atomically(path, text)
     return match_plan(read_rows_of_part(part_dir), plan)
-
-
-def _find_staleness(part_dir: str, plan: Plan) -> list[str]:
-    """What differs between the plan that a part was written after and this one; [] when nothing."""
-    try:
-        return differences(read_plan(part_dir), plan)
-    except ValueError:
-        return ["its plan.json cannot be read"]
-    except FileNotFoundError:
-        there = storage.exists(storage.join(part_dir, "shards.csv"))
-        return ["it has a shards.csv, but no plan.json"] if there else []
 
 
 def differences(old: Plan, new: Plan) -> list[str]:

@@ -23,8 +23,7 @@ def account_parts(
 ) -> pd.DataFrame:
     """The table that a run ends with, also written to accounting.csv.
 
-    planned: of `count_outcomes`, as plan.json keeps it. shards: columns count and refused.
-    n_planned: images of the plan that belong to these shards.
+    planned: `Plan.outcomes`. n_planned: images of the plan that belong to these shards.
     Raises: RuntimeError: images in are not images written, dropped or refused.
     """
     elsewhere = planned["written"] - int(n_planned)

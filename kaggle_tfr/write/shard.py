@@ -1,5 +1,6 @@
 """One shard, written by one worker: from its own rows to a whole file with its name and row."""
 
+import contextlib
 import json
 import os
 import threading
@@ -29,9 +30,8 @@ stopped_runs: set[str] = set()
 
 @dataclass(frozen=True)
 class ShardTask:
-    """All that a worker needs; it may be another process or another machine.
+    """All that a worker needs, on any machine: a plan without its shards, the shard's own rows.
 
-    plan: without its list of shards. rows: only the shard's own.
     allowance_bytes: what the shard may grow to without the part passing its limit.
     """
 
@@ -151,11 +151,10 @@ def _check_claim(task: ShardTask) -> None:
 
 def _explain_failure(task: ShardTask, error: Exception) -> str:
     try:
-        _check_claim(task)  # another run removes the files that this one is at
+        with contextlib.suppress(OSError):  # the folder cannot be read, as the first error says
+            _check_claim(task)  # another run removes the files that this one is at
     except _StopError as reason:
         return str(reason)
-    except OSError:
-        pass  # the folder itself cannot be read, as the first error says
     free = storage.free_bytes(task.part_dir)
     return f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
 

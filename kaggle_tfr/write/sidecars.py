@@ -40,11 +40,6 @@ def list_texts(
     }
 
 
-def leave_out_refused(table: pd.DataFrame, row: Row) -> pd.DataFrame:
-    """The plan's rows of a shard without the images that the writer refused: one a record."""
-    return table[~table["image_id"].isin([reject["image_id"] for reject in row["rejects"]])]
-
-
 def write_image_tables(
     work_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], scratch: str
 ) -> dict[str, str]:
@@ -62,7 +57,8 @@ def write_image_tables(
     columns = [*dict.fromkeys(columns), "fold", "file", "record"]
     paths: dict[str, str] = {}
     for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
-        kept = leave_out_refused(table, rows[shard.number])
+        refused = [reject["image_id"] for reject in rows[shard.number]["rejects"]]
+        kept = table[~table["image_id"].isin(refused)]
         kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
         kept = kept.assign(file=rows[shard.number]["file"], record=range(len(kept)))
         name = f"{shard.split}.csv"
@@ -86,11 +82,13 @@ def is_image_table(path: str) -> bool:
 
 
 def read_image_tables(
-    part_dir: str, splits: Iterable[str], text_columns: Iterable[str]
+    part_dir: str, splits: Iterable[str], plan: Plan
 ) -> Iterator[tuple[str, list[Row]]]:
     """Each file of the part with the plan's rows of its records, where its CSV is good."""
-    text = dict.fromkeys(["image_id", "label_name", "file", *text_columns], str)
-    for split in splits:
+    names = [f.source for f in plan.schema.fields if f.type == "bytes"]
+    names = [name for name in names if isinstance(name, str)]
+    text = dict.fromkeys(["image_id", "label_name", "file", *names], str)
+    for split in sorted(splits):
         path = storage.join(part_dir, f"{split}.csv")
         if is_image_table(path):
             with storage.on_disk(path) as local:

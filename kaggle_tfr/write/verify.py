@@ -31,9 +31,7 @@ FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
 SOURCE_COLUMNS = ["part", "file", "record", "image_id", "psnr", "psnr_swapped", "problem"]
 MAX_FAULTS = 20  # of one file: a file with more is to be written again anyway
 MAX_COMPARED_SHARDS = 10  # of a part
-# By so many decibels a wrong version must fit better before it counts: flat and symmetric pictures
-# show the same whichever way they lie.
-MARGIN_DB = 1.0
+MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look the same turned
 # How a record lies that fits once it is turned as this EXIF orientation asks for.
 TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
 TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
@@ -48,10 +46,8 @@ Stats = dict[str, Sums]  # by split
 class Verification:
     """What the reading of part folders has shown.
 
-    faults: one row each, none is good. record: from 0, −1 when the fault is the file's; offset: of
-        the record in the (unpacked) file.
-    sources: sampled records beside their sources, PSNR in dB against the source resized by Pillow;
-        psnr_swapped with red and blue swapped.
+    faults: record from 0, −1 when the fault is the file's; offset in the (unpacked) file.
+    sources: sampled records' PSNR in dB against the source as Pillow resizes it.
     stats: of each folder, the sums over each split's pictures; `save_stats` takes them.
     """
 
@@ -64,15 +60,14 @@ class Verification:
 class ShardCheck:
     """A shard to read, and what its reading has shown so far.
 
-    records: the plan's rows of its records, where known. chosen: (image_id, path) of the records
-        to hold against their source.
+    records: the plan's rows, [] where unknown. chosen: paths of sources by image_id.
     """
 
     part_dir: str
     plan: Plan
     row: Row
-    records: list[Row] | None
-    chosen: Mapping[int, tuple[str, str]]
+    records: list[Row]
+    chosen: Mapping[str, str]
     faults: list[Fault] = field(default_factory=list)
     sources: list[tuple[Any, ...]] = field(default_factory=list)
     sums: Sums = field(default_factory=Counter)
@@ -90,9 +85,8 @@ def verify_parts(
     Every byte is read: sha256, the CRCs of every record, its fields against the plan's row, its
     image against height and width, the index; names, counts and files against plan and shards.csv.
     work_dir: the plan's, to hold `sample` records against their sources.
-    Raises: FileNotFoundError: a folder is no part: it has no plan.json. RuntimeError: no fault, but
-        a picture fits its source better with red and blue swapped, or turned. Where there are
-        faults too, `sources` tells.
+    Raises: FileNotFoundError: a folder has no plan.json. RuntimeError: no fault, but a picture fits
+        its source better swapped or turned.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
     stats: dict[str, Stats] = {str(folder): {} for folder in listed}
@@ -174,36 +168,32 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
 
 def _choose_sources(
     work_dir: str, plan: Plan, rows: Sequence[Row], sample: int, rng: np.random.Generator
-) -> dict[str, dict[int, tuple[str, str]]]:
-    """(image_id, path) of some records of some shards, by file and record."""
-    planned = {row["number"]: row for row in journal.match_plan(rows, plan)}
-    numbers = sorted(rng.permutation(sorted(planned))[:MAX_COMPARED_SHARDS].tolist())
+) -> dict[str, dict[str, str]]:
+    """The paths of some images of some shards, by file and image_id."""
+    files = {row["number"]: row["file"] for row in journal.match_plan(rows, plan)}
+    numbers = sorted(rng.permutation(sorted(files))[:MAX_COMPARED_SHARDS].tolist())
     chosen = {}
     for shard, table in read_rows(work_dir, [plan.shards[int(number)] for number in numbers]):
-        kept = sidecars.leave_out_refused(table, planned[shard.number])
-        records = rng.permutation(len(kept))[: -(-sample // len(numbers))].tolist()
-        images = list(zip(kept["image_id"], kept["path"], strict=True))
-        chosen[planned[shard.number]["file"]] = {record: images[record] for record in records}
+        some = table.sample(min(len(table), -(-sample // len(numbers))), random_state=rng)
+        chosen[files[shard.number]] = dict(zip(some["image_id"], some["path"], strict=True))
     return chosen
 
 
 def _list_checks(
-    folder: str, plan: Plan, rows: Sequence[Row], chosen: Mapping[str, Mapping]
+    folder: str, plan: Plan, rows: Sequence[Row], chosen: Mapping[str, Mapping[str, str]]
 ) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
-    text = [f.source for f in plan.schema.fields if f.type == "bytes" and isinstance(f.source, str)]
-    splits = sorted({row["split"] for row in rows})
-    for file, records in sidecars.read_image_tables(folder, splits, text):
+    for file, records in sidecars.read_image_tables(folder, {row["split"] for row in rows}, plan):
         if file in left:
             yield ShardCheck(folder, slim, left.pop(file), records, chosen.get(file, {}))
-    for file, row in left.items():
-        yield ShardCheck(folder, slim, row, None, chosen.get(file, {}))
+    for row in left.values():
+        yield ShardCheck(folder, slim, row, [], {})
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
     """What one shard holds, with all that is wrong with it; without the plan's rows."""
-    row, records, check.records = check.row, check.records, None
+    row, records, check.records = check.row, check.records, []
     path = storage.join(check.part_dir, row["file"])
     if not storage.exists(path):
         check.report("the file is missing")
@@ -213,7 +203,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
         if len(check.faults) == MAX_FAULTS:
             check.report(f"{MAX_FAULTS} faults; the rest of the file was not read")
             return check
-        if records is not None and len(records) != row["count"]:
+        if records and len(records) != row["count"]:
             check.report(f"{row['split']}.csv has {len(records)} rows of this file")
         if count != row["count"]:
             check.report(f"{count} records were found, shards.csv has {row['count']}")
@@ -225,7 +215,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
     return check
 
 
-def _check_records(check: ShardCheck, records: list[Row] | None, local: str, scratch: str) -> int:
+def _check_records(check: ShardCheck, records: list[Row], local: str, scratch: str) -> int:
     """How many records were found in the file; what they show is added to the check."""
     index = read_index(storage.join(check.part_dir, "index", f"{check.row['file']}.idx"))
     frames = read_frames(local, check.plan.settings.compression, index, scratch)
@@ -233,7 +223,7 @@ def _check_records(check: ShardCheck, records: list[Row] | None, local: str, scr
     for number, (offset, data, fault) in enumerate(frames):
         problem = fault
         if data is not None:
-            problem = _check_record(check, number, data, (records or [])[number : number + 1])
+            problem = _check_record(check, number, data, records[number : number + 1])
             if index and index.get(offset) != len(data) + FRAME_BYTES:
                 problem = problem or "the index has another offset or length"
         if problem:
@@ -245,7 +235,7 @@ def _check_records(check: ShardCheck, records: list[Row] | None, local: str, scr
 
 def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence[Row]) -> str:
     """What is wrong with a record, "" when nothing is; its image is decoded once for all checks."""
-    schema, settings = check.plan.schema, check.plan.image
+    schema = check.plan.schema
     try:
         features = tf.train.Example.FromString(data).features.feature
     except DecodeError:
@@ -258,9 +248,10 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
     except RefusedImage as refusal:
         return f"its image is refused: {refusal}"
     check.sums.update(sum_channels(pixels))
-    if number in check.chosen:
-        image_id, path = check.chosen[number]
-        compared = compare_with_source(storage.read_bytes(path), pixels, settings)
+    image_id = planned[0]["image_id"] if planned else ""
+    if image_id in check.chosen:
+        source = storage.read_bytes(check.chosen[image_id])
+        compared = compare_with_source(source, pixels, check.plan.image)
         check.sources.append((check.part_dir, check.row["file"], number, image_id, *compared))
     for key, length in ((schema.height_key, header.height), (schema.width_key, header.width)):
         said = list(features[key].int64_list.value) if key else [length]
@@ -353,14 +344,10 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
     """
     good = images[images["problem"] == ""] if "problem" in images else images
     splits = good["split"] if "split" in good else pd.Series("train", good.index)
-    blocks = [
-        (str(split), block)
-        for split, paths in good["path"].groupby(splits)
-        for block in parallel.blocks(paths.tolist(), FILES_PER_TASK)
-    ]
+    pairs = list(zip(splits.astype(str), good["path"], strict=True))
     several = parallel.run(
         _sum_files,
-        blocks,
+        parallel.blocks(pairs, FILES_PER_TASK),
         label="Pixels of files",
         total=len(good),
         advance=lambda stats: sum(sums["images"] for sums in stats.values()),
@@ -368,13 +355,14 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
     return combine_stats(several)
 
 
-def _sum_files(block: tuple[str, list[str]]) -> Stats:
-    sums: Sums = Counter()
-    for path in block[1]:
+def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
+    stats: Stats = {}
+    for split, path in pairs:
         # An image that went bad since it was measured is the writer's to report.
         with contextlib.suppress(FileNotFoundError, RefusedImage):
-            sums.update(sum_channels(read_pixels(storage.read_bytes(path))))
-    return {block[0]: sums}
+            sums = sum_channels(read_pixels(storage.read_bytes(path)))
+            stats.setdefault(split, Counter()).update(sums)
+    return stats
 
 
 def combine_stats(several: Iterable[Stats]) -> Stats:
