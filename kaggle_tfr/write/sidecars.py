@@ -5,10 +5,8 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import chain, groupby
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -68,34 +66,6 @@ def write_image_tables(
             kept = kept[[column for column in columns if column in kept]]
             kept.to_csv(file, header=first, index=False, lineterminator="\n")
     return paths
-
-
-def is_image_table(path: str) -> bool:
-    """Whether a split's CSV is there with the columns that tell its records apart."""
-    if not storage.exists(path):
-        return False
-    try:
-        with storage.on_disk(path) as local:
-            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0).columns)
-    except ValueError:  # empty, or no text
-        return False
-
-
-def read_image_tables(
-    part_dir: str, splits: Iterable[str], plan: Plan
-) -> Iterator[tuple[str, list[Row]]]:
-    """Each file of the part with the plan's rows of its records, where its CSV is good."""
-    names = [f.source for f in plan.schema.fields if f.type == "bytes"]
-    names = [name for name in names if isinstance(name, str)]
-    text = dict.fromkeys(["image_id", "label_name", "file", *names], str)
-    for split in sorted(splits):
-        path = storage.join(part_dir, f"{split}.csv")
-        if is_image_table(path):
-            with storage.on_disk(path) as local:
-                blocks = pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000)
-                rows = (block.assign(split=split).to_dict("records") for block in blocks)
-                for file, own in groupby(chain.from_iterable(rows), itemgetter("file")):
-                    yield file, list(own)
 
 
 def to_slug(text: str) -> str:

@@ -8,7 +8,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from kaggle_tfr.images.header import Header, read_header
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode_row
 from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
-from kaggle_tfr.write import journal, sidecars
+from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row
 
 FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
@@ -157,7 +158,7 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     for path in sorted(set(storage.list_files(pattern, folder)) - listed):
         yield path[len(folder) :].lstrip("/"), "not in shards.csv"
     for name in sorted({f"{row['split']}.csv" for row in rows}):
-        if not sidecars.is_image_table(storage.join(folder, name)):
+        if not _is_image_table(storage.join(folder, name)):
             yield name, "missing or broken: labels cannot be compared with the plan"
     texts = {"schema.json": plan.schema.to_json(), "labels.json": plan.labels.to_json()}
     for name, text in texts.items():
@@ -184,53 +185,66 @@ def _list_checks(
 ) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
-    for file, records in sidecars.read_image_tables(folder, {row["split"] for row in rows}, plan):
-        if file in left:
-            yield ShardCheck(folder, slim, left.pop(file), records, chosen.get(file, {}))
+    sources = [field.source for field in plan.schema.fields if field.type == "bytes"]
+    names = [name for name in sources if isinstance(name, str)]
+    text = dict.fromkeys(["image_id", "label_name", "file", *names], str)
+    for split in sorted({row["split"] for row in rows}):
+        path = storage.join(folder, f"{split}.csv")
+        if not _is_image_table(path):
+            continue
+        with storage.on_disk(path) as local:
+            blocks = pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000)
+            records = (block.assign(split=split).to_dict("records") for block in blocks)
+            for file, own in groupby(chain.from_iterable(records), itemgetter("file")):
+                if file in left:
+                    row, paths = left.pop(file), chosen.get(file, {})
+                    yield ShardCheck(folder, slim, row, list(own), paths)
     for row in left.values():
         yield ShardCheck(folder, slim, row, [], {})
+
+
+def _is_image_table(path: str) -> bool:
+    """Whether a split's CSV is there with the columns that tell its records apart."""
+    if not storage.exists(path):
+        return False
+    try:
+        with storage.on_disk(path) as local:
+            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0).columns)
+    except ValueError:  # empty, or no text
+        return False
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
     """What one shard holds, with all that is wrong with it; without the plan's rows."""
     row, records, check.records = check.row, check.records, []
-    path = storage.join(check.part_dir, row["file"])
+    path, number = storage.join(check.part_dir, row["file"]), -1
     if not storage.exists(path):
         check.report("the file is missing")
         return check
+    index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
-        count = _check_records(check, records, str(local), scratch)
-        if len(check.faults) == MAX_FAULTS:
-            check.report(f"{MAX_FAULTS} faults; the rest of the file was not read")
-            return check
+        frames = read_frames(str(local), check.plan.settings.compression, index, scratch)
+        for number, (offset, data, fault) in enumerate(frames):
+            problem = fault
+            if data is not None:
+                problem = _check_record(check, number, data, records[number : number + 1])
+                if index and index.get(offset) != len(data) + FRAME_BYTES:
+                    problem = problem or "the index has another offset or length"
+            if problem:
+                check.report(problem, number, offset)
+            if len(check.faults) == MAX_FAULTS:
+                check.report(f"{MAX_FAULTS} faults; the rest of the file was not read")
+                return check
         if records and len(records) != row["count"]:
             check.report(f"{row['split']}.csv has {len(records)} rows of this file")
-        if count != row["count"]:
-            check.report(f"{count} records were found, shards.csv has {row['count']}")
+        if number + 1 != row["count"]:
+            check.report(f"{number + 1} records were found, shards.csv has {row['count']}")
         size = os.path.getsize(local)
         if size != row["bytes"]:
             check.report(f"{size:,} bytes, shards.csv has {row['bytes']:,}")
         elif storage.sha256_of(str(local)) != row["sha256"]:
             check.report("its sha256 is not that of shards.csv")
     return check
-
-
-def _check_records(check: ShardCheck, records: list[Row], local: str, scratch: str) -> int:
-    """How many records were found in the file; what they show is added to the check."""
-    index = read_index(storage.join(check.part_dir, "index", f"{check.row['file']}.idx"))
-    frames = read_frames(local, check.plan.settings.compression, index, scratch)
-    number = -1
-    for number, (offset, data, fault) in enumerate(frames):
-        problem = fault
-        if data is not None:
-            problem = _check_record(check, number, data, records[number : number + 1])
-            if index and index.get(offset) != len(data) + FRAME_BYTES:
-                problem = problem or "the index has another offset or length"
-        if problem:
-            check.report(problem, number, offset)
-        if len(check.faults) == MAX_FAULTS:
-            break
-    return number + 1
 
 
 def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence[Row]) -> str:
