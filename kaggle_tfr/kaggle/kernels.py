@@ -145,8 +145,8 @@ def find_requirements(sources: Iterable[str]) -> dict[str, str]:
     Names are followed from the cells through the package: what a module imports at its top counts
     when the module is loaded, what a function imports when something that runs refers to it.
 
-    >>> find_requirements(["from kaggle_tfr.parameters import load_recipe"])
-    {'yaml': 'pyyaml'}
+    >>> find_requirements(["import cv2, json"])
+    {'cv2': 'opencv-python'}
     """
     cells = ast.parse("\n".join(sources))
     leads_to = _read_package(PACKAGE)

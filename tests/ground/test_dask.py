@@ -20,7 +20,7 @@ from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly
 
 from kaggle_tfr import parallel
-from kaggle_tfr.deduplicate import hashing
+from kaggle_tfr.deduplicate import cache, hashing
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import channel_stats_of_files, verify_parts
@@ -87,7 +87,7 @@ def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
     """
     Its work is done by others, one of them new, and every byte and fault is as from one thread.
     """
-    monkeypatch.setattr(hashing, "BLOCK", 2)
+    monkeypatch.setattr(cache, "BLOCK", 2)
     death = Replacement(on_cluster)
 
     made = step(*work, tmp_path / "cluster")

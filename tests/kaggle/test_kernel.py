@@ -65,7 +65,7 @@ def run_cell(source, python=sys.executable, cwd="/"):
         [python, "-"],
         input=source,
         cwd=cwd,
-        env=os.environ | {"TMPDIR": str(cwd)},
+        env=os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},  # a machine without internet
         capture_output=True,
         text=True,
         check=False,
@@ -309,7 +309,7 @@ def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
     With the internet off and no wheels attached, the first cell lists the missing packages.
     """
     python = make_environment(tmp_path / "poor", lacking=["faiss", "iterstrat"])
-    needed = find_requirements(["import faiss, iterstrat, numpy"])
+    needed = {name: PIP_NAMES[name] for name in ("numpy", "faiss", "iterstrat")}
 
     done = run_cell(carrier_cell(zip_package(), needed), python, tmp_path)
 
