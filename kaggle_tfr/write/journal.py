@@ -6,40 +6,27 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.plan.plan import Plan, Shard, read_plan
+from kaggle_tfr.plan.plan import Plan, read_plan
 
 COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard", "refused"]
 NUMBERS = ["fold", "count", "bytes", "part", "shard", "refused"]
-# What a part holds at its top beside shards, shards.csv and one CSV a split.
-SIDECARS = [
-    *("schema.json", "labels.json", "labels.txt", "plan.json", "rejects.csv", "stats.json"),
-    *("dataset-metadata.json", "features.json", "dataset_info.json"),
-]
+REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 RUN = "journal/run"  # holds the id of the run that writes the part
-TEMPORARY = f"*.{'[0-9a-f]' * 32}.tmp"  # as storage.write_atomically names them
 
-Row = dict[Any, Any]  # of COLUMNS; in the journal also number (of the shard) and rejects
+Row = dict[Any, Any]  # of COLUMNS and rejects; in the journal also number (of the shard)
+_key = itemgetter("part", "split", "fold", "shard")
 
 
 def check_name(name: str, source: str) -> None:
-    """None, when a file of that name lies inside the part.
-
-    Raises:
-        ValueError: it lies outside, where nothing may be written, read or removed.
-    """
-    if "://" in name or name.startswith("/") or ".." in name.split("/"):
+    """Raises: ValueError: a file of that name lies outside the part, where nothing is touched."""
+    if storage.leads_out(name):
         raise ValueError(f"{source}: the file name '{name}' leads out of the part.")
-
-
-def write_row(part_dir: str, shard: Shard, row: Row) -> None:
-    """Notes a shard: before it gets its name, so that no file with a final name lacks its row."""
-    path = storage.join(part_dir, "journal", f"{shard.number:06d}.json")
-    storage.write_atomically(path, json.dumps(row, ensure_ascii=False).encode())
 
 
 def is_claimed(part_dir: str, run_id: str) -> bool:
@@ -50,33 +37,31 @@ def is_claimed(part_dir: str, run_id: str) -> bool:
         return False
 
 
-def release(part_dir: str, run_id: str) -> None:
-    """Ends the run's claim, where no other run has taken it over."""
-    if is_claimed(part_dir, run_id):
-        storage.remove(storage.join(part_dir, RUN))
-
-
 def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
     """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
 
-    Raises:
-        ValueError: the part was written after another plan, and `overwrite` is False; or a row of
-            shards.csv cannot be read or leads out of the part.
+    Raises: ValueError: written after another plan; a row cannot be read, or leads out of the part.
     """
-    stale = find_staleness(part_dir, plan)
+    try:
+        stale = differences(read_plan(part_dir), plan)
+    except ValueError:
+        stale = ["its plan.json cannot be read"]
+    except FileNotFoundError:
+        there = storage.exists(storage.join(part_dir, "shards.csv"))
+        stale = ["it has a shards.csv, but no plan.json"] if there else []
     if stale and not overwrite:
         raise ValueError(
-            f"'{part_dir}' was written after another plan: {'; '.join(stale)}. Set "
-            "OVERWRITE = True to write it anew, set another OUT_DIR to keep it, or take the change "
-            "back."
+            f"'{part_dir}' was written after another plan: {'; '.join(stale)}. Set OVERWRITE = "
+            "True to write it anew, set another OUT_DIR to keep it, or take the change back."
         )
     if stale:
-        clear_part(part_dir)
+        _clear_part(part_dir)
     storage.make_folder(storage.join(part_dir, "journal"))
     # This run's claim: what another run still has at work somewhere stops.
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
-        for pattern in ("journal/*.tmp", TEMPORARY):
+        # The second as storage.write_atomically names them.
+        for pattern in ("journal/*.tmp", f"*.{'[0-9a-f]' * 32}.tmp"):
             for left in storage.list_files(pattern, part_dir):
                 storage.remove(left)
     path, text = storage.join(part_dir, "plan.json"), plan.to_json().encode()
@@ -85,40 +70,23 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
     return match_plan(read_rows_of_part(part_dir), plan)
 
 
-def find_staleness(part_dir: str, plan: Plan) -> list[str]:
-    """What differs between the plan that a part was written after and this one; [] when nothing."""
-    try:
-        return differences(read_plan(part_dir), plan)
-    except ValueError:
-        return ["its plan.json cannot be read"]
-    except FileNotFoundError:
-        there = storage.exists(storage.join(part_dir, "shards.csv"))
-        return ["it has a shards.csv, but no plan.json"] if there else []
-
-
 def differences(old: Plan, new: Plan) -> list[str]:
     """What makes the bytes of two plans differ, such as "QUALITY: 90 there, 70 now"."""
     if old.fingerprint == new.fingerprint:
         return []
-    was, now = (_list_settings(plan) for plan in (old, new))
+    texts = []
+    for plan in (old, new):
+        values: Row = {"NAME": plan.name, "SCHEMA": asdict(plan.schema)}
+        values |= {"the list of classes": plan.labels.classes, "the number of parts": plan.n_parts}
+        values |= {"the image format": plan.image.format}
+        values |= {name.upper(): value for name, value in asdict(plan.settings).items()}
+        texts.append({name: json.dumps(v, ensure_ascii=False) for name, v in values.items()})
+    was, now = texts
     return [
         f"{name}: {shorten(was[name])} there, {shorten(now[name])} now"
         for name in now
         if was[name] != now[name]
     ] or ["the images: their list, labels, sizes or shards"]
-
-
-def _list_settings(plan: Plan) -> dict[str, str]:
-    """The settings of a plan as JSON, under the names of the parameters that set them."""
-    settings = {
-        "NAME": plan.name,
-        "SCHEMA": asdict(plan.schema),
-        "the list of classes": plan.labels.classes,
-        "the number of parts": plan.n_parts,
-        "the image format": plan.image.format,
-        **{name.upper(): value for name, value in asdict(plan.settings).items()},
-    }
-    return {name: json.dumps(value, ensure_ascii=False) for name, value in settings.items()}
 
 
 def shorten(text: str) -> str:
@@ -129,47 +97,34 @@ def shorten(text: str) -> str:
 def read_rows_of_part(part_dir: str) -> list[Row]:
     """The rows of shards.csv and of the journal, whatever their files look like.
 
-    Raises:
-        ValueError: shards.csv cannot be read, or a row names a file outside the part.
+    Raises: ValueError: a table cannot be read, or a row names a file outside the part.
     """
-    rows = {}
     table = storage.join(part_dir, "shards.csv")
-    if storage.exists(table):
-        refused = _read_refused(part_dir)
-        for row in _read_table(table):
-            rows[_key(row)] = row | {"rejects": refused.get(row["file"], [])}
-    for path in _journal_files(part_dir, "*.json"):
-        row = json.loads(storage.read_bytes(path))
-        rows[_key(row)] = row
+    listed = _read_csv(table, COLUMNS)
+    refused = _read_csv(storage.join(part_dir, "rejects.csv"), REJECT_COLUMNS) if listed else []
+    for row in listed:
+        row["rejects"] = [reject for reject in refused if reject["file"] == row["file"]]
+    for path in storage.list_files("journal/*.json", part_dir):
+        listed.append(json.loads(storage.read_bytes(path)))
+    rows = {_key(row): row for row in listed}  # where there are two, the journal's
     for row in rows.values():
         for name in (row["file"], f"{row['split']}.csv"):
             check_name(name, f"a row of '{table}', or of the journal beside it")
     return list(rows.values())
 
 
-def _key(row: Row) -> tuple[int, str, int, int]:
-    return row["part"], row["split"], row["fold"], row["shard"]
-
-
-def _read_table(path: str) -> list[Row]:
-    text = {"file": str, "split": str, "sha256": str}
+def _read_csv(path: str, columns: list[str]) -> list[Row]:
+    """The rows of a table, [] where there is none."""
+    if not storage.exists(path):
+        return []
     try:
-        frame = pd.read_csv(io.BytesIO(storage.read_bytes(path)), dtype=text, keep_default_na=False)
-        return frame[COLUMNS].astype(dict.fromkeys(NUMBERS, int)).to_dict("records")
+        data = io.BytesIO(storage.read_bytes(path))
+        frame = pd.read_csv(data, dtype=str, keep_default_na=False)[columns]
+        return frame.astype({name: int for name in columns if name in NUMBERS}).to_dict("records")
     except (ValueError, KeyError) as error:
         raise ValueError(
-            f"'{path}' cannot be read: {error}. Remove it, and 04_write makes it anew."
+            f"'{path}' cannot be read: {error}. Remove shards.csv, and 04_write makes it anew."
         ) from None
-
-
-def _read_refused(part_dir: str) -> dict[str, list[Row]]:
-    path = storage.join(part_dir, "rejects.csv")
-    refused: dict[str, list[Row]] = {}
-    if storage.exists(path):
-        table = pd.read_csv(io.BytesIO(storage.read_bytes(path)), dtype=str, keep_default_na=False)
-        for row in table.to_dict("records"):
-            refused.setdefault(row.pop("file"), []).append(row)
-    return refused
 
 
 def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
@@ -178,26 +133,25 @@ def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
     matching = []
     for row in rows:
         shard = shards.get(_key(row))
-        if shard is None or row["count"] + row["refused"] != shard.count:
-            continue
-        if row["file"] == plan.file_name(shard, row["count"]):
+        total, name = row["count"] + row["refused"], row["file"]
+        if shard and total == shard.count and name == plan.file_name(shard, row["count"]):
             matching.append(row | {"number": shard.number})
     return matching
 
 
 def to_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """The rows as shards.csv holds them, in the order of the plan."""
-    ordered = sorted(rows, key=lambda row: row["number"])
-    return pd.DataFrame(ordered, columns=["number", *COLUMNS])[COLUMNS]
+    return pd.DataFrame(sorted(rows, key=itemgetter("number")), columns=COLUMNS)
 
 
-def clear_part(part_dir: str) -> None:
+def _clear_part(part_dir: str) -> None:
     """Removes what a writer put into the part; other people's files stay. The plan goes last."""
     rows = read_rows_of_part(part_dir)
     storage.remove(storage.join(part_dir, RUN))
     names = [row["file"] for row in rows] + [f"index/{row['file']}.idx" for row in rows]
     names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
-    names += ["shards.csv", *sorted(set(SIDECARS) - {"plan.json"})]
+    names += ["shards.csv", "schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
+    names += ["dataset-metadata.json", "features.json", "dataset_info.json"]
     with contextlib.suppress(ValueError, FileNotFoundError):  # class names, as TFDS writes them
         fields = read_plan(part_dir).schema.fields
         names += [f"{field.name.replace('/', '.')}.labels.txt" for field in fields]
@@ -209,19 +163,14 @@ def clear_part(part_dir: str) -> None:
 
 def remove_journal(part_dir: str) -> None:
     """Removes the journal, once shards.csv says the same."""
-    folder = storage.join(part_dir, "journal")
-    if storage.is_remote(folder):
-        for path in _journal_files(part_dir, "*"):
-            storage.remove(path)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+    if not storage.is_remote(part_dir):
+        shutil.rmtree(storage.join(part_dir, "journal"), ignore_errors=True)
+        return
+    for path in storage.list_files("journal/*", part_dir):
+        storage.remove(path)
 
 
 def is_closed(part_dir: str) -> bool:
     """Whether the part was finished: shards.csv is there and the journal is gone."""
     done = storage.exists(storage.join(part_dir, "shards.csv"))
-    return done and not _journal_files(part_dir, "*.json")
-
-
-def _journal_files(part_dir: str, pattern: str) -> list[str]:
-    return storage.list_files(f"journal/{pattern}", part_dir)
+    return done and not storage.list_files("journal/*.json", part_dir)

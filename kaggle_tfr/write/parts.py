@@ -1,6 +1,5 @@
 """Parts on the disk or in a bucket: written shard by shard, resumable, never over their limit."""
 
-import json
 import tempfile
 import uuid
 import warnings
@@ -11,10 +10,10 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, storage
-from kaggle_tfr.plan.plan import Plan, Shard, format_bytes, number_shards, read_plan, read_rows
+from kaggle_tfr.plan.plan import Plan, format_bytes, number_shards, read_plan, read_rows
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
-from kaggle_tfr.write.shard import ByteBudget, ShardOutcome, ShardTask, stopped_runs, write_shard
+from kaggle_tfr.write.shard import ByteBudget, ShardTask, stopped_runs, write_shard
 
 TIME_OVER = "the session's time is over"
 
@@ -24,15 +23,12 @@ def account_parts(
 ) -> pd.DataFrame:
     """The table that a run ends with, also written to accounting.csv.
 
-    planned: of `count_outcomes`, as plan.json keeps it. shards: columns count and refused.
-    n_planned: images of the plan that belong to these shards.
-
-    Raises:
-        RuntimeError: images in are not images written, dropped or refused.
+    planned: `Plan.outcomes`. n_planned: images of the plan that belong to these shards.
+    Raises: RuntimeError: images in are not images written, dropped or refused.
     """
-    written, late = int(shards["count"].sum()), int(shards["refused"].sum())
     elsewhere = planned["written"] - int(n_planned)
-    counts = {**planned, "written": written, "refused": planned["refused"] + late}
+    counts = {**planned, "written": int(shards["count"].sum())}
+    counts["refused"] += int(shards["refused"].sum())
     counts |= {"in other parts": elsewhere} if elsewhere else {}
     table = notebook.account(counts, sum(planned.values()))
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
@@ -71,14 +67,10 @@ def write_parts(
 
     part: which one, from 1; 0 writes all. What an earlier run finished is checked and kept.
     metadata_for: ["tfds"] gives the files TFDS's names, with its two description files.
-
-    Raises:
-        ValueError: no such part, the part was written after another plan, or a file name leads out
-            of the part.
+    Raises: ValueError: no such part, it was written after another plan, or a name leads out of it.
         OSError: the disk is full, an input is gone, or the part would pass its limit; what is
-            finished stays, and the same call goes on from there.
-        SystemExit: a Kaggle batch session nears its end. Kaggle keeps the output of a notebook
-            that ends without an error, and the next version goes on from there.
+        finished stays, and the same call goes on from there. SystemExit: a Kaggle batch session
+        nears its end; Kaggle keeps the output of a notebook that ends without an error.
     """
     plan = _rename_for(metadata_for, read_plan(work_dir))
     if not 0 <= part <= plan.n_parts:
@@ -92,17 +84,28 @@ def write_parts(
     run_id = uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
-        done |= _keep_whole(rows, folder, number)
+        label, check = f"Checking finished shards of part {number}", partial(_check_shard, folder)
+        done |= {row["number"]: row for row in parallel.run(check, rows, label=label) if row}
     problem = _write_missing(work_dir, plan, folders, done, run_id)
     for number, folder in folders.items():
         shards = [shard.number for shard in plan.shards if shard.part == number]
-        if all(shard in done for shard in shards):
-            rows_of_part = {shard: done[shard] for shard in shards}
-            _close_part(work_dir, folder, plan, rows_of_part, tfds="tfds" in metadata_for)
+        if done.keys() >= set(shards):
+            own = {shard: done[shard] for shard in shards}
+            _close_part(work_dir, folder, plan, number, own, tfds="tfds" in metadata_for)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)
         _stop(problem, f"Stopped after {len(done)} of {wanted} shards, which are whole and stay")
     return journal.to_table(done.values())
+
+
+def _check_shard(folder: str, row: Row) -> Row | None:
+    """The row when its shard has the row's size and sha256; a damaged file is removed."""
+    path = storage.join(folder, row["file"])
+    whole = storage.exists(path) and storage.size(path) == row["bytes"]
+    if whole and storage.sha256_of(path) == row["sha256"]:
+        return row
+    storage.remove(path)
+    return None
 
 
 def _stop(problem: str, text: str) -> None:
@@ -127,7 +130,7 @@ def _write_missing(
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
     if not missing:
         return ""
-    budgets = {number: _open_budget(plan, number, missing, done) for number in folders}
+    budgets = {part: ByteBudget(plan, part, missing, done.values()) for part in folders}
     problems: list[str] = []
 
     def list_tasks() -> Iterator[ShardTask]:
@@ -143,16 +146,14 @@ def _write_missing(
             yield ShardTask(slim, shard, rows, folders[shard.part], allowance, run_id)
 
     try:
-        outcomes = parallel.run(
+        for outcome in parallel.run(
             write_shard,
             list_tasks(),
             label="Writing images",
             total=sum(shard.count for shard in missing),
-            advance=_count_images,
-        )
-        for outcome in outcomes:
-            written = outcome.row.get("bytes", 0)
-            budgets[outcome.shard.part].release(outcome.allowance_bytes, written)
+            advance=lambda outcome: outcome.shard.count if outcome.row else 0,
+        ):
+            budgets[outcome.shard.part].release(outcome)
             if outcome.problem:
                 problems.append(outcome.problem)
             else:
@@ -162,65 +163,31 @@ def _write_missing(
         # processes at the claim.
         stopped_runs.add(run_id)
         for folder in folders.values():
-            journal.release(folder, run_id)
+            if journal.is_claimed(folder, run_id):
+                storage.remove(storage.join(folder, journal.RUN))
     return problems[0] if problems else ""
 
 
-def _open_budget(
-    plan: Plan, part: int, missing: Sequence[Shard], done: Mapping[int, Row]
-) -> ByteBudget:
-    written = sum(row["bytes"] for row in done.values() if row["part"] == part)
-    planned = sum(shard.bytes_high for shard in missing if shard.part == part)
-    return ByteBudget(plan.shard_limit_bytes, written, planned)
-
-
-def _count_images(outcome: ShardOutcome) -> int:
-    return outcome.shard.count if outcome.row else 0
-
-
 def _close_part(
-    work_dir: str, folder: str, plan: Plan, rows: Mapping[int, Row], *, tfds: bool
+    work_dir: str, folder: str, plan: Plan, part: int, rows: Mapping[int, Row], *, tfds: bool
 ) -> None:
     """Writes what lies beside the shards, shards.csv last, now that all shards are there."""
-    if journal.is_closed(folder):
-        journal.remove_journal(folder)
-        return
-    table = journal.to_table(rows.values())
-    part = int(table["part"].iloc[0])
-    sidecars.write_labels(folder, plan)
-    scratch_dir = None if storage.is_remote(folder) else storage.join(folder, "journal")
-    with tempfile.TemporaryDirectory(dir=scratch_dir) as scratch:
-        paths = sidecars.write_image_tables(work_dir, plan, part, rows, scratch)
-        for name, path in paths.items():
-            storage.publish_file(path, storage.join(folder, name))
-    sidecars.write_rejects(folder, rows)
-    text = json.dumps(sidecars.describe_dataset(plan, part, table), indent=1) + "\n"
-    storage.write_atomically(storage.join(folder, "dataset-metadata.json"), text.encode())
-    if tfds:
-        sidecars.write_tfds(folder, plan, part, table)
-    text = table.to_csv(index=False, lineterminator="\n")
-    storage.write_atomically(storage.join(folder, "shards.csv"), text.encode())
+    if not journal.is_closed(folder):
+        shards = journal.to_table(rows.values())
+        with tempfile.TemporaryDirectory(dir=storage.scratch_folder(folder)) as scratch:
+            tables = sidecars.write_image_tables(work_dir, plan, part, rows, scratch)
+            for name, path in tables.items():
+                storage.publish_file(path, storage.join(folder, name))
+        if tfds:
+            sidecars.write_tfds(folder, plan, part, shards)
+        texts = sidecars.list_texts(plan, part, rows, shards)
+        texts["shards.csv"] = shards.to_csv(index=False, lineterminator="\n")
+        for name, text in texts.items():
+            if text:
+                storage.write_atomically(storage.join(folder, name), text.encode())
+            else:
+                storage.remove(storage.join(folder, name))
     journal.remove_journal(folder)
-
-
-def _keep_whole(rows: Sequence[Row], folder: str, part: int) -> dict[int, Row]:
-    """The rows whose files are as they say, by shard number; damaged files are removed."""
-    whole, check = {}, partial(_check_shard, folder=folder)
-    for row, is_whole in parallel.run(
-        check, rows, label=f"Checking finished shards of part {part}"
-    ):
-        if is_whole:
-            whole[row["number"]] = row
-        else:
-            storage.remove(storage.join(folder, row["file"]))
-    return whole
-
-
-def _check_shard(row: Row, *, folder: str) -> tuple[Row, bool]:
-    """The row, and whether its shard is there with the row's size and sha256."""
-    path = storage.join(folder, row["file"])
-    whole = storage.exists(path) and storage.size(path) == row["bytes"]
-    return row, whole and storage.sha256_of(path) == row["sha256"]
 
 
 def _rename_for(metadata_for: Sequence[str], plan: Plan) -> Plan:
@@ -236,12 +203,12 @@ def _rename_for(metadata_for: Sequence[str], plan: Plan) -> Plan:
             'cannot read. Plan with COMPRESSION = "", or set METADATA = [].'
         )
     sidecars.load_tfds()  # not found out after hours of writing
-    return replace(
-        plan,
-        settings=replace(plan.settings, shard_name=sidecars.TFDS_NAME),
-        shards=number_shards(plan.shards, sidecars.TFDS_NAME),
-        fingerprint=f"{plan.fingerprint}-tfds",
+    settings = replace(plan.settings, shard_name=sidecars.TFDS_NAME)
+    shards, fingerprint = (
+        number_shards(plan.shards, settings.shard_name),
+        f"{plan.fingerprint}-tfds",
     )
+    return replace(plan, settings=settings, shards=shards, fingerprint=fingerprint)
 
 
 def _compare_versions(plan: Plan) -> None:

@@ -1,12 +1,14 @@
 """One shard, written by one worker: from its own rows to a whole file with its name and row."""
 
+import contextlib
+import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
 
+import numpy as np
 import pandas as pd
 import tensorflow as tf
 
@@ -16,7 +18,7 @@ from kaggle_tfr.images.convert import convert
 from kaggle_tfr.plan.plan import Plan, Shard
 from kaggle_tfr.schema import encode_row
 from kaggle_tfr.shards import FRAME_BYTES
-from kaggle_tfr.write.journal import Row, is_claimed, write_row
+from kaggle_tfr.write.journal import Row, is_claimed
 
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 SECONDS_BETWEEN_CHECKS = 5  # of the part's claim
@@ -28,9 +30,8 @@ stopped_runs: set[str] = set()
 
 @dataclass(frozen=True)
 class ShardTask:
-    """All that a worker needs; it may be another process or another machine.
+    """All that a worker needs, on any machine: a plan without its shards, the shard's own rows.
 
-    plan: without its list of shards. rows: only the shard's own.
     allowance_bytes: what the shard may grow to without the part passing its limit.
     """
 
@@ -60,8 +61,14 @@ def write_shard(task: ShardTask) -> ShardOutcome:
     """The outcome of writing one shard: temporary name, count, close, journal row, final name."""
     row, problem = {}, ""
     try:
-        _check_disk(task)
-        row = _write_whole(task)
+        free, needed = storage.free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
+        if free < needed:
+            problem = (
+                f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, "
+                f"and {free / 1e6:,.1f} MB are free for '{task.part_dir}'"
+            )
+        else:
+            row = _write_whole(task)
     except _StopError as stop:
         problem = str(stop)
     except (OSError, tf.errors.OpError) as error:
@@ -72,23 +79,30 @@ def write_shard(task: ShardTask) -> ShardOutcome:
 def _write_whole(task: ShardTask) -> Row:
     shard, compression = task.shard, task.plan.settings.compression
     temporary = storage.scratch_file(task.part_dir, f"{shard.number:06d}")
+    index = f"{temporary}.tmp"
     try:
         lengths, rejects = _write_records(task, temporary)
-        count, size = len(lengths), os.path.getsize(temporary)
-        expected = sum(lengths) + FRAME_BYTES * count
-        if not compression and size != expected:
+        frames, size = np.array(lengths, np.int64) + FRAME_BYTES, os.path.getsize(temporary)
+        if not compression and size != (expected := frames.sum()):
             raise OSError(f"'{temporary}' has {size:,} bytes after closing, expected {expected:,}.")
-        name, sha256 = task.plan.file_name(shard, count), storage.sha256_of(temporary)
+        count, sha256 = len(lengths), storage.sha256_of(temporary)
+        name = task.plan.file_name(shard, count)
         row = {"file": name, "split": shard.split, "fold": shard.fold, "count": count}
         row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
         if not compression:
-            _write_index(task.part_dir, f"index/{name}.idx", lengths)
+            # One line a record, "offset bytes", frame included, for DALI and the torch readers.
+            # Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
+            np.savetxt(index, np.stack([frames.cumsum() - frames, frames], axis=1), "%d")
+            storage.publish_file(index, storage.join(task.part_dir, f"index/{name}.idx"))
         _check_claim(task)
-        write_row(task.part_dir, shard, row)
+        # Before the shard gets its name, so that no file with a final name lacks its row.
+        path = storage.join(task.part_dir, f"journal/{shard.number:06d}.json")
+        storage.write_atomically(path, json.dumps(row, ensure_ascii=False).encode())
         storage.publish_file(temporary, storage.join(task.part_dir, name))
     finally:
         storage.remove(temporary)
+        storage.remove(index)
     return row
 
 
@@ -98,11 +112,11 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
     lengths: list[int] = []
     rejects: list[Row] = []
     size, next_check = 0, time.monotonic() + SECONDS_BETWEEN_CHECKS
-    names = task.rows.columns.tolist()
-    rows = zip(*(task.rows[name].tolist() for name in names), strict=True)
+    names, rows = task.rows.columns.tolist(), task.rows.itertuples(index=False, name=None)
+    pictures = storage.read_many(task.rows["path"].tolist())
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
     with tf.io.TFRecordWriter(temporary, options) as writer:
-        for values, data in zip(rows, storage.read_many(task.rows.path.tolist()), strict=True):
+        for values, data in zip(rows, pictures, strict=True):
             if task.run_id in stopped_runs:
                 raise _StopError("interrupted")
             if time.monotonic() > next_check:
@@ -114,7 +128,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             try:
                 record = encode_row(row, convert(data, settings), schema, settings)
             except RefusedImage as refusal:
-                reject = {name: row[name] for name in ("image_id", "path")}
+                reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(refusal)})
                 continue
             writer.write(record)
@@ -130,22 +144,6 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
     return lengths, rejects
 
 
-def _write_index(part_dir: str, name: str, lengths: Sequence[int]) -> None:
-    """One line a record, "offset bytes", frame included: what DALI and the torch readers take.
-
-    Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
-    """
-    frames = [length + FRAME_BYTES for length in lengths]
-    temporary = storage.scratch_file(part_dir, "index")
-    try:
-        with open(temporary, "w", encoding="ascii") as file:
-            lines = zip(accumulate(frames, initial=0), frames, strict=False)
-            file.writelines(f"{offset} {frame}\n" for offset, frame in lines)
-        storage.publish_file(temporary, storage.join(part_dir, name))
-    finally:
-        storage.remove(temporary)
-
-
 def _check_claim(task: ShardTask) -> None:
     if task.run_id and not is_claimed(task.part_dir, task.run_id):
         raise _StopError("the run was ended, or another run has begun to write the same part")
@@ -153,50 +151,41 @@ def _check_claim(task: ShardTask) -> None:
 
 def _explain_failure(task: ShardTask, error: Exception) -> str:
     try:
-        _check_claim(task)  # another run removes the files that this one is at
+        with contextlib.suppress(OSError):  # the folder cannot be read, as the first error says
+            _check_claim(task)  # another run removes the files that this one is at
     except _StopError as reason:
         return str(reason)
-    except OSError:
-        pass  # the folder itself cannot be read, as the first error says
     free = storage.free_bytes(task.part_dir)
     return f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
 
 
-def _check_disk(task: ShardTask) -> None:
-    free, needed = storage.free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
-    if free < needed:
-        raise _StopError(
-            f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, and "
-            f"{free / 1e6:,.1f} MB are free for '{task.part_dir}'"
-        )
-
-
 class ByteBudget:
-    """What a part's shards may weigh: written + reserved for those under way ≤ limit, always.
+    """What a part's shards may weigh: written + reserved for those under way ≤ limit, always."""
 
-    planned: upper bound of the shards that have not begun, in bytes.
-    """
-
-    def __init__(self, limit: int, written: int, planned: int) -> None:
-        self.limit, self.written, self.planned = limit, written, planned
-        self.reserved, self.lock = 0, threading.Lock()
+    def __init__(
+        self, plan: Plan, part: int, missing: Iterable[Shard], rows: Iterable[Row]
+    ) -> None:
+        self.limit, self.reserved, self.lock = plan.shard_limit_bytes, 0, threading.Lock()
+        self.written = sum(row["bytes"] for row in rows if row["part"] == part)
+        # Upper bound of the shards that have not begun.
+        self.planned = sum(shard.bytes_high for shard in missing if shard.part == part)
 
     def reserve(self, shard: Shard) -> int:
         """Bytes that the shard may grow to; 0 when it does not fit any more."""
         with self.lock:
             free = self.limit - self.written - self.reserved
-            spare = max(0, free - self.planned)
+            allowance = shard.bytes_high + max(0, free - self.planned) // 2
             self.planned -= shard.bytes_high
             if shard.bytes_high > free:
                 return 0
-            self.reserved += shard.bytes_high + spare // 2
-            return shard.bytes_high + spare // 2
+            self.reserved += allowance
+            return allowance
 
-    def release(self, allowance: int, written: int) -> None:
-        """Ends a shard's reservation of `allowance` bytes, of which it took `written`."""
+    def release(self, outcome: ShardOutcome) -> None:
+        """Ends a shard's reservation, of which it took what it weighs."""
         with self.lock:
-            self.reserved -= allowance
-            self.written += written
+            self.reserved -= outcome.allowance_bytes
+            self.written += outcome.row.get("bytes", 0)
 
     def explain(self, shard: Shard) -> str:
         """Why a shard does not fit any more."""

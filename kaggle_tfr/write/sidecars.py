@@ -5,7 +5,7 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,28 +15,27 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
-from kaggle_tfr.write.journal import Row
+from kaggle_tfr.write.journal import REJECT_COLUMNS, Row
 
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
 # TFDS finds its shards by this pattern only; a part is a dataset of its own.
 TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
 
-def write_labels(part_dir: str, plan: Plan) -> None:
-    """schema.json, labels.json and labels.txt ("0:daisy")."""
+def list_texts(
+    plan: Plan, part: int, rows: Mapping[int, Row], shards: pd.DataFrame
+) -> dict[str, str]:
+    """The texts of the part's small files by their names; "" for rejects.csv without a reject."""
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
-    texts = {
+    rejects = [r | {"file": rows[k]["file"]} for k in sorted(rows) for r in rows[k]["rejects"]]
+    refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
+    return {
         "schema.json": plan.schema.to_json(),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
+        "rejects.csv": refused if rejects else "",
+        "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
     }
-    for name, text in texts.items():
-        storage.write_atomically(storage.join(part_dir, name), text.encode())
-
-
-def leave_out_refused(table: pd.DataFrame, row: Row) -> pd.DataFrame:
-    """The plan's rows of a shard without the images that the writer refused: one a record."""
-    return table[~table["image_id"].isin({reject["image_id"] for reject in row["rejects"]})]
 
 
 def write_image_tables(
@@ -44,82 +43,29 @@ def write_image_tables(
 ) -> dict[str, str]:
     """A CSV a split in the local folder `scratch`, as {"train.csv": its path for now}.
 
-    Each record's image, label, fold, file and place in the file. One shard's rows at a time, so
-    that memory does not grow with the dataset.
+    Each record's image, label, fold, file and place in the file: the plan's columns that say what
+    a record must hold. One shard's rows at a time, so that memory does not grow with the dataset.
     """
-    columns = [*_image_columns(plan), "fold", "file", "record"]
+    columns = ["image_id", "label", "label_name", *plan.labels.label_columns]
+    for field in plan.schema.fields:
+        columns += [field.source] if isinstance(field.source, str) else field.source
+    columns = [name for name in columns if name not in ("height", "width", "format", "split")]
+    # Codes of masks follow the picture's size, so its size before counts.
+    columns += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
+    columns = [*dict.fromkeys(columns), "fold", "file", "record"]
     paths: dict[str, str] = {}
     for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
-        kept = leave_out_refused(table, rows[shard.number])
-        kept = kept.assign(file=rows[shard.number]["file"], record=range(len(kept)))
+        refused = [reject["image_id"] for reject in rows[shard.number]["rejects"]]
+        kept = table[~table["image_id"].isin(refused)]
         kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
+        kept = kept.assign(file=rows[shard.number]["file"], record=range(len(kept)))
         name = f"{shard.split}.csv"
         first = name not in paths
         paths[name] = os.path.join(scratch, f"{name}.tmp")
-        wanted = [column for column in columns if column in kept]
         with open(paths[name], "w" if first else "a", encoding="utf-8", newline="") as file:
-            kept[wanted].to_csv(file, header=first, index=False, lineterminator="\n")
+            kept = kept[[column for column in columns if column in kept]]
+            kept.to_csv(file, header=first, index=False, lineterminator="\n")
     return paths
-
-
-def _image_columns(plan: Plan) -> list[str]:
-    """The plan's columns that say what a record must hold, without the picture's own."""
-    names = ["image_id", "label", "label_name", *plan.labels.label_columns]
-    for field in plan.schema.fields:
-        names += [field.source] if isinstance(field.source, str) else field.source
-    # Codes of masks follow the picture's size, so its size before counts.
-    names += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
-    return [
-        name for name in dict.fromkeys(names) if name not in ("height", "width", "format", "split")
-    ]
-
-
-def write_rejects(part_dir: str, rows: Mapping[int, Row]) -> None:
-    """rejects.csv, when the writer refused an image of the plan."""
-    path = storage.join(part_dir, "rejects.csv")
-    rejects = [
-        reject | {"file": row["file"]}
-        for _, row in sorted(rows.items())
-        for reject in row["rejects"]
-    ]
-    if not rejects:
-        storage.remove(path)
-        return
-    table = pd.DataFrame(rejects, columns=["image_id", "path", "problem", "file"])
-    storage.write_atomically(path, table.to_csv(index=False, lineterminator="\n").encode())
-
-
-def is_image_table(path: str) -> bool:
-    """Whether a split's CSV is there with the columns that tell its records apart."""
-    if not storage.exists(path):
-        return False
-    try:
-        with storage.on_disk(path) as local:
-            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0).columns)
-    except ValueError:  # empty, or no text
-        return False
-
-
-def read_image_tables(
-    part_dir: str, splits: Iterable[str], text_columns: Iterable[str]
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each file of the part with the plan's rows of its records, where its CSV is good.
-
-    text_columns: those that stay text whatever they look like.
-    """
-    text = dict.fromkeys(["image_id", "label_name", "file", *text_columns], str)
-    for split in splits:
-        path = storage.join(part_dir, f"{split}.csv")
-        if not is_image_table(path):
-            continue
-        rest: list[pd.DataFrame] = []
-        with storage.on_disk(path) as local:
-            for block in pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000):
-                rows = pd.concat([*rest, block.assign(split=split)])
-                unfinished = rows["file"] == rows["file"].iloc[-1]
-                yield from rows[~unfinished].groupby("file", sort=False)
-                rest = [rows[unfinished]]
-        yield from ((rows["file"].iloc[0], rows) for rows in rest)
 
 
 def to_slug(text: str) -> str:
@@ -138,8 +84,8 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
     """
     of = f" part {part} of {plan.n_parts}" if plan.n_parts > 1 else ""
+    tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if of else "")
     count, name = int(shards["count"].sum()), " ".join(plan.name.split()) or "images"
-    tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if plan.n_parts > 1 else "")
     stem = to_slug(name)[: 49 - len(tail)].strip("-")
     subtitle = f"{count:,} images of {len(plan.labels.classes):,} classes as TFRecord shards{of}"
     return {
@@ -157,10 +103,11 @@ def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"
     folds = shards.groupby(["split", "fold"])["count"].agg(["size", "sum"])
     rows = [f"| {s} | {f} | {n} | {count:,} |" for (s, f), n, count in folds.itertuples()]
-    table, gigabytes = "\n".join(rows), shards["bytes"].sum() / 1e9
+    table = "\n".join(rows)
     return f"""\
-{shards["count"].sum():,} images in {len(shards)} TFRecord shards, {gigabytes:,.3f} GB; \
-part {part} of {plan.n_parts}, each part a stratified sample of the whole.
+{shards["count"].sum():,} images in {len(shards)} TFRecord shards, \
+{shards["bytes"].sum() / 1e9:,.3f} GB; part {part} of {plan.n_parts}, \
+each part a stratified sample of the whole.
 
 - Images: {shape}, {image.format} quality {image.quality}, {image.subsampling}.
 - Compression of the files: {plan.settings.compression or "none"}.
@@ -181,11 +128,7 @@ part {part} of {plan.n_parts}, each part a stratified sample of the whole.
 
 
 def load_tfds() -> Any:
-    """The module tensorflow_datasets.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """The module tensorflow_datasets. Raises: ImportError: it is not installed."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -197,10 +140,7 @@ def load_tfds() -> Any:
 
 
 def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
-    """Writes what `tfds.builder_from_directory(part_dir)` reads; shards have TFDS's names.
-
-    shards: the rows of shards.csv. Labels become ClassLabels, the picture an Image.
-    """
+    """Writes what `tfds.builder_from_directory(part_dir)` reads; shards have TFDS's names."""
     tfds = load_tfds()
     prefix = f"{plan.name}_{part}".replace("{", "{{").replace("}", "}}")
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
@@ -215,34 +155,25 @@ def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> No
             # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
             # that its pattern does not take.
             open(os.path.join(scratch, f"{name}-{split}.tfrecord-00000-of-00001"), "wb").close()
-        tfds.folder_dataset.write_metadata(
-            data_dir=scratch,
-            features={field.name: _feature(tfds, field, plan) for field in plan.schema.fields},
-            split_infos=splits,
-            check_data=False,
-            description=f"{plan.name}, part {part}",
-        )
+        features = {f.name: _feature(tfds.features, f, plan) for f in plan.schema.fields}
+        named = {"data_dir": scratch, "split_infos": splits, "check_data": False}
+        named["description"] = f"{plan.name}, part {part}"
+        tfds.folder_dataset.write_metadata(features=features, **named)
         for file in sorted(os.listdir(scratch)):
             if not file.endswith("-of-00001"):
                 path = os.path.join(scratch, file)
                 storage.write_atomically(storage.join(part_dir, file), storage.read_bytes(path))
 
 
-def _feature(tfds: Any, field: Field, plan: Plan) -> Any:
+def _feature(features: Any, field: Field, plan: Plan) -> Any:
     """The TFDS feature that reads one field of the schema."""
     if field.source == "image":
-        return tfds.features.Image()
-    if (
-        field.source == "label"
-        and field.type == "int64"
-        and not field.size
-        and plan.labels.kind == "single"
-    ):
-        return tfds.features.ClassLabel(names=[str(label) for label in plan.labels.classes])
+        return features.Image()
+    label = field.source == "label" and (field.type, field.size) == ("int64", 0)
+    if label and plan.labels.kind == "single":
+        return features.ClassLabel(names=[str(label) for label in plan.labels.classes])
     if field.type == "bytes":
-        text = tfds.features.Text()
-        return tfds.features.Sequence(text) if field.size else text
+        return features.Sequence(features.Text()) if field.size else features.Text()
     dtype = {"int64": np.int64, "float": np.float32}[field.type]
-    if not field.size:
-        return tfds.features.Scalar(dtype)
-    return tfds.features.Tensor(shape=(None if field.size < 0 else field.size,), dtype=dtype)
+    shape = (None if field.size < 0 else field.size,)
+    return features.Tensor(shape=shape, dtype=dtype) if field.size else features.Scalar(dtype)

@@ -60,9 +60,7 @@ def kill_often(work, out, kills, seed):
 
 @pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.heavy)])
 def test_kills_change_no_byte(work, tmp_path, kills):
-    """
-    SIGKILL at random moments: every named file is whole each time, and the end is the same.
-    """
+    """SIGKILL at random moments: every named file is whole each time, and the end is the same."""
     progress = kill_often(work, tmp_path / "out", kills, seed=kills)
 
     assert any(progress)
@@ -91,7 +89,8 @@ def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path)
     def watch(message):
         content = message["content"]
         if message["msg_type"] == "stream" and "writing" in content["text"] and not errors:
-            wait_for_shards(out / "part-1", 2)
+            while len(finished(out / "part-1")) < 2:
+                time.sleep(0.005)
             manager.interrupt_kernel()
         if message["msg_type"] == "error":
             errors.append(content["ename"])
@@ -114,9 +113,3 @@ def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path)
 
     assert errors == ["KeyboardInterrupt"]
     assert digests(out) == digests(work / "whole")
-
-
-def wait_for_shards(part, count):
-    end = time.monotonic() + 60
-    while len(finished(part)) < count and time.monotonic() < end:
-        time.sleep(0.005)

@@ -77,9 +77,7 @@ def test_files_as_numpy_has_them_by_split(made):
 
 
 def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
-    """
-    stats.json: mean and std of train alone, and each split's own below "splits".
-    """
+    """stats.json: mean and std of train alone, and each split's own below "splits"."""
     part = made[1] / "part-1"
     shards = pd.read_csv(part / "shards.csv")
 
@@ -96,9 +94,7 @@ def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
 
 
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
-    """
-    A part of test images alone has a mean too; without any pixel there is an error.
-    """
+    """A part of test images alone has a mean too; without any pixel there is an error."""
     dark, light = np.zeros((1, 1, 3), np.uint8), np.full((1, 3, 3), 40, np.uint8)
     save_stats({"a": sum_channels(dark), "b": sum_channels(light)}, str(tmp_path / "stats.json"))
 
@@ -111,23 +107,20 @@ def test_without_train_the_stats_are_of_all_splits(tmp_path):
 
 
 def test_parts_combine_exactly_and_imagenet_s_means_are_files(made):
-    """
-    mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together.
-    """
+    """mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together."""
     images, work = made
-    checked = verify_parts([str(work / f"part-{number}") for number in (1, 2)])
-    records = combine_stats(checked.stats.values())
+    parts = [work / f"part-{number}" for number in (1, 2)]
+    records = combine_stats(verify_parts([str(part) for part in parts]).stats.values())
 
     paths = save_mean_rgb(channel_stats_of_files(images), records, str(work))
 
     names = {f"{split}_{kind}.json" for split in SPLITS for kind in ("files", "records")}
     assert {Path(path).name for path in paths} == names
     assert {path.name for path in (work / "mean_rgb").iterdir()} == names
-    for split, own in images.groupby("split"):
-        listed = [pd.read_csv(work / f"part-{k}" / "shards.csv").assign(part=k) for k in (1, 2)]
-        rows = pd.concat(listed).query("split == @split").itertuples()
-        written = read_pictures(work / f"part-{row.part}" / row.file for row in rows)
-        originals = [Image.open(path) for path in own["path"]]
+    listed = pd.concat(pd.read_csv(part / "shards.csv").assign(at=str(part)) for part in parts)
+    for split, rows in listed.groupby("split"):
+        originals = [Image.open(path) for path in images.loc[images["split"] == split, "path"]]
+        written = read_pictures(rows["at"] + "/" + rows["file"])
         for kind, pictures in (("files", originals), ("records", written)):
             found = json.loads((work / "mean_rgb" / f"{split}_{kind}.json").read_text())
             assert list(found) == ["R", "G", "B"]

@@ -1,6 +1,5 @@
 """Shards are whole, equal however they were made, and a run that stops goes on where it was."""
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from support.plans import digests, make_images, plan_images, read_plainly, two_p
 
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
+from kaggle_tfr.storage import sha256_of
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 
@@ -54,28 +54,21 @@ def copied(whole, tmp_path):
 
 
 def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
-    """
-    TensorFlow alone reads every planned image once, with its label and the size it was given.
-    """
-    out, _ = whole
+    """TensorFlow alone reads every planned image once; train.csv names its file and record."""
     plan = pd.read_parquet(work / "plan.parquet")
-    shards = pd.concat(pd.read_csv(path) for path in sorted(out.glob("*/shards.csv")))
-    files = [out / f"part-{row.part}" / row.file for row in shards.itertuples()]
+    records, rows = [], []
+    for part in sorted(whole[0].iterdir()):
+        own = pd.read_csv(part / "shards.csv")["file"]
+        each = {file: read_plainly([part / file]) for file in own}
+        records += [record for file in own for record in each[file]]
+        of_split = pd.read_csv(part / "train.csv", dtype={"image_id": str})
+        rows += [(each[r.file][r.record], r.image_id, r.label) for r in of_split.itertuples()]
 
-    records = read_plainly(files)
-
+    assert len(records) == len(rows) == len(table)
     assert [r["image_id"].decode() for r in records] == plan["image_id"].tolist()
     assert [r["label"] for r in records] == plan["label"].tolist()
     assert all(min(r["height"], r["width"]) == 32 for r in records)
-    assert shards["count"].sum() == len(table)
-
-
-def test_a_part_holds_what_the_contract_lists(whole):
-    """
-    Every sidecar is there, and nothing of the work in progress.
-    """
-    part = whole[0] / "part-1"
-
+    assert all(r["image_id"].decode() == name and r["label"] == label for r, name, label in rows)
     assert {path.name for path in part.iterdir() if ".tfrec" not in path.name} == {
         *("schema.json", "labels.json", "labels.txt", "shards.csv", "plan.json", "index"),
         *("dataset-metadata.json", "train.csv"),
@@ -83,27 +76,12 @@ def test_a_part_holds_what_the_contract_lists(whole):
     assert (part / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
 
 
-def test_the_table_of_a_split_finds_each_record(whole):
-    """
-    train.csv names file and record of each image, with its label, as competitions do.
-    """
-    out, _ = whole
-    rows = pd.read_csv(out / "part-2" / "train.csv", dtype={"image_id": str})
-    for file, own in rows.groupby("file"):
-        records = read_plainly([out / "part-2" / file])
-        found = [records[i]["image_id"].decode() for i in own["record"]]
-        assert found == own["image_id"].tolist()
-        assert [records[i]["label"] for i in own["record"]] == own["label"].tolist()
-
-
 @pytest.mark.parametrize(
     ("jobs", "backend", "parts"),
     [(2, "threading", [1, 2]), (4, "threading", [0]), (2, "loky", [0])],
 )
 def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend, parts):  # noqa: PLR0917
-    """
-    One worker, two or four; threads or processes; part by part or together: the same files.
-    """
+    """One worker, two or four; threads or processes; part by part or together: the same files."""
     use_backend(jobs, backend)
     for part in parts:
         write_parts(str(work), str(tmp_path), part)
@@ -112,9 +90,7 @@ def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend
 
 
 def test_gzip_shards_are_deterministic_and_have_no_index(table, tmp_path):
-    """
-    A packed file has no offsets to list; two runs agree all the same.
-    """
+    """A packed file has no offsets to list; two runs agree all the same."""
     plan_images(table, tmp_path / "work", compression="GZIP", shard_name="{split}/{i}.tfrec")
     for jobs, name in enumerate("ab", 1):
         use_backend(jobs)
@@ -126,63 +102,39 @@ def test_gzip_shards_are_deterministic_and_have_no_index(table, tmp_path):
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
 
 
-def test_a_second_run_checks_and_writes_nothing(work, copied):
-    """
-    Finished parts keep every file, to the nanosecond of its last change.
-    """
+def test_a_second_run_writes_only_what_is_damaged_or_missing(work, copied, whole):
+    """It trusts a shard by its sha256, touches no other file, and clears what a kill left."""
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
-
     write_parts(str(work), str(copied))
-
     assert {p: p.stat().st_mtime_ns for p in copied.rglob("*") if p.is_file()} == before
 
-
-def test_damaged_and_missing_shards_are_written_again(work, copied, whole):
-    """
-    A rerun trusts no file whose sha256 is not that of shards.csv, and clears what a kill left.
-    """
     first, second = sorted((copied / "part-1").glob("*.tfrec"))[:2]
     first.unlink()
-    data = bytearray(second.read_bytes())
-    data[len(data) // 2] ^= 1
-    second.write_bytes(data)
+    data = second.read_bytes()
+    second.write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
     (copied / "part-1" / f"labels.json.{'0a' * 16}.tmp").write_text("{")
-
     write_parts(str(work), str(copied))
-
     assert digests(copied) == whole[1]
 
 
-def replan(work, folder, **changes):
+def replan(work, folder, *, labels=(), **changes):
     """A copy of the work folder under a plan with other settings."""
     shutil.copytree(work, folder)
-    plan = read_plan(str(folder))
+    plan, table = read_plan(str(folder)), pd.read_parquet(folder / "plan.parquet")
     settings = replace(plan.settings, **changes)
     shards = number_shards(plan.shards, settings.shard_name)
     plan = replace(plan, settings=settings, image=settings.image, shards=shards)
-    save_plan(
-        replace(plan, fingerprint="other"), pd.read_parquet(folder / "plan.parquet"), str(folder)
-    )
+    plan = replace(plan, labels=replace(plan.labels, **dict(labels)), fingerprint="other")
+    save_plan(plan, table, str(folder))
 
 
-def test_a_stale_part_is_refused_with_the_difference_named(work, copied, whole, tmp_path):
-    """
-    Another QUALITY makes other bytes: nothing is touched, and the message says what differs.
-    """
-    replan(work, tmp_path / "work", quality=50)
-
+def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, whole, tmp_path):
+    """A stale part is refused, its difference named; OVERWRITE writes it as into a fresh folder."""
+    replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
     with pytest.raises(ValueError, match=r"QUALITY: 90 there, 50 now.*OVERWRITE = True"):
         write_parts(str(tmp_path / "work"), str(copied))
-
     assert digests(copied) == whole[1]
-
-
-def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, tmp_path):
-    """
-    OVERWRITE = True gives what a fresh folder would have got; other people's files stay.
-    """
     (copied / "part-1" / "notes.md").write_text("mine")
-    replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
 
     write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
     write_parts(str(tmp_path / "work"), str(tmp_path / "fresh"))
@@ -195,11 +147,8 @@ def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, t
 @pytest.mark.parametrize("column", ["file", "split"])
 @pytest.mark.parametrize("where", ["above", "absolute"])
 def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, column, where):
-    """
-    OVERWRITE = True on a tampered shards.csv: the row is named, and no file is removed anywhere.
-    """
-    outside = tmp_path / "mine.csv"
-    outside.write_text("mine")
+    """OVERWRITE = True on a tampered shards.csv: the row is named, no file is removed anywhere."""
+    (tmp_path / "mine.csv").write_text("mine")
     name = {"above": "../../mine", "absolute": str(tmp_path / "mine")}[where]
     rows = pd.read_csv(copied / "part-1" / "shards.csv")
     rows.loc[1, column] = f"{name}.csv" if column == "file" else name
@@ -214,36 +163,24 @@ def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, col
     assert "leads out" in verify_parts(str(copied / "part-1")).faults["problem"].iloc[0]
 
 
-def test_a_name_that_leads_out_of_the_part_writes_nothing(table, tmp_path):
-    """
-    NAME = "../../x" is stopped before any folder is made.
-    """
-    plan, rows = plan_images(table, tmp_path / "work")
-    bad = replace(plan, labels=replace(plan.labels, name="../../x"))
-    save_plan(bad, rows, str(tmp_path / "work"))
-    before = digests(tmp_path)
-
-    with pytest.raises(ValueError, match="out of"):
-        write_parts(str(tmp_path / "work"), str(tmp_path / "a" / "b"))
-
-    assert digests(tmp_path) == before
-    assert not (tmp_path / "a").exists()
-
-
-def test_an_image_that_went_bad_since_the_plan_is_refused(tmp_path):
-    """
-    It is named in rejects.csv, its shard is shorter by one, in name and count, and says so.
-    """
-    table = make_images(tmp_path / "images", 24)
-    plan_images(table, tmp_path, n_shards=3)
+def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp_path):
+    """Whole shards stay for the rerun; rejects.csv, count and name tell of the image left out."""
+    part, table = tmp_path / "part-1", make_images(tmp_path / "images", 24)
+    _, planned = plan_images(table, tmp_path, n_shards=3)
     Path(table["path"][5]).write_bytes(b"no picture")
+    gone = Path(planned["path"].iloc[-1])
+    use_backend(1)
+    gone.rename(tmp_path / "moved")
+    with pytest.raises(OSError, match=rf"Stopped after 2 of 3 shards.*{gone.name}.*again"):
+        write_parts(str(tmp_path))
+    assert len(list(part.glob("*.tfrec"))) == 2
+    assert not (part / "shards.csv").exists()
+    (tmp_path / "moved").rename(gone)
 
     shards = write_parts(str(tmp_path))
 
-    part = tmp_path / "part-1"
     rejects = pd.read_csv(part / "rejects.csv", dtype=str)
-    assert rejects["image_id"].tolist() == ["0005"]
-    assert rejects["problem"].tolist() == ["not an image"]
+    assert rejects[["image_id", "problem"]].to_numpy().tolist() == [["0005", "not an image"]]
     short = shards[shards["refused"] == 1].iloc[0]
     assert short["count"] == 7
     assert short["file"].endswith("-7.tfrec")
@@ -254,51 +191,19 @@ def test_an_image_that_went_bad_since_the_plan_is_refused(tmp_path):
     assert digests(part) == before
 
 
-def test_a_vanished_input_stops_the_run_resumably(tmp_path):
-    """
-    Finished shards stay, no half-written file is left under a name, and the rerun completes.
-    """
-    table = make_images(tmp_path / "images", 24)
-    plan_images(table, tmp_path, n_shards=6)
-    use_backend(1)
-    write_parts(str(tmp_path), str(tmp_path / "whole"))
-    gone = Path(pd.read_parquet(tmp_path / "plan.parquet")["path"].iloc[-1])
-    kept = gone.read_bytes()
-    gone.unlink()
-
-    with pytest.raises(OSError, match=rf"Stopped after 5 of 6 shards.*{gone.name}.*again"):
-        write_parts(str(tmp_path))
-
-    assert len(list((tmp_path / "part-1").glob("*.tfrec"))) == 5
-    assert not (tmp_path / "part-1" / "shards.csv").exists()
-    gone.write_bytes(kept)
-    write_parts(str(tmp_path))
-    assert digests(tmp_path / "part-1") == digests(tmp_path / "whole" / "part-1")
-
-
 @pytest.mark.parametrize("jobs", [1, 3])
-@pytest.mark.parametrize(
-    ("high", "limit", "message"),
-    [
-        # The images turn out heavier than planned.
-        (1 / 12, 0.6, r"the part would pass its limit.*PART_LIMIT_GB"),
-        # There is room for half of the shards: those that fit are whole and stay.
-        (1 / 4, 3 / 4, r"part 1 would pass its limit: its shards may take"),
-    ],
-)
-def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit, message):  # noqa: PLR0917
-    """
-    The run stops below the limit and says why, with one worker or several; shards that fit stay.
-    """
+@pytest.mark.parametrize(("high", "limit"), [(1 / 12, 0.6), (1 / 4, 3 / 4)])
+def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
+    """Images heavier than planned, or room for half of the shards: those that fit stay."""
     plan, rows = plan_images(table, tmp_path, n_shards=6)
     total = plan.forecast["bytes_per_image"] * len(rows)
     shards = [replace(shard, bytes_high=int(total * high)) for shard in plan.shards]
-    save_plan(
-        replace(plan, shards=shards, shard_limit_bytes=int(total * limit)), rows, str(tmp_path)
-    )
+    plan = replace(plan, shards=shards, shard_limit_bytes=int(total * limit))
+    save_plan(plan, rows, str(tmp_path))
     use_backend(jobs)
 
-    with pytest.raises(OSError, match=message):
+    said = {0.6: r"the part would .* limit.*PART_LIMIT_GB", 0.75: "part 1 would .*: its shards may"}
+    with pytest.raises(OSError, match=said[limit]):
         write_parts(str(tmp_path))
 
     files = list((tmp_path / "part-1").glob("*.tfrec"))
@@ -308,9 +213,7 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit, messa
 
 
 def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, capsys):
-    """
-    In a Kaggle batch session the notebook ends well, so that its output is kept and taken up.
-    """
+    """In a Kaggle batch session the notebook ends well, so that its output is kept and taken up."""
     plan_images(table, tmp_path)
     hours = iter([1, 1, 0])
     monkeypatch.setattr("kaggle_tfr.notebook.hours_left", lambda: next(hours, 0))
@@ -343,9 +246,7 @@ def tiny_disk(tmp_path):
 
 @pytest.mark.parametrize("foreseen", [True, False])
 def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monkeypatch):
-    """
-    Foreseen by the free space or met as ENOSPC: whole shards stay, and room lets the run go on.
-    """
+    """Foreseen by the free space or met as ENOSPC: whole shards stay, with room it goes on."""
     table = make_images(tmp_path / "images", 24, sizes=(300, 420))
     plan_images(table, tmp_path, size=None, n_shards=6, quality=100)
     write_parts(str(tmp_path), str(tmp_path / "whole"))
@@ -369,36 +270,34 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
 
 
 def test_wrong_choices_are_refused_before_anything_is_written(work, tmp_path):
-    """
-    An unknown part or kind of metadata is an error that names what there is.
-    """
+    """An unknown part or kind of metadata, or a NAME that leads out, is an error that says so."""
+    bad, out = tmp_path / "work", tmp_path / "a" / "b"
+    replan(work, bad, labels={"name": "../../x"})
+    before = digests(tmp_path)
     with pytest.raises(ValueError, match="PART is 3, but the plan has 2 parts"):
-        write_parts(str(work), str(tmp_path), 3)
+        write_parts(str(work), str(out), 3)
     with pytest.raises(ValueError, match=r"METADATA has \['tfrs'\].*'tfds'"):
-        write_parts(str(work), str(tmp_path), metadata_for=["tfrs"])
-    assert not list(tmp_path.iterdir())
+        write_parts(str(work), str(out), metadata_for=["tfrs"])
+    with pytest.raises(ValueError, match="out of"):
+        write_parts(str(bad), str(out))
+    assert digests(tmp_path) == before
+    assert not out.parent.exists()
 
 
 def test_a_part_in_a_bucket_equals_a_part_on_disk(work, whole, tmp_path):
-    """
-    Through TensorFlow's file systems, here the one in memory: equal bytes, resumed and verified.
-    """
+    """Through TensorFlow's file systems, here in memory: equal bytes, resumed and verified."""
     out = f"ram://bucket{tmp_path.name}"
     for part in (1, 2):  # unlike a bucket, it wants its folders made
         tf.io.gfile.makedirs(f"{out}/part-{part}/index")
         tf.io.gfile.makedirs(f"{out}/part-{part}/journal")
     write_parts(str(work), out, 1)
     write_parts(str(work), out)
-    found = {}
-    for name in whole[1]:
-        with tf.io.gfile.GFile(f"{out}/{name}", "rb") as file:
-            found[name] = hashlib.sha256(file.read()).hexdigest()
-    assert found == whole[1]
+    assert {name: sha256_of(f"{out}/{name}") for name in whole[1]} == whole[1]
     assert not tf.io.gfile.glob(f"{out}/part-1/journal/*")
 
     folders = [f"{out}/part-1", f"{out}/part-2"]
     assert verify_parts(folders).faults.empty
-    shard = next(name for name in found if name.endswith(".tfrec"))
+    shard = next(name for name in whole[1] if name.endswith(".tfrec"))
     tf.io.gfile.remove(f"{out}/{shard}")
     assert verify_parts(folders).faults["problem"].tolist() == ["the file is missing"]
 
@@ -415,9 +314,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 @pytest.mark.heavy
 def test_memory_does_not_grow_with_the_shard(tmp_path):
-    """
-    A shard of 150 MB takes hardly more memory than one of 15 MB.
-    """
+    """A shard of 150 MB takes hardly more memory than one of 15 MB."""
     few = make_images(tmp_path / "images", 30, sizes=(790, 800))
     peaks = []
     for times in (2, 60):
