@@ -125,9 +125,11 @@ def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
     for file in files:
         name = file[len(folder) :].strip("/")
         split, count = ["train", *_SPLIT.findall(name)][-1], ["-1", *_COUNT.findall(name)][-1]
-        told: dict[str, str | int] = {"split": SPLIT_NAMES[split], "count": int(count)}
-        told = {"split": "train"} | parse_name(template, name) if template else told
-        rows.append((file, told["split"], told.get("fold", -1), told.get("count", -1), -1))
+        has: dict[str, str | int] = {"split": SPLIT_NAMES[split], "count": int(count)}
+        has = parse_name(template, name) if template else has
+        rows.append(
+            (file, has.get("split", "train"), has.get("fold", -1), has.get("count", -1), -1)
+        )
     return rows
 
 

@@ -3,26 +3,24 @@
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.read.decode import Crop, as_size, decode_record, decode_whole
-from kaggle_tfr.schema import RecordSchema
+from kaggle_tfr.read.decode import Crop, as_size, decode_record, sample_mask
+from kaggle_tfr.schema import RecordSchema, parse
 from kaggle_tfr.shards import SPLIT_NAMES, count_records
 
-# Decoding keeps every core busy by itself; more threads get no more done.
-CORES = os.cpu_count() or 1
+CORES = os.cpu_count() or 1  # decoding keeps them busy; more threads get no more done
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
 # is read on the side, by few threads: they take their time from the decoding.
-OPEN_SHARDS, LOCAL_READS = 16, 2
-REMOTE_BUFFER_BYTES, LOCAL_BUFFER_BYTES = 16 << 20, 1 << 20  # 16 MiB, 1 MiB
+REMOTE_READS, LOCAL_READS = (16, 16 << 20), (2, 1 << 20)  # shards, bytes of each: 16 and 1 MiB
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
 
-Context = tf.distribute.InputContext  # of a process that serves several devices
+Context: TypeAlias = tf.distribute.InputContext | None  # of a process for several devices
 MeanStd = tuple[Sequence[float], Sequence[float]]
 
 
@@ -45,25 +43,23 @@ def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.D
 
 def one_schema(shards: pd.DataFrame) -> RecordSchema:
     """The schema that all shards share. Raises ValueError for several schemas, or no record."""
+    folders = dict(zip(shards["schema"], shards["folder"], strict=True))
     if not shards["count"].sum():
+        raise ValueError("There is no record to read in these shards. See their split and fold.")
+    if len(folders) > 1:
+        first, second = list(folders.values())[:2]
         raise ValueError(
-            "There is no record to read in the shards chosen. Look at find_shards' split and fold."
+            f"'{first}' and '{second}' have different schemas, so one reader cannot take both. "
+            "Read them apart and use tf.data's sample_from_datasets."
         )
-    first = shards.iloc[0]
-    for folder, schema in zip(shards["folder"], shards["schema"], strict=True):
-        if schema != first["schema"]:
-            raise ValueError(
-                f"'{folder}' and '{first['folder']}' have different schemas, so one reader cannot "
-                "take both. Read them apart and use tf.data's sample_from_datasets."
-            )
-    return first["schema"]
+    return next(iter(folders))
 
 
 def count_steps(
-    shards: pd.DataFrame, batch_size: int, *, training: bool, context: Context | None = None
+    shards: pd.DataFrame, batch_size: int, *, training: bool, context: Context = None
 ) -> int:
     """Batches an epoch of each input pipeline: the full ones in training, all of them otherwise."""
-    context = context or Context()
+    context = context or tf.distribute.InputContext()
     counts = split_shards(shards, context)[2]
     if training:
         return max(1, min(counts) // batch_size)
@@ -81,15 +77,15 @@ def read_batches(
     crop: Crop | None = None,
     mean_std: MeanStd | None = None,
     seed: int | None = None,
-    context: Context | None = None,
+    context: Context = None,
     **choices: Any,
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
 
     training: endless and shuffled, (images, labels). Otherwise one exact pass in order, (images,
         labels, mask): 1.0 for an image, 0.0 for the last batch's padding; Keras's sample_weight.
-    labels: int64 classes, float32 (batch, one_hot), float32 0/1 columns of a multi-label schema,
-        or uint8 (batch, height, width, labels) masks.
+    labels: int64 classes, float32 (batch, classes) if one-hot or several, or uint8 (batch, height,
+        width, labels) masks.
     crop: "random" (default in training), "center" or "pad", see `choose_window`.
     mean_std: send (pixel / 255 − mean) / std as float32, four times the bytes of uint8.
     context: of `strategy.distribute_datasets_from_function`; batch_size is then per replica.
@@ -99,9 +95,9 @@ def read_batches(
     crop = crop or ("random" if training else "center")
     if crop not in get_args(Crop):
         raise ValueError(f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}.")
-    settings = {"schema": one_schema(shards), "size": as_size(image_size), "crop": crop}
-    settings |= {"jpeg": bool(shards["jpeg"].all()), "training": training}
-    decode, context = partial(decode_record, **settings, **choices), context or Context()
+    choices |= {"schema": one_schema(shards), "size": as_size(image_size), "crop": crop}
+    choices |= {"jpeg": bool(shards["jpeg"].all()), "training": training}
+    decode, context = partial(decode_record, **choices), context or tf.distribute.InputContext()
     own, every, counts = split_shards(shards, context)
     data = _read_records(own, shuffle=training and not every, seed=seed)
     if every:
@@ -123,12 +119,20 @@ def read_batches(
 
 
 def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:
-    """Every record once as a dictionary of its features, the image whole and decoded.
+    """Every record once, a dictionary of its features, in order or shuffled by a seed.
 
     The schema's image is uint8 (height, width, 3); run-length codes are uint8 (height, width).
-    seed: shuffles the shards and the records; None keeps their order.
     """
-    decode = partial(decode_whole, schema=one_schema(shards))
+    schema = one_schema(shards)
+
+    def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
+        values = parse(record, schema)
+        image = tf.io.decode_image(values[schema.image_key], 3, expand_animations=False)
+        size = tf.unstack(tf.shape(image)[:2])
+        for name in schema.label_keys if schema.kind == "masks" else ():
+            values[name] = sample_mask(values[name], size[0], [0, 0, *size], size, "center")
+        return values | {schema.image_key: image}
+
     data = _read_records(shards, shuffle=seed is not None, seed=seed)
     if seed is not None:
         data = data.shuffle(_choose_buffer(shards), seed=seed)
@@ -141,38 +145,31 @@ def _read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> t
     files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
     if shuffle:
         files = files.shuffle(len(shards), seed=seed)
-    buffer = REMOTE_BUFFER_BYTES if remote else LOCAL_BUFFER_BYTES
+    reads, buffer = REMOTE_READS if remote else LOCAL_READS
     # Interleaving whole files is what spreads the reads over connections.
     return files.interleave(
         partial(tf.data.TFRecordDataset, buffer_size=buffer),
-        cycle_length=min(OPEN_SHARDS, len(shards)),
+        cycle_length=min(16, len(shards)),
         block_length=16,
         # From a bucket all at once and from the start: AUTOTUNE would first have to find that out.
-        num_parallel_calls=min(OPEN_SHARDS if remote else LOCAL_READS, len(shards)),
+        num_parallel_calls=min(reads, len(shards)),
         deterministic=not shuffle,
     )
 
 
 def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
     """The batch with its uint8 images as float32, (pixel / 255 − mean) / std."""
-    mean, std = (np.asarray(numbers, np.float32) for numbers in mean_std)
-
+    mean, std = np.asarray(mean_std, np.float32)
+    factor, offset = 1 / (255 * std), mean / std
     # Compiled, it is one pass over a batch; op by op it would take longer than the decoding.
-    @tf.function(jit_compile=True)
-    def scale(images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(images, tf.float32) * (1 / (255 * std)) - mean / std
-
+    scale = tf.function(
+        lambda pixels: tf.cast(pixels, tf.float32) * factor - offset, jit_compile=True
+    )
     return (scale(images), *rest)
 
 
-def split_shards(
-    shards: pd.DataFrame, context: Context
-) -> tuple[pd.DataFrame, tuple[int, int] | None, list[int]]:
-    """(shards, every, counts): what an input pipeline reads, and the records of each of them all.
-
-    Whole shards where their records can be split evenly: every is None. Otherwise all shards, and
-    every (n, i): each n-th record from the i-th on.
-    """
+def split_shards(shards: pd.DataFrame, context: Any) -> tuple[pd.DataFrame, tuple, list[int]]:
+    """The shards an input pipeline reads, (n, i) for each n-th record or (), and all counts."""
     records, pipelines = shards["count"].to_numpy(), context.num_input_pipelines
     owners, counts = np.zeros(len(shards), int), [0] * pipelines
     for row in np.argsort(-records, kind="stable"):
@@ -180,50 +177,48 @@ def split_shards(
         counts[owners[row]] += int(records[row])
     total, index = sum(counts), context.input_pipeline_id
     if max(counts) <= 1.25 * total / pipelines:
-        return shards[owners == index], None, counts
+        return shards[owners == index], (), counts
     counts = [-(-(total - first) // pipelines) for first in range(pipelines)]
     return shards, (pipelines, index), counts
 
 
 def _pad_and_count(
-    data: tf.data.Dataset, check: Callable[[int], int], batch_size: int, steps: int
+    data: tf.data.Dataset, check: Callable[[int], bool], batch_size: int, steps: int
 ) -> tf.data.Dataset:
     """`steps` full batches: the records, then blanks; `check` gets the number of the records."""
 
-    def count(state: tuple, batch: tuple) -> tuple:
-        step, seen = state
+    def is_wanted(step: tf.Tensor, counted: tuple) -> tf.Tensor:
+        end = partial(tf.numpy_function, check, [counted[0]], tf.bool)
+        return tf.cond(step < steps, lambda: True, end)
+
+    def count(seen: tf.Tensor, batch: tuple) -> tuple:
         seen += tf.math.count_nonzero(batch[2])
-        wanted = step < steps
-        seen = tf.cond(wanted, lambda: seen, lambda: tf.numpy_function(check, [seen], seen.dtype))
-        return (step + 1, seen), (wanted, batch)
+        return seen, (seen, batch)
 
     blank = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), data.element_spec)
     data = data.concatenate(tf.data.Dataset.from_tensors(blank).repeat())
     # One batch more than there should be: records beyond the promised ones would be in it.
-    data = data.batch(batch_size, drop_remainder=True).take(steps + 1)
-    data = data.scan((np.int64(0), np.int64(0)), count)
-    data = data.take_while(lambda wanted, _: wanted).map(lambda _, batch: batch)
+    data = data.batch(batch_size, drop_remainder=True).scan(np.int64(0), count)
+    data = data.enumerate().take_while(is_wanted).map(lambda _, counted: counted[1])
     return data.apply(tf.data.experimental.assert_cardinality(steps))
 
 
-def _check_count(shards: pd.DataFrame, expected: int, seen: int) -> int:
-    """`seen`, the records that arrived, when they are as many as expected.
-
-    Raises: ValueError naming the shard whose count is wrong; OSError when a read must have failed.
-    """
-    if seen == expected:
-        return seen
-    for row in shards.itertuples():
-        count = count_records(row.file, row.compression)
-        if count != row.count:
+def _check_count(shards: pd.DataFrame, expected: int, seen: int) -> bool:
+    """False, to end a pass of so many records. Raises: ValueError, OSError for another number."""
+    rows = shards[["file", "compression", "count"]].itertuples(index=False, name=None)
+    for file, compression, promised in rows if seen != expected else ():
+        count = count_records(file, compression)
+        if count != promised:
             raise ValueError(
-                f"'{row.file}' holds {count:,} records, its name or shards.csv says {row.count:,}. "
+                f"'{file}' holds {count:,} records, its name or shards.csv says {promised:,}. "
                 "Copy the shard again, or write it again."
             )
-    raise OSError(
-        f"{seen:,} of {expected:,} records arrived, though every shard holds what it should: "
-        "a read failed on the way. Run it again."
-    )
+    if seen != expected:
+        raise OSError(
+            f"{seen:,} of {expected:,} records arrived, though every shard holds what it should: "
+            "a read failed on the way. Run it again."
+        )
+    return False
 
 
 def _choose_buffer(shards: pd.DataFrame) -> int:
