@@ -60,7 +60,7 @@ def count_steps(
 ) -> int:
     """Batches an epoch of each input pipeline: the full ones in training, all of them otherwise."""
     context = context or tf.distribute.InputContext()
-    counts = split_shards(shards, context)[2]
+    counts = split_work(shards, context)[2]
     if training:
         return max(1, min(counts) // batch_size)
     # Replicas take the batches of a pipeline in turn, and each must get equally many.
@@ -98,7 +98,7 @@ def read_batches(
     choices |= {"schema": one_schema(shards), "size": as_size(image_size), "crop": crop}
     choices |= {"jpeg": bool(shards["jpeg"].all()), "training": training}
     decode, context = partial(decode_record, **choices), context or tf.distribute.InputContext()
-    own, every, counts = split_shards(shards, context)
+    own, every, counts = split_work(shards, context)
     data = _read_records(own, shuffle=training and not every, seed=seed)
     if every:
         data = data.shard(*every)
@@ -168,7 +168,7 @@ def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
     return (scale(images), *rest)
 
 
-def split_shards(shards: pd.DataFrame, context: Any) -> tuple[pd.DataFrame, tuple, list[int]]:
+def split_work(shards: pd.DataFrame, context: Any) -> tuple[pd.DataFrame, tuple, list[int]]:
     """The shards an input pipeline reads, (n, i) for each n-th record or (), and all counts."""
     records, pipelines = shards["count"].to_numpy(), context.num_input_pipelines
     owners, counts = np.zeros(len(shards), int), [0] * pipelines

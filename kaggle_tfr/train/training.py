@@ -84,7 +84,8 @@ def read_stats(stats: Stats) -> MeanStd:
         path = path if path.endswith(".json") else storage.join(path, "stats.json")
         return read_stats(json.loads(storage.read_bytes(path)))
     if isinstance(stats, Mapping):
-        stats = tuple([stats[part][name] / 255 for name in "RGB"] for part in ("mean", "std"))
+        mean, std = ([stats[part][name] / 255 for name in "RGB"] for part in ("mean", "std"))
+        return mean, std
     return stats
 
 
@@ -102,7 +103,7 @@ def build_model(
     """
     keras.utils.set_random_seed(seed)
     layers = [keras.Input((*as_size(image_size), 3), dtype="uint8"), normalization(stats)]
-    layers += [keras.layers.RandomFlip("horizontal")]
+    layers.append(keras.layers.RandomFlip("horizontal"))
     for filters in (16, 32, 64, 96):
         layers += [
             keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
