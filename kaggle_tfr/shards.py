@@ -53,8 +53,7 @@ def find_shards(
     with ThreadPoolExecutor(LOOKUPS) as threads:
         listed = [row for rows in threads.map(list_folder, folders) for row in rows]
         shards = pd.DataFrame(listed, columns=_COLUMNS)
-        twice = shards["file"][shards["file"].duplicated()].tolist()
-        if twice:
+        if twice := shards["file"][shards["file"].duplicated()].tolist():
             raise ValueError(
                 f"{len(twice)} shards are listed twice, the first is '{twice[0]}'. Name every "
                 "folder once in TFREC_DIRS, and not both a part and the folder around it."
@@ -127,9 +126,8 @@ def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
         split, count = ["train", *_SPLIT.findall(name)][-1], ["-1", *_COUNT.findall(name)][-1]
         has: dict[str, str | int] = {"split": SPLIT_NAMES[split], "count": int(count)}
         has = parse_name(template, name) if template else has
-        rows.append(
-            (file, has.get("split", "train"), has.get("fold", -1), has.get("count", -1), -1)
-        )
+        told = has.get("split", "train"), has.get("fold", -1), has.get("count", -1)
+        rows.append((file, *told, -1))
     return rows
 
 

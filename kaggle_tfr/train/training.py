@@ -25,10 +25,7 @@ TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 
 
 def strategy() -> tf.distribute.Strategy:
-    """The strategy for the best device: TPU here or at the environment's address, GPUs, CPU.
-
-    One printed line names it. A step's batch is `num_replicas_in_sync` times a replica's.
-    """
+    """The strategy for the best device, named by one printed line: TPU, several GPUs, one, CPU."""
     chosen, name = _find_tpu() or _find_gpus()
     replicas = chosen.num_replicas_in_sync
     print(f"Training on {name}: {replicas} replica{'s' * (replicas > 1)}")

@@ -231,8 +231,8 @@ def machine(monkeypatch):
 
 @pytest.mark.parametrize(
     ("gpus", "tpu", "said"),
-    [(2, "local", "TPU (local)"), (2, "10.0.0.2", "TPU (10.0.0.2)")]
-    + [(2, "", "2 GPUs"), (1, "", "one GPU"), (0, "", "CPU (")],
+    [(2, tpu, f"TPU ({tpu})") for tpu in ("local", "10.0.0.2")]
+    + [(gpus, "", said) for gpus, said in enumerate(("CPU (", "one GPU", "2 GPUs"))],
 )
 def test_the_best_device_is_taken(machine, capsys, gpus, tpu, said):
     """The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which."""
