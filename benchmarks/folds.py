@@ -1,4 +1,4 @@
-"""How fast clusters are dealt to folds at the size of landmark, and how evenly.
+"""How fast clusters are assigned to folds at the size of landmark, and how evenly.
 
 python -m benchmarks.folds [--n N] [--rounds N] [--json]
 
@@ -47,12 +47,12 @@ def measure(n, n_classes):
     table = assign_folds(table, n_folds=FOLDS, seed=0)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    proof = check_leakage(table)
+    leakage = check_leakage(table)
     return {
         "seconds": seconds,
         "peak_mb": round(peak),
-        "clusters_across_folds": int(proof["clusters_across_folds"]),
-        "max_share_deviation": float(proof["max_share_deviation"]),
+        "clusters_across_folds": int(leakage["clusters_across_folds"]),
+        "max_share_deviation": float(leakage["max_share_deviation"]),
     }
 
 

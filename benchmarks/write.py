@@ -31,7 +31,7 @@ from PIL import Image, ImageOps
 from benchmarks import baselines, programs
 from benchmarks.baselines import SIDES
 
-# What kaggle_tfr.images.convert.keep_buffers sets by mallopt; children inherit it this way.
+# What kaggle_tfr.images.convert sets by mallopt; children inherit it this way.
 QUIET = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 WAYS = ["landmark", "opencv_scripts", "opencv_area", "pillow_draft", "pillow_full"]
 

@@ -4,7 +4,6 @@ Import it before the steps: it keeps TensorFlow's start-up messages out of the n
 """
 
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -12,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -176,50 +174,43 @@ def _environment_of_kernels() -> Iterator[None]:
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
-    before = {name: os.environ.get(name) for name in wanted}
+    before = dict(os.environ)
     os.environ.update(wanted)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
-class _SilentImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports TensorFlow, once it is asked for, with the process's stderr closed.
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """The process's stderr is closed, also to libraries that go past Python's own."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(nowhere)
+        os.close(kept)
 
-    The messages tell of processors, not of data; they go past Python's own stderr, and since 2.21
-    no setting ends them. An error of the import itself is raised as ever.
-    """
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002  # the protocol
-        if fullname != "tensorflow" or path is not None:
+class _SilentTensorFlow(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow, whose start-up messages no setting ends, and imports it without stderr."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
+        if fullname != "tensorflow":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
-        if spec is not None:
-            self.loader, spec.loader = spec.loader, self
+        if spec and spec.loader:
+            silent = _without_stderr()(spec.loader.exec_module)
+            spec.loader.exec_module = silent  # type: ignore[method-assign]  # this import's alone
         return spec
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec) if self.loader else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        sys.stderr.flush()
-        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        try:
-            if self.loader:
-                self.loader.exec_module(module)
-        finally:
-            os.dup2(kept, 2)
-            os.close(nowhere)
-            os.close(kept)
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "tensorflow" not in sys.modules:
-    sys.meta_path.insert(0, _SilentImport())
+    sys.meta_path.insert(0, _SilentTensorFlow())

@@ -1,47 +1,119 @@
-"""A Dask cluster as joblib's backend: how to reach it, and errors that say what to mend."""
+"""Work in threads, in processes or on a Dask cluster, with its progress: `use_backend`, `run`."""
 
-import asyncio
+import contextlib
 import os
 import pickle
 import sys
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from importlib import metadata
+from itertools import islice
 from typing import Any
 
 import joblib
 
+BACKENDS = ("threading", "loky", "dask")
+PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")  # shard bytes depend on these
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
+RETRIES = 3  # of a task that a worker could not take on; one that raises is not tried again
+IN_FLIGHT_MORE = 32  # tasks beyond two a thread, so that workers that join later find work
+SECONDS_BETWEEN_LINES = 30
 
-
-RETRIES = 3
-
-
-# Where these differ, the bytes of the shards may.
-PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
+_active: dict[str, Any] = {"config": None, "client": None}
 
 
 def package_versions() -> dict[str, str]:
-    """The installed version of every package that has a hand in the bytes; "" for none."""
-    found = {}
+    """The installed version of each package that the bytes of shards depend on; "" for none."""
+    versions = dict.fromkeys(PACKAGES, "")
     for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
-def connect_cluster(workers: int, scheduler: str = "") -> Any:
-    """A client of the cluster at this address, or of `workers` single-threaded processes here.
+def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = "") -> str:
+    """One line that says where work runs from now on in this process.
+
+    n_jobs: workers; 0 is one a core. With dask it sizes a local cluster; a given `scheduler`
+    address ("tcp://host:8786") brings its own workers.
 
     Raises:
-        ImportError: dask is not installed.
+        ValueError: an unknown backend.
+        ImportError: dask is asked for and not installed.
         ConnectionError: no scheduler answers there, or it has no workers.
         ModuleNotFoundError: the workers lack this package.
     """
+    if backend not in BACKENDS:
+        raise ValueError(f"BACKEND is '{backend}'. Set it to one of {', '.join(BACKENDS)}.")
+    workers = n_jobs or os.cpu_count() or 1
+    close_backend()
+    if backend == "dask":
+        client = _active["client"] = _connect(workers, scheduler)
+        return f"Dask at {client.scheduler.address}, {_count_threads(client)} worker threads"
+    _active["config"] = {"backend": backend, "n_jobs": workers}
+    return f"{workers} {'threads' if backend == 'threading' else 'processes'} on this machine"
+
+
+def close_backend() -> None:
+    """Ends the Dask client that `use_backend` began; a cluster given by its address stays up."""
+    client, _active["client"], _active["config"] = _active["client"], None, None
+    if client is not None:
+        own_cluster = client.cluster
+        client.close()
+        if own_cluster is not None:
+            own_cluster.close()
+
+
+def blocks(items: Sequence[Any], size: int) -> list[Any]:
+    """Slices of a list, array or table, `size` long but for the last.
+
+    >>> blocks([1, 2, 3, 4, 5], 2)
+    [[1, 2], [3, 4], [5]]
+    """
+    rows = items.iloc if hasattr(items, "iloc") else items
+    return [rows[start : start + size] for start in range(0, len(items), size)]
+
+
+def run(
+    function: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    label: str,
+    total: int | None = None,
+    advance: Callable[[Any], int] = lambda _: 1,
+    ordered: bool = False,
+    local_only: bool = False,
+) -> Iterator[Any]:
+    """Each `function(item)` as it is done, or in the order of `items` when `ordered`.
+
+    function, items: picklable, so that they can travel to other processes and machines.
+    total: where the bar ends; `advance(result)` says how far one result moves it.
+    local_only: in this process's threads even where there is a cluster: too much data to send.
+
+    Raises:
+        ConnectionError: the scheduler of the cluster is gone.
+        RuntimeError: the cluster gave a task up, or could not run it.
+    """
+    if total is None:
+        items = list(items)
+        total = len(items)
+    client = _active["client"]
+    if client is not None and not local_only:
+        results = _run_on_cluster(client, function, items, ordered=ordered)
+    else:
+        config = _active["config"] or {"backend": "threading", "n_jobs": os.cpu_count() or 1}
+        order = "generator" if ordered else "generator_unordered"
+        window = 2 * config["n_jobs"]
+        parallel = joblib.Parallel(**config, return_as=order, pre_dispatch=window)
+        results = parallel(joblib.delayed(function)(item) for item in items)
+    with contextlib.closing(results):
+        yield from _with_progress(results, label, total, advance)
+
+
+def _connect(workers: int, scheduler: str) -> Any:
+    """A client of the cluster at this address, or of `workers` single-threaded processes here."""
     try:
         import dask
         from dask.distributed import Client, LocalCluster
@@ -71,116 +143,10 @@ def connect_cluster(workers: int, scheduler: str = "") -> Any:
     return client
 
 
-def close_client(client: Any) -> None:
-    """Ends the connection, and the cluster where `connect_cluster` began it."""
-    own_cluster = client.cluster
-    client.close()
-    if own_cluster is not None:
-        own_cluster.close()
-
-
-def count_threads(client: Any) -> int:
-    """Worker threads that the cluster has now."""
-    return max(1, sum(client.nthreads().values()))
-
-
-def make_backend(client: Any) -> Any:
-    """The Dask backend of joblib, but an error of the cluster itself reaches the caller.
-
-    joblib's own waits for ever for a task whose workers all died, or whose scheduler is gone.
-    """
-    from joblib._dask import DaskDistributedBackend
-
-    class ClusterBackend(DaskDistributedBackend):
-        def effective_n_jobs(self, n_jobs):
-            # For a single job joblib would work here, and leave out workers that join later.
-            return max(2, super().effective_n_jobs(n_jobs))
-
-        def start_call(self):
-            super().start_call()
-            self.client.loop.add_callback(self._watch)
-
-        def submit(self, func, callback=None):
-            future = super().submit(func, callback)
-            future.add_done_callback(partial(_pass_on, callback))
-            return future
-
-        def retrieve_result_callback(self, out):
-            if isinstance(out, _Failure):
-                raise _explain_cluster_error(out.error, self.client)
-            if isinstance(out, BaseException) and type(out).__name__.endswith("CancelledError"):
-                raise _explain_cluster_error(out, self.client)
-            return super().retrieve_result_callback(out)
-
-        async def _watch(self):
-            # Dask forgets a result that was on its way when the scheduler went.
-            while self._continue and self.client.status == "running":  # noqa: ASYNC110
-                await asyncio.sleep(1)
-            for future in list(self._results.values()) if self._continue else ():
-                if not future.done():
-                    future.set_exception(ConnectionError("the connection was lost"))
-
-    return ClusterBackend(client=client, retries=RETRIES)
-
-
-class _Failure:
-    """An error of the cluster, where joblib expects a result."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-def pack(function: Any, item: Any) -> bytes:
-    """A call, ready to travel.
-
-    As bytes it goes with its task. A table would be sent ahead to one worker, and be lost with it.
-    """
-    import cloudpickle  # comes with dask
-
-    return cloudpickle.dumps((function, item))
-
-
-def unpack_and_call(packed: bytes) -> Any:
-    """What a worker does with it."""
-    function, item = pickle.loads(packed)  # noqa: S301  # packed above
-    return function(item)
-
-
-def _pass_on(callback, future) -> None:
-    error = future.exception()
-    if error is not None:
-        callback(_Failure(error))
-
-
-def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
-    from dask.distributed import KilledWorker
-
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    again = "What is finished stays; run the same notebook again, and it goes on from there."
-    if isinstance(error, KilledWorker):
-        return RuntimeError(
-            f"A task was given up, because every worker that took it died ({what}). A worker "
-            "that runs out of memory is killed: see its log, and start workers with fewer threads "
-            f"or more memory (`dask worker --nthreads 1 --memory-limit 4GB`). {again}"
-        )
-    lost = isinstance(error, ConnectionError) or "connection-lost" in what
-    if lost or client.status != "running":
-        return ConnectionError(
-            f"The Dask scheduler at {client.scheduler.address} is gone ({what}). Start it and its "
-            f"workers again. {again}"
-        )
-    return RuntimeError(
-        f"The cluster could not run a task ({what}). Do all workers see the same folders, and have "
-        f"they the same packages as this process? {again}"
-    )
-
-
 def _check_workers(client: Any, scheduler: str) -> None:
-    from dask.distributed import TimeoutError as DaskTimeoutError
-
     try:
         client.wait_for_workers(1, timeout=WAIT_SECONDS)
-    except (TimeoutError, DaskTimeoutError):
+    except TimeoutError:
         raise ConnectionError(
             f"the Dask scheduler at {scheduler} has had no worker for {WAIT_SECONDS} s. Start "
             f"some: dask worker {scheduler} --nthreads 1 --nworkers -1"
@@ -203,118 +169,118 @@ def _check_workers(client: Any, scheduler: str) -> None:
             )
 
 
-def describe_cluster(client: Any) -> str:
-    """One line: where the cluster is, and how many threads work there."""
-    return f"Dask at {client.scheduler.address}, {count_threads(client)} worker threads"
+def _count_threads(client: Any) -> int:
+    return max(1, sum(client.nthreads().values()))
 
 
-BACKENDS = ("threading", "loky", "dask")
+def _run_on_cluster(
+    client: Any, function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
+) -> Generator[Any, None, None]:
+    """Results as they arrive, or in the order of `items`; tasks left at the end are cancelled."""
+    import cloudpickle  # comes with dask
+    from dask.distributed import as_completed
+
+    _check_connection(client)
+    # As bytes they go with their tasks: a table would be sent ahead to one worker, and be lost
+    # with it.
+    calls = (cloudpickle.dumps((function, item)) for item in items)
+    window = 2 * _count_threads(client) + IN_FLIGHT_MORE
+    in_flight: dict[Any, None] = {}  # futures, oldest first
+    finished: dict[Any, Any] = {}
+    arriving = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+    try:
+        while True:
+            for call in islice(calls, window - len(in_flight)):
+                _check_connection(client)
+                future = client.submit(_call, call, pure=False, retries=RETRIES)
+                in_flight[future] = None
+                arriving.add(future)
+            if not in_flight:
+                return
+            future, result = _next_result(client, arriving)
+            finished[future] = result
+            while (first := next(iter(in_flight), None) if ordered else future) in finished:
+                del in_flight[first]
+                yield finished.pop(first)
+    finally:
+        if client.status == "running":
+            client.cancel(list(in_flight))
 
 
-SECONDS_BETWEEN_LINES = 30
+def _check_connection(client: Any) -> None:
+    if client.status != "running":
+        raise _explain_cluster_error(ConnectionError("the connection was lost"), client)
 
 
-IN_FLIGHT_MORE = 32  # tasks beyond two a thread, so that workers that join later find work
+def _next_result(client: Any, arriving: Any) -> tuple[Any, Any]:
+    """The next finished future and its result; raises the error that it has instead."""
+    # Waiting for `arriving` alone may not end: Dask forgets a result that was on its way when the
+    # scheduler went.
+    while not arriving.has_ready():
+        _check_connection(client)
+        time.sleep(0.01)
+    future, packed = next(arriving)
+    if not isinstance(packed, bytes):
+        error = packed[1] if isinstance(packed, tuple) else packed
+        raise _explain_cluster_error(error, client)
+    result, error = pickle.loads(packed)  # noqa: S301  # from `_call`
+    if error is not None:
+        raise error
+    return future, result
 
 
-_active: dict[str, Any] = {"config": None, "client": None}
+def _call(packed: bytes) -> bytes:
+    """On a worker: (result, None) of the call, or (None, the error that it raised)."""
+    import cloudpickle
+
+    function, item = pickle.loads(packed)  # noqa: S301  # from `_run_on_cluster`
+    try:
+        return cloudpickle.dumps((function(item), None))
+    except Exception as error:  # noqa: BLE001  # raised again where the results are consumed
+        error.add_note(f"On the worker:\n{traceback.format_exc()}")
+        return cloudpickle.dumps((None, error))
 
 
-def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = "") -> str:
-    """One line that says where work runs from now on in this process.
+def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
+    from dask.distributed import KilledWorker
 
-    n_jobs: workers; 0 is one a core. With dask it sizes a local cluster; a given `scheduler`
-    address ("tcp://host:8786") brings its own workers.
-
-    Raises:
-        ValueError: an unknown backend.
-        ImportError: dask is asked for and not installed.
-        ConnectionError: no scheduler answers there, or it has no workers.
-    """
-    if backend not in BACKENDS:
-        raise ValueError(f"BACKEND is '{backend}'. Set it to one of {', '.join(BACKENDS)}.")
-    workers = n_jobs or os.cpu_count() or 1
-    close_backend()
-    if backend == "dask":
-        _active["client"] = connect_cluster(workers, scheduler)
-        return describe_cluster(_active["client"])
-    _active["config"] = {"backend": backend, "n_jobs": workers}
-    kind = "threads" if backend == "threading" else "processes"
-    return f"{workers} {kind} on this machine"
-
-
-def close_backend() -> None:
-    """Ends the Dask client that `use_backend` began; a cluster given by its address stays up."""
-    client, _active["client"], _active["config"] = _active["client"], None, None
-    if client is not None:
-        close_client(client)
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    again = "What is finished stays; run the same notebook again, and it goes on from there."
+    if isinstance(error, KilledWorker):
+        return RuntimeError(
+            f"A task was given up, because every worker that took it died ({reason}). A worker "
+            "that runs out of memory is killed: see its log, and start workers with fewer threads "
+            f"or more memory (`dask worker --nthreads 1 --memory-limit 4GB`). {again}"
+        )
+    lost = isinstance(error, ConnectionError) or "connection-lost" in reason
+    if lost or client.status != "running":
+        where = f" at {client.scheduler.address}" if client.scheduler else ""
+        return ConnectionError(
+            f"The Dask scheduler{where} is gone ({reason}). Start it and its workers again. {again}"
+        )
+    return RuntimeError(
+        f"The cluster could not run a task ({reason}). Do all workers see the same folders, and "
+        f"have they the same packages as this process? {again}"
+    )
 
 
-def blocks(items: Sequence, size: int) -> list:
-    """Slices of a list, array or table, `size` long but for the last.
-
-    >>> blocks([1, 2, 3, 4, 5], 2)
-    [[1, 2], [3, 4], [5]]
-    """
-    cut = items.iloc if hasattr(items, "iloc") else items
-    return [cut[start : start + size] for start in range(0, len(items), size)]
-
-
-def run(
-    function: Callable[[Any], Any],
-    items: Iterable[Any],
-    *,
-    label: str,
-    total: int | None = None,
-    advance: Callable[[Any], int] = lambda _: 1,
-    ordered: bool = False,
-    here: bool = False,
+def _with_progress(
+    results: Iterator[Any], label: str, total: int, advance: Callable[[Any], int]
 ) -> Iterator[Any]:
-    """Each `function(item)` as it is done, or in the order of `items` when `ordered`.
-
-    function, items: picklable, so that they can travel to other processes and machines.
-    total: where the bar ends; `advance(result)` says how far one result moves it.
-    here: in threads of this process even where there is a cluster: its data is too large to travel.
-
-    Raises:
-        ConnectionError: the scheduler of the cluster is gone.
-        RuntimeError: the cluster gave a task up, or could not run it.
-    """
-    items = items if total is not None else list(items)
-    total = len(items) if total is None else total
-    order = "generator" if ordered else "generator_unordered"
-    client, config = _active["client"], _active["config"]
-    if client is not None and not here:
-        items = map(partial(pack, function), items)
-        function, config = unpack_and_call, {"backend": make_backend(client)}
-        # Workers may join: joblib's two tasks for each of those at the start would starve them.
-        config["n_jobs"] = count_threads(client)
-        in_flight = 2 * config["n_jobs"] + IN_FLIGHT_MORE
-    else:
-        config = config or {"backend": "threading", "n_jobs": os.cpu_count() or 1}
-        in_flight = 2 * config["n_jobs"]
-    with joblib.parallel_config(**config):
-        # joblib takes the backend when it is made, and the generator outlives this block.
-        parallel = joblib.Parallel(return_as=order, pre_dispatch=in_flight)
-        results = parallel(joblib.delayed(function)(item) for item in items)
-    yield from _shown(results, label, total, advance)
-
-
-def _shown(results: Iterator, label: str, total: int, advance: Callable) -> Iterator[Any]:
     if not total:  # nothing to show, and perhaps nothing to do
         yield from results
         return
-    show = _bar(label, total) if _can_draw() else _Lines(label, total)
+    show = _progress_bar(label, total) if _can_redraw() else _LogLines(label, total)
     done = 0
     for result in results:
         done += advance(result)
-        show(min(done, total))
+        if done < total:
+            show(done)
         yield result
-    if done < total:  # what was set aside counts as done
-        show(total)
+    show(total)  # what was refused counts as done
 
 
-def _can_draw() -> bool:
+def _can_redraw() -> bool:
     """Whether a bar can be redrawn: a live notebook or a terminal, not a batch log."""
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch":
         return False
@@ -327,31 +293,30 @@ def _in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def _bar(label: str, total: int) -> Callable[[int], None]:
+def _progress_bar(label: str, total: int) -> Callable[[int], None]:
     from fastprogress.fastprogress import progress_bar
 
     bar = progress_bar(range(total), total=total)
     if hasattr(bar, "main_bar") or _in_notebook():
         bar.comment = label
     bar.update(0)
-    return lambda done: bar.update(done) if done else None
+    return bar.update
 
 
-class _Lines:
-    """A line now and then: what is done, how fast, how long still."""
+class _LogLines:
+    """A line every `SECONDS_BETWEEN_LINES` and at the end: how much is done, speed, time left."""
 
     def __init__(self, label: str, total: int) -> None:
-        self.label, self.total = label, total
-        self.start = self.last = time.monotonic()
+        self.label, self.total, self.start = label, total, time.monotonic()
+        self.due = self.start + SECONDS_BETWEEN_LINES
 
     def __call__(self, done: int) -> None:
         now = time.monotonic()
-        ended = done >= self.total
-        if not done or self.last < 0 or (now - self.last < SECONDS_BETWEEN_LINES and not ended):
+        if done < self.total and (now < self.due or not done):
             return
+        self.due = now + SECONDS_BETWEEN_LINES
         seconds = max(now - self.start, 1e-9)
         rate = done / seconds
-        rest = "" if ended else f", {(self.total - done) / rate:,.0f} s to go"
+        rest = f", {(self.total - done) / rate:,.0f} s to go" if done < self.total else ""
         line = f"{self.label}: {done:,} of {self.total:,} in {seconds:,.0f} s ({rate:,.0f}/s{rest})"
         print(line, flush=True)
-        self.last = -1 if ended else now

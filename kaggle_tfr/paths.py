@@ -1,34 +1,34 @@
-"""File names and paths by template: one place that formats them and parses them back."""
+"""Where inputs lie and how files are named: Kaggle's mounts, templates of paths and file names."""
 
 import difflib
 import glob
 import os
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kaggle_tfr.storage import is_remote, leads_out
+
+KAGGLE_INPUT = "/kaggle/input"
+KAGGLE_WORKING = "/kaggle/working"
+
+# Since 2026 Kaggle mounts by kind and owner as well: competitions/<slug>, datasets/<owner>/<slug>.
+KINDS = ("competitions", "datasets", "datasets/*", "notebooks/*")
 
 # What a shard's name can tell. Numbers count from 0, `part` from 1; `n` is how many files share
 # the other fields, `count` how many records the file holds.
-SHARD_FIELDS = {
-    "name": str,
-    "split": str,
-    "fold": int,
-    "part": int,
-    "i": int,
-    "n": int,
-    "count": int,
+SHARD_FIELDS: dict[str, type[str] | type[int]] = {
+    **dict.fromkeys(("name", "split"), str),
+    **dict.fromkeys(("fold", "part", "i", "n", "count"), int),
 }
-
-
-_FORMATTER = string.Formatter()
 
 
 def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """' Did you mean "SEED"?' when a known word is close to `word`, else ''.
 
-    >>> near_miss("SEDE", ["SEED", "QUALITY"])
-    ' Did you mean "SEED"?'
+    >>> near_miss("sede", ["SEED", "QUALITY"]), near_miss("xyzzy", ["SEED", "QUALITY"])
+    (' Did you mean "SEED"?', '')
     """
     upper = {str(name).upper(): str(name) for name in known}
     close = difflib.get_close_matches(str(word).upper(), upper, n=1, cutoff=cutoff)
@@ -42,31 +42,31 @@ def template_fields(template: str) -> list[tuple[str, str]]:
     [('i', '02d'), ('count', '')]
     """
     try:
-        parts = list(_FORMATTER.parse(template))
+        parts = list(string.Formatter().parse(template))
     except ValueError as error:
         raise ValueError(f"the template '{template}' cannot be read: {error}.") from None
     return [(field, spec or "") for _, field, spec, _ in parts if field is not None]
 
 
-def check_template(template: str, fields: Iterable[str] = SHARD_FIELDS) -> None:
+def check_template(template: str) -> None:
     """None, when a shard name template can name every shard of a plan.
 
     Raises:
         ValueError: an unknown field (the near miss is named), no `{i}`, or a way out of the folder.
     """
-    known = list(fields)
     used = [field for field, _ in template_fields(template)]
     for field in used:
-        if field not in known:
+        if field not in SHARD_FIELDS:
             raise ValueError(
-                f"SHARD_NAME '{template}' has the field '{{{field}}}'.{near_miss(field, known)} "
-                f"It can use {', '.join('{' + name + '}' for name in known)}."
+                f"SHARD_NAME '{template}' has the field '{{{field}}}'."
+                f"{near_miss(field, SHARD_FIELDS)} "
+                f"It can use {', '.join('{' + name + '}' for name in SHARD_FIELDS)}."
             )
     if "i" not in used:
         raise ValueError(
             f"SHARD_NAME '{template}' has no {{i}}, so two shards could get one name. Add {{i}}."
         )
-    _stay_inside(template, template, "SHARD_NAME")
+    _stay_inside(template, f"SHARD_NAME '{template}'")
 
 
 def format_name(template: str, **fields: str | int) -> str:
@@ -74,8 +74,13 @@ def format_name(template: str, **fields: str | int) -> str:
 
     >>> format_name("Id_df{i:02d}-{count}.tfrec", i=3, count=1427)
     'Id_df03-1427.tfrec'
+
+    Raises:
+        ValueError: the name leads out of its folder, as the field `name` may.
     """
-    return template.format(**fields)
+    name = template.format(**fields)
+    _stay_inside(name, f"SHARD_NAME '{template}' with NAME '{fields.get('name', '')}'")
+    return name
 
 
 def parse_name(template: str, file: str) -> dict[str, str | int]:
@@ -95,11 +100,29 @@ def parse_name(template: str, file: str) -> dict[str, str | int]:
     return {field: SHARD_FIELDS[field](text) for field, text in match.groupdict().items()}
 
 
+def _pattern(template: str) -> str:
+    """A regular expression with one named group a field; a repeated field must repeat its text."""
+    pattern, seen = "", set()
+    for text, field, spec, _ in string.Formatter().parse(template):
+        pattern += re.escape(text)
+        if field is None:
+            continue
+        if field in seen:
+            pattern += f"(?P={field})" if SHARD_FIELDS[field] is str else r"-?\d+"
+        elif SHARD_FIELDS[field] is str:
+            pattern += f"(?P<{field}>[^/]+)"
+        else:
+            width = re.sub(r"\D", "", spec or "") or "1"
+            pattern += rf"(?P<{field}>-?\d{{{int(width)},}}|-\d+)"
+        seen.add(field)
+    return pattern
+
+
 def fill_path(template: str, row: Mapping[str, object]) -> str:
     """The path of one image below INPUT_DIR.
 
-    >>> fill_path("train/{image_id[0]}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7f"})
-    'train/a/7/a7f.jpg'
+    >>> fill_path("{site}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7", "site": 3})
+    '3/7/a7.jpg'
 
     Raises:
         ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.
@@ -116,53 +139,23 @@ def fill_path(template: str, row: Mapping[str, object]) -> str:
         raise ValueError(
             f"PATH_TEMPLATE '{template}' does not fit the row {dict(row)}: {error}."
         ) from None
-    _stay_inside(path, template, "PATH_TEMPLATE")
+    _stay_inside(path, f"PATH_TEMPLATE '{template}'")
     return path
 
 
-def _stay_inside(path: str, template: str, parameter: str) -> None:
-    pure = PurePosixPath(path.replace("\\", "/"))
-    if pure.is_absolute() or ".." in pure.parts or re.match(r"[A-Za-z]:|\w+://", path):
+def _stay_inside(path: str, setting: str) -> None:
+    if leads_out(path):
         raise ValueError(
-            f"{parameter} '{template}' leads out of its folder with '{path}'. "
+            f"{setting} leads out of its folder with '{path}'. "
             "Give a path below the folder, without '..' and without a leading '/'."
         )
-
-
-def _pattern(template: str) -> str:
-    """A regular expression with one named group a field; a repeated field must repeat its text."""
-    pattern, seen = "", set()
-    for text, field, spec, _ in _FORMATTER.parse(template):
-        pattern += re.escape(text)
-        if field is None:
-            continue
-        if field in seen:
-            pattern += f"(?P={field})" if SHARD_FIELDS[field] is str else r"-?\d+"
-        elif SHARD_FIELDS[field] is str:
-            pattern += f"(?P<{field}>[^/]+)"
-        else:
-            width = re.sub(r"\D", "", spec or "") or "1"
-            pattern += rf"(?P<{field}>-?\d{{{int(width)},}}|-\d+)"
-        seen.add(field)
-    return pattern
-
-
-KAGGLE_INPUT = "/kaggle/input"
-
-
-KAGGLE_WORKING = "/kaggle/working"
-
-
-# Since 2026 Kaggle mounts by kind and owner as well: competitions/<slug>, datasets/<owner>/<slug>.
-KINDS = ("competitions", "datasets", "datasets/*", "notebooks/*")
 
 
 def project_dir() -> Path:
     """The checkout's top folder when we run there or in its notebooks/, else the current folder."""
     here = Path.cwd()
-    if here.name == "notebooks" and (here.parent / "kaggle_tfr").is_dir():
-        return here.parent
-    return here
+    is_notebooks = here.name == "notebooks" and (here.parent / "kaggle_tfr").is_dir()
+    return here.parent if is_notebooks else here
 
 
 def work_dir(folder: str = "") -> str:
@@ -171,96 +164,71 @@ def work_dir(folder: str = "") -> str:
     folder: "" is /kaggle/working on Kaggle and work/ in the project anywhere else; a relative
         path counts from the project's folder, so that a notebook and the command line agree.
     """
-    if is_address(folder):
+    if is_remote(folder):
         return folder.rstrip("/")
     if not folder and os.path.isdir(KAGGLE_WORKING):
         return KAGGLE_WORKING
     return str((project_dir() / Path(folder or "work").expanduser()).absolute())
 
 
-def is_address(path: str) -> bool:
-    """Whether the path names a remote store such as `gs://bucket/folder`."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
-
-
 def candidate_paths(source: str) -> list[str]:
-    """Every place where the source may lie, likeliest first; `*` stands for an owner.
+    """Every path that the source may stand for, likeliest first; `*` stands for an owner.
 
     source: a path, a slug ("flowers"), or owner and slug ("me/flowers"); folders may follow.
     """
     path = Path(source).expanduser()
-    places = [str(path.absolute()), str((project_dir() / path).absolute())]
+    candidates = [str(path.absolute()), str((project_dir() / path).absolute())]
     if not path.is_absolute():
         slug = source.strip("/")
-        places.append(f"{KAGGLE_INPUT}/{slug}")
-        places += [f"{KAGGLE_INPUT}/{kind}/{slug}" for kind in KINDS]
+        candidates.append(f"{KAGGLE_INPUT}/{slug}")
+        candidates += [f"{KAGGLE_INPUT}/{kind}/{slug}" for kind in KINDS]
         if "/" in slug:  # the old mounts leave the owner out
-            places.append(f"{KAGGLE_INPUT}/{slug.partition('/')[2]}")
-    return list(dict.fromkeys(places))
+            candidates.append(f"{KAGGLE_INPUT}/{slug.partition('/')[2]}")
+    return list(dict.fromkeys(candidates))
 
 
-def find_input(source: str | os.PathLike, *, bucket: bool = False) -> str:
+def find_input(source: str | os.PathLike[str]) -> str:
     """The existing folder that a path or a Kaggle slug stands for; `gs://` addresses stay as given.
 
-    bucket: ask Kaggle for the `gs://` copy first: a TPU on another machine cannot see this disk.
-    Raises: FileNotFoundError listing every place looked in; ValueError for an empty source.
+    Raises:
+        FileNotFoundError: with every path looked at.
+        ValueError: an empty source.
     """
     source = os.fspath(source)
     if not source:
         raise ValueError("The input is an empty name. Give a folder, a gs:// address or a slug.")
-    if is_address(source):
+    if is_remote(source):
         return source.rstrip("/")
-    places = candidate_paths(source)
-    found = [hit for place in places for hit in _existing(place)]
-    if found and not bucket:
-        return found[0]
-    address, said = _ask_kaggle(source)
+    candidates = candidate_paths(source)
+    for path in candidates:
+        # A folder may have "[1]" in its name, so only our own star is a pattern.
+        matches = sorted(glob.glob(glob.escape(path).replace("/[*]/", "/*/")))
+        if matches:
+            return matches[0]
+    address, answer = _ask_kaggle(source)
     if address:
         return address
-    if found:
-        return found[0]
     raise FileNotFoundError(
         f"'{source}' is neither a folder here nor a Kaggle input. Looked in:\n  "
-        + "\n  ".join([*places, said])
+        + "\n  ".join([*candidates, answer])
         + "\nAttach the dataset to the notebook, or give an absolute path or a gs:// address."
     )
 
 
-def input_roots(sources: str | Sequence[str], *, bucket: bool = False) -> list[str]:
-    """One existing folder, or `gs://` address, for each source, in the order given.
-
-    sources: a source or several, each as `find_input` takes it.
-    Raises: FileNotFoundError listing every place looked in.
-    """
-    sources = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    return [find_input(source, bucket=bucket) for source in sources]
-
-
-def _existing(place: str) -> list[str]:
-    # A folder may have "[1]" in its name, so only our own star is a pattern.
-    if "/*/" not in place:
-        return [place] if os.path.exists(place) else []
-    head, _, tail = place.partition("/*/")
-    return sorted(glob.glob(f"{glob.escape(head)}/*/{glob.escape(tail)}"))
-
-
 def _ask_kaggle(source: str) -> tuple[str, str]:
-    """(address, what to say when there is none): Kaggle's own answer, local on its TPU machines."""
-    asked = f"KaggleDatasets().get_gcs_path('{source}')"
+    """(address or "", why there is none): Kaggle's own client, which its TPU machines have."""
+    question = f"KaggleDatasets().get_gcs_path('{source}')"
     try:
         from kaggle_datasets import KaggleDatasets
     except ImportError:
-        return "", f"{asked}: no kaggle_datasets here, so this is not a Kaggle session"
-    names = source.strip("/").split("/")
-    said = f"{asked}: no answer"
-    for first in range(
-        min(2, len(names))
-    ):  # Kaggle wants the slug alone: try without the owner too
+        return "", f"{question}: no kaggle_datasets here, so this is not a Kaggle session"
+    names, answer = source.strip("/").split("/"), f"{question}: no answer"
+    for first in range(min(2, len(names))):  # Kaggle wants the slug alone: also try without owner
         try:
             root = KaggleDatasets().get_gcs_path(names[first])
         except Exception as error:  # noqa: BLE001  # Kaggle's client raises unrelated classes
-            said = f"{asked}: {type(error).__name__}: {error}"
+            answer = f"{question}: {type(error).__name__}: {error}"
         else:
             if root:
                 return "/".join([root.rstrip("/"), *names[first + 1 :]]), ""
-    return "", said
+    return "", answer

@@ -1,52 +1,82 @@
-"""Files on a disk and objects in a bucket (gs://…) by the same few calls."""
+"""Files on a disk and objects in a bucket (gs://…) by the same calls, with the same errors."""
 
 import contextlib
 import fnmatch
 import hashlib
 import io
 import os
+import re
 import shutil
 import tempfile
 import threading
 import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+if TYPE_CHECKING:
+    import pandas as pd
 
-READS_IN_FLIGHT = 32  # a bucket takes 50 ms to answer, and answers many at a time
+READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
+ANSWER_SECONDS = 45
+CHUNK_BYTES = 8 << 20  # 8 MiB
+
+AnyPath = str | os.PathLike[str]
+
+_OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")
 
 
-def is_remote(path):
-    """True for an address such as gs://bucket/folder, which goes through `tf.io.gfile`."""
+def is_remote(path: AnyPath) -> bool:
+    """True for an address such as gs://bucket/folder."""
     return "://" in str(path)
 
 
-def join(folder, *names):
-    """Folder and names joined by "/"; an absolute name or address stands for itself.
+def leads_out(name: str) -> bool:
+    """True for a name that leaves its folder: absolute, an address, or with a part ".."."""
+    return _OUTSIDE.search(name) is not None
+
+
+def join(folder: AnyPath, *names: str) -> str:
+    """The path of what lies in the folder under these names, joined by "/".
 
     >>> join("gs://bucket/", "train", "1.jpg")
     'gs://bucket/train/1.jpg'
+
+    Raises:
+        ValueError: a name leads out of the folder.
     """
-    if names and is_remote(names[0]):
-        return join(*names)
     head = str(folder).rstrip("/") or "/"
-    return head if not names else os.path.join(head, *names)
+    for name in names:
+        if leads_out(name):
+            raise ValueError(
+                f"the name '{name}' leads out of its folder '{head}'. "
+                "Give a name below the folder, without '..' and without a leading '/'."
+            )
+    return os.path.join(head, *names) if names else head
 
 
-def read_bytes(path):
+def resolve(folder: AnyPath, name: str) -> str:
+    """The path of a file that a user names: in the folder, unless absolute or an address.
+
+    >>> resolve("/data/", "labels.csv"), resolve("/data", "gs://bucket/labels.csv")
+    ('/data/labels.csv', 'gs://bucket/labels.csv')
+    """
+    return name if is_remote(name) else os.path.join(join(folder), name)
+
+
+def read_bytes(path: AnyPath) -> bytes:
     """The whole content of a file or object.
 
     Raises: FileNotFoundError; TimeoutError when a bucket does not answer; OSError otherwise.
     """
-    if is_remote(path):
-        return read_object(path)
-    with open(path, "rb") as file:
+    with _open(path, "rb") as file:
         return file.read()
 
 
 @contextlib.contextmanager
-def on_disk(path):
+def on_disk(path: AnyPath) -> Iterator[AnyPath]:
     """The path of a local file with the same content: itself, or a copy until the block ends.
 
     For tables that are read piece by piece, and may be larger than the memory.
@@ -56,32 +86,48 @@ def on_disk(path):
         return
     with tempfile.TemporaryDirectory() as folder:
         local = join(folder, "copy")
-        copy_object(path, local)
+        with _bucket(path) as gfile:
+            gfile.copy(path, local)
         yield local
 
 
-def read_many(paths):
+def read_many(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     """The bytes of each file or object in order, or the OSError that reading it met.
 
-    Objects of a bucket come with 32 requests in flight. paths: as many as fit in memory at once.
+    A file is read when its turn comes; of a bucket's objects 32 are read ahead.
 
     Raises: TimeoutError when a bucket does not answer.
     """
-    if not paths or not is_remote(paths[0]):
-        yield from map(_try_to_read, paths)
-        return
+    reads: deque[Callable[[], bytes | OSError]] = deque()
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
-        yield from threads.map(_try_to_read, paths)
+        for path in paths:
+            read = partial(_try_to_read, path)
+            ahead = READS_IN_FLIGHT if is_remote(path) else 0
+            reads.append(threads.submit(read).result if ahead else read)
+            while len(reads) > ahead:
+                yield reads.popleft()()
+        while reads:
+            yield reads.popleft()()
 
 
-def write_atomically(path, data):
+def _try_to_read(path: AnyPath) -> bytes | OSError:
+    try:
+        return read_bytes(path)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        return error
+
+
+def write_atomically(path: AnyPath, data: bytes) -> None:
     """Writes the bytes so that `path` is either whole or as it was before, whatever happens.
 
     On a disk: a temporary name beside it, flushed to the device, renamed. A bucket shows an
     object only once its upload is complete.
     """
     if is_remote(path):
-        write_object(path, data)
+        with _open(path, "wb") as file:
+            file.write(data)
         return
     # Workers on other machines may write the same file, and have the same process number.
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -96,87 +142,95 @@ def write_atomically(path, data):
         raise
 
 
-def list_files(pattern, folder=""):
+def list_files(pattern: str, folder: AnyPath) -> list[str]:
     """Sorted paths of the files that match `pattern` below `folder`, whose name is literal.
 
     pattern: `*`, `?`, `[…]` within one level; hidden files are passed over.
     """
-    if is_remote(folder or pattern):
-        return sorted(list_objects(join(folder, pattern) if folder else pattern))
+    if is_remote(folder):
+        address = join(folder, pattern)
+        with _bucket(address) as gfile:
+            return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
     return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
 
 
-def list_folders(pattern, folder=""):
+def list_folders(pattern: str, folder: AnyPath) -> list[str]:
     """Sorted paths of the folders of a disk that match `pattern` below `folder`."""
     return sorted(entry.path for entry in _match(folder, pattern) if entry.is_dir())
 
 
-def _match(folder, pattern):
-    """Directory entries: they know files from folders without asking a slow disk once more each."""
-    *above, last = str(pattern).split("/")
-    level = [str(folder) or ("/" if str(pattern).startswith("/") else ".")]
-    for part in [name for name in above if name]:
-        below = (entry for place in level for entry in _entries(place, part))
-        level = [entry.path for entry in below if entry.is_dir()]
-    for place in level:
-        yield from _entries(place, last)
-
-
-def _entries(folder, pattern):
-    with os.scandir(folder) as entries:
+def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
+    """Directory entries: they tell files from folders without one more request to a slow disk."""
+    first, _, rest = pattern.lstrip("/").partition("/")
+    with os.scandir(str(folder)) as entries:
         for entry in entries:
-            hidden = entry.name.startswith(".") and not pattern.startswith(".")
-            if not hidden and fnmatch.fnmatchcase(entry.name, pattern):
-                yield entry
+            hidden = entry.name.startswith(".") and not first.startswith(".")
+            if not hidden and fnmatch.fnmatchcase(entry.name, first):
+                if not rest:
+                    yield entry
+                elif entry.is_dir():
+                    yield from _match(entry.path, rest)
 
 
-def exists(path):
+def exists(path: AnyPath) -> bool:
     """True when a file, folder, object or prefix of that name is there."""
-    if is_remote(path):
-        return ask(gfile().exists, path)
-    return os.path.exists(path)
+    if not is_remote(path):
+        return os.path.exists(path)
+    with _bucket(path) as gfile:
+        return gfile.exists(path)
 
 
-def is_folder(path):
+def is_folder(path: AnyPath) -> bool:
     """True for an existing folder, or a prefix that objects of a bucket share."""
-    if is_remote(path):
-        return ask(gfile().isdir, path)
-    return os.path.isdir(path)
+    if not is_remote(path):
+        return os.path.isdir(path)
+    with _bucket(path) as gfile:
+        return gfile.isdir(path)
 
 
-def make_folder(path):
-    """Makes the folder with its parents, if need be, and returns its path. A bucket needs none."""
+def make_folder(path: str) -> str:
+    """The same path, where a folder is now, with its parents; a bucket needs none."""
     if not is_remote(path):
         os.makedirs(path, exist_ok=True)
     return path
 
 
-def remove(path):
+def remove(path: AnyPath) -> None:
     """Removes the file or object; one that is not there is no error."""
-    if is_remote(path):
-        if exists(path):
-            ask(gfile().remove, path)
-        return
     with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
+        if not is_remote(path):
+            os.remove(path)
+            return
+        with _bucket(path) as gfile:
+            gfile.remove(path)
 
 
-def size(path):
+def size(path: AnyPath) -> int:
     """Bytes of the file or object."""
     return size_and_time(path)[0]
 
 
-def size_and_time(path):
+def size_and_time(path: AnyPath) -> tuple[int, int]:
     """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed."""
     if is_remote(path):
-        status = ask(gfile().stat, path)
+        with _bucket(path) as gfile:
+            status = gfile.stat(path)
         return int(status.length), int(status.mtime_nsec)
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+    local = os.stat(path)
+    return local.st_size, local.st_mtime_ns
 
 
-def read_parquet(path, columns=None):
-    """The table of a parquet file, its attrs with it; of `columns`, or all of them."""
+def sha256_of(path: AnyPath) -> str:
+    """sha256 of a file or object, in hexadecimal, read in pieces."""
+    digest = hashlib.sha256()
+    with _open(path, "rb") as file:
+        while piece := file.read(CHUNK_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def read_parquet(path: AnyPath, columns: list[str] | None = None) -> "pd.DataFrame":
+    """The table of a parquet file; of `columns`, or all of them."""
     import pandas as pd
     import pyarrow as pa
 
@@ -184,120 +238,21 @@ def read_parquet(path, columns=None):
     return pd.read_parquet(pa.BufferReader(read_bytes(path)), columns=columns)
 
 
-def write_parquet(table, path):
+def write_parquet(table: "pd.DataFrame", path: AnyPath) -> None:
     """Writes a table as parquet, without its index, as `write_atomically` does."""
     stream = io.BytesIO()
     table.to_parquet(stream, index=False)
     write_atomically(path, stream.getvalue())
 
 
-def _try_to_read(path):
-    try:
-        return read_bytes(path)
-    except TimeoutError:
-        raise
-    except OSError as error:
-        return error
-
-
-ANSWER_SECONDS = 45
-
-
-def read_object(path: str) -> bytes:
-    """The whole content of an object."""
-    return ask(_read_object, path)
-
-
-def write_object(path: str, data: bytes) -> None:
-    """Writes an object, which shows once its upload is complete."""
-    ask(_write_object, path, data)
-
-
-def copy_object(path: str, local: str) -> None:
-    """Copies an object to a local file, piece by piece."""
-    ask(gfile().copy, path, local)
-
-
-def list_objects(pattern: str) -> list[str]:
-    """Addresses of the objects that match, unsorted."""
-    return [path for path in ask(gfile().glob, pattern) if not path.endswith("/")]
-
-
-def gfile():
-    """`tf.io.gfile`, imported when a bucket is first asked for."""
-    import tensorflow as tf
-
-    return tf.io.gfile
-
-
-def ask(function, path: str, *args):
-    """function(path, *args), with TensorFlow's errors told as Python's own.
-
-    Raises: FileNotFoundError, PermissionError; TimeoutError when the bucket is silent; OSError.
-    """
-    _check_answers("/".join(str(path).split("/")[:3]))
-    import tensorflow as tf
-
-    try:
-        return function(path, *args)
-    except tf.errors.NotFoundError as error:
-        raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
-    except tf.errors.PermissionDeniedError as error:
-        raise PermissionError(
-            f"'{path}' may not be opened: {error.message}. Is the bucket public? Otherwise set "
-            "GOOGLE_APPLICATION_CREDENTIALS before Python starts."
-        ) from None
-    except tf.errors.OpError as error:
-        raise OSError(f"'{path}' could not be reached: {error.message}") from None
-
-
-@cache
-def _check_answers(bucket):
-    """Asks the bucket anything, once a process: any answer will do, silence will not.
-
-    TensorFlow's own client retries for many minutes, and cannot be interrupted.
-    """
-    answered = threading.Event()
-    exists = gfile().exists
-
-    def wait_for_any():
-        # An answer such as "forbidden" is still one; the call that follows reports it in full.
-        with contextlib.suppress(Exception):
-            exists(bucket)
-        answered.set()
-
-    threading.Thread(target=wait_for_any, daemon=True).start()
-    if not answered.wait(ANSWER_SECONDS):
-        raise TimeoutError(
-            f"{bucket} did not answer within {ANSWER_SECONDS} s. Is the name right and the network "
-            "up? Outside Google's cloud a public bucket needs NO_GCE_CHECK=true in the environment "
-            "before Python starts, a private one GOOGLE_APPLICATION_CREDENTIALS."
-        )
-
-
-def _read_object(path):
-    with gfile().GFile(path, "rb") as file:
-        return file.read()
-
-
-def _write_object(path, data):
-    with gfile().GFile(path, "wb") as file:
-        file.write(data)
-
-
-CHUNK = 8 << 20  # 8 MiB
-
-
 def scratch_folder(part_dir: str) -> str:
     """Where shards lie until they have their names; a bucket's are made on this machine."""
-    remote = is_remote(part_dir)
-    return tempfile.gettempdir() if remote else join(part_dir, "journal")
+    return tempfile.gettempdir() if is_remote(part_dir) else join(part_dir, "journal")
 
 
 def free_bytes(part_dir: str) -> int:
     """Bytes free where the part's shards are made."""
-    remote = is_remote(part_dir)
-    return shutil.disk_usage(tempfile.gettempdir() if remote else part_dir).free
+    return shutil.disk_usage(tempfile.gettempdir() if is_remote(part_dir) else part_dir).free
 
 
 def scratch_file(part_dir: str, stem: str) -> str:
@@ -313,7 +268,8 @@ def publish_file(temporary: str, path: str) -> None:
     """Gives a finished local file its final name, on the disk or in a bucket, in one step."""
     if is_remote(path):
         # A bucket shows the object once its upload is complete.
-        tf.io.gfile.copy(temporary, path, overwrite=True)
+        with _bucket(path) as gfile:
+            gfile.copy(temporary, path, overwrite=True)
         os.remove(temporary)
         return
     with open(temporary, "rb+") as file:
@@ -322,11 +278,57 @@ def publish_file(temporary: str, path: str) -> None:
     os.replace(temporary, path)
 
 
-def sha256_of(path: str) -> str:
-    """sha256 of a file or object, in hexadecimal, read in pieces."""
-    digest = hashlib.sha256()
-    remote = is_remote(path)
-    with tf.io.gfile.GFile(path, "rb") if remote else open(path, "rb", buffering=0) as file:
-        while piece := file.read(CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
+@contextlib.contextmanager
+def _open(path: AnyPath, mode: str) -> Iterator[Any]:
+    """A binary file, local or in a bucket, closed when the block ends."""
+    if not is_remote(path):
+        with open(path, mode) as file:
+            yield file
+        return
+    with _bucket(path) as gfile, gfile.GFile(path, mode) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _bucket(path: AnyPath) -> Iterator[Any]:
+    """`tf.io.gfile`, whose errors become Python's own and name `path`.
+
+    Raises: FileNotFoundError, PermissionError; TimeoutError when the bucket is silent; OSError.
+    """
+    import tensorflow as tf
+
+    _check_bucket("/".join(str(path).split("/")[:3]))
+    try:
+        yield tf.io.gfile
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
+    except tf.errors.PermissionDeniedError as error:
+        raise PermissionError(
+            f"'{path}' may not be opened: {error.message}. Is the bucket public? Otherwise set "
+            "GOOGLE_APPLICATION_CREDENTIALS before Python starts."
+        ) from None
+    except tf.errors.OpError as error:
+        raise OSError(f"'{path}' could not be reached: {error.message}") from None
+
+
+@cache
+def _check_bucket(bucket: str) -> None:
+    """None, once the bucket gave any answer, even "forbidden"; asked once a process.
+
+    TensorFlow's own client retries for many minutes, and cannot be interrupted.
+    """
+    import tensorflow as tf
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # the call that follows reports it in full
+            tf.io.gfile.exists(bucket)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    if thread.is_alive():
+        raise TimeoutError(
+            f"{bucket} did not answer within {ANSWER_SECONDS} s. Is the name right and the network "
+            "up? Outside Google's cloud a public bucket needs NO_GCE_CHECK=true in the environment "
+            "before Python starts, a private one GOOGLE_APPLICATION_CREDENTIALS."
+        )

@@ -121,7 +121,7 @@ def near_pairs(codes: np.ndarray, radius: int) -> tuple[np.ndarray, ...]:
         search,
         design.tables,
         label="Looking for pairs",
-        here=True,
+        local_only=True,
     )
     return gather(pieces, codes, radius)
 

@@ -245,7 +245,7 @@ def _split_ids(ids: pd.Series) -> tuple[pd.Series, pd.Series]:
 
 def read_csv(input_dir: str, settings: InputSettings) -> pd.DataFrame:
     """LABELS_CSV: ids and labels as text ("007" and "NA" stay), other columns by their look."""
-    columns, path = settings.label_columns, storage.join(input_dir, settings.labels_csv)
+    columns, path = settings.label_columns, storage.resolve(input_dir, settings.labels_csv)
     single = settings.source == "csv" and len(columns) == 1 and not settings.label_separator
     if settings.label_map and not single:
         raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
@@ -285,7 +285,7 @@ def read_map(input_dir: str, settings: InputSettings) -> Mapping[str, int] | Non
     given = settings.label_map
     if not given or isinstance(given, Mapping):
         return given or None
-    path = storage.join(input_dir, given)
+    path = storage.resolve(input_dir, given)
     try:
         label_map = json.loads(read_given(path, "LABEL_MAP"))
     except ValueError as error:

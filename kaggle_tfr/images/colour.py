@@ -10,10 +10,11 @@ from PIL import ExifTags, Image, ImageCms
 
 # Pillow's limit for "decompression bombs" makes way for ours, which is a setting.
 Image.MAX_IMAGE_PIXELS = None
+NOT_RGB = ("L", "CMYK")  # modes with colour profiles of their own
 
 
 class RefusedImage(ValueError):  # noqa: N818 - it names the picture, the run goes on
-    """A picture that cannot become a record; its text is the short reason."""
+    """A picture that cannot become a record; its text is the short reason, such as "truncated"."""
 
 
 @contextmanager
@@ -23,41 +24,29 @@ def refusing(data: bytes) -> Iterator[None]:
         yield
     except (RefusedImage, MemoryError):
         raise
-    except Exception as error:  # damaged files fail in as many ways as Pillow has plugins
-        raise RefusedImage(reason_of(error, data)) from error
-
-
-def reason_of(error: Exception, data: bytes) -> str:
-    """The short reason why Pillow could not read `data`: "truncated", "damaged: …" and others."""
-    if isinstance(error, Image.UnidentifiedImageError):
-        if data[4:8] == b"ftyp":
-            return f"unsupported kind: {data[8:12].decode('ascii', 'replace')} (HEIF family)"
+    except Image.UnidentifiedImageError as error:
         heads = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
-        return "truncated" if data.startswith(heads) else "not an image"
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    short_webp = data[:4] == b"RIFF" and len(data) < 8 + int.from_bytes(data[4:8], "little")
-    if short_webp or "truncated" in text.lower() or isinstance(error, EOFError):
-        return "truncated"
-    return f"damaged: {text}"
+        reason = "truncated" if data.startswith(heads) else "not an image"
+        if data[4:8] == b"ftyp":
+            reason = f"unsupported kind: {data[8:12].decode('ascii', 'replace')} (HEIF family)"
+        raise RefusedImage(reason) from error
+    except Exception as error:  # damaged files fail in as many ways as Pillow has plugins
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        cut = data[:4] == b"RIFF" and len(data) < 8 + int.from_bytes(data[4:8], "little")
+        cut = cut or "truncated" in text.lower() or isinstance(error, EOFError)
+        raise RefusedImage("truncated" if cut else f"damaged: {text}") from error
 
 
 def read_upright(data: bytes) -> np.ndarray:
-    """RGB pixels, uint8 (height, width, 3), full size and upright, of any format Pillow knows.
-
-    Raises: RefusedImage, as `header.read_header` but for the limit of pixels.
-    """
+    """Full-size RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage."""
     with refusing(data):
         image = Image.open(io.BytesIO(data))
         image.load()
-        pixels = np.asarray(to_rgb(image, find_profile(image)))
-        return turn(pixels, find_orientation(image))
+        return turn(np.asarray(to_rgb(image, find_profile(image))), find_orientation(image))
 
 
 def to_rgb(image: Image.Image, profile: bytes = b"") -> Image.Image:
-    """A loaded image as 8-bit RGB: alpha over white, 16 bits to 8, from the profile to sRGB.
-
-    Raises: RefusedImage, "unsupported kind: …".
-    """
+    """A loaded image as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage."""
     # Mode I is what older Pillows call a 16-bit grey PNG.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
@@ -65,19 +54,14 @@ def to_rgb(image: Image.Image, profile: bytes = b"") -> Image.Image:
         raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
     elif image.has_transparency_data:
         image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        image = image.convert("RGB")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image).convert("RGB")
     elif image.mode in ("1", "P", "PA", "YCbCr", "HSV"):
         image = image.convert("RGB")
     transform = srgb_transform(profile, image.mode) if profile else None
     if transform:
         return ImageCms.applyTransform(image, transform) or image
     return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def to_srgb(pixels: np.ndarray, profile: bytes) -> np.ndarray:
-    """RGB pixels, uint8 (height, width, 3), in sRGB, from those of a picture with that profile."""
-    return np.asarray(to_rgb(Image.fromarray(pixels), profile))
 
 
 def find_orientation(image: Image.Image) -> int:
@@ -98,20 +82,15 @@ def turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
 def find_profile(image: Image.Image) -> bytes:
     """The embedded colour profile of an opened image where it changes its colours, else b""."""
     profile = image.info.get("icc_profile") or b""
-    return profile if profile and srgb_transform(profile, profile_mode(image.mode)) else b""
-
-
-def profile_mode(mode: str) -> str:
-    """The kind of pixels a colour profile is for, in a picture of a Pillow mode."""
-    return mode if mode in ("L", "CMYK") else "RGB"
+    mode = image.mode if image.mode in NOT_RGB else "RGB"
+    return profile if profile and srgb_transform(profile, mode) else b""
 
 
 @lru_cache(maxsize=64)
 def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """The transform from an embedded colour profile to sRGB, or None where none is needed.
+    """The transform from a profile of such pixels to sRGB; None where it cannot be read.
 
-    None for a profile that moves no colour by more than 3 of 255 levels (sRGB in one of its many
-    copies), for one made for another kind of pixels, and for one that cannot be read.
+    None, too, where no colour moves by more than 3 of 255 levels: sRGB has many copies.
     """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))

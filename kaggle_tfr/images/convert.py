@@ -1,8 +1,6 @@
 """From the bytes of a picture to those of a record: header → pixels → resized → encoded.
 
-Between these functions pixels are uint8 arrays (height, width, 3) in OpenCV's order: blue, green,
-red. OpenCV reads what it reads fastest, plain JPEG; Pillow everything else, and what it refuses is
-refused.
+Inside, pixels are uint8 (height, width, 3), blue first. OpenCV reads plain JPEG; Pillow the rest.
 """
 
 import ctypes
@@ -21,8 +19,7 @@ from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.header import MAX_PIXELS, Header, read_header, scan_is_orderly
 from kaggle_tfr.storage import read_bytes
 
-# The largest ratios of sides for each way to shrink; above them OpenCV's area step. Measured on
-# photographs, PSNR against Pillow's Lanczos; tests/images draws these borders.
+# Largest ratios of sides for a way to shrink, by PSNR against Lanczos, which tests/images repeats.
 CUBIC_LIMIT = 1.3  # one cubic step: nearer to Lanczos than an area step
 LINEAR_LIMIT = 1.5  # one bilinear step: within half a dB at quality 70, and fastest
 # A cubic step *up* to the next whole multiple of the target, then a mean over whole blocks: thrice
@@ -35,20 +32,12 @@ CHOICES = {
     "format": ("JPEG", "PNG"),
 }
 
-
-def keep_buffers() -> None:
-    """The C library keeps freed picture buffers for the next picture.
-
-    glibc hands a large buffer back to the kernel when a picture is done, and the next picture
-    waits for fresh, zeroed pages: a fifth of its time. Source: mallopt(3).
-    """
-    with suppress(AttributeError, OSError, TypeError):  # no glibc: musl, macOS; Windows
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD of malloc.h: 32 MiB, the most that glibc takes
-        mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
-
-
-keep_buffers()
+# glibc would return each large buffer to the kernel, and the next picture waits for fresh, zeroed
+# pages: a fifth of its time. Source: mallopt(3).
+with suppress(AttributeError, OSError, TypeError):  # no glibc: musl, macOS; Windows
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD of malloc.h: 32 MiB, the most that glibc takes
+    mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
 # Pictures are what runs in parallel here; OpenCV's own threads would only fight over the cores.
 cv2.setNumThreads(1)
 
@@ -58,12 +47,11 @@ class ImageSettings:
     """How a picture becomes a record's image.
 
     size: (height, width) in pixels; (s, s) for short_side; None for resize "none".
-    resize: "short_side" shrinks to a short side of s and never enlarges; "stretch" ignores the
-        shape; "fill" scales until `size` is just covered, "center_crop" until the short side is
-        the longer side of `size`, both then crop the middle; "none" keeps every pixel.
-    resample: "area" (fast) or "lanczos" (Pillow's).
+    resize: "short_side" shrinks to a short side of s, never enlarges; "stretch" ignores the shape;
+        "fill" scales until `size` is just covered, "center_crop" until the short side is the longer
+        side of `size`, both then crop the middle; "none" keeps every pixel.
+    quality: 1 to 100. resample: "area" is fast, "lanczos" is Pillow's.
     optimize: make Huffman tables for each picture: 3 % smaller, a seventh slower for small ones.
-    format: "JPEG" (quality 1–100, subsampling "4:2:0" or "4:4:4") or "PNG".
     pass_through: a picture that needs nothing done keeps its own bytes.
     """
 
@@ -83,10 +71,8 @@ class ImageSettings:
             if value not in known:
                 raise ValueError(f"{field} is {value!r}; expected one of {', '.join(known)}.")
         if (self.size is None) != (self.resize == "none"):
-            raise ValueError(
-                f"size is {self.size} with resize {self.resize!r}; give (height, width) in pixels, "
-                'or None with resize "none".'
-            )
+            wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
+            raise ValueError(f'{wrong} pixels, or None with resize "none".')
         if self.size is not None and min(self.size) < 1:
             raise ValueError(f"size is {self.size}; expected at least 1 pixel each way.")
         if not 1 <= self.quality <= 100:
@@ -105,60 +91,48 @@ class Converted:
 
 
 def convert(data: bytes, settings: ImageSettings) -> Converted:
-    """The record's image of a picture given as bytes: upright, sRGB, 8 bits, resized, encoded.
-
-    Raises: RefusedImage, as `read_header`.
-    """
+    """The record's image of a picture's bytes: upright, 8-bit sRGB. Raises: RefusedImage."""
     header = read_header(data, settings.max_pixels)
+    height, width = header.height, header.width
     if passes_through(header, settings):
         _check_pixels(data, header)
-        return Converted(data, header.height, header.width, header.format, touched=False)
-    stored = _as_stored(_scaled_size(header.height, header.width, settings), header)
-    pixels, extent = _decode(data, header, stored)
-    pixels = _resize(pixels, *stored, settings.resample, extent)
-    height, width = output_size(header.height, header.width, settings)
-    pixels = _crop(_to_upright_srgb(pixels, header), (height, width))
+        return Converted(data, height, width, header.format, touched=False)
+    stored = _as_stored(_scaled_size(height, width, settings), header)
+    pixels = _resize(*_decode(data, header, stored), stored, settings.resample)
+    height, width = output_size(height, width, settings)
+    pixels = _crop_middle(_to_upright_srgb(pixels, header), height, width)
     return Converted(_encode(pixels, settings), height, width, settings.format, touched=True)
 
 
 def check_image(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") -> Header:
-    """The Header of a picture that was read to its end, as small and so as fast as its kind allows.
-
-    Raises: RefusedImage, as `read_header`.
-    """
+    """The Header of a picture that was read to its end. Raises: RefusedImage."""
     header = read_header(data, max_pixels, name=name)
     _check_pixels(data, header)
     return header
 
 
 def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndarray:
-    """RGB pixels, uint8 (height, width, 3), upright.
-
-    at_least: (height, width) as shown, which a JPEG may be scaled down to; None for full size.
-    Raises: RefusedImage, as `read_header`.
-    """
+    """Upright RGB pixels, uint8 (height, width, 3); of a JPEG maybe scaled down to `at_least`."""
     header = read_header(data)
     pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header))
     return cv2.cvtColor(_to_upright_srgb(pixels, header), cv2.COLOR_BGR2RGB)
 
 
 def read_grey(data: bytes, at_least: int) -> Image.Image:
-    """The luma (mode "L") of the picture that records show, reduced by a whole number, upright.
+    """The luma (mode "L") of a picture, upright, reduced by a whole number; sides >= `at_least`.
 
-    at_least: pixels that no side falls below by that. A profile of RGB, which moves the luma of
-        photographs by 2 of 255 levels, is left out: JPEG's decoder can then give luma at once.
-    Raises: RefusedImage, as `read_header` but for the limit of pixels.
+    A profile of RGB, which moves photographs' luma by 2 of 255 levels, is left out: JPEG's decoder
+    can then give luma at once. Raises: RefusedImage.
     """
     with colour.refusing(data):
         image = Image.open(io.BytesIO(data))
         image.draft("L", (at_least, at_least))
         image.load()
-        profile = colour.find_profile(image) if image.mode in ("L", "CMYK") else b""
+        profile = colour.find_profile(image) if image.mode in colour.NOT_RGB else b""
         ready = image.mode == "L" and not (profile or image.has_transparency_data)
         grey = image if ready else colour.to_rgb(image, profile).convert("L")
         grey = Image.fromarray(colour.turn(np.asarray(grey), colour.find_orientation(image)))
-    factor = min(grey.size) // at_least
-    return grey.reduce(factor) if factor > 1 else grey
+    return grey.reduce(max(1, min(grey.size) // at_least))
 
 
 def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
@@ -174,12 +148,10 @@ def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
 
 def passes_through(header: Header, settings: ImageSettings) -> bool:
     """Whether the picture's own bytes may be the record's image."""
-    if not (settings.pass_through and header.plain):
-        return False
-    if settings.size is None:
-        return header.format in ("JPEG", "PNG")
-    small = settings.resize == "short_side" and min(header.height, header.width) <= settings.size[0]
-    return small and header.format == "JPEG" == settings.format
+    side = settings.size[0] if settings.size and settings.resize == "short_side" else 0
+    small = min(header.height, header.width) <= side and header.format == "JPEG" == settings.format
+    fits = small or (settings.size is None and header.format in ("JPEG", "PNG"))
+    return settings.pass_through and header.plain and fits
 
 
 def _check_pixels(data: bytes, header: Header) -> None:
@@ -190,7 +162,7 @@ def _check_pixels(data: bytes, header: Header) -> None:
 
 
 def _as_stored(size: tuple[int, int], header: Header) -> tuple[int, int]:
-    """A (height, width) as shown, the way the file has it, or the other way round."""
+    """The (rows, columns) in the file of a (height, width) as shown."""
     return size if header.orientation < 5 else size[::-1]
 
 
@@ -204,7 +176,7 @@ def _decode(
     """
     rows, columns = _as_stored((header.height, header.width), header)
     # A profile of RGB waits until the picture is small; one of another kind cannot.
-    profile = b"" if colour.profile_mode(header.mode) == "RGB" else header.profile
+    profile = header.profile if header.mode in colour.NOT_RGB else b""
     if header.scan and not profile:
         least = at_least or (rows, columns)
         scale = next((k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1)
@@ -225,29 +197,25 @@ def _decode(
 
 
 def _resize(
-    pixels: np.ndarray, height: int, width: int, resample: str, extent: tuple[float, float]
+    pixels: np.ndarray, extent: tuple[float, float], size: tuple[int, int], resample: str
 ) -> np.ndarray:
-    """The pixels at (height, width), antialiased.
-
-    resample: "lanczos" is Pillow's; "area" takes the fastest steps that do not alias.
-    extent: (rows, columns) that the picture fills, where a scaled decode has rounded them up.
-    """
-    rows, columns = extent
-    if (rows, columns) == (height, width):
+    """The pixels at `size`, antialiased; `extent` as of `_decode`."""
+    (rows, columns), (height, width) = extent, size
+    if extent == size:
         return pixels
     if resample == "lanczos":
         image, box = Image.fromarray(pixels), (0, 0, columns, rows)
         return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS, box))
-    ratio, target = max(rows / height, columns / width), (height, width)
+    ratio, target = max(rows / height, columns / width), size
     if ratio <= WHOLE_LIMIT:
         if ratio > LINEAR_LIMIT:
             target = ceil(rows / height) * height, ceil(columns / width) * width
         step = cv2.INTER_LINEAR if CUBIC_LIMIT < ratio <= LINEAR_LIMIT else cv2.INTER_CUBIC
         # By exact factors, since the picture may fill its last row and column in part.
-        fx, fy = target[1] / columns, target[0] / rows
+        fy, fx = target[0] / rows, target[1] / columns
         pixels = cv2.resize(pixels, None, fx=fx, fy=fy, interpolation=step)
         pixels = pixels[: target[0], : target[1]]
-        if target == (height, width):
+        if target == size:
             return pixels
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
@@ -255,8 +223,8 @@ def _resize(
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     """The pixels in sRGB, and the way up that the header's orientation asks for."""
     if header.profile:
-        rgb = colour.to_srgb(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), header.profile)
-        pixels = cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)
+        image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+        pixels = cv2.cvtColor(np.asarray(colour.to_rgb(image, header.profile)), cv2.COLOR_RGB2BGR)
     # As `colour.turn`, but ten times as fast. cv2.flip: 1 swaps left and right, 0 top and bottom.
     if header.orientation >= 5:
         pixels = cv2.transpose(pixels)
@@ -264,28 +232,25 @@ def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     return pixels if flip is None else cv2.flip(pixels, flip)
 
 
-def _crop(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """The middle of the pixels, `size` (height, width) of them."""
-    top, left = (pixels.shape[0] - size[0]) // 2, (pixels.shape[1] - size[1]) // 2
-    return pixels[top : top + size[0], left : left + size[1]]
+def _crop_middle(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
+    return pixels[top : top + height, left : left + width]
 
 
 def _encode(pixels: np.ndarray, settings: ImageSettings) -> bytes:
-    """The bytes of a PNG; or of a baseline JPEG, its Huffman tables made for it or the usual."""
     if settings.format == "PNG":
         return cv2.imencode(".png", pixels)[1].tobytes()
     sampling = f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
-    options = [cv2.IMWRITE_JPEG_QUALITY, settings.quality, cv2.IMWRITE_JPEG_PROGRESSIVE, 0]
+    options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
     options += [cv2.IMWRITE_JPEG_OPTIMIZE, int(settings.optimize)]
-    options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
+    options += [cv2.IMWRITE_JPEG_QUALITY, settings.quality]
     return cv2.imencode(".jpg", pixels, options)[1].tobytes()
 
 
 def output_size(height: int, width: int, settings: ImageSettings) -> tuple[int, int]:
     """The (height, width) in pixels of the record's image for a picture of that size as shown."""
-    if settings.size is not None and settings.resize != "short_side":
-        return settings.size
-    return _scaled_size(height, width, settings)
+    given = None if settings.resize == "short_side" else settings.size
+    return given or _scaled_size(height, width, settings)
 
 
 def _scaled_size(height: int, width: int, settings: ImageSettings) -> tuple[int, int]:
@@ -303,12 +268,11 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> tuple[int,
 
 
 def resize_mask(mask: np.ndarray, settings: ImageSettings) -> np.ndarray:
-    """The mask, uint8 (height, width) as its picture is shown, with `convert`'s geometry."""
+    """A mask, uint8 (height, width) as shown, with `convert`'s geometry and no new values."""
     height, width = mask.shape
-    rows, columns = _scaled_size(height, width, settings)
-    # By the nearest neighbour no value appears that was not there.
-    mask = cv2.resize(mask, (columns, rows), interpolation=cv2.INTER_NEAREST_EXACT)
-    return _crop(mask, output_size(height, width, settings))
+    scaled = _scaled_size(height, width, settings)
+    mask = cv2.resize(mask, scaled[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
+    return _crop_middle(mask, *output_size(height, width, settings))
 
 
 def psnr(a: np.ndarray, b: np.ndarray) -> float:

@@ -9,28 +9,22 @@ NO_MASK = ("", "nan", "NaN", "<NA>", "-1")
 
 
 def decode_mask(code: str, height: int, width: int) -> np.ndarray:
-    """uint8 mask (height, width) of 0 and 1.
+    """uint8 mask (height, width) of 0 and 1. Raises: ValueError, the code does not fit the size.
 
     >>> decode_mask("2 3", 3, 2)
     array([[0, 1],
            [1, 0],
            [1, 0]], dtype=uint8)
-
-    Raises: ValueError, the code is broken or does not fit the size.
     """
-    problem = find_code_problem(code, height, width)
-    if problem:
+    if problem := find_code_problem(code, height, width):
         raise ValueError(
             f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels: {problem}. "
             "Is it of another picture, or are height and width swapped?"
         )
-    numbers = np.array(code.split(), np.int64)
-    edges = np.zeros(height * width + 1, np.int8)
-    starts, lengths = numbers[::2] - 1, numbers[1::2]
-    # Two runs may meet: one ends (-1) where the next begins (+1).
-    np.add.at(edges, starts, 1)
-    np.add.at(edges, starts + lengths, -1)
-    pixels = np.cumsum(edges[:-1], dtype=np.int8).astype(np.uint8)
+    starts, lengths = np.array(code.split(), np.int64).reshape(-1, 2).T
+    borders = np.stack([starts - 1, starts - 1 + lengths], axis=1).ravel()
+    counts = np.diff(borders, prepend=0, append=height * width)  # outside, inside, outside, …
+    pixels = np.repeat(np.resize(np.array([0, 1], np.uint8), len(counts)), counts)
     return np.ascontiguousarray(pixels.reshape(width, height).T)
 
 
@@ -40,9 +34,8 @@ def encode_mask(mask: np.ndarray) -> str:
     >>> encode_mask(np.array([[0, 1], [1, 0], [1, 0]]))
     '2 3'
     """
-    pixels = np.concatenate([[False], mask.T.ravel() != 0, [False]])
-    edges = np.flatnonzero(pixels[1:] != pixels[:-1])
-    starts, ends = edges[::2], edges[1::2]
+    borders = np.flatnonzero(np.diff(mask.T.ravel() != 0, prepend=False, append=False))
+    starts, ends = borders.reshape(-1, 2).T
     return " ".join(map(str, np.stack([starts + 1, ends - starts], axis=1).ravel().tolist()))
 
 

@@ -1,52 +1,61 @@
-"""The first cell of a kernel: it carries the package, and names what the image lacks."""
+"""Kernels: one notebook each, which carries the package and names what the image lacks."""
 
 import ast
 import base64
 import hashlib
 import io
 import json
-import os
 import re
-import shutil
-import sys
-import tempfile
 import textwrap
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from kaggle_tfr.kaggle.metadata import KERNEL_FILE, MAX_NOTEBOOK_BYTES, OWNER, check_kernel, to_slug
-from kaggle_tfr.notebook import SESSION_HOURS, hours_left
-from kaggle_tfr.parameters import BY_NOTEBOOK, EVERYWHERE, PARAMETERS, check_parameters
-from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, find_input, is_address, work_dir
+from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
+from kaggle_tfr.notebook import USUAL
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
+from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, work_dir
 from kaggle_tfr.plan.plan import read_plan
-from kaggle_tfr.write import parts
+from kaggle_tfr.storage import is_remote
+from kaggle_tfr.write.sidecars import OWNER, to_slug
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 PACKAGE = Path(__file__).resolve().parent.parent
+NOTEBOOKS = PACKAGE.parent / "notebooks"
+PLANNING, WRITING = USUAL[:3], USUAL[3]
+SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
-
+# Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
+_MOUNTS = {
+    "competitions": ("competition_sources", 1),
+    "datasets": ("dataset_sources", 2),
+    "notebooks": ("kernel_sources", 2),
+}
 # What the package imports, and the name under which pip knows it.
-PIP_NAMES = {
-    "tensorflow": "tensorflow",
+_SAME_NAMES = "tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib"
+PIP_NAMES = {name: name for name in _SAME_NAMES.split()} | {
     "cv2": "opencv-python",
     "PIL": "pillow",
-    "imagehash": "imagehash",
-    "numpy": "numpy",
-    "scipy": "scipy",
     "faiss": "faiss-cpu",
     "sklearn": "scikit-learn",
     "iterstrat": "iterative-stratification",
-    "pandas": "pandas",
-    "pyarrow": "pyarrow",
-    "joblib": "joblib",
-    "fastprogress": "fastprogress",
-    "matplotlib": "matplotlib",
     "yaml": "pyyaml",
 }
+# Cells that the kernels add to the notebooks'.
+_OPENING = "from kaggle_tfr.kaggle import session\nfrom kaggle_tfr.paths import work_dir\n"
+_COPY_PLAN = '\nsession.copy_plan("{}", WORK_DIR)'
+_RESTORE = '\nsession.restore_previous_output("{}", work_dir({}))'
+_CHECK_PARTS = "\nsession.check_parts(work_dir(WORK_DIR), {})"
+_SAMPLE = """
+from kaggle_tfr.explore.sample import write_sample
 
+INPUT_DIR = f"{session.scratch_dir()}/sample"
+truth = write_sample(INPUT_DIR)"""
 
 _CARRIER = '''\
 # This notebook carries its package, because a push sends the notebook and nothing else.
@@ -69,9 +78,9 @@ lacking = [name for module, name in needed.items() if importlib.util.find_spec(m
 if lacking:
     # Wheels in an attached dataset are taken first: they need no internet.
     wheels = glob.glob("/kaggle/input/*/*.whl") + glob.glob("/kaggle/input/datasets/*/*/*.whl")
-    places = sorted({{f"--find-links={{os.path.dirname(wheel)}}" for wheel in wheels}})
-    how = ["--no-index", *places] if wheels else ["--retries=0", "--timeout=15"]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *how, *lacking]
+    folders = sorted({{f"--find-links={{os.path.dirname(wheel)}}" for wheel in wheels}})
+    options = ["--no-index", *folders] if wheels else ["--retries=0", "--timeout=15"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *lacking]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     importlib.invalidate_caches()
     lacking = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
@@ -98,7 +107,7 @@ same = here and all(
     for name in package.namelist()
 )
 if not same:
-    here = os.path.join(tempfile.gettempdir(), f"kaggle_tfr-{{sha256[:12]}}")
+    here = tempfile.mkdtemp(prefix="kaggle_tfr-")  # no other user can have put code there
     package.extractall(here)
     sys.path.insert(0, here)
     # Worker processes look there as well.
@@ -107,13 +116,12 @@ print(f"kaggle_tfr from {{here}}")'''
 
 
 def zip_package() -> bytes:
-    """The package's modules as a zip archive; the same modules give the same names and contents."""
+    """The package's modules as a zip archive; the same modules give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compresslevel=9) as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
-            entry = zipfile.ZipInfo(
-                f"kaggle_tfr/{path.relative_to(PACKAGE).as_posix()}"
-            )  # dated 1980: the same every time
+            name = f"{PACKAGE.name}/{path.relative_to(PACKAGE).as_posix()}"
+            entry = zipfile.ZipInfo(name)  # dated 1980: the same every time
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
     return buffer.getvalue()
@@ -132,170 +140,71 @@ def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
 
 
 def find_requirements(sources: Iterable[str]) -> dict[str, str]:
-    """The name pip knows, by module, for all that these cells and the modules below them import.
+    """The name pip knows, by module, of all third-party modules that these cells need.
 
-    >>> find_requirements(["from kaggle_tfr.recipe import check_parameters"])
-    {'yaml': 'pyyaml'}
+    Names are followed from the cells through the package: what a module imports at its top counts
+    when the module is loaded, what a function imports when something that runs refers to it.
+
+    >>> find_requirements(["import cv2, json"])
+    {'cv2': 'opencv-python'}
     """
-    waiting, seen, modules = list(sources), set(), set()
+    cells = ast.parse("\n".join(sources))
+    leads_to = _read_package(PACKAGE)
+    waiting, seen = _names_in(cells, _imports(cells)), set[str]()
     while waiting:
-        for name in _imports(waiting.pop()):
-            top, _, rest = name.partition(".")
-            modules.add(top)
-            own = PACKAGE / f"{rest.partition('.')[0]}.py"
-            if top == "kaggle_tfr" and own not in seen and own.is_file():
-                seen.add(own)
-                waiting.append(own.read_text(encoding="utf-8"))
+        seen |= waiting
+        # An unknown name may be an attribute of a known one.
+        further = (leads_to.get(name) or {name.rpartition(".")[0]} for name in waiting)
+        waiting = set().union(*further) - seen
+    modules = {name.partition(".")[0] for name in seen}
     return {module: name for module, name in PIP_NAMES.items() if module in modules}
 
 
-def _imports(source: str) -> set[str]:
-    """Full names of what a text imports, inside functions too; standard modules left out."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{name.name}" for name in node.names}
-    return {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
-
-
-NOTEBOOKS = PACKAGE.parent / "notebooks"
-
-
-def join_notebooks(
-    names: Sequence[str],
-    values: Mapping[str, Any],
-    *,
-    title: str,
-    openings: Mapping[str, Sequence[str]] | None = None,
-    replacements: Mapping[str, str] | None = None,
-) -> dict:
-    """A notebook with the cells of several, one parameters cell, and the package in its first cell.
-
-    values: parameters to fill in, as papermill does it.
-    openings: cells to run before a notebook's own, by notebook.
-    replacements: text to put in place of another; each must occur.
-
-    Raises:
-        ValueError: the notebook is larger than Kaggle takes, or a text to replace is not there.
-    """
-    body, parameters, metadata = [], [], {}
-    for name in names:
-        step = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text("utf-8"))
-        metadata = step["metadata"]
-        cells = [dict(cell) | {"source": "".join(cell["source"])} for cell in step["cells"]]
-        parameters += [cell["source"] for cell in cells if _is_parameters(cell)]
-        body += [_code(source) for source in (openings or {}).get(name, [])]
-        body += [cell for cell in cells if not _is_frame(cell)]
-    _replace(body, replacements or {})
-    sources = [cell["source"] for cell in body if cell["cell_type"] == "code"]
-    joined = [
-        _markdown(f"# {title}\n\nMade by `python -m kaggle_tfr kernel` out of {_list(names)}."),
-        _code(carrier_cell(zip_package(), find_requirements(sources))),
-        _markdown("## Parameters\n\nThe defaults, and below them what the recipe sets."),
-        _code(_merge_parameters(parameters), ["parameters"]),
-        *([_code(_injected(values), ["injected-parameters"])] if values else []),
-        *body,
-    ]
-    notebook = {
-        "cells": [cell | {"id": f"cell-{number:02d}"} for number, cell in enumerate(joined)],
-        "metadata": metadata,
-        "nbformat": 4,
-        "nbformat_minor": 5,
+@cache
+def _read_package(package: Path) -> dict[str, set[str]]:
+    """What each module imports at its top, and each name in it refers to; all as full names."""
+    stems = {
+        path: path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py")
     }
-    _check_size(notebook)
-    return notebook
+    modules = {".".join(stem.parts).removesuffix(".__init__"): path for path, stem in stems.items()}
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for module, path in modules.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        bound = _imports(tree) | {node.name: f"{module}.{node.name}" for node in named}
+        for name, full in bound.items():
+            found[f"{module}.{name}"] |= {module, full}
+        for node in named:
+            found[f"{module}.{node.name}"] |= _names_in(node, bound)
+        found[module].add(module.rpartition(".")[0])
+        for statement in tree.body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                names = _imports(statement).values()
+                found[module] |= {n if n in modules else n.rpartition(".")[0] or n for n in names}
+            elif statement not in named:
+                found[module] |= _names_in(statement, bound)
+    return found
 
 
-def to_text(notebook: Mapping) -> str:
-    """The notebook as the text of its file."""
-    return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+def _imports(tree: ast.AST) -> dict[str, str]:
+    """The full name of each name that a piece of code imports, inside its functions too."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            found |= {alias.asname or alias.name: prefix + alias.name for alias in node.names}
+    return found
 
 
-def _is_parameters(cell: Mapping) -> bool:
-    return "parameters" in cell["metadata"].get("tags", [])
-
-
-def _is_frame(cell: Mapping) -> bool:
-    """Whether a cell is a single notebook's own frame: its parameters and what comes next."""
-    headings = ("## Parameters", "## Next")
-    is_heading = cell["cell_type"] == "markdown" and cell["source"].startswith(headings)
-    return is_heading or _is_parameters(cell)
-
-
-def _replace(cells: Iterable[dict], replacements: Mapping[str, str]) -> None:
-    cells = list(cells)
-    for old, new in replacements.items():
-        found = [cell for cell in cells if old in cell["source"]]
-        if not found:
-            raise ValueError(f"No notebook holds the line '{old}', which a kernel has to replace.")
-        for cell in found:
-            cell["source"] = cell["source"].replace(old, new)
-
-
-def _check_size(notebook: Mapping) -> None:
-    size = len(to_text(notebook).encode())
-    if size >= MAX_NOTEBOOK_BYTES:
-        raise ValueError(
-            f"The notebook has {size:,} bytes and Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. "
-            "Put a large parameter, such as a label map, into an attached dataset."
-        )
-
-
-def _merge_parameters(sources: Iterable[str]) -> str:
-    """Every parameter once, with its comment, in the order of the notebooks."""
-    lines = {}
-    for source in sources:
-        for line in source.splitlines():
-            lines.setdefault(line.split("=")[0].strip(), line)
-    return "\n".join(lines.values())
-
-
-def _injected(values: Mapping[str, Any]) -> str:
-    from papermill.translators import PythonTranslator
-
-    return PythonTranslator.codify(dict(values), "From the recipe").rstrip()
-
-
-def _code(source: str, tags: Sequence[str] = ()) -> dict:
-    metadata = {"tags": list(tags)} if tags else {}
-    empty = {"execution_count": None, "outputs": []}
-    return {"cell_type": "code", "metadata": metadata, "source": source, **empty}
-
-
-def _markdown(source: str) -> dict:
-    return {"cell_type": "markdown", "metadata": {}, "source": source}
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-STEPS = tuple(BY_NOTEBOOK)
-
-
-PLANNING, WRITING = STEPS[:3], STEPS[3]
-
-
-SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
-
-
-# Chosen by the kernels themselves.
-_OURS = ("WORK_DIR", "OUT_DIR", "PART")
-
-
-_SAMPLE = """\
-from kaggle_tfr.explore.sample import write_sample
-
-INPUT_DIR = f"{scratch_dir()}/sample"
-truth = write_sample(INPUT_DIR)"""
-
-
-# The same function, but it ends before the session does.
-_IN_TIME = {
-    "from kaggle_tfr.writer import write_parts": "from kaggle_tfr.session import write_parts"
-}
+def _names_in(tree: ast.AST, bound: Mapping[str, str]) -> set[str]:
+    """Full names of what a piece of code imports and refers to."""
+    names = set(_imports(tree).values())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in bound:
+            names.add(bound[node.id])
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names.add(f"{bound.get(node.value.id, '')}.{node.attr}")
+    return names
 
 
 def write_kernels(
@@ -313,123 +222,145 @@ def write_kernels(
     parts: 1 makes one kernel with all steps; more make one that plans and one per part that
         writes. 0 asks the plan in WORK_DIR, and is 1 where there is none.
     owner: the Kaggle user; without one `push` fills it in.
-    sources: further inputs to attach, as "competition" or "owner/dataset".
+    sources: inputs to attach in place of INPUT_DIR's, as "competition" or "owner/dataset".
     internet: without it, the first cell needs a dataset of wheels for what the image lacks.
 
     Raises:
         ValueError: a parameter is wrong, or the inputs are not on Kaggle.
     """
     check_parameters(values)
-    parts = parts or _planned_parts(values)
-    stem = to_slug(values.get("NAME", PARAMETERS["NAME"]))
-    inputs = _find_sources(values, sources, parts, internet=internet)
-    settings = {"owner": owner or OWNER, "inputs": inputs, "internet": internet}
-    kept = {name: value for name, value in values.items() if name not in _OURS}
+    parts, owner = parts or _planned_parts(values), owner or OWNER
+    stem = to_slug(values.get("NAME", DEFAULTS["NAME"]))
+    common = _find_sources(values, sources, parts, internet=internet)
+    common |= {"enable_internet": internet}
+    values = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if parts == 1:
-        slug = _kernel_slug(stem, "tfrecords")
-        openings = _open_all(slug, values)
-        return [_write_kernel(out, slug, STEPS, kept, openings, **settings)]
-    plan_slug = _kernel_slug(stem, "tfrecords-plan")
-    openings = {STEPS[0]: [_again(plan_slug, "WORK_DIR")]}
-    folders = [_write_kernel(out, plan_slug, PLANNING, kept, openings, **settings)]
+        name = f"{owner}/{_kernel_slug(stem, 'tfrecords')}"
+        return [_write_kernel(out, name, USUAL, values, _open_all(name, values), common)]
+    planner = _kernel_slug(stem, "tfrecords-plan")
+    openings = {USUAL[0]: _OPENING + _RESTORE.format(planner, "WORK_DIR")}
+    folders = [_write_kernel(out, f"{owner}/{planner}", PLANNING, values, openings, common)]
+    common["kernel_sources"] = [*common["kernel_sources"], f"{owner}/{planner}"]
     for part in range(1, parts + 1):
         slug = _kernel_slug(stem, f"tfrecords-part-{part}")
-        own = kept | {"WORK_DIR": SCRATCH, "OUT_DIR": "/kaggle/working", "PART": part}
-        bring = f'from kaggle_tfr.session import copy_plan\n\nbring_plan("{plan_slug}", WORK_DIR)'
-        openings = {WRITING: [bring, _again(slug, "OUT_DIR"), _check_parts_cell(parts)]}
-        folders.append(
-            _write_kernel(out, slug, [WRITING], own, openings, after=plan_slug, **settings)
-        )
+        own = {**values, "WORK_DIR": SCRATCH, "OUT_DIR": KAGGLE_WORKING, "PART": part}
+        calls = _COPY_PLAN.format(planner) + _RESTORE.format(slug, "OUT_DIR")
+        openings = {WRITING: _OPENING + calls + _CHECK_PARTS.format(parts)}
+        folders.append(_write_kernel(out, f"{owner}/{slug}", [WRITING], own, openings, common))
     return folders
 
 
-def own_kernel() -> tuple[dict, dict]:
-    """The notebook and the metadata of the checkout's own kernel: the sample, all steps."""
-    slug = "kaggle-tfr-sample"
-    openings = _open_all(slug, {})
-    notebook = join_notebooks(
-        STEPS, {}, title=_title(slug), openings=openings, replacements=_IN_TIME
-    )
-    return notebook, _describe(slug, "notebooks/kernel.ipynb", OWNER, {}, internet=True)
-
-
-def write_own_kernel() -> None:
+def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     """Makes kernel-metadata.json and notebooks/kernel.ipynb of the checkout anew."""
-    notebook, description = own_kernel()
-    (PACKAGE.parent / "notebooks/kernel.ipynb").write_text(to_text(notebook), encoding="utf-8")
-    (PACKAGE.parent / KERNEL_FILE).write_text(_to_json(description), encoding="utf-8")
-    check_kernel(str(PACKAGE.parent))
+    name = f"{OWNER}/kaggle-tfr-sample"
+    notebook = _join_notebooks(name, USUAL, {}, _open_all(name, {}))
+    _save_kernel(Path(folder), "notebooks/kernel.ipynb", name, notebook, {})
 
 
-def _write_kernel(out, slug, steps, values, openings, *, owner, inputs, internet, after="") -> str:
-    """The folder of one kernel, written and checked."""
-    folder = Path(out) / slug
+def _write_kernel(  # noqa: PLR0917
+    out: str,
+    name: str,
+    steps: Sequence[str],
+    values: Mapping[str, Any],
+    openings: Mapping[str, str],
+    common: Mapping[str, Any],
+) -> str:
+    """The folder of the kernel `name` ("owner/slug"), written and checked."""
+    folder = Path(out, name.partition("/")[2])
     folder.mkdir(parents=True, exist_ok=True)
-    known = {name for step in steps for name in BY_NOTEBOOK[step]} | set(EVERYWHERE)
-    values = {name: value for name, value in values.items() if name in known}
-    replacements = _IN_TIME if WRITING in steps else {}
-    notebook = join_notebooks(
-        steps, values, title=_title(slug), openings=openings, replacements=replacements
-    )
-    description = _describe(slug, "kernel.ipynb", owner, inputs, internet=internet)
-    description["kernel_sources"] = [f"{owner}/{after}"] if after else []
-    (folder / "kernel.ipynb").write_text(to_text(notebook), encoding="utf-8")
-    (folder / KERNEL_FILE).write_text(_to_json(description), encoding="utf-8")
-    check_kernel(str(folder))
+    known = {parameter.name for step in steps for parameter in of_notebook(step)}
+    values = {parameter: value for parameter, value in values.items() if parameter in known}
+    notebook = _join_notebooks(name, steps, values, openings)
+    _save_kernel(folder, "kernel.ipynb", name, notebook, common)
     return str(folder)
 
 
-def _describe(slug: str, code_file: str, owner: str, inputs: Mapping, *, internet: bool) -> dict:
-    return {
-        "id": f"{owner}/{slug}",
-        "title": _title(slug),
+def _save_kernel(
+    folder: Path, code_file: str, name: str, notebook: "NotebookNode", common: Mapping[str, Any]
+) -> None:
+    import nbformat
+
+    description = {
+        "id": name,
+        "title": _title(name),
         "code_file": code_file,
         "language": "python",
         "kernel_type": "notebook",
         "is_private": True,
         "enable_gpu": False,
         "enable_tpu": False,
-        "enable_internet": internet,
+        "enable_internet": True,
         "keywords": [],
-        "dataset_sources": inputs.get("datasets", []),
-        "competition_sources": inputs.get("competitions", []),
+        "dataset_sources": [],
+        "competition_sources": [],
         "kernel_sources": [],
         "model_sources": [],
     }
+    # Whole sources in place of lists of lines: the archive's text stays smaller.
+    text = nbformat.writes(notebook, split_lines=False) + "\n"
+    (folder / code_file).write_text(text, encoding="utf-8")
+    text = json.dumps(description | dict(common), indent=2) + "\n"
+    (folder / KERNEL_FILE).write_text(text, encoding="utf-8")
+    check_metadata(str(folder), KERNEL_FILE)
 
 
-def _to_json(description: Mapping) -> str:
-    return json.dumps(description, indent=2) + "\n"
+def _join_notebooks(
+    name: str, steps: Sequence[str], values: Mapping[str, Any], openings: Mapping[str, str]
+) -> "NotebookNode":
+    """A notebook with the cells of several, one parameters cell, and the package in its first cell.
+
+    values: parameters to fill in. openings: code that runs before a step's own, by step.
+    """
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+    from papermill.parameterize import parameterize_notebook
+
+    body = []
+    for step in steps:
+        source = nbformat.read(NOTEBOOKS / f"{step}.ipynb", as_version=4)
+        body += [new_code_cell(openings[step])] if step in openings else []
+        body += [
+            cell
+            for cell in source.cells
+            if "parameters" not in cell.metadata.get("tags", [])
+            and not cell.source.startswith(("## Parameters", "## Next"))
+        ]
+    needed = find_requirements(cell.source for cell in body if cell.cell_type == "code")
+    made_of = ", ".join(f"`{step}`" for step in steps)
+    text = f"# {_title(name)}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."
+    lines = [line for step in steps for line in parameters_cell(step).splitlines()]
+    defaults = new_code_cell("\n".join(dict.fromkeys(lines)), metadata={"tags": ["parameters"]})
+    frame = new_notebook(cells=[defaults], metadata={**source.metadata, "papermill": {}})
+    if values:
+        frame = parameterize_notebook(frame, dict(values), comment="From the recipe")
+    cells = [
+        new_markdown_cell(text),
+        new_code_cell(carrier_cell(zip_package(), needed)),
+        new_markdown_cell("## Parameters\n\nThe defaults, and below them what the recipe sets."),
+        *frame.cells,
+        *body,
+    ]
+    notebook = new_notebook(cells=cells, metadata=source.metadata)
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number:02d}"  # instead of random ones: the same every time
+    nbformat.validate(notebook)
+    return notebook
 
 
 def _kernel_slug(stem: str, tail: str) -> str:
     return f"{stem[: 49 - len(tail)].strip('-')}-{tail}".strip("-")
 
 
-def _title(slug: str) -> str:
+def _title(name: str) -> str:
     """A title that makes this very slug: Kaggle would otherwise choose another."""
-    return slug.replace("-", " ")
+    return name.partition("/")[2].replace("-", " ")
 
 
-def _open_all(slug: str, values: Mapping) -> dict[str, list[str]]:
+def _open_all(name: str, values: Mapping[str, Any]) -> dict[str, str]:
     """Code that goes before the steps of a kernel that does all of them."""
-    sample = [] if values.get("INPUT_DIR") else [_SAMPLE]
-    return {STEPS[0]: [_again(slug, "WORK_DIR"), *sample], WRITING: [_check_parts_cell(1)]}
-
-
-def _again(slug: str, parameter: str) -> str:
-    """Code that takes over what an earlier version of the kernel has left."""
-    return (
-        "from kaggle_tfr.mounts import work_dir\nfrom kaggle_tfr.session import restore_previous_output\n\n"
-        f'restore_previous_output("{slug}", work_dir({parameter}))'
-    )
-
-
-def _check_parts_cell(n_parts: int) -> str:
-    return (
-        "from kaggle_tfr.mounts import work_dir\nfrom kaggle_tfr.session import check_parts\n\n"
-        f"check_parts(work_dir(WORK_DIR), {n_parts})"
-    )
+    restore = _RESTORE.format(name.partition("/")[2], "WORK_DIR")
+    sample = "" if values.get("INPUT_DIR") else f"\n{_SAMPLE}"
+    return {USUAL[0]: _OPENING + restore + sample, WRITING: _OPENING + _CHECK_PARTS.format(1)}
 
 
 def _planned_parts(values: Mapping[str, Any]) -> int:
@@ -437,121 +368,45 @@ def _planned_parts(values: Mapping[str, Any]) -> int:
         plan = read_plan(work_dir(values.get("WORK_DIR", "")))
     except (OSError, ValueError):
         return 1
-    return plan.n_parts if plan.name == values.get("NAME", PARAMETERS["NAME"]) else 1
+    return plan.n_parts if plan.name == values.get("NAME", DEFAULTS["NAME"]) else 1
 
 
-def _find_sources(values: Mapping, sources: Sequence[str], parts: int, *, internet: bool) -> dict:
-    """Competitions and datasets to attach, INPUT_DIR's among them."""
+def _find_sources(
+    values: Mapping[str, Any], sources: Sequence[str], parts: int, *, internet: bool
+) -> dict[str, Any]:
+    """Names of the inputs to attach, INPUT_DIR's among them, by metadata key."""
     folder = values.get("INPUT_DIR", "")
     if not folder and parts > 1:
         raise ValueError(
             "The bundled sample is made inside a kernel, so others could not read it. Set "
             "INPUT_DIR to the slug of a competition or a dataset, or make one kernel (--parts 1)."
         )
-    if is_address(folder) and not internet:
+    if is_remote(folder) and not internet:
         raise ValueError(f"INPUT_DIR '{folder}' cannot be read with the internet off.")
-    named, inside = list(sources), folder.removeprefix(f"{KAGGLE_INPUT}/")
-    if folder and not is_address(folder):
-        if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside):
-            raise ValueError(
-                f"INPUT_DIR '{folder}' is a folder of this machine. Give the slug under which it "
-                'is on Kaggle, "competition" or "owner/dataset": -p INPUT_DIR SLUG.'
-            )
-        named = named or ["/".join(inside.split("/")[:2])]
-    return {
-        "competitions": sorted({name for name in named if "/" not in name}),
-        "datasets": sorted({name for name in named if "/" in name}),
-    }
+    own = [_find_source(folder)] if folder and not is_remote(folder) else []
+    kinds = ("competition_sources", "dataset_sources")
+    named = [(kinds["/" in source], source) for source in sources] or own
+    keys = [key for key, _ in _MOUNTS.values()]
+    return {key: sorted({name for kind, name in named if kind == key}) for key in keys}
 
 
-# What papermill and nbconvert leave beside a kernel's own files.
-_KAGGLES_OWN = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
+def _find_source(folder: str) -> tuple[str, str]:
+    """Metadata key and name of the Kaggle input that INPUT_DIR lies in.
 
-
-def scratch_dir() -> str:
-    """A folder whose contents do not become output: the sample, and the plan of another kernel."""
-    return "/kaggle/temp" if os.path.isdir(KAGGLE_WORKING) else tempfile.gettempdir()
-
-
-def copy_plan(kernel: str, work: str) -> None:
-    """Copies what the planning kernel left, so that the writing steps find it in `work`.
-
-    kernel: the slug of the planning kernel, attached as a source.
-
-    Raises:
-        FileNotFoundError: it is not attached, or has left no plan.
+    >>> _find_source("/kaggle/input/datasets/ada/tea/train")
+    ('dataset_sources', 'ada/tea')
     """
-    source = Path(find_input(kernel))
-    if not (source / "plan.json").is_file():
-        raise FileNotFoundError(
-            f"'{source}' holds no plan.json. Has the kernel '{kernel}' run to its end?"
-        )
-    _copy_files([path for path in source.iterdir() if path.is_file()], source, Path(work))
-
-
-def restore_previous_output(kernel: str, folder: str) -> int:
-    """How many files of this kernel's earlier version were copied, so that it goes on from there.
-
-    0 where the kernel has no earlier output attached, and for files that are there already.
-    """
-    try:
-        source = Path(find_input(kernel))
-    except FileNotFoundError:
-        return 0
-    return _copy_files([path for path in source.rglob("*") if path.is_file()], source, Path(folder))
-
-
-def check_parts(work: str, n_parts: int) -> None:
-    """None, when the plan has as many parts as there are kernels to write them.
-
-    Raises:
-        ValueError: it has others.
-    """
-    planned = read_plan(work).n_parts
-    if planned != n_parts:
+    folder = folder.rstrip("/")
+    inside = folder.removeprefix(f"{KAGGLE_INPUT}/")
+    kind, *names = inside.split("/")
+    if kind not in _MOUNTS:
+        names = [kind, *names]
+        # The oldest mounts, right below /kaggle/input, leave the owner out.
+        kind = "datasets" if len(names) > 1 and inside == folder else "competitions"
+    key, count = _MOUNTS[kind]
+    if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside) or len(names) < count:
         raise ValueError(
-            f"The plan has {planned} parts, and the kernels were made for {n_parts}. Make them "
-            f"again: python -m kaggle_tfr kernel RECIPE --parts {planned}, or set PART_LIMIT_GB."
+            f"INPUT_DIR '{folder}' is a folder of this machine. Give the slug under which it "
+            'is on Kaggle, "competition" or "owner/dataset": -p INPUT_DIR SLUG.'
         )
-
-
-def write_parts_in_session(
-    work_dir: str, out_dir: str = "", part: int = 0, **settings
-) -> pd.DataFrame:
-    """What `parts.write_parts` gives, when the session is long enough for it.
-
-    Otherwise the notebook ends here without an error, because Kaggle keeps the output of a run
-    that has ended well: its next version takes that and goes on.
-
-    Raises:
-        ValueError, OSError: as `parts.write_parts`.
-        SystemExit: the time is over; papermill takes code 0 for a good end.
-    """
-    left = hours_left()
-    limit = 0 if left == float("inf") else max(left, 1e-9)
-    try:
-        return parts.write_parts(work_dir, out_dir, part, **settings, stop_after_hours=limit)
-    except OSError as error:
-        if "stop_after_hours" not in str(error):
-            raise
-        print(
-            f"{error}\nThe session's {SESSION_HOURS} hours are nearly over, so the notebook ends "
-            "here. Push the kernel again with its own output as a source "
-            "(`python -m kaggle_tfr push` does): it goes on from the last finished shard."
-        )
-        raise SystemExit(0) from None
-
-
-def _copy_files(paths: Sequence[Path], source: Path, folder: Path) -> int:
-    copied = 0
-    # The plan last: one that is there is whole.
-    for path in sorted(paths, key=lambda path: (path.name == "plan.json", path)):
-        target = folder / path.relative_to(source)
-        if path.name in _KAGGLES_OWN or path.suffix == ".tmp" or target.exists():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.tmp")
-        shutil.copyfile(path, temporary)
-        temporary.replace(target)
-        copied += 1
-    return copied
+    return key, "/".join(names[:count])

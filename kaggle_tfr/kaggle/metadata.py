@@ -1,151 +1,105 @@
 """Kaggle's rules for kernels and datasets, checked here because its client lets most slips pass."""
 
 import csv
-import hashlib
 import json
 import os
 import re
 import shutil
-import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from kaggle_tfr import storage
 from kaggle_tfr.paths import near_miss
+from kaggle_tfr.write.sidecars import to_slug
 
-OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
-
-
+KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
-
-
 MAX_DATASET_FILES = 50  # at the top level
-
-
 MAX_DATASET_BYTES = 200 * 10**9
 
-
-_REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
-
-
 _FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
-
-
-_SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
-
-
-_OWNED = r"[A-Za-z0-9_-]+/" + _SLUG
-
-
+_REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
+_OWNED = r"[A-Za-z0-9_-]+/[a-z0-9]+(?:-[a-z0-9]+)*"  # owner/slug
 _SOURCES = {
     "dataset_sources": (_OWNED + r"(/\d+)?", "owner/dataset"),
     "competition_sources": (r"[a-z0-9_-]+", "competition"),
     "kernel_sources": (_OWNED + r"(/\d+)?", "owner/kernel"),
     "model_sources": (r"[\w-]+(/[\w.-]+){3,4}", "owner/model/framework/variation/version"),
 }
-
-
-_KERNEL_KEYS = (*_REQUIRED, *_FLAGS, *_SOURCES, "id_no", "keywords", "machine_shape")
-
-
-_KERNEL_KEYS += ("docker_image", "docker_image_pinning_type")
-
-
+# What a key may hold, and what to say of anything else.
+_VALUES = {
+    "language": (("python",), "not 'python'"),
+    "kernel_type": (("notebook",), "not 'notebook'"),
+    **dict.fromkeys(_FLAGS, ((True, False, "true", "false"), "neither true nor false")),
+}
+_KERNEL_KEYS = (
+    *(*_REQUIRED, *_FLAGS, *_SOURCES, "id_no", "keywords", "machine_shape"),
+    *("docker_image", "docker_image_pinning_type"),
+)
+_DATASET_KEYS = (
+    *("title", "id", "id_no", "subtitle", "description", "licenses", "keywords", "resources"),
+    *("expectedUpdateFrequency", "userSpecifiedSources", "image", "data"),
+)
 # Source: docs/kernels.md of Kaggle's client, and its list of retired ones.
 ACCELERATORS = (
     *("NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1", "NvidiaTeslaA100", "NvidiaH100"),
     *("NvidiaRtxPro6000", "TpuV5E8", "TpuV6E8"),
 )
-
-
 RETIRED = {
     "NvidiaTeslaP100": "NvidiaTeslaT4",
     "NvidiaTeslaK80": "NvidiaTeslaT4",
     "TpuV38": "TpuV5E8",
     "Tpu1VmV38": "TpuV5E8",
 }
+# Never uploaded as data: the client takes them for itself.
+_CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
 
 
-_DATASET_KEYS = ("title", "id", "id_no", "subtitle", "description", "licenses", "keywords")
+def check_metadata(folder: str, file: str) -> dict[str, Any]:
+    """What kernel-metadata.json or dataset-metadata.json says, when Kaggle would do just that.
 
-
-_DATASET_KEYS += ("resources", "expectedUpdateFrequency", "userSpecifiedSources", "image", "data")
-
-
-def to_slug(title: str) -> str:
-    """The slug that Kaggle makes of a title.
-
-    >>> to_slug("Čassava leaves, part 1")
-    'cassava-leaves-part-1'
-    """
-    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
-
-
-def check_kernel(folder: str) -> dict:
-    """The kernel metadata of a folder, when Kaggle would take it and do what it says.
+    A dataset's is checked together with the files that lie beside it.
 
     Raises:
-        FileNotFoundError: no kernel-metadata.json.
+        FileNotFoundError: there is no such file.
         ValueError: every fault that was found, one a line.
     """
-    values = read_json(folder, KERNEL_FILE)
-    faults = [*_kernel_faults(values), *_source_faults(values), *_code_faults(values, folder)]
-    _raise_faults(faults, os.path.join(folder, KERNEL_FILE))
-    return values
-
-
-def check_dataset(folder: str) -> dict:
-    """The dataset metadata of a folder, when Kaggle would take it with all that lies beside it.
-
-    Raises:
-        FileNotFoundError: no dataset-metadata.json.
-        ValueError: every fault that was found, one a line.
-    """
-    values = read_json(folder, DATASET_FILE)
-    _raise_faults(
-        [*_dataset_faults(values), *_content_faults(folder)], os.path.join(folder, DATASET_FILE)
-    )
-    return values
-
-
-def _raise_faults(faults: list[str], path: str) -> None:
+    values = read_json(folder, file)
+    find_faults = _kernel_faults if file == KERNEL_FILE else _dataset_faults
+    faults = list(find_faults(values, folder))
     if faults:
-        raise ValueError(f"'{path}' would not do on Kaggle:\n  " + "\n  ".join(faults))
+        raise ValueError("\n  ".join([f"'{folder}/{file}' would not do on Kaggle:", *faults]))
+    return values
 
 
-def _unknown(values: Mapping, known: tuple) -> Iterator[str]:
+def _common_faults(values: Mapping[str, Any], known: tuple[str, ...], least: int) -> Iterator[str]:
+    """least: the fewest characters of a title and of a slug."""
     for key in values:
         if key not in known:
             yield f"{key}: no such key, Kaggle would ignore it.{near_miss(key, known)}"
-
-
-def _check_id(values: Mapping, shortest: int) -> Iterator[str]:
     name, title = str(values.get("id", "")), str(values.get("title", ""))
     slug = name.partition("/")[2]
     if not re.fullmatch(_OWNED, name):
         yield f"id: '{name}' is not 'owner/slug' with a slug of a-z, 0-9 and single '-'."
-    elif not shortest <= len(slug) <= 50:
-        yield f"id: the slug '{slug}' has {len(slug)} characters; Kaggle wants {shortest} to 50."
-    if not shortest <= len(title) <= 50:
-        yield f"title: '{title}' has {len(title)} characters; Kaggle wants {shortest} to 50."
+    elif not least <= len(slug) <= 50:
+        yield f"id: the slug '{slug}' has {len(slug)} characters; Kaggle wants {least} to 50."
+    if not least <= len(title) <= 50:
+        yield f"title: '{title}' has {len(title)} characters; Kaggle wants {least} to 50."
 
 
-def _kernel_faults(values: Mapping) -> Iterator[str]:
-    yield from _unknown(values, _KERNEL_KEYS)
+def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
+    yield from _common_faults(values, _KERNEL_KEYS, 5)
     for key in _REQUIRED:
         if key not in values:
             default = " (its default is not what the docs say)" if key == "enable_internet" else ""
             yield f"{key}: missing{default}."
-    yield from _check_id(values, 5)
     slug, title = str(values.get("id", "")).partition("/")[2], str(values.get("title", ""))
     if slug != to_slug(title):
         yield f"title: '{title}' makes the slug '{to_slug(title)}', but id says '{slug}'."
-    for key, wanted in {"language": "python", "kernel_type": "notebook"}.items():
-        if values.get(key) != wanted:
-            yield f"{key}: {values.get(key)!r}, not '{wanted}'."
-    for key in _FLAGS:
-        if key in values and values[key] not in (True, False, "true", "false"):
-            yield f"{key}: {values[key]!r}, neither true nor false."
+    for key, (allowed, wrong) in _VALUES.items():
+        if key in values and values[key] not in allowed:
+            yield f"{key}: {values[key]!r}, {wrong}."
     if all(values.get(key) in (True, "true") for key in ("enable_gpu", "enable_tpu")):
         yield "enable_gpu, enable_tpu: both on; a session has one kind of accelerator."
     shape = values.get("machine_shape") or ""
@@ -153,51 +107,48 @@ def _kernel_faults(values: Mapping) -> Iterator[str]:
         yield f"machine_shape: {shape} is retired, Kaggle would run another. Use {RETIRED[shape]}."
     elif shape and shape not in ACCELERATORS:
         yield f"machine_shape: no accelerator '{shape}'.{near_miss(shape, ACCELERATORS)}"
-
-
-def _source_faults(values: Mapping) -> Iterator[str]:
     for key, (pattern, form) in _SOURCES.items():
-        sources = values.get(key, [])
-        if not isinstance(sources, list):
-            yield f"{key}: {sources!r} is no list."
-            continue
-        for source in sources:
-            if not re.fullmatch(pattern, str(source)):
-                yield f"{key}: '{source}' is not '{form}'."
-        if len(set(map(str, sources))) < len(sources):
-            yield f"{key}: a source stands there twice."
+        yield from _source_faults(key, values.get(key, []), pattern, form)
+    yield from _code_faults(str(values.get("code_file", "")), folder)
 
 
-def _code_faults(values: Mapping, folder: str) -> Iterator[str]:
-    name = str(values.get("code_file", ""))
-    path = os.path.join(folder, name)
-    if not name or not os.path.isfile(path):
+def _source_faults(key: str, sources: Any, pattern: str, form: str) -> Iterator[str]:
+    if not isinstance(sources, list):
+        yield f"{key}: {sources!r} is no list."
+        return
+    for source in sources:
+        if not re.fullmatch(pattern, str(source)):
+            yield f"{key}: '{source}' is not '{form}'."
+    if len(set(map(str, sources))) < len(sources):
+        yield f"{key}: a source is listed twice."
+
+
+def _code_faults(name: str, folder: str) -> Iterator[str]:
+    path = Path(folder, name)
+    if not name or not path.is_file():
         yield f"code_file: there is no '{name}' in the folder."
         return
-    size = os.path.getsize(path)
+    size = path.stat().st_size
     if size >= MAX_NOTEBOOK_BYTES:
-        yield f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}."
+        yield (
+            f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. "
+            "Put a large parameter, such as a label map, into an attached dataset."
+        )
     try:
-        with open(path, encoding="utf-8") as file:
-            if "cells" not in json.load(file):
-                yield f"code_file: '{name}' is no notebook."
-    except ValueError:
+        read_json(folder, name)["cells"]
+    except (ValueError, KeyError):
         yield f"code_file: '{name}' is no notebook."
 
 
-def _dataset_faults(values: Mapping) -> Iterator[str]:
-    yield from _unknown(values, _DATASET_KEYS)
-    yield from _check_id(values, 6)
+def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
+    yield from _common_faults(values, _DATASET_KEYS, 6)
     subtitle, licenses = str(values.get("subtitle") or ""), values.get("licenses")
     if subtitle and not 20 <= len(subtitle) <= 80:
         yield f"subtitle: {len(subtitle)} characters; Kaggle wants 20 to 80."
     if not isinstance(licenses, list) or len(licenses) != 1 or "name" not in licenses[0]:
         yield f'licenses: {licenses!r}; Kaggle wants exactly one, as [{{"name": "CC0-1.0"}}].'
-
-
-def _content_faults(folder: str) -> Iterator[str]:
-    files = list_upload(folder)
-    count, size = len(files) + len(list_folders(folder)), sum(files.values())
+    files, folders = list_upload(folder)
+    count, size = len(files) + len(folders), sum(files.values())
     if not files:
         yield "there are no files to send."
     if count > MAX_DATASET_FILES:
@@ -209,23 +160,11 @@ def _content_faults(folder: str) -> Iterator[str]:
         yield f"{size / 1e9:,.1f} GB; Kaggle takes {MAX_DATASET_BYTES // 10**9} GB."
 
 
-KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
-
-
-# Never uploaded as data: the client takes them for itself.
-_CLIENTS_OWN = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
-
-
-def read_json(folder: str, name: str) -> dict:
-    """The metadata in a folder.
-
-    Raises:
-        FileNotFoundError, ValueError: it is missing, or no JSON object.
-    """
+def read_json(folder: str, name: str) -> dict[str, Any]:
+    """The JSON object in a file of a folder; FileNotFoundError or ValueError without one."""
     path = os.path.join(folder, name)
     try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no {name} in '{folder}'.") from None
     except ValueError as error:
@@ -241,39 +180,32 @@ def list_kernels(folder: str) -> list[str]:
     Raises:
         FileNotFoundError: there is none.
     """
-    if os.path.exists(os.path.join(folder, KERNEL_FILE)):
+    if Path(folder, KERNEL_FILE).exists():
         return [folder]
-    found = sorted(str(path.parent) for path in Path(folder).glob(f"*/{KERNEL_FILE}"))
-    if not found:
+    kernels = sorted(str(path.parent) for path in Path(folder).glob(f"*/{KERNEL_FILE}"))
+    if not kernels:
         raise FileNotFoundError(
             f"'{folder}' holds no kernel. Make some: python -m kaggle_tfr kernel RECIPE --out DIR"
         )
-    return found
+    return kernels
 
 
-def list_upload(folder: str) -> dict[str, int]:
-    """Bytes by name of every file of a folder that becomes part of the dataset."""
-    with os.scandir(folder) as entries:
-        files = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-    return {name: size for name, size in sorted(files.items()) if name not in _CLIENTS_OWN}
-
-
-def list_folders(folder: str) -> list[str]:
-    """Names of the folders in a folder."""
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir())
+def list_upload(folder: str) -> tuple[dict[str, int], list[str]]:
+    """(bytes by name of the files, names of the sub-folders) that become part of a dataset."""
+    entries = sorted(Path(folder).iterdir())
+    files = {path.name: path.stat().st_size for path in entries if path.is_file()}
+    files = {name: size for name, size in files.items() if name not in _CLIENT_FILES}
+    return files, [path.name for path in entries if path.is_dir()]
 
 
 def find_damage(part_dir: str) -> str:
-    """The first file that is not as the part's shards.csv says; "" when all are."""
+    """What is wrong with the first file that is not as the part's shards.csv says; "" if none."""
     with open(os.path.join(part_dir, "shards.csv"), encoding="utf-8", newline="") as listing:
-        rows = list(csv.DictReader(listing))
-    for row in rows:
-        path = os.path.join(part_dir, row["file"])
-        if not os.path.exists(path):
-            return f"{row['file']} is missing"
-        with open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != row["sha256"]:
+        for row in csv.DictReader(listing):
+            path = storage.join(part_dir, row["file"])
+            if not storage.exists(path):
+                return f"{row['file']} is missing"
+            if storage.sha256_of(path) != row["sha256"]:
                 return f"{row['file']} has another sha256 than shards.csv says"
     return ""
 

@@ -13,32 +13,37 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr.kaggle.metadata import (
     DATASET_FILE,
     KERNEL_FILE,
-    OWNER,
-    check_dataset,
-    check_kernel,
+    check_metadata,
     find_damage,
     find_missing_output,
-    list_folders,
     list_upload,
     read_json,
 )
 from kaggle_tfr.storage import write_atomically
+from kaggle_tfr.write.sidecars import OWNER
 
 # What the client prints with exit code 0 although its work was not done.
-_REFUSALS = (
-    r"Kernel push error: (.*)",
-    r"Dataset (?:version )?creation error: (.*)",
-    r"The following are not valid (?:dataset|competition|kernel) sources and could not (.*)",
+_REFUSAL = re.compile(
+    r"Kernel push error: .*|Dataset (?:version )?creation error: .*"
+    r"|The following are not valid (?:dataset|competition|kernel) sources and could not .*"
 )
-
-
-_GONE = ("404", "403", "Not Found", "Forbidden", "was denied")
+# How the client begins a line about a missing or private kernel or dataset: its HTTP library's
+# words, the server's, and those of older versions ("404 - Not Found").
+_MISSING = re.compile(
+    r"^(?:40[34] (?:Client Error: |- )|(?:Not Found|Forbidden)\b|.*Permission '[\w.]+' was denied)",
+    re.MULTILINE,
+)
+ENDED = ("complete", "error", "cancel_acknowledged")
+MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
+READY, FAILED = "ready", ("failed", "deleted")
+Say = Callable[[str], object]
 
 
 class KaggleError(RuntimeError):
@@ -59,20 +64,19 @@ def call(*arguments: str) -> str:
     """
     command = [sys.executable, "-m", "kaggle", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    said = f"{done.stdout.strip()}\n{_last_lines(done.stderr)}".strip()
+    errors = [line.strip() for line in re.split(r"[\r\n]+", done.stderr) if line.strip()]
     asked = " ".join(["kaggle", *arguments])
     if done.returncode and "No module named" in done.stderr:
-        raise ImportError(
-            f"Kaggle's client cannot be started: {_last_lines(done.stderr, 1)}. "
-            'Run: pip install "kaggle-tfr[kaggle]"'
-        )
+        hint = 'Run: pip install "kaggle-tfr[kaggle]"'
+        raise ImportError(f"Kaggle's client cannot be started: {errors[-1]}. {hint}")
     if done.returncode:
-        kind = MissingError if any(word in said for word in _GONE) else KaggleError
+        errors = [line for line in errors[-5:] if "B/s]" not in line]  # no progress bars
+        said = "\n".join([done.stdout.strip(), *errors]).strip()
+        kind = MissingError if _MISSING.search(said) else KaggleError
         raise kind(f"`{asked}` failed: {said or f'exit code {done.returncode}'}")
-    for pattern in _REFUSALS:
-        found = re.search(pattern, done.stdout)
-        if found:
-            raise KaggleError(f"`{asked}` was refused: {found.group(0).strip()}")
+    refusal = _REFUSAL.search(done.stdout)
+    if refusal:
+        raise KaggleError(f"`{asked}` was refused: {refusal.group(0).strip()}")
     return done.stdout
 
 
@@ -91,43 +95,30 @@ def username() -> str:
     return found.group(1)
 
 
-def _last_lines(text: str, count: int = 5) -> str:
-    lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
-    return "\n".join(line for line in lines[-count:] if "B/s]" not in line)
-
-
-ENDED = ("complete", "error", "cancel_acknowledged")
-
-
-PATIENCE = 5  # questions in a row that may fail before a kernel is given up
-
-
-@dataclass
+@dataclass(eq=False)
 class _Kernel:
     """A kernel's folder and how far it is.
 
     state: waiting → running → finished, or unfinished, failed, refused, unknown.
     """
 
+    name: str
     folder: str
-    metadata: dict
+    metadata: dict[str, Any]
     digest: str
     output: str
     state: str = "waiting"
     version: int = 0
     problem: str = ""
-    said: str = ""
+    status: str = ""
     unanswered: int = 0
-    after: list = field(default_factory=list)
+    after: list["_Kernel"] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        return self.metadata["id"]
-
-    def note(self) -> None:
-        text = json.dumps({"digest": self.digest, "state": self.state, "version": self.version})
-        os.makedirs(os.path.dirname(self.output) or ".", exist_ok=True)
-        Path(self.output + ".json").write_text(text + "\n", encoding="utf-8")
+    def save(self) -> None:
+        """Writes how far it is, for a later call."""
+        text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
+        Path(self.output).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(f"{self.output}.json", f"{text}\n".encode())
 
 
 def push_kernels(
@@ -136,12 +127,12 @@ def push_kernels(
     *,
     at_once: int = 3,
     poll_seconds: float = 60,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> pd.DataFrame:
     """One row a kernel, with its state and problem, after all have ended or failed.
 
-    What is finished is not pushed again, what still runs is only waited for, and what ended
-    before its time goes on from its own output. Interrupted, the same call continues.
+    Finished kernels are not pushed again, running ones are only waited for, unfinished ones go on
+    from their own output; so the same call continues after an interruption.
     output: the folder for the kernels' outputs, one folder each, and notes of how far they are.
 
     Raises:
@@ -149,67 +140,62 @@ def push_kernels(
     """
     owner = username()
     kernels = [_open_kernel(folder, owner, output) for folder in folders]
-    names = {kernel.name: kernel for kernel in kernels}
     for kernel in kernels:
         sources = kernel.metadata.get("kernel_sources", [])
-        kernel.after = [names[name] for name in sources if name in names and name != kernel.name]
-    for kernel in kernels:
+        kernel.after = [other for other in kernels if other.name in sources and other is not kernel]
         if kernel.state != "waiting":
             say(f"{kernel.name}: {kernel.state} already, not pushed again")
     while True:
         _push_ready(kernels, at_once, say)
         running = [kernel for kernel in kernels if kernel.state == "running"]
-        if not running:
-            break
         for kernel in running:
             _poll_kernel(kernel, say)
+        if not running:
+            break
         if any(kernel.state == "running" for kernel in running):
             time.sleep(poll_seconds)
     for kernel in kernels:
         if kernel.state == "waiting":
             missing = ", ".join(other.name for other in kernel.after if other.state != "finished")
-            kernel.problem = kernel.problem or f"not pushed: it needs the output of {missing}"
+            kernel.problem = f"not pushed: it needs the output of {missing}"
     columns = ["name", "state", "version", "problem", "output"]
     return pd.DataFrame([[getattr(k, c) for c in columns] for k in kernels], columns=columns)
 
 
 def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     """The kernel of a folder, under the user's name, as far as an earlier call brought it."""
-    text = json.dumps(check_kernel(folder)).replace(f'"{OWNER}/', f'"{owner}/')
+    text = json.dumps(check_metadata(folder, KERNEL_FILE)).replace(f'"{OWNER}/', f'"{owner}/')
     metadata = json.loads(text)
     code = Path(folder, metadata["code_file"]).read_bytes()
     digest = hashlib.sha256(text.encode() + code).hexdigest()
     slug = metadata["id"].partition("/")[2]
-    kernel = _Kernel(folder, metadata, digest, os.path.join(output, slug))
-    if os.path.exists(kernel.output + ".json"):
-        before = read_json(output, f"{slug}.json")
-        if before.get("digest") == digest and before["state"] in ("running", "finished"):
-            kernel.state, kernel.version = before["state"], before["version"]
-        elif before.get("digest") == digest and before["state"] == "unfinished":
-            metadata["kernel_sources"] = [*metadata.get("kernel_sources", []), metadata["id"]]
+    kernel = _Kernel(metadata["id"], folder, metadata, digest, os.path.join(output, slug))
+    before = read_json(output, f"{slug}.json") if os.path.exists(kernel.output + ".json") else {}
+    state = before["state"] if before.get("digest") == digest else ""
+    if state in ("running", "finished"):
+        kernel.state, kernel.version = state, before["version"]
+    elif state == "unfinished":
+        metadata["kernel_sources"] = [*metadata.get("kernel_sources", []), kernel.name]
     if kernel.state == "finished" and find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
     return kernel
 
 
-def _push_ready(kernels: Sequence[_Kernel], at_once: int, say: Callable) -> None:
+def _push_ready(kernels: Sequence[_Kernel], at_once: int, say: Say) -> None:
+    """Pushes the kernels whose sources are there, as long as no more than `at_once` run."""
     for kernel in kernels:
         ready = all(other.state == "finished" for other in kernel.after)
         busy = sum(other.state == "running" for other in kernels)
         if kernel.state != "waiting" or not ready or busy >= at_once:
             continue
-        problem = _compare_parts(kernel, kernels)
-        if problem:
-            kernel.state, kernel.problem = "refused", problem
-            continue
         try:
-            said = _push_kernel(kernel)
+            _compare_parts(kernel, kernels)
+            version = re.search(r"version (\d+)", _push_kernel(kernel))
         except KaggleError as error:
             kernel.state, kernel.problem = "refused", str(error)
         else:
-            version = re.search(r"version (\d+)", said)
             kernel.state, kernel.version = "running", int(version.group(1)) if version else 0
-            kernel.note()
+            kernel.save()
         say(f"{kernel.name}: {kernel.problem or f'version {kernel.version} pushed'}")
 
 
@@ -222,58 +208,55 @@ def _push_kernel(kernel: _Kernel) -> str:
         return call("kernels", "push", "-p", folder)
 
 
-def _compare_parts(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
-    """Why the kernels that write do not fit the plan that was made for them; "" when they do."""
+def _compare_parts(kernel: _Kernel, kernels: Sequence[_Kernel]) -> None:
+    """Raises a KaggleError when the kernels that write do not fit the plan made for them."""
     for planner in kernel.after:
         if not os.path.exists(os.path.join(planner.output, "plan.json")):
             continue
         planned = read_json(planner.output, "plan.json").get("n_parts")
         made = sum(planner in other.after for other in kernels)
         if planned != made:
-            return (
+            raise KaggleError(
                 f"the plan has {planned} parts and {made} kernels would write them. Make the "
                 f"folders again with --parts {planned}; the planning kernel need not run again."
             )
-    return ""
 
 
-def _poll_kernel(kernel: _Kernel, say: Callable) -> None:
-    """Asks for the kernel's state, and fetches its output when it has ended."""
+def _poll_kernel(kernel: _Kernel, say: Say) -> None:
+    """Asks for the kernel's status, and fetches its output when it has ended."""
     try:
         said = call("kernels", "status", kernel.name)
         found = re.search(r'has status "(?:\w+\.)?(\w+)"', said)
         status = found.group(1).lower() if found else "unknown"
-        if status != kernel.said:
+        if status != kernel.status:
             say(f"{kernel.name}: {status.replace('_', ' ')}")
-        kernel.said = status
+        kernel.status = status
         if status in ENDED:
-            call("kernels", "output", kernel.name, "-p", kernel.output)
-            _close_kernel(kernel, status, said, say)
+            _fetch_output(kernel, said)
+            kernel.save()
+            say(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
         kernel.unanswered = 0
     except KaggleError as error:
-        # A session goes on while the network is away; only for good is it given up.
+        # A session goes on while the network is away, so one failed request says nothing of it.
         kernel.unanswered += 1
-        if kernel.unanswered >= PATIENCE:
-            kernel.state, kernel.problem = "unknown", f"{error} (push again to look again)"
+        if kernel.unanswered >= MAX_UNANSWERED:
+            kernel.state, kernel.problem = "unknown", f"{error} (push again to ask again)"
 
 
-def _close_kernel(kernel: _Kernel, status: str, said: str, say: Callable) -> None:
-    if status != "complete":
+def _fetch_output(kernel: _Kernel, said: str) -> None:
+    fetch = ("kernels", "output", kernel.name, "-p", kernel.output)
+    call(*fetch)
+    if kernel.status != "complete":
         message = re.search(r'Failure message: "(.*)"', said, re.DOTALL)
-        slug = kernel.name.partition("/")[2]
-        reason = message.group(1) if message else status.replace("_", " ")
-        kernel.problem = f"{reason} (the log: {os.path.join(kernel.output, slug)}.log)"
-        kernel.state = "failed"
-    else:
-        if "damaged" in find_missing_output(kernel.output):
-            call("kernels", "output", kernel.name, "-p", kernel.output, "--force")
+        log = os.path.join(kernel.output, kernel.name.partition("/")[2]) + ".log"
+        reason = message.group(1) if message else kernel.status.replace("_", " ")
+        kernel.state, kernel.problem = "failed", f"{reason} (the log: {log})"
+        return
+    kernel.problem = find_missing_output(kernel.output)
+    if "damaged" in kernel.problem:
+        call(*fetch, "--force")
         kernel.problem = find_missing_output(kernel.output)
-        kernel.state = "unfinished" if kernel.problem else "finished"
-    kernel.note()
-    say(f"{kernel.name}: {kernel.state}{': ' + kernel.problem if kernel.problem else ''}")
-
-
-READY, FAILED = "ready", ("failed", "deleted")
+    kernel.state = "unfinished" if kernel.problem else "finished"
 
 
 def publish_parts(
@@ -284,57 +267,50 @@ def publish_parts(
     dir_mode: str = "tar",
     poll_seconds: float = 20,
     wait_seconds: float = 1800,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> pd.DataFrame:
     """One row a dataset: created, a new version, or there already; and its problem.
 
-    A dataset that holds the same files already is left alone, so the same call continues after an
-    interruption.
+    A dataset with the same files is left alone, so the same call continues after an interruption.
     notes: what a new version says; without them an existing dataset is not touched.
-    dir_mode: "tar" or "zip": the archive as which a sub-folder is sent, for Kaggle to unpack. The
-        client by itself would leave folders out without a word.
+    dir_mode: "tar" or "zip", how sub-folders are sent; the client's own default leaves them out.
 
     Raises:
         ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
-    owner, names = username(), {}
-    for folder in folders:
-        _set_owner(folder, owner)
-        name = check_dataset(folder)["id"]
-        if name in names:
-            raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
-        names[name] = folder
-        damage = find_damage(folder) if os.path.exists(os.path.join(folder, "shards.csv")) else ""
-        if damage:
-            raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
+    names = _check_parts(folders, username())
     rows = []
     for name, folder in names.items():
         state, problem = "not sent", ""
         try:
             state = _send_dataset(folder, name, notes, public=public, dir_mode=dir_mode)
-            if state != "there already":
-                replaced = state == "new version"
-                found = _await_dataset(folder, name, poll_seconds, wait_seconds, replaced=replaced)
-                if found:
-                    state, problem = (
-                        "incomplete",
-                        f"{'; '.join(found)}. Publish again with --notes.",
-                    )
+            wait = (poll_seconds, wait_seconds, state == "new version")
+            wrong = "" if state == "there already" else _await_dataset(folder, name, *wait)
+            if wrong:
+                state, problem = "incomplete", f"{wrong}. Publish again with --notes."
         except KaggleError as error:
             problem = str(error)
-        say(f"{name}: {state}{': ' + problem if problem else ''}")
+        say(f"{name}: {state}{problem and f': {problem}'}")
         rows.append([name, state, problem, folder])
     return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
 
 
-def _set_owner(folder: str, owner: str) -> None:
-    """Puts the user's name where the writer left room for it."""
-    path = os.path.join(folder, DATASET_FILE)
-    if not os.path.exists(path):
-        return
-    text = Path(path).read_text(encoding="utf-8")
-    if f'"{OWNER}/' in text:
-        write_atomically(path, text.replace(f'"{OWNER}/', f'"{owner}/').encode())
+def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
+    """The folder by its dataset's name, all checked, with the user's name in their metadata."""
+    names: dict[str, str] = {}
+    for folder in folders:
+        path = Path(folder, DATASET_FILE)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if f'"{OWNER}/' in text:
+            write_atomically(str(path), text.replace(f'"{OWNER}/', f'"{owner}/').encode())
+        name = check_metadata(folder, DATASET_FILE)["id"]
+        if name in names:
+            raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
+        names[name] = folder
+        damage = find_damage(folder) if Path(folder, "shards.csv").exists() else ""
+        if damage:
+            raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
+    return names
 
 
 def _send_dataset(folder: str, name: str, notes: str, *, public: bool, dir_mode: str) -> str:
@@ -347,11 +323,8 @@ def _send_dataset(folder: str, name: str, notes: str, *, public: bool, dir_mode:
             f"the dataset {name} exists and holds other files. To replace them by a new version "
             "give --notes; to keep them, change the id and title in dataset-metadata.json."
         )
-    what = ["-t", "-p", folder, "-r", dir_mode]
-    if exists:
-        said = call("datasets", "version", *what, "-m", notes)
-    else:
-        said = call("datasets", "create", *what, *(["--public"] if public else []))
+    action = ["version", "-m", notes] if exists else ["create", *(["--public"] if public else [])]
+    said = call("datasets", *action, "-t", "-p", folder, "-r", dir_mode)
     # Some versions of the client make the dataset all the same, without the file.
     lost = re.findall(r"Upload unsuccessful: (.*)", said)
     if lost:
@@ -371,39 +344,40 @@ def _dataset_status(name: str) -> str:
 
 
 def _await_dataset(
-    folder: str, name: str, poll_seconds: float, wait_seconds: float, *, replaced: bool
-) -> list[str]:
-    """What still sets the dataset apart once Kaggle has taken the files in; [] is as it should."""
+    folder: str, name: str, poll_seconds: float, wait_seconds: float, replaced: bool
+) -> str:
+    """What is wrong with the dataset once Kaggle has taken the files in; "" for nothing."""
     until = time.monotonic() + wait_seconds
     while True:
         status = _dataset_status(name)
         if status in FAILED:
-            return [f"Kaggle could not take the files in: the dataset is {status}"]
+            return f"Kaggle could not take the files in: the dataset is {status}"
         waits = status != READY
-        found = [f"it is still '{status}'"] if waits else _differences(folder, name)
+        wrong = f"it is still '{status}'" if waits else "; ".join(_differences(folder, name))
         # An old version stays ready until the new one is.
-        if not found or not (waits or replaced) or time.monotonic() > until:
-            return found
+        if not wrong or not (waits or replaced) or time.monotonic() > until:
+            return wrong
         time.sleep(poll_seconds)
 
 
 def _differences(folder: str, name: str) -> list[str]:
-    """What sets the dataset apart from the folder: names, sizes, and the list of checksums."""
-    local, there = list_upload(folder), _list_files(name)
-    for inner in list_folders(folder):
+    """How the dataset differs from the folder: in names, in sizes, in the list of checksums."""
+    remote = _list_files(name)
+    local, folders = list_upload(folder)
+    for inner in folders:
         # Kaggle unpacks an archive in its own time; until then it is one file.
-        archives = [f"{inner}.{kind}" for kind in ("zip", "tar") if f"{inner}.{kind}" in there]
+        archives = [file for file in (f"{inner}.zip", f"{inner}.tar") if file in remote]
         if archives:
-            there.pop(archives[0])
+            remote.pop(archives[0])
             continue
         files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
         local |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
-    found = [f"{file} is missing there" for file in local if file not in there]
-    found += [f"{file} is there and not here" for file in there if file not in local]
+    found = [f"{file} is missing there" for file in local if file not in remote]
+    found += [f"{file} is there and not here" for file in remote if file not in local]
     found += [
-        f"{file} has {there[file]:,} bytes there and {size:,} here"
+        f"{file} has {remote[file]:,} bytes there and {size:,} here"
         for file, size in local.items()
-        if there.get(file, size) != size
+        if remote.get(file, size) != size
     ]
     if not found and "shards.csv" in local:
         # Kaggle tells no checksums, but this file holds them all.
@@ -416,9 +390,14 @@ def _differences(folder: str, name: str) -> list[str]:
 
 
 def _list_files(name: str) -> dict[str, int]:
-    said = call("datasets", "files", name, "--csv", "--page-size", "200")
-    start = said.find("name,size")
-    if start < 0:
-        return {}
-    rows = csv.DictReader(io.StringIO(said[start:]))
-    return {row["name"]: int(row["size"]) for row in rows}
+    """Bytes by name of a dataset's files, from as many pages as the client prints."""
+    files: dict[str, int] = {}
+    page: list[str] = []
+    while True:
+        said = call("datasets", "files", name, "--csv", "--page-size", "200", *page)
+        table = said[said.find("name,size") :] if "name,size" in said else ""
+        files |= {row["name"]: int(row["size"]) for row in csv.DictReader(io.StringIO(table))}
+        following = re.search(r"^Next Page Token = (\S+)", said, re.MULTILINE)
+        if not following:
+            return files
+        page = [f"--page-token={following.group(1)}"]

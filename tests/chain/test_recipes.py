@@ -55,19 +55,15 @@ def test_landmark(tmp_path):
     large, small = draw_pictures(10, 450, 600), draw_pictures(20, 200, 300)[10:]
     for k, picture in enumerate(large + small):
         image_id = f"{k:02d}ab{k:012x}"
-        path = (
-            tmp_path / "in" / "train" / image_id[0] / image_id[1] / image_id[2] / f"{image_id}.jpg"
-        )
-        save_picture(picture, path, quality=90)
+        save_picture(picture, tmp_path.joinpath("in/train", *image_id[:3], f"{image_id}.jpg"))
         rows.append(f"{image_id},{[7, 1000, 203093][k % 3]}\n")
     (tmp_path / "in" / "train.csv").write_text("id,landmark_id\n" + "".join(rows))
     work = str(tmp_path / "work")
     changes = {"INPUT_DIR": str(tmp_path / "in"), "SHARD_IMAGES": 6, "VALIDATION_SIZE": 0.2}
 
     images, table, _ = run_chain("landmark-2021", work, **changes)
-    records = read_records(
-        work, "*.tfrecords", {"image": TEXT, "label": INT, "height": INT, "width": INT}
-    )
+    features = {"image": TEXT, "label": INT, "height": INT, "width": INT}
+    records = read_records(work, "*.tfrecords", features)
 
     assert json.loads(Path(work, "labels.json").read_text())["classes"] == [7, 1000, 203093]
     name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
@@ -130,22 +126,13 @@ def test_imagenet(tmp_path):
                 save_picture(next(pictures), path, quality=92)
     (tmp_path / "in" / "label_map.json").write_text('{"n01443537": 0, "n01440764": 1}')
     work = str(tmp_path / "work")
-    changes = {
-        "INPUT_DIR": str(tmp_path / "in"),
-        "LABEL_MAP": "label_map.json",
-        "SHARD_IMAGES": 8,
-    }
+    changes = {"LABEL_MAP": "label_map.json", "SHARD_IMAGES": 8}
 
-    _, table, _ = run_chain("imagenet", work, **changes)
+    _, table, _ = run_chain("imagenet", work, INPUT_DIR=str(tmp_path / "in"), **changes)
     records = read_records(work, "*.tfrecord", {"label": INT, "image_raw": TEXT}, "GZIP")
 
-    assert sorted(records) == [
-        "test/test-0.tfrecord",
-        "train/train-0.tfrecord",
-        "train/train-1.tfrecord",
-        "train/train-2.tfrecord",
-        "val/val-0.tfrecord",
-    ]
+    files = ["test/test-0", "train/train-0", "train/train-1", "train/train-2", "val/val-0"]
+    assert sorted(records) == [f"{file}.tfrecord" for file in files]
     flat = [record for file in counts_in(work) for record in records[file]]
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image_raw"])
@@ -246,13 +233,9 @@ def test_petals(tmp_path, petals):
     192 × 192 from the middle, full chroma, one-hot and label name; 16 files that mix the classes.
     """
     work = str(tmp_path)
-    features = {
-        "image": TEXT,
-        "class": INT,
-        "label": TEXT,
-        "size": tf.io.FixedLenFeature([2], tf.int64),
-        "one_hot_class": tf.io.VarLenFeature(tf.float32),
-    }
+    features = {"image": TEXT, "class": INT, "label": TEXT}
+    features |= {"size": tf.io.FixedLenFeature([2], tf.int64)}
+    features |= {"one_hot_class": tf.io.VarLenFeature(tf.float32)}
 
     _, table, _ = run_chain("petals", work, INPUT_DIR=str(petals))
     records = read_records(work, "*.tfrec", features)

@@ -13,25 +13,25 @@ from base64 import b64decode
 from io import BytesIO
 from pathlib import Path
 
+import nbformat
 import pytest
-from support.kaggle_machine import all_output, make_environment, run_kernel
+from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import make_images, plan_images
 
 from kaggle_tfr import notebook
-from kaggle_tfr.kaggle import kernels
+from kaggle_tfr.kaggle import kernels, session
 from kaggle_tfr.kaggle.kernels import (
     PIP_NAMES,
     carrier_cell,
     find_requirements,
-    own_kernel,
     write_kernels,
+    write_own_kernel,
     zip_package,
 )
-from kaggle_tfr.kaggle.metadata import check_kernel, to_slug
+from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.parameters import load_recipe
-
-STEPS = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize"]
+from kaggle_tfr.write.sidecars import to_slug
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +40,32 @@ def environment(tmp_path_factory):
     return make_environment(tmp_path_factory.mktemp("environment"))
 
 
-def sources(folder, kind="code"):
-    notebook = json.loads((Path(folder) / "kernel.ipynb").read_text())
-    return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == kind]
+@pytest.fixture(scope="module")
+def tea(tmp_path_factory):
+    """The folder of a kernel that Kaggle would take."""
+    (folder,) = write_kernels({"NAME": "tea"}, str(tmp_path_factory.mktemp("tea")), parts=1)
+    return folder
 
 
-def carried(source):
-    """The contents of the archive in a kernel's first cell, by name."""
-    data = b64decode(re.search(r'"""\n(.*?)\n"""', source, re.DOTALL).group(1))
+def read_kernel(folder):
+    """(the cells of a kernel, its metadata), both checked."""
+    cells = nbformat.read(Path(folder) / "kernel.ipynb", as_version=4).cells
+    return cells, check_metadata(folder, KERNEL_FILE)
+
+
+def carried(cell):
+    """The contents of the archive in a kernel's first code cell, by name."""
+    data = b64decode(re.search(r'"""\n(.*?)\n"""', cell["source"], re.DOTALL).group(1))
     with zipfile.ZipFile(BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def run_cell(source, python=sys.executable, cwd="/", after=""):
+def run_cell(source, python=sys.executable, cwd="/"):
     return subprocess.run(
         [python, "-"],
-        input=f"{source}\n{after}",
+        input=source,
         cwd=cwd,
-        env=os.environ | {"TMPDIR": str(cwd)},
+        env=os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},  # a machine without internet
         capture_output=True,
         text=True,
         check=False,
@@ -73,16 +81,15 @@ def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
     """
     (folder,) = write_kernels({"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1)
 
-    notebook = json.loads((Path(folder) / "kernel.ipynb").read_text())
-    tags = [cell["metadata"].get("tags") for cell in notebook["cells"]]
+    cells, metadata = read_kernel(folder)
+    tags = [cell.metadata.get("tags") for cell in cells]
     assert tags.count(["parameters"]) == 1
-    assert notebook["cells"][tags.index(["injected-parameters"])]["source"].splitlines()[1:] == [
-        'NAME = "Green tea"',
-        "QUALITY = 70",
-    ]
-    titles = [text.splitlines()[0] for text in sources(folder, "markdown") if text[:2] == "# "]
-    assert [title.split()[1] for title in titles[1:]] == ["1", "2", "3", "4", "5"]
-    metadata = json.loads((Path(folder) / "kernel-metadata.json").read_text())
+    filled_in = cells[tags.index(["parameters"]) + 1]
+    assert filled_in.metadata.tags == ["injected-parameters"]
+    assert filled_in.source.splitlines()[1:] == ['NAME = "Green tea"', "QUALITY = 70"]
+    titles = [cell.source for cell in cells if re.match(r"# \d ", cell.source)]
+    assert [title.split()[1] for title in titles] == ["1", "2", "3", "4", "5"]
+    assert not any(cell.source.startswith("## Next") for cell in cells)
     assert metadata["id"] == "INSERT_USERNAME_HERE/green-tea-tfrecords"
     assert metadata["enable_internet"] is True
 
@@ -94,7 +101,7 @@ def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
     values = {"NAME": "tea", "INPUT_DIR": "tea-leaves", "N_FOLDS": 3, "WORK_DIR": "/home/me"}
     folders = write_kernels(values, str(tmp_path), parts=3, owner="ada", internet=False)
 
-    metadata = [check_kernel(folder) for folder in folders]
+    kernels, metadata = zip(*map(read_kernel, folders), strict=True)
     assert [m["id"] for m in metadata] == [
         "ada/tea-tfrecords-plan",
         *(f"ada/tea-tfrecords-part-{part}" for part in (1, 2, 3)),
@@ -102,10 +109,11 @@ def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
     assert [m["kernel_sources"] for m in metadata] == [[], *[["ada/tea-tfrecords-plan"]] * 3]
     assert {tuple(m["competition_sources"]) for m in metadata} == {("tea-leaves",)}
     assert not any(m["enable_internet"] for m in metadata)
-    assert "PART = 2" in "\n".join(sources(folders[2]))
-    assert "/home/me" not in "\n".join(sources(folders[0]))
-    # What it writes with is all that a writing kernel needs.
-    assert "faiss" not in sources(folders[1])[0]
+    assert any("PART = 2" in cell.source for cell in kernels[2])
+    assert not any("/home/me" in cell.source for cell in kernels[0])
+    # Kaggle's image lacks these two; only the steps before the writing use them.
+    for name in ("faiss-cpu", "iterative-stratification"):
+        assert [name in cells[1].source for cells in kernels] == [True, False, False, False]
 
 
 def test_every_recipe_makes_a_kernel(root, tmp_path):
@@ -114,15 +122,16 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
     """
     for path in sorted((root / "recipes").glob("*.yaml")):
         (folder,) = write_kernels(load_recipe(str(path)), str(tmp_path), parts=1)
-        assert check_kernel(folder)["code_file"] == "kernel.ipynb"
+        assert check_metadata(folder, KERNEL_FILE)["code_file"] == "kernel.ipynb"
 
 
 def test_a_local_folder_is_no_input_for_a_kernel(tmp_path):
     """
     Kaggle cannot see this machine's disk; the error says what to give instead.
     """
-    with pytest.raises(ValueError, match='"competition" or "owner/dataset"'):
-        write_kernels({"INPUT_DIR": "/data/tea"}, str(tmp_path))
+    for folder in ("/data/tea", "/kaggle/input/datasets/ada"):
+        with pytest.raises(ValueError, match='"competition" or "owner/dataset"'):
+            write_kernels({"INPUT_DIR": folder}, str(tmp_path))
     with pytest.raises(ValueError, match="internet off"):
         write_kernels({"INPUT_DIR": "gs://tea/leaves"}, str(tmp_path), internet=False)
     with pytest.raises(ValueError, match="bundled sample"):
@@ -130,22 +139,29 @@ def test_a_local_folder_is_no_input_for_a_kernel(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("folder", "found"),
+    ("folder", "key", "attached"),
     [
-        ("tea-leaves", (["tea-leaves"], [])),
-        ("ada/tea/train", ([], ["ada/tea"])),
-        ("/kaggle/input/tea-leaves", (["tea-leaves"], [])),
-        ("gs://tea/leaves", ([], [])),
+        ("tea-leaves", "competition_sources", ["tea-leaves"]),
+        ("ada/tea/train", "dataset_sources", ["ada/tea"]),
+        ("/kaggle/input/tea-leaves/train", "competition_sources", ["tea-leaves"]),
+        ("/kaggle/input/competitions/tea", "competition_sources", ["tea"]),
+        ("/kaggle/input/datasets/ada/tea/", "dataset_sources", ["ada/tea"]),
+        ("/kaggle/input/notebooks/ada/tea-leaves/out", "kernel_sources", ["ada/tea-leaves"]),
+        ("gs://tea/leaves", "", []),
     ],
 )
-def test_the_input_is_attached(tmp_path, folder, found):
+def test_the_input_is_attached(tmp_path, folder, key, attached):
     """
-    A slug is a competition, owner/slug a dataset, and a bucket needs nothing attached.
+    A slug is a competition, owner/slug a dataset, a mounted folder what Kaggle mounts there; a
+    bucket needs nothing attached.
     """
     (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
 
-    metadata = check_kernel(made)
-    assert (metadata["competition_sources"], metadata["dataset_sources"]) == found
+    metadata = check_metadata(made, KERNEL_FILE)
+    sources = {name: metadata[name] for name in metadata if name.endswith("_sources")}
+    assert {name: found for name, found in sources.items() if found} == (
+        {key: attached} if key else {}
+    )
 
 
 def test_a_kernel_too_large_for_kaggle_is_refused(tmp_path):
@@ -154,7 +170,7 @@ def test_a_kernel_too_large_for_kaggle_is_refused(tmp_path):
     """
     names = {f"class number {number}": number for number in range(60_000)}
 
-    with pytest.raises(ValueError, match=r"takes less than 900,000"):
+    with pytest.raises(ValueError, match=r"takes less than 900,000.*attached dataset"):
         write_kernels({"LABEL_MAP": names}, str(tmp_path))
 
 
@@ -177,16 +193,16 @@ def test_a_kernel_too_large_for_kaggle_is_refused(tmp_path):
         ({"language": "Python"}, "not 'python'"),
     ],
 )
-def test_metadata_is_checked_field_by_field(tmp_path, changes, message):
+def test_metadata_is_checked_field_by_field(tea, tmp_path, changes, message):
     """
     What Kaggle ignores or misreads without a word is an error before the push.
     """
-    (folder,) = write_kernels({"NAME": "tea"}, str(tmp_path), parts=1)
-    path = Path(folder) / "kernel-metadata.json"
+    shutil.copytree(tea, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / KERNEL_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
     with pytest.raises(ValueError, match=message):
-        check_kernel(folder)
+        check_metadata(str(tmp_path), KERNEL_FILE)
 
 
 def test_a_slug_is_what_kaggle_makes_of_a_title():
@@ -213,17 +229,63 @@ def test_the_first_cell_knows_every_requirement(root):
     assert set(PIP_NAMES.values()) <= names
 
 
-def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
+@pytest.mark.parametrize(
+    ("cell", "needed"),
+    [
+        ("from kaggle_tfr import write\nwrite.write_parts(work)", "numpy pyarrow yaml"),
+        ("from kaggle_tfr import plan\nplan.read_plan(work)", "numpy pyarrow"),
+        ("from kaggle_tfr import plan\nplan.assign_folds(table)", "numpy iterstrat"),
+        ("from kaggle_tfr.plan.plan import make_plan", "numpy iterstrat"),
+        ("import kaggle_tfr.plan.folds, cv2", "numpy cv2"),
+    ],
+)
+def test_requirements_follow_what_is_called(tmp_path, monkeypatch, cell, needed):
     """
-    After the first cell, the package is imported from a temporary folder.
+    A function's own imports count when it can run, a module's when it is loaded, through a
+    package's __init__ or not.
     """
-    cell = carrier_cell(zip_package(), {})
-    done = run_cell(cell, environment, tmp_path, "import kaggle_tfr.names as n; print(n.__file__)")
+    modules = {
+        "__init__": "",
+        "plan/__init__": "from kaggle_tfr.plan.folds import assign_folds\n"
+        "from kaggle_tfr.plan.plan import make_plan, read_plan",
+        "plan/folds": "import numpy\ndef assign_folds(table):\n    import iterstrat",
+        "plan/plan": "from kaggle_tfr.plan.folds import assign_folds\n"
+        "def read_plan(work):\n    import pyarrow\n"
+        "def make_plan(table):\n    assign_folds(table)",
+        "write/__init__": "from kaggle_tfr.write.parts import write_parts",
+        "write/parts": "from kaggle_tfr.plan import plan\n"
+        "def write_parts(work):\n    _check(work)\n"
+        "def _check(work):\n    import yaml\n    plan.read_plan(work)",
+    }
+    for name, text in modules.items():
+        path = tmp_path / "kaggle_tfr" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(kernels, "PACKAGE", tmp_path / "kaggle_tfr")
 
-    assert re.search(r"/kaggle_tfr-[0-9a-f]{12}/kaggle_tfr/names\.py$", done.stdout.strip())
+    assert set(find_requirements([cell])) == set(needed.split())
 
 
-def test_an_equal_package_is_left_alone(root, tmp_path):
+def test_the_package_arrives_where_it_is_not_installed(tmp_path):
+    """
+    After the first cell, the package is imported from a temporary folder that nobody else can
+    write to, by this process and its workers, and needs nothing that only makes notebooks.
+    """
+    python = make_environment(tmp_path / "poor", lacking=["nbformat", "papermill"])
+    after = (
+        "import subprocess\nworker = 'import kaggle_tfr.kaggle as k; print(k.__file__)'\n"
+        "subprocess.run([sys.executable, '-c', worker])\n"
+        "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
+    )
+    done = run_cell(f"{carrier_cell(zip_package(), {})}\n{after}", python, tmp_path)
+
+    (folder,) = tmp_path.glob("kaggle_tfr-*")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert done.stdout.split()[-1] == str(folder / "kaggle_tfr/kaggle/session.py"), done.stderr
+    assert str(folder / "kaggle_tfr/kaggle/__init__.py") in done.stdout
+
+
+def test_an_equal_package_is_left_alone(root):
     """
     Where the same files can be imported already, nothing is unpacked.
     """
@@ -247,10 +309,9 @@ def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
     With the internet off and no wheels attached, the first cell lists the missing packages.
     """
     python = make_environment(tmp_path / "poor", lacking=["faiss", "iterstrat"])
-    needed = find_requirements(["from kaggle_tfr.duplicates import find_pairs\nimport iterstrat"])
-    cell = carrier_cell(zip_package(), needed)
+    needed = {name: PIP_NAMES[name] for name in ("numpy", "faiss", "iterstrat")}
 
-    done = run_cell(cell, python, tmp_path)
+    done = run_cell(carrier_cell(zip_package(), needed), python, tmp_path)
 
     assert "ImportError: This image lacks faiss-cpu, iterative-stratification" in done.stderr
     assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stderr
@@ -272,31 +333,30 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_pat
         for name, text in files.items():
             wheel.writestr(name, text)
     cell = carrier_cell(zip_package(), {"tinyleaf": "tinyleaf"})
-    code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
-    cells = [code | {"id": "a", "source": f"{cell}\nimport tinyleaf\nprint(tinyleaf.colour)"}]
-    kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = {"cells": cells, "metadata": {"kernelspec": kernelspec}}
-    text = json.dumps(notebook | {"nbformat": 4, "nbformat_minor": 5})
+    script = f"{cell}\nimport tinyleaf\nprint(tinyleaf.colour)"
 
-    done = run_kernel(environment, text, tmp_path / "out", {"datasets/ada/w": tmp_path / "wheels"})
+    wheels = {"datasets/ada/w": tmp_path / "wheels"}
+    done = run_python(environment, script, tmp_path / "out", wheels)
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "green" in all_output(json.loads((tmp_path / "out" / "__notebook__.ipynb").read_text()))
+    assert done.stdout.split()[-1:] == ["green"], done.stderr[-3000:]
 
 
-def test_the_checkouts_own_kernel_follows_its_sources(root):
+def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
     """
     `make kernel` writes notebooks/kernel.ipynb from the notebooks and the package as they are.
     """
-    notebook, metadata = own_kernel()
-    written = json.loads((root / "notebooks" / "kernel.ipynb").read_text())
+    (tmp_path / "notebooks").mkdir()
+    write_own_kernel(str(tmp_path))
 
-    assert json.loads((root / "kernel-metadata.json").read_text()) == metadata
-    kept, made = (carried(n["cells"][1]["source"]) for n in (written, notebook))
-    assert sorted(kept) == sorted(made), "run: make kernel"
-    assert [name for name in made if kept[name] != made[name]] == [], "run: make kernel"
-    assert written["cells"][2:] == notebook["cells"][2:], "run: make kernel"
-    assert check_kernel(str(root)) == metadata
+    made, kept = (
+        nbformat.read(folder / "notebooks" / "kernel.ipynb", as_version=4).cells
+        for folder in (tmp_path, root)
+    )
+    assert (root / KERNEL_FILE).read_text() == (tmp_path / KERNEL_FILE).read_text()
+    new, old = carried(made[1]), carried(kept[1])
+    changed = [name for name in new | old if new.get(name) != old.get(name)]
+    assert changed == [], "run: make kernel"
+    assert kept[2:] == made[2:], "run: make kernel"
 
 
 # Inside a session
@@ -312,64 +372,24 @@ def test_hours_count_from_the_first_cell(monkeypatch):
     assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
 
 
-def test_a_session_that_ends_too_soon_ends_well_and_is_taken_up(tmp_path, monkeypatch, capsys):
-    """
-    Out of time, the notebook stops with code 0, which papermill takes for a good end; the next
-    session writes what is missing.
-    """
-    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
-    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
-    monkeypatch.setenv("KAGGLE_TFR_STARTED", "0")
-
-    with pytest.raises(SystemExit) as stop:
-        kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
-
-    assert stop.value.code == 0
-    assert "Push the kernel again" in capsys.readouterr().out
-    assert not (tmp_path / "out" / "part-1" / "shards.csv").exists()
-
-    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
-    shards = kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
-    assert shards["count"].sum() == 24
-
-
-def test_another_error_is_not_taken_for_the_end_of_time(tmp_path, monkeypatch):
-    """
-    An input that has vanished stops the session with an error.
-    """
-    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
-    (tmp_path / "in" / "0003.jpg").unlink()
-    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
-    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time()))
-
-    with pytest.raises(OSError, match=r"0003\.jpg"):
-        kernels.write_parts_in_session(str(tmp_path / "work"), str(tmp_path / "out"), 1)
-
-
-def test_kernels_for_another_number_of_parts_stop_before_they_write(tmp_path):
-    """
-    A plan of one part and kernels for three: the error tells how to make them again.
-    """
-    plan_images(make_images(tmp_path / "in", 24), tmp_path / "work")
-
-    kernels.check_parts(str(tmp_path / "work"), 1)
-    with pytest.raises(ValueError, match="--parts 1"):
-        kernels.check_parts(str(tmp_path / "work"), 3)
-
-
 def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
     """
-    Its mount is read-only; one without a plan is named.
+    Its mount is read-only; one without a plan is named, and so are kernels for another number of
+    parts.
     """
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
 
-    kernels.copy_plan("tea-plan", str(tmp_path / "work"))
+    session.copy_plan("tea-plan", str(tmp_path / "work"))
 
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"plan.json", "plan.parquet"}
+    copied = {path.name for path in (tmp_path / "work").iterdir()}
+    assert copied == {path.name for path in (tmp_path / "tea-plan").iterdir()}
     with pytest.raises(FileNotFoundError, match=r"holds no plan\.json"):
-        kernels.copy_plan("empty", str(tmp_path / "work"))
+        session.copy_plan("empty", str(tmp_path / "work"))
+    session.check_parts(str(tmp_path / "work"), 1)
+    with pytest.raises(ValueError, match="--parts 1"):
+        session.check_parts(str(tmp_path / "work"), 3)
 
 
 def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
@@ -382,9 +402,9 @@ def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
         (before / name).write_text(name)
     monkeypatch.chdir(tmp_path)
 
-    assert kernels.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 3
-    assert kernels.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 0
-    assert kernels.restore_previous_output("tea-part-9", str(tmp_path / "out")) == 0
+    assert session.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 3
+    assert session.restore_previous_output("tea-part-1", str(tmp_path / "out")) == 0
+    assert session.restore_previous_output("tea-part-9", str(tmp_path / "out")) == 0
     found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
     assert found == {"part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"}
 
@@ -417,21 +437,19 @@ def pushed(root, kaggle, tmp_path):
 def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
     """
     What reached Kaggle runs in an empty folder, without this checkout and without a network; here
-    its first step.
+    the cells up to the first step's first section.
     """
-    notebook = json.loads(pushed)
-    sources = [cell["source"] for cell in notebook["cells"]]
-    end = next(n for n, source in enumerate(sources) if source.startswith("# 2 "))
-    text = json.dumps(notebook | {"cells": notebook["cells"][:end]})
+    cells = json.loads(pushed)["cells"]
+    end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
+    script = "\n".join(cell["source"] for cell in cells[:end] if cell["cell_type"] == "code")
+    show = "import glob\nprint(glob.glob(INPUT_DIR + '/*'), work)"
 
-    done = run_kernel(environment, text, tmp_path / "working", {})
+    done = run_python(environment, f"{script}\n{show}", tmp_path / "working", {})
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = all_output(json.loads((tmp_path / "working" / "__notebook__.ipynb").read_text()))
-    assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-[0-9a-f]{12}\n", said)
-    left = {path.name for path in (tmp_path / "working").iterdir()}
-    assert {"images.parquet", "labels.json", "rejects.csv"} < left
-    assert "sample" not in left
+    assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[-3000:]
+    assert "'/kaggle/temp/sample/train.csv'" in done.stdout
+    assert done.stdout.split()[-1] == "/kaggle/working"
+    assert list((tmp_path / "working").iterdir()) == []
 
 
 @pytest.mark.heavy

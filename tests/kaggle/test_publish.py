@@ -9,7 +9,7 @@ import pytest
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.kaggle.metadata import check_dataset
+from kaggle_tfr.kaggle.metadata import DATASET_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts
 
 
@@ -70,51 +70,79 @@ def test_an_upload_that_fails_is_an_error(kaggle, tmp_path, capsys):
 
 def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, tmp_path):
     """
-    The connection ends half-way: the client resumes, and the file arrives whole.
+    The connection ends half-way: the client resumes, and the file arrives whole. A sub-folder, such
+    as that of "train/…" shards, travels as an archive: the client by itself would leave it out.
     """
-    folder = make_part(tmp_path / "part-1")
+    folder = tmp_path / "part-1"
+    make_part(folder)
+    before = checksums(folder)
+    (folder / "train").mkdir()
+    (folder / "train" / "a.tfrecord").write_bytes(b"records")
     kaggle.cut_upload = {"tea-1.tfrec"}
 
-    assert list(publish([folder]).problem) == [""]
-    assert kaggle.sha256(f"{USER}/tea-tfrecords-1") == checksums(tmp_path / "part-1")
+    assert list(publish([str(folder)]).problem) == [""]
+    assert before.items() <= kaggle.sha256(f"{USER}/tea-tfrecords-1").items()
+    archive = kaggle.datasets[f"{USER}/tea-tfrecords-1"]["train.tar"]
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        assert files.extractfile("a.tfrecord").read() == b"records"
+
+
+def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, tmp_path):
+    """
+    Kaggle lists at most 200 files at a time; a folder that it has unpacked may hold more.
+    """
+    folder = tmp_path / "part-1"
+    make_part(folder)
+    (folder / "train").mkdir()
+    for number in range(450):
+        (folder / "train" / f"{number}.tfrecord").write_bytes(b"records")
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*.*")}
+    kaggle.datasets[f"{USER}/tea-tfrecords-1"] = {
+        name: path.read_bytes() for name, path in files.items() if "metadata" not in name
+    }
+
+    assert list(publish([str(folder)]).state) == ["there already"]
+
+
+def test_an_error_that_only_mentions_404_is_no_missing_dataset(kaggle, tmp_path):
+    """
+    A failed question leaves open whether the dataset exists, so nothing is created.
+    """
+    kaggle.deny["GetDatasetStatus"] = "Too many requests for ada/tea-404 Not Found-3"
+
+    (problem,) = publish([make_part(tmp_path / "part-1")]).problem
+
+    assert "Too many requests" in problem
+    assert "CreateDataset" not in kaggle.calls
 
 
 def test_a_full_quota_is_an_error(kaggle, tmp_path, capsys):
     """
     The server's refusal in the body ends with exit code 1 and its own words.
     """
-    folder = make_part(tmp_path / "part-1")
     kaggle.refuse["CreateDataset"] = "You have exceeded your private dataset quota."
 
-    assert main(["publish", folder]) == 1
+    assert main(["publish", make_part(tmp_path / "part-1")]) == 1
     assert "exceeded your private dataset quota" in capsys.readouterr().err
 
 
 def test_a_slug_in_use_is_not_overwritten(kaggle, tmp_path):
     """
-    Another dataset of that name stays as it is, unless the notes of a new version are given.
+    Another dataset of that name stays as it is, unless the notes of a new version are given; it is
+    another one also with the same names and sizes but other checksums in shards.csv.
     """
-    folder = make_part(tmp_path / "part-1")
-    kaggle.datasets[f"{USER}/tea-tfrecords-1"] = {"other.csv": b"mine"}
+    folder = tmp_path / "part-1"
+    make_part(folder)
+    same_sizes = {path.name: path.read_bytes() for path in folder.glob("*.[ct]*")}
+    same_sizes["shards.csv"] = same_sizes["shards.csv"].replace(b"tea", b"pea")
+    for files in ({"other.csv": b"mine"}, same_sizes):
+        kaggle.datasets[f"{USER}/tea-tfrecords-1"] = files
 
-    (problem,) = publish([folder]).problem
+        (problem,) = publish([str(folder)]).problem
 
-    assert "--notes" in problem
-    assert kaggle.datasets[f"{USER}/tea-tfrecords-1"] == {"other.csv": b"mine"}
-
-
-def test_equal_sizes_do_not_pass_for_equal_files(kaggle, tmp_path):
-    """
-    A dataset with the same names and sizes but another shards.csv is another one.
-    """
-    folder = make_part(tmp_path / "part-1")
-    publish([folder])
-    files = kaggle.datasets[f"{USER}/tea-tfrecords-1"]
-    files["shards.csv"] = files["shards.csv"].replace(b"tea", b"pea")
-
-    (problem,) = publish([folder]).problem
-
-    assert "other files" in problem
+        assert "other files" in problem
+        assert "--notes" in problem
+        assert kaggle.datasets[f"{USER}/tea-tfrecords-1"] == files
 
 
 def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
@@ -145,7 +173,7 @@ def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message)
     What Kaggle would refuse, or silently change, is an error here.
     """
     with pytest.raises(ValueError, match=message):
-        check_dataset(make_part(tmp_path / "part-1", **changes))
+        check_metadata(make_part(tmp_path / "part-1", **changes), DATASET_FILE)
 
 
 def test_too_many_files_are_an_error(tmp_path):
@@ -159,18 +187,4 @@ def test_too_many_files_are_an_error(tmp_path):
         (folder / f"{number}.txt").touch()
 
     with pytest.raises(ValueError, match="51 files; Kaggle takes 50"):
-        check_dataset(str(folder))
-
-
-def test_folders_of_shards_travel_as_archives(kaggle, tmp_path):
-    """
-    The client by itself leaves folders out without a word, such as the shards of "train/…".
-    """
-    folder = make_part(tmp_path / "part-1")
-    (tmp_path / "part-1" / "train").mkdir()
-    (tmp_path / "part-1" / "train" / "a.tfrecord").write_bytes(b"records")
-
-    assert list(publish([folder]).state) == ["created"]
-    archive = kaggle.datasets[f"{USER}/tea-tfrecords-1"]["train.tar"]
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        assert files.extractfile("a.tfrecord").read() == b"records"
+        check_metadata(str(folder), DATASET_FILE)

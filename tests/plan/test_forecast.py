@@ -3,78 +3,72 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support.plans import make_images
+from support.plans import LABELS, make_images
 
 from kaggle_tfr.images.convert import ImageSettings, convert
-from kaggle_tfr.plan.forecast import draw_sample, estimate, forecast, make_strata, predict
-from kaggle_tfr.plan.plan import (
-    SIDECAR_FILES,
+from kaggle_tfr.parameters import settings
+from kaggle_tfr.plan.forecast import (
+    MEASURED,
+    draw_sample,
+    estimate,
     make_forecast,
-    make_plan,
-    shards_per_group,
-    sidecar_bytes,
+    make_strata,
+    predict,
 )
+from kaggle_tfr.plan.make import SIDECAR_FILES, make_plan, shards_per_group, sidecar_bytes
+from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import load_schema
 
 WHOLE = ImageSettings(None, "none")
-EVERY_PASSES = ImageSettings((10_000, 10_000))
 KAGGLE_FILES = 50
 
 
-def made_table(n_bytes, folds=1, *, labels=None, side=100):
+def choose(**parameters):
+    return settings(PlanSettings, {name.upper(): value for name, value in parameters.items()})
+
+
+def made_table(n_bytes, folds=1, *, labels=0, side=100):
     """A table of JPEG files that are not there, with these sizes."""
     n = len(n_bytes)
     table = pd.DataFrame({"image_id": [f"{i:07d}" for i in range(n)], "path": "", "split": "train"})
     table = table.assign(n_bytes=n_bytes, height=side, width=side, format="JPEG", orientation=1)
-    table = table.assign(label=0 if labels is None else labels, label_name="x", cluster=-1)
-    table = table.assign(fold=np.arange(n) % folds)
-    table.attrs = {"kind": "single", "classes": ["x"], "label_columns": []}
-    return table
+    return table.assign(label=labels, label_name="x", cluster=-1, fold=np.arange(n) % folds)
 
 
-def forecast_made(table, image, true_bytes, seed, sample=400):
-    """The forecast of a table whose records' sizes are given, not measured."""
+def forecast_made(table, image, true_bytes, seeds=(0,), sample=400):
+    """Forecasts, one a seed, of a table whose records' sizes are given, not measured."""
     known, size, exact = predict(table, image)
     stratum, upper = make_strata(size, exact, sample)
-    at = draw_sample(table["label"].to_numpy(), stratum, seed, 50, sample)
-    clock = np.arange(len(at))
-    return estimate(
-        known, size, stratum, upper, at=at, y=true_bytes[at], begin=clock, end=clock + 1
-    )
+    for seed in seeds:
+        at = draw_sample(table["label"].to_numpy(), stratum, seed, sample)
+        clock = np.arange(len(at))
+        measured = dict(zip(MEASURED, (at, true_bytes[at], clock, clock + 1), strict=True))
+        yield estimate(known, size, stratum, upper, pd.DataFrame(measured))
 
 
-def count_held(table, image, true_bytes, seeds=100):
-    """In how many seeds the interval holds the true mean, and its mean half width over that."""
-    truth, held, widths = true_bytes.mean(), 0, []
-    for seed in range(seeds):
-        found = forecast_made(table, image, true_bytes, seed)
-        held += found.low <= truth <= found.high
-        widths.append((found.high - found.low) / 2 / truth)
-    return held, np.mean(widths)
+def check_held(table, image, true_bytes, largest_width):
+    """The interval holds the true mean in 95 of 100 seeds, and is narrow."""
+    truth = true_bytes.mean()
+    forecasts = forecast_made(table, image, true_bytes, range(100))
+    low, high = np.array([forecast.size[1:] for forecast in forecasts]).T
+    assert ((low <= truth) & (truth <= high)).sum() >= 95
+    assert (high - low).mean() / 2 / truth < largest_width
 
 
-@pytest.fixture(scope="module")
-def flowers(data_dir):
-    paths = sorted((data_dir / "flowers").glob("*/*.jpg"))
-    table = made_table([path.stat().st_size for path in paths], side=128)
-    label = pd.factorize(np.array([path.parent.name for path in paths]))[0]
-    return table.assign(path=[str(path) for path in paths], label=label)
-
-
-def test_the_interval_holds_the_truth_on_flowers(flowers):
+def test_the_interval_holds_the_truth_on_flowers(data_dir):
     """
     In at least 95 of 100 seeds, and it is narrow: under 2 % of the mean each way.
     """
+    paths = sorted((data_dir / "flowers").glob("*/*.jpg"))[::2]
+    label = pd.factorize(np.array([path.parent.name for path in paths]))[0]
+    table = made_table([path.stat().st_size for path in paths], labels=label, side=128)
     image = ImageSettings((96, 96), quality=80)
-    few = flowers.iloc[::2]
-    truth = np.array([len(convert(open(p, "rb").read(), image).data) for p in few["path"]])  # noqa: SIM115
+    truth = np.array([len(convert(path.read_bytes(), image).data) for path in paths])
 
-    held, width = count_held(few, image, truth)
-
-    assert held >= 95
-    assert width < 0.02
+    check_held(table, image, truth, largest_width=0.02)
 
 
 @pytest.mark.parametrize("spread", [1.0, 2.0])
@@ -87,46 +81,29 @@ def test_the_interval_holds_the_truth_on_very_unequal_sizes(spread):
     side = np.exp(rng.normal(6, spread / 2, n)).clip(20, 60_000).round()
     n_bytes = (side**2 * np.exp(rng.normal(-1, 0.5, n))).round() + 400
     table = made_table(n_bytes).assign(height=side, width=side)
-    image = ImageSettings((40, 40), "stretch")
-    truth = np.sqrt(n_bytes / side**2) * 3000 * np.exp(rng.normal(0, 0.3, n)) + 300
+    small = np.sqrt(n_bytes / side**2) * 3000 * np.exp(rng.normal(0, 0.3, n)) + 300
+    large = n_bytes * np.exp(rng.normal(0, 0.2, n))
+    assert large.max() > 20 * large.mean()
 
-    held, width = count_held(table, image, truth)
-    assert held >= 95
-    assert width < 0.1
-
-    image = ImageSettings(None, "none", pass_through=False)
-    truth = n_bytes * np.exp(rng.normal(0, 0.2, n))
-    assert truth.max() > 20 * truth.mean()
-    held, width = count_held(table, image, truth)
-    assert held >= 95
-    assert width < 0.1
+    check_held(table, ImageSettings((40, 40), "stretch"), small, largest_width=0.1)
+    check_held(table, ImageSettings(None, "none", pass_through=False), large, largest_width=0.1)
 
 
 def test_originals_that_pass_through_are_counted_not_sampled(tmp_path):
     """
-    With resize "none" the forecast is the sum of the files' sizes, without any interval.
+    Of them 50 are read, for what a record adds, so the interval is under a byte wide.
     """
-    table = make_images(tmp_path, 30)
-
-    found = forecast(table, WHOLE)
-
-    assert found.n_exact == 30
-    assert found.total_bytes == found.total_bytes_high == table["n_bytes"].sum()
-    assert found.low == found.high
-
-
-def test_a_record_s_own_fields_are_part_of_the_forecast(tmp_path):
-    """
-    Names, labels and frames around the image are counted: the files' true sizes lie inside.
-    """
-    table = make_images(tmp_path, 30)
+    table = make_images(tmp_path, 120)
     schema = load_schema("default", table)
 
-    found = make_forecast(table, schema=schema, image=WHOLE)
+    found = make_forecast(table, schema, WHOLE)
 
-    per_image = found.bytes_per_image - table["n_bytes"].mean()
-    assert 16 + 30 < per_image < 16 + 120
-    assert found.seconds_low <= found.seconds_per_image <= found.seconds_high
+    assert (found.n_exact, found.n_sampled) == (120, 50)
+    assert found.seconds.low <= found.seconds.expected <= found.seconds.high
+    # A record adds its frame, the image's id and four numbers, each with its name.
+    assert 16 + 30 < found.size.low - table["n_bytes"].mean() < 16 + 120
+    assert found.size.high - found.size.low < 1
+    assert make_forecast(table, schema, WHOLE).summary() == found.summary()
 
 
 def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
@@ -134,13 +111,14 @@ def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
     Nothing to plan, or nothing readable, is an error with a way out.
     """
     table = make_images(tmp_path, 4)
+    schema = load_schema("default", table)
     for path in table["path"]:
         open(path, "w").close()
 
     with pytest.raises(ValueError, match="no image to plan"):
-        forecast(table.iloc[:0], WHOLE)
+        make_forecast(table.iloc[:0], schema, WHOLE)
     with pytest.raises(ValueError, match=r"all 4 images of the sample were refused.*01_explore"):
-        forecast(table, ImageSettings((8, 8)))
+        make_forecast(table, schema, ImageSettings((8, 8)))
 
 
 def check_fit(plan, table, weight, *, limit_bytes, max_part_files, beside):
@@ -161,42 +139,43 @@ def check_fit(plan, table, weight, *, limit_bytes, max_part_files, beside):
         assert shards_of[group].max() - shards_of[group].min() <= 1
 
 
-sizes = st.lists(st.integers(200, 2_000_000), min_size=20, max_size=300)
+def plan_made(table, forecast, **parameters):
+    chosen = choose(**parameters)
+    schema = load_schema("default", table, LABELS)
+    return make_plan(table, forecast, LABELS, schema, chosen.image, chosen)
 
 
 def fit_one(n_bytes, folds, share, files, noise):
     """Plans a made table and checks the parts, when any plan can satisfy the limits."""
     n_bytes = np.array(n_bytes)
     table = made_table(n_bytes, folds, labels=np.arange(len(n_bytes)) % 3)
-    image = EVERY_PASSES if noise is None else ImageSettings((100, 100), "stretch")
+    size = {"image_size": 10_000} if noise is None else {"image_size": 100, "resize": "stretch"}
     weight = n_bytes.astype(float)
     if noise is not None:
         weight = weight * np.exp(np.random.default_rng(noise).normal(0, 0.3, len(weight)))
-    found = forecast_made(table, image, weight, seed=0)
+    (forecast,) = forecast_made(table, choose(**size).image, weight)
     row_bytes, fixed = sidecar_bytes(table, 3 * folds * 20)
     limit = share * weight.sum() + len(table) * row_bytes + fixed
+    limits = {"max_part_files": files, "part_limit_gb": limit / 1e9, "shard_mb": 1}
     try:
-        plan, dealt = make_plan(
-            table, found, name="x", schema=load_schema("default", table), image=image,
-            n_folds=folds, shard_mb=1, max_part_files=files, part_limit_gb=limit / 1e9,
-        )  # fmt: skip
+        plan, planned = plan_made(table, forecast, n_folds=folds, **size, **limits)
     except ValueError as error:
         assert "PART_LIMIT_GB" in str(error) or "MAX_PART_FILES" in str(error)  # noqa: PT017
         assume(False)
     beside = sidecar_bytes(table, len(plan.shards))
-    check_fit(plan, dealt, weight, limit_bytes=limit, max_part_files=files, beside=beside)
+    check_fit(plan, planned, weight, limit_bytes=limit, max_part_files=files, beside=beside)
     # A single part is refused only where its upper bound passes the limit.
-    assert plan.n_parts > 1 or found.total_bytes <= limit
+    assert plan.n_parts > 1 or forecast.size.expected * len(table) <= limit
 
 
 cases = given(
-    sizes, st.integers(1, 6), st.floats(0.15, 1.3), st.integers(14, 60),
-    st.none() | st.integers(0, 99),
+    st.lists(st.integers(200, 2_000_000), min_size=20, max_size=150),
+    st.integers(1, 6), st.floats(0.15, 1.3), st.integers(14, 60), st.none() | st.integers(0, 99),
 )  # fmt: skip
-quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+unchecked = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=quiet)
+@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=unchecked)
 @cases
 def test_no_part_passes_its_limit(n_bytes, folds, share, files, noise):
     """
@@ -206,7 +185,7 @@ def test_no_part_passes_its_limit(n_bytes, folds, share, files, noise):
 
 
 @pytest.mark.heavy
-@settings(max_examples=1000, deadline=None, suppress_health_check=quiet)
+@hypothesis_settings(max_examples=1000, deadline=None, suppress_health_check=unchecked)
 @cases
 def test_no_part_passes_its_limit_in_a_thousand_cases(n_bytes, folds, share, files, noise):
     """
@@ -228,7 +207,7 @@ def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
     weights = groups(*[total_gb * 1e9 / folds] * folds)
     counts = groups(*[100_000] * folds)
     for n_parts in range(1, 10):
-        wanted = shards_per_group(weights, counts, n_parts)
+        wanted = shards_per_group(weights, counts, n_parts, choose())
         if wanted:
             break
     total = sum(wanted.values())
@@ -239,18 +218,14 @@ def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
         assert all(100e6 <= weights[group] / wanted[group] <= 405e6 for group in wanted)
 
 
-def test_a_number_of_shards_is_dealt_by_size():
+def test_a_number_of_shards_or_of_images_in_one_is_kept():
     """
-    Sixteen shards over three folds of 10, 20 and 50 images: 2, 4 and 10.
+    Sixteen shards over 10, 20 and 50 images: 2, 4 and 10. Of 7,000, 3,000 a shard: three shards.
     """
-    assert shards_per_group(groups(1, 1, 1), groups(10, 20, 50), 1, n_shards=16) == groups(2, 4, 10)
+    counts = groups(10, 20, 50)
 
-
-def test_images_per_shard_are_a_most():
-    """
-    3,000 a shard of 7,000 images are three shards.
-    """
-    assert shards_per_group(groups(1), groups(7000), 1, shard_images=3000) == groups(3)
+    assert shards_per_group(counts, counts, 1, choose(n_shards=16)) == groups(2, 4, 10)
+    assert shards_per_group({}, groups(7000), 1, choose(shard_images=3000)) == groups(3)
 
 
 @pytest.mark.parametrize(
@@ -258,25 +233,17 @@ def test_images_per_shard_are_a_most():
     [
         ({"n_shards": 2}, r"N_SHARDS = 2, but there are 3 folds"),
         ({"max_part_files": 9}, r"MAX_PART_FILES = 9 leaves 1 .*Raise MAX_PART_FILES"),
+        ({"part_limit_gb": 0.0003}, r"PART_LIMIT_GB = 0.0003: one record alone"),
+        ({"part_limit_gb": 0.008, "n_shards": 3}, r"need 2 parts, but fold 0 of 'train' has 1"),
     ],
 )
-def test_impossible_wishes_name_the_parameter(choice, message):
+def test_impossible_limits_name_the_parameter(choice, message):
     """
     The error says which parameter cannot hold, and what would.
     """
+    table = made_table([500_000] * 20, 3)
+    size = {"image_size": 10_000}
+    (forecast,) = forecast_made(table, choose(**size).image, np.full(20, 500_000.0))
+
     with pytest.raises(ValueError, match=message):
-        shards_per_group(groups(1, 1, 1), groups(10, 10, 10), 1, **choice)
-
-
-def test_a_limit_smaller_than_an_image_is_refused(tmp_path):
-    """
-    No number of parts helps then; the error says so and names the limit.
-    """
-    table = made_table([500_000] * 20)
-    found = forecast_made(table, EVERY_PASSES, np.full(20, 500_000.0), 0)
-
-    with pytest.raises(ValueError, match=r"PART_LIMIT_GB = 0.0003"):
-        make_plan(
-            table, found, name="x", schema=load_schema("default", table), image=EVERY_PASSES,
-            part_limit_gb=0.0003, n_folds=1,
-        )  # fmt: skip
+        plan_made(table, forecast, **size, **choice)

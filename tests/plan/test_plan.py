@@ -1,4 +1,4 @@
-"""The plan survives a journey through its files, and its fingerprint tells what changed."""
+"""A plan read back from its files equals the saved one, and its fingerprint tells what changed."""
 
 import json
 from dataclasses import replace
@@ -10,64 +10,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.plans import make_images, plan_images
 
-from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.plan.plan import (
-    Plan,
-    Shard,
-    fingerprint,
-    load_plan,
-    number_shards,
-    read_plan,
-    read_rows,
-)
-from kaggle_tfr.plan.plan import list_planned_shards as list_shards
+from kaggle_tfr import storage
+from kaggle_tfr.plan.make import fingerprint
+from kaggle_tfr.plan.plan import Shard, number_shards, read_plan, read_rows
 from kaggle_tfr.write.journal import differences
 
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
-    return folder, *plan_images(make_images(folder / "images"), folder / "work")
+    return folder / "work", *plan_images(make_images(folder / "images"), folder / "work")
 
 
 def test_a_saved_plan_is_read_back_equal(planned):
     """
-    Plan, image settings and shards come back from JSON as they went in.
+    Plan, settings and shards come back from JSON, and the table from parquet, as they went in.
     """
-    folder, plan, table = planned
+    work, plan, table = planned
 
-    again, rows = load_plan(str(folder / "work"))
-
-    assert again.to_json() == plan.to_json()
-    assert isinstance(again.image, ImageSettings)
-    assert again.image == plan.image
-    assert again.shards == plan.shards
+    assert read_plan(str(work)) == plan
+    rows = storage.read_parquet(str(work / "plan.parquet"))
     pd.testing.assert_frame_equal(rows, table, check_dtype=False)
 
 
-def test_plan_json_names_what_the_contract_promises(planned):
+def test_the_files_hold_what_the_contract_promises(planned):
     """
-    A reader of plan.json finds name, schema, image size, mode, quality, seed and versions.
+    plan.json has name, schema, image, quality, seed and versions; plan.parquet DESIGN's columns.
     """
-    folder, *_ = planned
+    work, _, table = planned
 
-    values = json.loads((folder / "work" / "plan.json").read_text())
+    values = json.loads((work / "plan.json").read_text())
 
-    assert values["image"]["size"] == [32, 32]
-    assert values["image"]["resize"] == "short_side"
-    assert values["image"]["quality"] == 90
-    assert {"name", "schema", "compression", "seed", "versions", "fingerprint"} <= set(values)
+    assert values["labels"]["name"] == "trees"
+    assert (values["image"]["size"], values["image"]["quality"]) == ([32, 32], 90)
+    assert values["schema"]["fields"][0]["name"] == "image"
     assert values["versions"]["tensorflow"]
+    assert len(values["fingerprint"]) == 64
+    assert {"compression", "seed", "part_limit_gb"} <= set(values["settings"])
+    assert {"image_id", "path", "split", "label", "cluster", "fold", "shard", "part"} <= set(table)
 
 
 def test_a_row_group_is_a_shard(planned):
     """
     One shard's rows are read without the others: plan.parquet has a row group for each.
     """
-    folder, plan, table = planned
-    file = pq.ParquetFile(folder / "work" / "plan.parquet")
+    work, plan, table = planned
+    file = pq.ParquetFile(work / "plan.parquet")
 
-    rows = dict(read_rows(str(folder / "work"), plan.shards))
+    rows = dict(read_rows(str(work), plan.shards))
 
     assert file.num_row_groups == len(plan.shards) == 6
     for shard, own in rows.items():
@@ -76,13 +66,9 @@ def test_a_row_group_is_a_shard(planned):
         assert own["position"].tolist() == list(range(shard.count))
 
 
-def test_the_contract_s_columns_are_there(planned):
-    """
-    plan.parquet has the columns that DESIGN's table lists.
-    """
-    *_, table = planned
-
-    assert {"image_id", "path", "split", "label", "cluster", "fold", "shard", "part"} <= set(table)
+def name_shards(plan, shards, template):
+    plan = replace(plan, settings=replace(plan.settings, shard_name=template))
+    return [plan.file_name(shard) for shard in number_shards(shards, template)]
 
 
 @pytest.mark.parametrize(
@@ -99,28 +85,25 @@ def test_numbers_count_what_shares_the_other_fields(planned, template, names):
     {i} counts from 0 and {n} totals the shards of the same split, fold and part, where named.
     """
     shards = [Shard(0, part, "train", fold, 0, 0, 0, 5) for part in (1, 2) for fold in (0, 1)]
-    plan = replace(planned[1], shard_name=template)
 
-    found = [plan.file_name(shard) for shard in number_shards(shards, template)]
-
-    assert found == names
+    assert name_shards(planned[1], shards, template) == names
 
 
 fields = st.permutations(["{split}", "{fold}", "{part}", "{count}"])
 
 
-@given(fields, st.integers(0, 4), st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=40))
-def test_no_two_shards_share_a_name(order, used, places):
+@given(fields, st.integers(0, 4), st.sets(st.tuples(*[st.integers(0, 3)] * 3), max_size=40))
+def test_no_two_shards_share_a_name(planned, order, used, places):
     """
     Whatever fields a template uses beside {i}, names are unique over all parts.
     """
     template = "-".join([*order[:used], "{i}"])
-    table = pd.DataFrame(sorted(set(places)), columns=["part", "fold", "shard"])
-    table = table.assign(split="train", position=0)
-    shards = list_shards(table, template)
-    plan = Plan("x", "single", [], {}, ImageSettings((1, 1)), "", template, 0, 0, 1, 0, 0)
+    shards = [
+        Shard(number, part, "train", fold, index, 0, 0, 1)
+        for number, (part, fold, index) in enumerate(sorted(places))
+    ]
 
-    assert len({plan.file_name(shard) for shard in shards}) == len(table)
+    assert len(set(name_shards(planned[1], shards, template))) == len(places)
 
 
 def test_the_fingerprint_ignores_where_the_images_lie(planned):
@@ -141,12 +124,11 @@ def test_differences_are_told_by_the_parameter_s_name(planned):
     What changed is said as a person set it, not by a hash.
     """
     _, plan, _ = planned
-    image = replace(plan.image, quality=70)
-    changed = replace(plan, image=image, parameters=plan.parameters | {"GROUP_COLUMN": "site"})
+    changed = replace(plan, settings=replace(plan.settings, quality=70, group_column="site"))
 
     found = differences(plan, replace(changed, fingerprint="other"))
 
-    assert found == ["QUALITY: 90 there, 70 now", 'GROUP_COLUMN: null there, "site" now']
+    assert sorted(found) == ['GROUP_COLUMN: "" there, "site" now', "QUALITY: 90 there, 70 now"]
     assert differences(plan, replace(plan, fingerprint="other"))[0].startswith("the images")
     assert differences(plan, changed) == []
 

@@ -20,7 +20,9 @@ from kaggle_tfr.explore.table import measure, save_images
 from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
 from kaggle_tfr.plan.folds import assign_folds
-from kaggle_tfr.plan.plan import PlanSettings, make_forecast, make_plan, save_plan
+from kaggle_tfr.plan.forecast import make_forecast
+from kaggle_tfr.plan.make import make_plan
+from kaggle_tfr.plan.plan import PlanSettings, save_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.write.parts import write_parts
 

@@ -21,7 +21,7 @@ class Cluster:
         self.folder, self.env = Path(folder), {**os.environ, **dict(env)}
         self.env["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])
         self.env |= {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        self.workers, self._logs = {}, []
+        self.workers = {}
         where = self.folder / "scheduler.json"
         options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-jupyter"]
         self.scheduler = self._start("scheduler", *options, "--scheduler-file", str(where))
@@ -32,28 +32,26 @@ class Cluster:
     def _start(self, kind, *options, name=""):
         home = self.folder / (name or kind)
         home.mkdir(parents=True)
-        self._logs.append(open(home / "log", "wb"))  # noqa: SIM115
         env = self.env | {"HOME": str(home), "TMPDIR": str(home)}
-        return subprocess.Popen(
-            [sys.executable, "-m", "dask", kind, *options],
-            env=env, cwd=home, stdout=self._logs[-1], stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "dask", kind, *options]
+        with open(home / "log", "wb") as log:
+            return subprocess.Popen(command, env=env, cwd=home, stdout=log, stderr=log)
 
-    def add_worker(self, name=""):
-        """Starts one more worker of a single thread; its name. It joins when it is ready."""
-        name = name or f"worker-{len(self.workers)}"
-        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
-        options += ["--local-directory", str(self.folder / name), "--name", name]
-        self.workers[name] = self._start("worker", self.address, *options, name=name)
-        return name
-
-    def wait_for(self, *names):
-        """Returns when these workers have joined."""
+    def add_workers(self, count=1):
+        """Starts workers of a single thread; returns their names once they have joined."""
+        names = [f"worker-{len(self.workers) + number}" for number in range(count)]
+        for name in names:
+            options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
+            options += ["--local-directory", str(self.folder / name), "--name", name]
+            self.workers[name] = self._start("worker", self.address, *options, name=name)
         wait_until(lambda: set(names) <= set(self.joined()), f"workers {names}")
+        return names
 
     def joined(self):
         """Address of each worker that is there, by name."""
-        return self.client.run_on_scheduler(_list_workers)
+        return self.client.run_on_scheduler(
+            lambda dask_scheduler: {w.name: a for a, w in dask_scheduler.workers.items()}
+        )
 
     def tasks_of(self, name):
         """How many tasks the scheduler has given to a worker and not yet got back."""
@@ -61,54 +59,42 @@ class Cluster:
 
     def done_by(self, name):
         """How many tasks a worker has finished."""
-        count = self.client.run(_count_executed, workers=[self.joined()[name]])
-        return next(iter(count.values()))
+        count = lambda dask_worker: dask_worker.state.executed_count  # noqa: E731
+        return next(iter(self.client.run(count, workers=[self.joined()[name]]).values()))
 
-    def signal(self, name, number):
-        self.workers[name].send_signal(number)
-        if number == signal.SIGKILL:
-            self.workers[name].wait(30)
+    def signal(self, number):
+        """Sends a signal to every worker that has not ended."""
+        for process in self.workers.values():
+            process.send_signal(number)
 
     def close(self):
         with contextlib.suppress(Exception):
             self.client.close(timeout=5)
         for process in [*self.workers.values(), self.scheduler]:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            process.kill()
             process.wait(30)
-        for log in self._logs:
-            log.close()
-
-
-def _list_workers(dask_scheduler):
-    return {worker.name: address for address, worker in dask_scheduler.workers.items()}
-
-
-def _count_executed(dask_worker):
-    return dask_worker.state.executed_count
 
 
 @contextlib.contextmanager
-def start_cluster(folder, workers=3, env=()):
+def start_cluster(folder, workers=2, env=()):
     """A Cluster with so many single-threaded workers, gone when the block ends."""
     cluster = Cluster(folder, env)
     try:
-        cluster.wait_for(*[cluster.add_worker() for _ in range(workers)])
+        cluster.add_workers(workers)
         yield cluster
     finally:
         cluster.close()
 
 
 class Replacement(threading.Thread):
-    """Kills a worker in the midst of a task, and goes on once another has joined.
+    """Kills the oldest worker in the midst of a task, and goes on once another has joined.
 
     All workers are stopped first, so that the victim cannot finish what it has begun.
-    after: how many tasks the victim is to finish before.
     """
 
-    def __init__(self, cluster, after=1):
+    def __init__(self, cluster):
         super().__init__(daemon=True)
-        self.cluster, self.victim, self.after = cluster, next(iter(cluster.joined())), after
+        self.cluster, self.victim = cluster, next(iter(cluster.joined()))
         self.lost, self.newcomer, self.problem = 0, "", None
         self.start()
 
@@ -119,30 +105,28 @@ class Replacement(threading.Thread):
             self.problem = error
 
     def _replace(self):
-        cluster, present = self.cluster, list(self.cluster.joined())
+        cluster, victim = self.cluster, self.cluster.workers[self.victim]
         begin = cluster.done_by(self.victim)
-        wait_until(lambda: cluster.done_by(self.victim) >= begin + self.after, "a first task")
+        wait_until(lambda: cluster.done_by(self.victim) > begin, "a first task")
         wait_until(lambda: cluster.tasks_of(self.victim), "a task for the victim")
-        for name in present:
-            cluster.signal(name, signal.SIGSTOP)
+        cluster.signal(signal.SIGSTOP)
         time.sleep(0.1)
         self.lost = cluster.tasks_of(self.victim)
-        cluster.signal(self.victim, signal.SIGKILL)
-        self.newcomer = cluster.add_worker()
-        cluster.wait_for(self.newcomer)
-        for name in set(present) - {self.victim}:
-            cluster.signal(name, signal.SIGCONT)
+        victim.kill()
+        victim.wait(30)
+        (self.newcomer,) = cluster.add_workers()
+        cluster.signal(signal.SIGCONT)
 
     def check(self):
         """Fails unless the victim had work, and the newcomer did some."""
-        self.join(120)
+        self.join(240)
         assert self.problem is None, self.problem
         assert self.lost
         assert self.victim not in self.cluster.joined()
         assert self.cluster.done_by(self.newcomer)
 
 
-def wait_until(condition, what, seconds=90):
+def wait_until(condition, what, seconds=180):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

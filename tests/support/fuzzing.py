@@ -9,30 +9,24 @@ import sys
 import time
 import warnings
 
-import cv2
 import numpy as np
 
 from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import ImageSettings, check_image, convert
 from support.scenes import opened, saved, scene, wide_profile
 
-SETTINGS = [
-    ImageSettings((48, 48)),
-    ImageSettings((200, 200)),
-    ImageSettings((64, 64), resize="fill", resample="lanczos"),
-    ImageSettings(None, resize="none"),
-]
+SETTINGS = [ImageSettings((48, 48)), ImageSettings((200, 200)), ImageSettings(None, resize="none")]
+SETTINGS += [ImageSettings((64, 64), resize="fill", resample="lanczos")]
 
 
 def originals():
     """The bytes of whole pictures of every kind that has its own way through the decoder."""
-    restarts = [cv2.IMWRITE_JPEG_RST_INTERVAL, 3]
     for seed in range(3):
         image = scene(90, 120, seed)
         yield saved(image, quality=75)
         yield saved(image, subsampling=0, icc_profile=wide_profile())
         yield saved(image, progressive=True)
-        yield cv2.imencode(".jpg", np.asarray(image), restarts)[1].tobytes()
+        yield saved(image, restart_marker_blocks=3)
         yield from (saved(image.convert(mode)) for mode in ("L", "CMYK"))
         yield from (saved(image.convert(mode), "PNG") for mode in ("RGB", "RGBA", "P"))
         yield from (saved(image, "WEBP", quality=80, lossless=choice) for choice in (True, False))
@@ -86,11 +80,10 @@ def main(count, seed):
             except RefusedImage:
                 found["refusals of files that Pillow reads"] += not pillow
             slowest = max(slowest, time.perf_counter() - start)
-        found["verdicts of check unlike Pillow's"] += bool(verdict(check_image, data)) != bool(
-            pillow
-        )
+        refused = bool(verdict(check_image, data))
+        found["verdicts of check unlike Pillow's"] += refused != bool(pillow)
     print(json.dumps(found | {"slowest": slowest}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

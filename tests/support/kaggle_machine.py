@@ -28,7 +28,7 @@ for hidden in kaggle_tfr notebooks kernel-metadata.json; do
 done
 mkdir -p "$new/kaggle/input" "$new/kaggle/working" "$new/kaggle/temp" "$new/kaggle/src"
 mount --bind "$WORKING" "$new/kaggle/working"
-cp "$NOTEBOOK" "$new/kaggle/src/notebook.ipynb"
+cp "$CODE" "$new/kaggle/src/code"
 tail -n +1 "$INPUTS" | while IFS="$(printf '\t')" read -r place source; do
   mkdir -p "$new/kaggle/input/$place"
   mount --bind "$source" "$new/kaggle/input/$place"
@@ -42,9 +42,9 @@ import fcntl, os, socket, struct
 with socket.socket() as any_socket:
     fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 1 | 64))
 os.chdir("/kaggle/working")
-out = "/kaggle/working/__notebook__.ipynb"
-os.execv(PYTHON, [PYTHON, "-m", "papermill", "/kaggle/src/notebook.ipynb", out, "-k", "python3"])
+os.execv(PYTHON, [PYTHON, *COMMAND])
 """
+_PAPERMILL = ["-m", "papermill", "/kaggle/src/code", "/kaggle/working/__notebook__.ipynb"]
 
 
 def make_environment(folder, lacking=()):
@@ -69,30 +69,39 @@ def run_kernel(python, text, working, inputs, **environment):
 
     inputs: the folder by its place below /kaggle/input.
     """
+    return _run(python, [*_PAPERMILL, "-k", "python3"], text, working, inputs, **environment)
+
+
+def run_python(python, script, working, inputs):
+    """As `run_kernel`, for a script instead of a notebook, which needs no Jupyter."""
+    return _run(python, ["/kaggle/src/code"], script, working, inputs)
+
+
+def _run(python, command, code, working, inputs, **environment):
     if (
         shutil.which("unshare") is None
         or subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode
     ):
         pytest.skip("this machine does not let tests make namespaces (unshare --mount --net)")
     working.mkdir(parents=True, exist_ok=True)
-    notebook = working.parent / f"{working.name}.pushed.ipynb"
-    notebook.write_text(text, encoding="utf-8")
-    listing = working.parent / f"{working.name}.inputs"
-    listing.write_text("".join(f"{place}\t{source}\n" for place, source in inputs.items()))
-    home = working.parent / f"{working.name}.home"
-    home.mkdir(exist_ok=True)
+    beside = {
+        name: working.parent / f"{working.name}.{name}" for name in ("code", "inputs", "home")
+    }
+    beside["code"].write_text(code, encoding="utf-8")
+    beside["inputs"].write_text("".join(f"{name}\t{path}\n" for name, path in inputs.items()))
+    beside["home"].mkdir(exist_ok=True)
     session = {
         "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "TMPDIR": str(home),
+        "HOME": str(beside["home"]),
+        "TMPDIR": str(beside["home"]),
         "KAGGLE_KERNEL_RUN_TYPE": "Batch",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "CHECKOUT": str(ROOT),
         "WORKING": str(working),
-        "NOTEBOOK": str(notebook),
-        "INPUTS": str(listing),
+        "CODE": str(beside["code"]),
+        "INPUTS": str(beside["inputs"]),
         "PYTHON": python,
-        "START": f"PYTHON = {python!r}\n{_START}",
+        "START": f"PYTHON, COMMAND = {python!r}, {command!r}\n{_START}",
     }
     return subprocess.run(
         [*UNSHARE, "sh", "-c", _ENTER],

@@ -6,13 +6,15 @@ The client is pointed here as at a proxy, so request lines hold whole addresses.
 import hashlib
 import http.server
 import json
-import os
 import threading
-from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
+
+from kaggle_tfr.kaggle import upload
+from support.kaggle_client import run_client
 
 MODIFIED = "Sat, 01 Aug 2026 12:00:00 GMT"
 USER = "ada"
@@ -24,36 +26,24 @@ class Kaggle:
     kernels: versions by "owner/slug", each the request as sent.
     statuses: what a kernel's session says at each question, the last for ever; default COMPLETE.
     outputs: the folder whose files a kernel's session has left.
-    datasets: {file: bytes} by "owner/slug"; versions: how often each was created or replaced.
-    refuse: error text by method, in the body of an answer with status 200.
+    datasets: {file: bytes} by "owner/slug".
+    refuse: error text by method, in the body of an answer with status 200; deny: with status 400.
     break_upload: names of files whose upload fails; cut_upload: fails once, half-way.
     """
 
     def __init__(self):
         self.kernels, self.statuses, self.outputs = {}, {}, {}
-        self.datasets, self.versions, self.blobs = {}, {}, {}
-        self.refuse, self.break_upload, self.cut_upload = {}, set(), set()
-        self.calls, self.port, self.on_save = [], 0, None
-        self.invalid_sources, self.failure = [], "the notebook threw an exception"
-
-    def environment(self, home):
-        """Environment variables that send the real client here."""
-        keep = {
-            name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ
-        }
-        return keep | {
-            "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
-            "http_proxy": f"http://127.0.0.1:{self.port}",
-            "no_proxy": "",
-            "HOME": str(home),
-            "TMPDIR": str(home),
-            "KAGGLE_USERNAME": USER,
-            "KAGGLE_KEY": "key",
-        }
+        self.datasets, self.blobs, self.calls = {}, {}, []
+        self.refuse, self.deny, self.break_upload, self.cut_upload = {}, {}, set(), set()
+        self.on_save, self.invalid_sources = None, []
 
     def answer(self, method, request):
         """(status, body) for one call of the API."""
         self.calls.append(method)
+        if method in self.refuse:
+            return 200, {"status": "error", "error": self.refuse[method], "url": ""}
+        if method in self.deny:
+            return 400, {"code": 400, "message": self.deny[method]}
         try:
             return getattr(self, f"_{method}")(request)
         except (AttributeError, KeyError, ValueError) as error:
@@ -61,8 +51,6 @@ class Kaggle:
             return 400, {"code": 400, "message": f"{method}: {error!r}"}
 
     def _SaveKernel(self, request):  # noqa: N802
-        if "SaveKernel" in self.refuse:
-            return 200, {"error": self.refuse["SaveKernel"]}
         if len(request["text"].encode()) >= 1 << 20:
             return 200, {"error": "Kernel source code exceeds the maximum of 1 megabyte"}
         if request["slug"].split("/")[0] != USER:
@@ -89,7 +77,7 @@ class Kaggle:
         left = self.statuses.get(slug, ["COMPLETE"])
         status = left.pop(0) if len(left) > 1 else left[0]
         return 200, {"status": status} | (
-            {"failureMessage": self.failure} if status == "ERROR" else {}
+            {"failureMessage": "the notebook threw an exception"} if status == "ERROR" else {}
         )
 
     def _ListKernelSessionOutput(self, request):  # noqa: N802
@@ -98,13 +86,11 @@ class Kaggle:
         names = (
             sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()) if root else []
         )
-        start = int(request.get("pageToken") or 0)
-        page = names[start : start + 20]
+        page, more = _page(names, request, 20)
         files = [
             {"url": f"http://localhost/output/{slug}/{quote(name)}", "fileName": name}
             for name in page
         ]
-        more = str(start + 20) if start + 20 < len(names) else ""
         return 200, {"files": files, "log": "[]", "nextPageToken": more}
 
     def _GetDatasetStatus(self, request):  # noqa: N802
@@ -118,29 +104,24 @@ class Kaggle:
         return 200, {"token": token, "createUrl": f"http://localhost/upload/{token}"}
 
     def _CreateDataset(self, request):  # noqa: N802
-        if "CreateDataset" in self.refuse:
-            return 200, {"status": "error", "error": self.refuse["CreateDataset"], "url": ""}
         return self._keep(f"{request['ownerSlug']}/{request['slug']}", request)
 
     def _CreateDatasetVersion(self, request):  # noqa: N802
-        if "CreateDatasetVersion" in self.refuse:
-            error = self.refuse["CreateDatasetVersion"]
-            return 200, {"status": "error", "error": error, "url": ""}
         return self._keep(f"{request['ownerSlug']}/{request['datasetSlug']}", request["body"])
 
     def _keep(self, slug, request):
         blobs = [self.blobs[file["token"]] for file in request["files"]]
         self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
-        self.versions[slug] = self.versions.get(slug, 0) + 1
         return 200, {"status": "ok", "url": f"https://www.kaggle.com/{slug}", "error": ""}
 
     def _ListDatasetFiles(self, request):  # noqa: N802
         files = self.datasets[f"{request['ownerSlug']}/{request['datasetSlug']}"]
+        page, more = _page(list(files), request, min(request.get("pageSize", 20), 200))
         listed = [
-            {"name": name, "totalBytes": len(data), "creationDate": "2026-08-01T12:00:00Z"}
-            for name, data in files.items()
+            {"name": name, "totalBytes": len(files[name]), "creationDate": "2026-08-01T12:00:00Z"}
+            for name in page
         ]
-        return 200, {"datasetFiles": listed}
+        return 200, {"datasetFiles": listed, "nextPageToken": more}
 
     def _GetDatasetMetadata(self, _):  # noqa: N802
         return 200, {"info": {"licenses": [{"name": "unknown"}]}}
@@ -154,6 +135,12 @@ class Kaggle:
         return {
             name: hashlib.sha256(data).hexdigest() for name, data in self.datasets[slug].items()
         }
+
+
+def _page(names, request, size):
+    """(the names of the page that a request asks for, the next page's token)."""
+    start = int(request.get("pageToken") or 0)
+    return names[start : start + size], str(start + size) if start + size < len(names) else ""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -222,38 +209,38 @@ class _Server(http.server.ThreadingHTTPServer):
         """Nothing: the client hangs up on what it need not fetch."""
 
 
-@contextmanager
-def serve():
-    """A stub that answers until the block ends."""
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.kaggle = Kaggle()
-    server.kaggle.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.kaggle
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 @pytest.fixture(name="kaggle")
 def fixture_kaggle(tmp_path, monkeypatch):
     """The stub, with this process's environment sending the real client to it."""
     home = tmp_path / "home"
     home.mkdir()
-    with serve() as stub:
-        for name, value in stub.environment(home).items():
-            monkeypatch.setenv(name, value)
-        yield stub
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.kaggle = Kaggle()
+    thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
+    thread.start()
+    environment = {
+        "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
+        "http_proxy": f"http://127.0.0.1:{server.server_port}",
+        "no_proxy": "",
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "KAGGLE_USERNAME": USER,
+        "KAGGLE_KEY": "key",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(upload, "subprocess", SimpleNamespace(run=run_client))
+    yield server.kaggle
+    server.shutdown()
+    server.server_close()
+    thread.join()
 
 
 def write_part(folder, shards):
     """A part as the writer leaves it, as far as Kaggle is concerned; `shards`: bytes by name."""
     folder.mkdir(parents=True)
-    rows = ["file,sha256"]
+    rows = ["file,bytes,sha256"]
     for name, data in shards.items():
         (folder / name).write_bytes(data)
-        rows.append(f"{name},{hashlib.sha256(data).hexdigest()}")
+        rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()}")
     (folder / "shards.csv").write_text("\n".join(rows) + "\n")

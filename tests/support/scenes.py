@@ -13,12 +13,10 @@ def scene(height=300, width=400, seed=0):
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     pixels = np.stack([255 * x, 255 * y, 255 * (1 - x) * (1 - y)], -1)
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)) + 0.5 / width
-    for strength, channels in ((40, slice(0, 3)), (12, 0), (12, 2)):
+    for strength, channels in ((40, [0, 1, 2]), (12, [0]), (12, [2])):
         spectrum = np.fft.rfft2(rng.normal(size=(height, width))) / frequency**1.2
-        noise = np.fft.irfft2(spectrum, (height, width))
-        pixels[..., channels] += strength * (noise / (noise.std() + 1e-9)).reshape(
-            (height, width, 1) if channels == slice(0, 3) else (height, width)
-        )
+        noise = np.fft.irfft2(spectrum, (height, width))[..., None]
+        pixels[..., channels] += strength * (noise / (noise.std() + 1e-9))
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
@@ -55,16 +53,13 @@ def wide_profile():
     for name, part in zip(names, parts, strict=True):
         table += name + struct.pack(">II", at + len(body), len(part))
         body += part + bytes(-len(part) % 4)
-    head = struct.pack(
-        ">I4sI4s4s4s", at + len(body), b"none", 0x02100000, b"mntr", b"RGB ", b"XYZ "
-    )
+    head = struct.pack(">I4sI12s", at + len(body), b"none", 0x02100000, b"mntrRGB XYZ ")
     head += bytes(12) + b"acsp" + bytes(28) + struct.pack(">3i", 63190, 65536, 54061)
     return head.ljust(128, b"\0") + struct.pack(">I", len(parts)) + table + body
 
 
 def wide_to_srgb(pixels):
     """uint8 pixels of `wide_profile` as uint8 sRGB, by the textbook."""
-    light = (np.asarray(pixels) / 255.0) ** 2.2 @ (XYZ_TO_SRGB @ P3_TO_XYZ).T
-    light = light.clip(0, 1)
+    light = ((np.asarray(pixels) / 255.0) ** 2.2 @ (XYZ_TO_SRGB @ P3_TO_XYZ).T).clip(0, 1)
     srgb = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
     return (255 * srgb).round().astype(np.uint8)

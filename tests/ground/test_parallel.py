@@ -1,4 +1,4 @@
-"""Parallel work and its progress."""
+"""Work in threads and processes, and its progress; test_dask.py has the cluster."""
 
 import math
 import os
@@ -17,7 +17,8 @@ def _restore():
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_results_are_those_of_a_plain_loop(backend):
     """
-    Whatever runs them, all items are done once, and in order when order is asked for.
+    Whatever runs them, all items are done once, in order when order is asked for, and an error in
+    one is raised where the results are consumed.
     """
     parallel.use_backend(2, backend)
     numbers = list(range(50))
@@ -27,6 +28,8 @@ def test_results_are_those_of_a_plain_loop(backend):
 
     assert ordered == [math.sqrt(number) for number in numbers]
     assert sorted(unordered) == ordered
+    with pytest.raises(ValueError, match="math domain|nonnegative"):
+        list(parallel.run(math.sqrt, [4, -1], label="roots"))
 
 
 def test_a_log_gets_a_last_line_with_the_count(capsys):
@@ -38,34 +41,21 @@ def test_a_log_gets_a_last_line_with_the_count(capsys):
     assert capsys.readouterr().out.startswith("images: 6 of 6 in ")
 
 
-def test_lines_are_throttled(capsys, monkeypatch):
+@pytest.mark.parametrize(("seconds", "lines"), [(3600, 1), (0, 1000)])
+def test_lines_are_throttled(capsys, monkeypatch, seconds, lines):
     """
-    A thousand quick items do not flood a log.
+    A thousand quick items do not flood a log: a line each interval, and one at the end.
     """
-    monkeypatch.setattr(parallel, "SECONDS_BETWEEN_LINES", 3600)
+    monkeypatch.setattr(parallel, "SECONDS_BETWEEN_LINES", seconds)
     list(parallel.run(abs, range(1000), label="images", total=1000))
 
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert len(capsys.readouterr().out.splitlines()) == lines
 
 
-def test_a_failure_in_a_worker_reaches_the_caller():
+def test_a_backend_is_named_and_zero_jobs_are_all_cores():
     """
-    An error in one item is raised where the results are consumed.
-    """
-    with pytest.raises(ValueError, match="math domain|nonnegative"):
-        list(parallel.run(math.sqrt, [4, -1], label="roots"))
-
-
-def test_an_unknown_backend_is_named():
-    """
-    The message lists what BACKEND can be.
+    An unknown backend's message lists what BACKEND can be.
     """
     with pytest.raises(ValueError, match="threading, loky, dask"):
         parallel.use_backend(1, "threads")
-
-
-def test_zero_jobs_are_all_cores():
-    """
-    N_JOBS = 0 takes every core.
-    """
     assert parallel.use_backend(0).startswith(f"{os.cpu_count()} threads")

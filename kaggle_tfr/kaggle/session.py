@@ -1,0 +1,76 @@
+"""What the cells of a kernel call on Kaggle: nothing here needs more than the steps themselves."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from kaggle_tfr.paths import KAGGLE_WORKING, find_input
+from kaggle_tfr.plan.plan import read_plan
+
+# What papermill and nbconvert leave beside a kernel's own files.
+_KAGGLE_FILES = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
+
+
+def scratch_dir() -> str:
+    """A folder whose contents do not become output: the sample, and the plan of another kernel."""
+    return "/kaggle/temp" if os.path.isdir(KAGGLE_WORKING) else tempfile.gettempdir()
+
+
+def copy_plan(kernel: str, work: str) -> None:
+    """Copies the output of the planning kernel to `work`, where the writing steps look for it.
+
+    kernel: the slug of the planning kernel, attached as a source.
+
+    Raises:
+        FileNotFoundError: it is not attached, or has left no plan.
+    """
+    source = Path(find_input(kernel))
+    if not (source / "plan.json").is_file():
+        raise FileNotFoundError(
+            f"'{source}' holds no plan.json. Has the kernel '{kernel}' run to its end?"
+        )
+    _copy_files(source.iterdir(), source, Path(work))
+
+
+def restore_previous_output(kernel: str, folder: str) -> int:
+    """Number of files copied from this kernel's earlier version, so that it continues from there.
+
+    0 where the kernel has no earlier output attached; files that exist already do not count.
+    """
+    try:
+        source = Path(find_input(kernel))
+    except FileNotFoundError:
+        return 0
+    return _copy_files(source.rglob("*"), source, Path(folder))
+
+
+def check_parts(work: str, n_parts: int) -> None:
+    """None, when the plan has as many parts as there are kernels to write them.
+
+    Raises:
+        ValueError: it has others.
+    """
+    planned = read_plan(work).n_parts
+    if planned != n_parts:
+        raise ValueError(
+            f"The plan has {planned} parts, and the kernels were made for {n_parts}. Make them "
+            f"again: python -m kaggle_tfr kernel RECIPE --parts {planned}, or set PART_LIMIT_GB."
+        )
+
+
+def _copy_files(paths: Iterable[Path], source: Path, folder: Path) -> int:
+    copied = 0
+    # plan.json comes last: where it exists, the rest of the plan does too.
+    for path in sorted(paths, key=lambda path: (path.name == "plan.json", path)):
+        target = folder / path.relative_to(source)
+        skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
+        if skipped or not path.is_file():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{target.name}.tmp")
+        shutil.copyfile(path, temporary)
+        temporary.replace(target)
+        copied += 1
+    return copied

@@ -1,0 +1,243 @@
+"""From a forecast and the limits of a part to the plan, and tables that show it."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.notebook import SESSION_HOURS
+from kaggle_tfr.parallel import package_versions
+from kaggle_tfr.paths import check_template
+from kaggle_tfr.plan.folds import assign_shards
+from kaggle_tfr.plan.forecast import Forecast, Interval, forecast_groups
+from kaggle_tfr.plan.plan import (
+    ORDER,
+    Plan,
+    PlanSettings,
+    Shard,
+    format_bytes,
+    format_seconds,
+    number_shards,
+)
+from kaggle_tfr.schema import Labels, RecordSchema
+
+LARGEST_SHARD_MB = 400
+# schema.json, labels.json, labels.txt, plan.json, shards.csv, rejects.csv and stats.json; a CSV a
+# split comes on top. Five of Kaggle's 50 stay free by default: TFDS's two files and its class
+# names, the index folder (uploaded as one archive) and a cover picture.
+SIDECAR_FILES = 7
+
+
+def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
+    table: pd.DataFrame,
+    forecast: Forecast,
+    labels: Labels,
+    schema: RecordSchema,
+    image: ImageSettings,
+    settings: PlanSettings,
+) -> tuple[Plan, pd.DataFrame]:
+    """The plan and its table, which gains shard, part and position, in the order of the records.
+
+    table: the images to write, with split and fold; forecast: of this table, schema and image.
+
+    Raises: ValueError if no number of parts satisfies the limits, or SHARD_NAME cannot name shards.
+    """
+    check_template(settings.shard_name)
+    table, shard_limit_bytes = _fit_parts(table, forecast, image, settings)
+    n_parts, versions = int(table["part"].max()), package_versions()
+    plan = Plan(labels, schema, image, settings, n_parts, shard_limit_bytes, versions=versions)
+    shards = _list_shards(table, forecast, image, settings.shard_name)
+    decisive = {name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")}
+    decisive |= {"compression": settings.compression, "shard_name": settings.shard_name}
+    sha256 = fingerprint(table, decisive)
+    plan = replace(plan, forecast=forecast.summary(), shards=shards, fingerprint=sha256)
+    return plan, table
+
+
+def _list_shards(
+    table: pd.DataFrame, forecast: Forecast, image: ImageSettings, template: str
+) -> list[Shard]:
+    """The shards of a table with part, split, fold and shard, in writing order."""
+    shards = forecast_groups(table, image, forecast, ORDER[:-1]).reset_index()
+    shards["count"] = table.groupby(ORDER[:-1], observed=True).size().to_numpy()
+    rows = shards[[*ORDER[:-1], "count", "high"]].itertuples(index=False)
+    listed = [
+        Shard(number, int(part), str(split), int(fold), int(index), 0, 0, int(count), ceil(high))
+        for number, (part, split, fold, index, count, high) in enumerate(rows)
+    ]
+    return number_shards(listed, template)
+
+
+def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
+    """sha256 (hexadecimal) of the settings and of all that the table gives to the records.
+
+    Paths are left out: the same images may be mounted elsewhere.
+    """
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):
+        digest.update(f"\x1d{column}\x1d".encode())
+        digest.update("\x1f".join(map(str, table[column].tolist())).encode())
+    return digest.hexdigest()
+
+
+def _fit_parts(
+    table: pd.DataFrame, forecast: Forecast, image: ImageSettings, settings: PlanSettings
+) -> tuple[pd.DataFrame, int]:
+    """The table with its shards in the fewest parts that fit, and the bytes for a part's shards.
+
+    Parts are measured as they are, not as a mean: the bound of each one must fit.
+    """
+    table = table.reset_index(drop=True)
+    limit_bytes = settings.limit_bytes
+    weights: dict[Any, float] = dict(
+        forecast_groups(table, image, forecast, ["split", "fold"])["expected"]
+    )
+    counts: dict[Any, int] = dict(table.groupby(["split", "fold"], observed=True).size())
+    n_parts = max(1, floor(forecast.size.expected * len(table) / max(limit_bytes, 1)))
+    while n_parts <= len(table):
+        n_shards = shards_per_group(weights, counts, n_parts, settings)
+        if not n_shards:
+            n_parts += 1
+            continue
+        _check_shards(n_shards, n_parts)
+        planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
+        row_bytes, fixed_bytes = sidecar_bytes(table, sum(n_shards.values()))
+        beside = ceil(planned.groupby("part").size().max() * row_bytes + fixed_bytes)
+        high = ceil(forecast_groups(planned, image, forecast, ["part"])["high"].max())
+        if high + beside <= limit_bytes:
+            return planned.sort_values(ORDER, ignore_index=True), limit_bytes - beside
+        n_parts = max(n_parts + 1, floor(n_parts * high / max(limit_bytes - fixed_bytes, 1)))
+    raise ValueError(
+        f"no number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record alone may take "
+        f"{forecast.size.high / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or lower IMAGE_SIZE or QUALITY."
+    )
+
+
+def _check_shards(n_shards: Mapping[tuple[str, int], int], n_parts: int) -> None:
+    for (split, fold), shards in n_shards.items():
+        if shards < n_parts:
+            raise ValueError(
+                f"the images need {n_parts} parts, but fold {fold} of '{split}' has {shards} "
+                "shards, and a part takes some of every fold. Raise PART_LIMIT_GB or N_SHARDS, "
+                "lower SHARD_IMAGES, or set the two to 0."
+            )
+
+
+def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
+    """Bytes beside the shards: for each image (its CSV row and index line), and once a part."""
+    columns = [name for name in table.columns if name not in ("path", "problem", "note")]
+    head = table[columns].sample(min(len(table), 500), random_state=0)
+    row = len(head.to_csv(index=False, header=False).encode()) / max(1, len(head))
+    return 1.5 * row + 100, (64 << 10) + 600 * n_shards
+
+
+def shards_per_group(
+    weights: Mapping[tuple[str, int], float],
+    counts: Mapping[tuple[str, int], int],
+    n_parts: int,
+    settings: PlanSettings,
+) -> dict[tuple[str, int], int] | None:
+    """Shards of each (split, fold), or None when `n_parts` parts cannot hold them.
+
+    weights, counts: expected bytes and images of each (split, fold).
+    Without n_shards and shard_images in the settings, shards are near `shard_mb` × 10⁶ bytes, and
+    grow to 400 MB before there are more parts.
+
+    Raises: ValueError if no number of parts can satisfy this.
+    """
+    max_part_files = settings.max_part_files
+    max_shards = max_part_files - SIDECAR_FILES - len({split for split, _ in counts})
+    if len(counts) > max_shards:
+        raise ValueError(
+            f"{len(counts)} folds need a shard each in every part, but MAX_PART_FILES = "
+            f"{max_part_files} leaves {max_shards} beside the part's own files. "
+            "Raise MAX_PART_FILES, or lower N_FOLDS."
+        )
+    if settings.n_shards or settings.shard_images:
+        if settings.n_shards:
+            wanted = _apportion(counts, settings.n_shards)
+        else:
+            wanted = {group: ceil(n / settings.shard_images) for group, n in counts.items()}
+        fits = sum(ceil(shards / n_parts) for shards in wanted.values()) <= max_shards
+        return wanted if fits else None
+    largest_mb = max(settings.shard_mb, LARGEST_SHARD_MB)
+    megabytes = {group: weight / n_parts / 1e6 for group, weight in weights.items()}
+    for target_mb in np.linspace(settings.shard_mb, largest_mb, 41):
+        each = {
+            group: max(1, round(weight / target_mb), ceil(weight / largest_mb))
+            for group, weight in megabytes.items()
+        }
+        if sum(each.values()) <= max_shards:
+            return {group: min(counts[group], each[group] * n_parts) for group in counts}
+    return None
+
+
+def _apportion(counts: Mapping[tuple[str, int], int], n_shards: int) -> dict[tuple[str, int], int]:
+    """`n_shards` over the groups: one each, the others one by one to the fullest shards.
+
+    Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
+    """
+    if not len(counts) <= n_shards <= sum(counts.values()):
+        raise ValueError(
+            f"N_SHARDS = {n_shards}, but there are {len(counts)} folds with "
+            f"{sum(counts.values())} images, and a shard holds images of one fold, at least one. "
+            "Set N_SHARDS between these two, or N_FOLDS = 0."
+        )
+    shards = dict.fromkeys(counts, 1)
+    for _ in range(n_shards - len(counts)):
+        shards[max(shards, key=lambda group: counts[group] / shards[group])] += 1
+    return shards
+
+
+def list_planned(plan: Plan) -> pd.DataFrame:
+    """One row a shard of the plan: part, split, fold, count, MB at most, file."""
+    table = pd.DataFrame([vars(shard) for shard in plan.shards])
+    table["mb_at_most"] = table["bytes_high"] / 1e6
+    table["file"] = [plan.file_name(shard) for shard in plan.shards]
+    return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
+
+
+def list_forecast(forecast: Forecast) -> pd.DataFrame:
+    """What a record and all records take: expected, and the interval's ends."""
+    size, seconds = forecast.size, forecast.seconds
+    n, workers = forecast.n_images, forecast.workers
+    rows = {
+        "bytes a record": [f"{value:,.0f}" for value in size],
+        "bytes in all": [format_bytes(value * n) for value in size],
+        "time a record, one worker": [f"{value * 1e3:,.1f} ms" for value in seconds],
+        f"time in all, {workers:.1f} workers": [format_seconds(v * n / workers) for v in seconds],
+    }
+    title = f"{forecast.n_sampled:,} sampled, {forecast.n_exact:,} pass through"
+    columns = pd.Index(["expected", "at least", "at most"], name=title)
+    return pd.DataFrame(list(rows.values()), list(rows), columns)
+
+
+def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
+    """What is expected (value, low, high) against each limit, a row a limit, for `plot_limits`."""
+    counts = pd.Series([shard.count for shard in plan.shards])
+    fullest = counts.groupby([shard.part for shard in plan.shards]).sum().max()
+    size = forecast.size
+    name = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
+    rows = {name: _compare(size, fullest, plan.settings.limit_bytes, format_bytes)}
+    if "://" not in folder:
+        free = shutil.disk_usage(folder).free
+        rows["all parts on this disk"] = _compare(size, forecast.n_images, free, format_bytes)
+    rows["time to write a part"] = _compare(
+        forecast.seconds, fullest / forecast.workers, SESSION_HOURS * 3600, format_seconds
+    )
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _compare(
+    interval: Interval, times: float, limit: float, show: Callable[[float], str]
+) -> dict[str, float | str]:
+    value, low, high = (number * times for number in interval)
+    text = f"{show(value)}, at most {show(high)}, of {show(limit)}"
+    return {"value": value, "low": low, "high": high, "limit": limit, "text": text}
