@@ -146,12 +146,12 @@ class RecordSchema:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RecordSchema":
-        """The schema of a mapping that came through JSON."""
-        fields = [
-            Field(**{**field, "source": _as_source(field["source"])}) for field in values["fields"]
-        ]
-        columns = tuple(values["label_columns"])
-        return cls(**{**values, "fields": tuple(fields), "label_columns": columns})
+        """The schema of a mapping that came through JSON; 0.1 wrote fields with more keys."""
+        fields = tuple(
+            Field(field["name"], _as_source(field["source"]), field["type"], field["size"])
+            for field in values["fields"]
+        )
+        return cls(**{**values, "fields": fields, "label_columns": tuple(values["label_columns"])})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "RecordSchema":

@@ -1,4 +1,4 @@
-"""What lies in part folders: shards, their tables and names, record frames, offset indexes."""
+"""What lies in part folders: shards, their tables and names, and the frames of their records."""
 
 import io
 import json
@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import IO, Any
@@ -30,15 +29,12 @@ _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 _COLUMNS = ["file", "split", "fold", "count", "bytes", "compression", "jpeg", "schema", "folder"]
+Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 GivenSchema = str | Mapping[str, Any] | RecordSchema
 
 
 def find_shards(
-    dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    schema: GivenSchema = "",
-    pattern: str = "*.tfrec*",
-    shard_name: str = "",
+    dirs: Folders, *, schema: GivenSchema = "", pattern: str = "*.tfrec*", shard_name: str = ""
 ) -> pd.DataFrame:
     """One row a shard: file, split, fold, count, bytes, compression, jpeg, schema, labels, folder.
 
@@ -46,64 +42,68 @@ def find_shards(
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a schema.json.
     pattern, shard_name: for files without a shards.csv: their glob, and the template of their
         names, such as "Id_df{i:02d}-{count}.tfrec". A count that nothing tells is counted.
-    fold: −1 where nothing tells. jpeg: whether the plan turned every picture into a JPEG.
-    schema, labels (columns): a `RecordSchema`, and the `Labels` of labels.json, which all share.
+    fold: −1 where nothing tells. jpeg: the plan makes every picture one. labels: shared by all.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks.
     """
-    dirs = [dirs] if isinstance(dirs, str | os.PathLike) else list(dirs)
-    folders = [part for folder in dirs for part in find_parts(find_input(folder))]
+    given = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
+    folders = [part for folder in given for part in _find_parts(find_input(folder))]
     if not folders:
         raise ValueError("There is no folder to read. Set TFREC_DIRS to the part folders.")
     list_folder = partial(_list_folder, given=schema, pattern=pattern, shard_name=shard_name)
     with ThreadPoolExecutor(LOOKUPS) as threads:
         listed = [row for rows in threads.map(list_folder, folders) for row in rows]
         shards = pd.DataFrame(listed, columns=_COLUMNS)
-        _check_files(shards["file"])
-        read_labels = partial(_read_text, name="labels.json")
-        labels = _share_labels(folders, threads.map(read_labels, folders))
+        if twice := shards["file"][shards["file"].duplicated()].tolist():
+            raise ValueError(
+                f"{len(twice)} shards are listed twice, the first is '{twice[0]}'. Name every "
+                "folder once in TFREC_DIRS, and not both a part and the folder around it."
+            )
+        labels = _share_labels(folders, threads.map(partial(_read, name="labels.json"), folders))
         # One record of a folder is enough for its schema, where every look-up is a slow request.
-        first = ~shards["folder"].duplicated()
-        answers = list(threads.map(_inspect, shards.itertuples(), first))
+        answers = list(threads.map(_inspect, shards.itertuples(), ~shards["folder"].duplicated()))
     shards["bytes"], shards["compression"], shards["count"] = zip(*answers, strict=True)
     return shards.assign(labels=pd.Series([labels] * len(shards), dtype=object))
 
 
-def find_parts(folder: str) -> list[str]:
+def _find_parts(folder: str) -> list[str]:
     """The part folders in a folder: itself, or those below it with a shards.csv, or itself."""
-    if storage.exists(storage.join(folder, "shards.csv")):
-        return [folder]
-    tables = storage.list_files("*/shards.csv", folder)
+    is_part = storage.exists(storage.join(folder, "shards.csv"))
+    tables = [] if is_part else storage.list_files("*/shards.csv", folder)
     return [table.rpartition("/")[0] for table in tables] or [folder]
 
 
-def _check_files(files: pd.Series) -> None:
-    twice = files[files.duplicated()].tolist()
-    if twice:
-        raise ValueError(
-            f"{len(twice)} shards are listed twice, the first is '{twice[0]}'. "
-            "Name every folder once in TFREC_DIRS, and not both a part and the folder around it."
-        )
+def _read(folder: str, name: str) -> str:
+    """The text of a folder's file, "" without one."""
+    path = storage.join(folder, name)
+    return storage.read_bytes(path).decode() if storage.exists(path) else ""
 
 
 def _share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     """The labels of the first labels.json. Raises ValueError when another has other classes."""
     named = [(f, Labels.from_dict(json.loads(t))) for f, t in zip(folders, texts, strict=True) if t]
+    first, shared = named[0] if named else ("", Labels())
     for folder, labels in named:
-        first, shared = named[0]
         if labels.classes != shared.classes:
             raise ValueError(
                 f"'{folder}' and '{first}' number their classes differently: "
                 f"{list(labels.classes[:5])}… and {list(shared.classes[:5])}…, so their labels do "
                 "not mean the same. Read them apart."
             )
-    return named[0][1] if named else Labels()
+    return shared
 
 
 def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str) -> list[tuple]:
     """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
-    rows = _list_table(folder) or _list_names(folder, pattern, shard_name)
+    if text := _read(folder, "shards.csv"):
+        table = pd.read_csv(io.StringIO(text), dtype={"file": str, "split": str})
+        if table.empty:
+            raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
+        table["file"] = [storage.join(folder, file) for file in table["file"]]
+        rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
+    else:
+        rows = _list_names(folder, pattern, shard_name)
     schema = _choose_schema(folder, rows[0][0], given)
-    plan = json.loads(_read_text(folder, "plan.json") or '{"compression": "?"}')
+    plan = json.loads(_read(folder, "plan.json") or '{"compression": "?"}')
     compression = plan.get("settings", plan).get("compression", "")
     # With nothing resized, originals of any kind may have kept their bytes.
     image = plan.get("image", {})
@@ -111,85 +111,63 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
     return [(*row, compression, jpeg, schema, folder) for row in rows]
 
 
-def _list_table(folder: str) -> list[tuple]:
-    """(file, split, fold, count, bytes) of each shard in a folder's shards.csv; [] without one."""
-    text = _read_text(folder, "shards.csv")
-    if not text:
-        return []
-    table = pd.read_csv(io.StringIO(text), dtype={"file": str, "split": str})
-    if table.empty:
-        raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
-    table["file"] = [storage.join(folder, file) for file in table["file"]]
-    return list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
-
-
 def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
-    """The same by the names of the files, with "train" and −1 for what a name does not tell."""
-    depths = [pattern, f"*/{pattern}"]
-    files = [file for depth in depths for file in storage.list_files(depth, folder)]
+    """(file, split, fold, count, −1) by the files' names; "train" and −1 where they do not tell."""
+    files = [f for depth in ("", "*/") for f in storage.list_files(depth + pattern, folder)]
     files = [file for file in files if _ENDING.search(file) or "*.tfrec" not in pattern]
     if not files:
         raise FileNotFoundError(
             f"No shards in '{folder}': no shards.csv, there or one folder down, and no file named "
             f"{pattern}. Set TFREC_DIRS to part folders, or give the `pattern` of the files."
         )
-    names = [file[len(folder) :].strip("/") for file in files]
-    return [(f, *_parse_name(name, template), -1) for f, name in zip(files, names, strict=True)]
-
-
-def _parse_name(name: str, template: str) -> tuple[str | int, ...]:
-    """(split, fold, count)."""
-    if template:
-        fields = parse_name(template, name)
-        return fields.get("split", "train"), fields.get("fold", -1), fields.get("count", -1)
-    splits, count = _SPLIT.findall(name), _COUNT.search(name)
-    return SPLIT_NAMES[splits[-1]] if splits else "train", -1, int(count[1]) if count else -1
-
-
-def _read_text(folder: str, name: str) -> str:
-    """The text of a folder's file, "" without one."""
-    path = storage.join(folder, name)
-    return storage.read_bytes(path).decode() if storage.exists(path) else ""
+    rows = []
+    for file in files:
+        name = file[len(folder) :].strip("/")
+        split, count = ["train", *_SPLIT.findall(name)][-1], ["-1", *_COUNT.findall(name)][-1]
+        has: dict[str, str | int] = {"split": SPLIT_NAMES[split], "count": int(count)}
+        has = parse_name(template, name) if template else has
+        told = has.get("split", "train"), has.get("fold", -1), has.get("count", -1)
+        rows.append((file, *told, -1))
+    return rows
 
 
 def _choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     """The schema given, else the one in the shard's folder."""
     if not given:
-        if text := _read_text(folder, "schema.json"):
+        if text := _read(folder, "schema.json"):
             return RecordSchema.from_json(text)
         raise ValueError(
             f"'{folder}' has no schema.json, so nothing says how to read '{file}'. "
             'Give find_shards a `schema`: a preset such as "cassava", or a mapping of its features.'
         )
     schema = load_schema(given)
-    if schema.kind == "single" and not schema.label_keys:
-        # A preset knows its table's columns only by name: text columns in place of a label are
-        # the run-length codes of masks.
-        texts = [field.source for field in schema.fields if field.type == "bytes"]
-        codes = tuple(name for name in texts if isinstance(name, str) and name not in SOURCES)
-        return replace(schema, kind="masks", label_columns=codes) if codes else schema
-    return schema
+    if schema.kind != "single" or schema.label_keys:
+        return schema
+    # A preset knows its table's columns only by name: text columns in place of a label are masks.
+    texts = [field.source for field in schema.fields if field.type == "bytes"]
+    codes = tuple(name for name in texts if isinstance(name, str) and name not in SOURCES)
+    return replace(schema, kind="masks", label_columns=codes) if codes else schema
 
 
 def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
-    """(bytes, compression, count) of a shard, as far as quick look-ups can tell.
-
-    first: of its folder. Raises: FileNotFoundError, ValueError naming the file: it is gone, cut, of
-        another schema, or holds another number of records than its name says.
-    """
+    """(bytes, compression, count) of a shard, by quick look-ups. first: of its folder."""
     size, remote = storage.size(row.file), storage.is_remote(row.file)
     if row.bytes not in (-1, size):
         raise ValueError(
             f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut, or of "
             "another run. Copy it again, or write the part again."
         )
-    compression = sniff_compression(row.file) if row.compression == "?" else row.compression
-    if first or (row.bytes < 0 and not remote):
-        _check_schema(row.file, compression, row.schema)
-    # Its size vouches for a shard with a row in shards.csv. Frames are quick to count on a disk.
-    if row.count >= 0 and (row.bytes >= 0 or remote or compression):
-        return size, compression, row.count
-    count = count_records(row.file, compression)
+    compression = _sniff_compression(row.file) if row.compression == "?" else row.compression
+    count = row.count
+    try:
+        if first or (row.bytes < 0 and not remote):
+            _check_schema(row.file, compression, row.schema)
+        # Size vouches for a shard with a row in shards.csv. Frames are quick to count on a disk.
+        if count < 0 or (row.bytes < 0 and not (remote or compression)):
+            count = count_records(row.file, compression)
+    except tf.errors.DataLossError as error:
+        problem = f"'{row.file}' is cut or no TFRecord file: {error.message}"
+        raise ValueError(f"{problem}. Copy or write it again.") from None
     if row.count not in (-1, count):
         raise ValueError(
             f"'{row.file}' holds {count:,} records, its name says {row.count:,}: it is cut or "
@@ -198,42 +176,7 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     return size, compression, count
 
 
-def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
-    """Raises ValueError when a shard's first record lacks what the schema reads."""
-    with _explain_data_loss(file):
-        first = list(tf.data.TFRecordDataset(file, compression).take(1).as_numpy_iterator())
-    if not first:
-        raise ValueError(f"'{file}' holds no record. Take it out, or write it again.")
-    try:
-        tf.io.parse_single_example(first[0], feature_dict(schema))
-    except tf.errors.OpError:
-        features = tf.train.Example.FromString(first[0]).features.feature
-        has = {name: value.WhichOneof("kind") for name, value in sorted(features.items())}
-        wants = {name: feature.dtype.name for name, feature in feature_dict(schema).items()}
-        raise ValueError(
-            f"'{file}' is not of the schema it is read with: its records have {_list_types(has)}; "
-            f"the schema wants {_list_types(wants)}. Set the `schema` of find_shards, or mend "
-            "schema.json."
-        ) from None
-
-
-def _list_types(features: Mapping[str, str | None]) -> str:
-    names = {"bytes_list": "bytes", "int64_list": "int64", "float_list": "float", "string": "bytes"}
-    listed = [f"{key}: {names.get(kind or '', kind)}" for key, kind in features.items()]
-    return ", ".join(listed) or "nothing"
-
-
-@contextmanager
-def _explain_data_loss(file: str) -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.DataLossError as error:
-        raise ValueError(
-            f"'{file}' is cut or no TFRecord file: {error.message}. Copy or write it again."
-        ) from None
-
-
-def sniff_compression(file: str) -> str:
+def _sniff_compression(file: str) -> str:
     """'GZIP' for a file that begins as gzip does, else ''."""
     with tf.io.gfile.GFile(file, "rb") as shard:
         head = shard.read(10)
@@ -242,25 +185,37 @@ def sniff_compression(file: str) -> str:
     return "GZIP" if head[:4] == b"\x1f\x8b\x08\x00" and head[8:9] in b"\x00\x02\x04" else ""
 
 
-def count_records(file: str, compression: str = "") -> int:
-    """The records in a shard, by reading as little of it as will do.
+def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
+    """Raises ValueError when a shard's first record lacks what the schema reads."""
+    record = next(tf.data.TFRecordDataset(file, compression).as_numpy_iterator(), None)
+    if record is None:
+        raise ValueError(f"'{file}' holds no record. Take it out, or write it again.")
+    try:
+        tf.io.parse_single_example(record, feature_dict(schema))
+    except tf.errors.OpError:
+        features = tf.train.Example.FromString(record).features.feature
+        kinds = {name: str(features[name].WhichOneof("kind")) for name in sorted(features)}
+        has = [f"{name}: {kind.removesuffix('_list')}" for name, kind in kinds.items()]
+        wants = [f"{field.name}: {field.type}" for field in schema.fields]
+        raise ValueError(
+            f"'{file}' is not of the schema it is read with: its records have "
+            f"{', '.join(has) or 'nothing'}; the schema wants {', '.join(wants)}. Set the `schema` "
+            "of find_shards, or mend schema.json."
+        ) from None
 
-    Raises: ValueError naming the file, when it is cut or no TFRecord file.
-    """
+
+def count_records(file: str, compression: str = "") -> int:
+    """The records in a shard, read as little as will do. Raises: DataLossError when it is cut."""
     if storage.is_remote(file) or compression:
         data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
-        with _explain_data_loss(file):
-            return int(data.reduce(np.int64(0), lambda count, _: count + 1))
+        return int(data.reduce(np.int64(0), lambda count, _: count + 1))
     count, offset, size = 0, 0, os.path.getsize(file)
     with open(file, "rb", buffering=0) as shard:
         while offset < size:
             end = _find_end(shard, offset, size)
             if end > size:
-                raise ValueError(
-                    f"'{file}' is cut or no TFRecord file: record {count} at byte {offset:,} "
-                    f"should end at byte {end:,}, the file ends at {size:,}. "
-                    "Copy or write it again."
-                )
+                where = f"record {count} at byte {offset:,} should end at byte {end:,}"
+                raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
             count, offset = count + 1, end
     return count
 
@@ -268,9 +223,8 @@ def count_records(file: str, compression: str = "") -> int:
 def _find_end(shard: IO[bytes], offset: int, size: int) -> int:
     """Where the frame at an offset ends, as its head says; beyond `size` where the head is cut."""
     shard.seek(offset)
-    head = shard.read(8) or b""
-    length = int.from_bytes(head, "little") if len(head) == 8 else size
-    return offset + length + FRAME_BYTES
+    head = shard.read(8)
+    return offset + FRAME_BYTES + (int.from_bytes(head, "little") if len(head) == 8 else size)
 
 
 def read_frames(
@@ -279,7 +233,7 @@ def read_frames(
     """(offset, data, "") of each record, or (offset, None, problem), going on behind a fault.
 
     path: of a local file. scratch: a folder for what lies behind a fault.
-    lengths: of the frames by their offset, as `read_index` gives them, to find the next one by.
+    lengths: of the frames by their offset, as the index has them, to find the next one by.
     """
     offset, source, size = 0, path, os.path.getsize(path)
     while True:
@@ -289,7 +243,10 @@ def read_frames(
                 yield offset, data, ""
                 offset += len(data) + FRAME_BYTES
         except tf.errors.OpError as error:
-            yield offset, None, f"cannot be read: {_explain_read_error(error)}"
+            text = error.message.split("\n")[0]
+            text = "the file ends in the middle of it" if "truncated" in text.lower() else text
+            text = "its checksum does not fit" if "corrupted" in text.lower() else text
+            yield offset, None, f"cannot be read: {text}"
         else:
             return
         lost = offset == begun > 0 and not lengths  # no record since the last fault
@@ -301,24 +258,3 @@ def read_frames(
             with open(source, "wb") as rest:
                 file.seek(offset)
                 shutil.copyfileobj(file, rest)
-
-
-def _explain_read_error(error: tf.errors.OpError) -> str:
-    text = error.message.lower()
-    if "truncated" in text:
-        return "the file ends in the middle of it"
-    return "its checksum does not fit" if "corrupted" in text else error.message.split("\n")[0]
-
-
-def read_index(path: str) -> dict[int, int]:
-    """Length of each frame by its offset, from an `.idx` file; {} without one.
-
-    One that cannot be read gives {-1: 0}, which no frame agrees with.
-    """
-    if not storage.exists(path):
-        return {}
-    try:
-        lines = storage.read_bytes(path).decode().splitlines()
-        return {int(offset): int(length) for offset, length in map(str.split, lines)}
-    except ValueError:
-        return {-1: 0}

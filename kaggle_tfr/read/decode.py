@@ -6,17 +6,13 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from kaggle_tfr.paths import near_miss
-from kaggle_tfr.schema import RecordSchema, feature_dict, parse
+from kaggle_tfr.schema import RecordSchema, feature_dict
 
 Crop = Literal["random", "center", "pad"]
 
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) in pixels of a square's side, or of a height and a width.
-
-    >>> as_size(256), as_size([192, 256])
-    ((256, 256), (192, 256))
-    """
+    """(height, width) in pixels of a square's side, or of a height and a width."""
     height, width = [image_size] * 2 if isinstance(image_size, int) else image_size
     return height, width
 
@@ -36,12 +32,10 @@ def decode_record(
     """(image, label), or (image, label, 1.0) when not training; then a dictionary of the extra.
 
     label: int64 class (−1 without one), float32 0/1 of several, or uint8 masks, stacked last.
-    jpeg: every picture is one, so none is tested for it.
-    flip: left to right, every other picture at random.
-    one_hot: the number of classes; 0 leaves the label a number.
-    extra: names of features to add.
+    jpeg: every picture is one, so none is tested for it. flip: left to right, half of them.
+    one_hot: the number of classes; 0 leaves the label a number. extra: names of features to add.
     """
-    values = tf.io.parse_single_example(record, choose_features(schema, extra))
+    values = tf.io.parse_single_example(record, _choose_features(schema, extra))
     pixels, window, whole = decode_window(values[schema.image_key], size, crop, jpeg=jpeg)
     image = fit_to_size(pixels, size, crop)
     parts = [values[name] for name in schema.label_keys]
@@ -62,24 +56,8 @@ def decode_record(
     return (image, label, *more, *([{name: values[name] for name in extra}] if extra else []))
 
 
-def decode_whole(record: tf.Tensor, *, schema: RecordSchema) -> dict[str, tf.Tensor]:
-    """The features of a record; its picture uint8 (height, width, 3), codes as masks."""
-    values = parse(record, schema)
-    data = values[schema.image_key]
-    values[schema.image_key] = tf.io.decode_image(data, channels=3, expand_animations=False)
-    if schema.kind == "masks":
-        size = tf.unstack(tf.shape(values[schema.image_key])[:2])
-        for name in schema.label_keys:
-            window = tf.stack([0, 0, *size])
-            values[name] = sample_mask(values[name], size[0], window, size, "center")
-    return values
-
-
-def choose_features(schema: RecordSchema, extra: Sequence[str] = ()) -> dict[str, Any]:
-    """The part of the feature specification that a batch needs: parsing the rest takes time.
-
-    Raises: ValueError for an extra feature that the schema lacks, or of no fixed length.
-    """
+def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, Any]:
+    """The part of the feature specification that a batch needs: parsing the rest takes time."""
     known = feature_dict(schema)
     for name in extra:
         if not isinstance(known.get(name), tf.io.FixedLenFeature):
@@ -91,10 +69,9 @@ def choose_features(schema: RecordSchema, extra: Sequence[str] = ()) -> dict[str
 
 
 def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
-    """int32 (4,): top, left, height and width in pixels of the window to decode.
+    """int32 (4,): top, left, height and width of the window to decode, in pixels.
 
-    The largest one of the target's proportions, at a random place or in the middle; the whole
-    picture for "pad".
+    The largest of the target's proportions, anywhere or in the middle; for "pad" the whole picture.
     shape: int32 (2,) height and width of the picture.
     """
     if crop == "pad":
@@ -115,8 +92,7 @@ def decode_window(
 ) -> tuple[tf.Tensor, ...]:
     """uint8 (h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
 
-    data: a JPEG, PNG, GIF, BMP or WebP as one string. Only a JPEG can be decoded in part; `jpeg`
-        says that it is one.
+    data: a JPEG (known to be one by `jpeg`), which alone is decoded in part, PNG, GIF, BMP or WebP.
     """
 
     def decode_jpeg() -> tuple[tf.Tensor, ...]:
@@ -165,18 +141,24 @@ def sample_mask(
         picture, which is `height` pixels high; starts ascend. "" covers nothing.
     window: the part of the picture that is fitted to `size`. Nearest pixel, centres aligned.
     """
-    runs = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
-    starts, lengths = runs[::2] - 1, runs[1::2]
+    window = tf.cast(window, tf.int64)
     inner = _inner_size(window[2:], size) if crop == "pad" else size
-    rows, in_rows = _source_pixels(size[0], inner[0], window[0], window[2])
-    columns, in_columns = _source_pixels(size[1], inner[1], window[1], window[3])
-    pixels = tf.reshape(columns[None, :] * tf.cast(height, tf.int64) + rows[:, None], [-1])
+
+    def find_positions(axis: int) -> tf.Tensor:
+        place = tf.cast(tf.range(size[axis]) - (size[axis] - inner[axis]) // 2, tf.float64)
+        step = tf.cast(window[2 + axis], tf.float64) / tf.cast(inner[axis], tf.float64)
+        source = tf.cast(tf.floor((place + 0.5) * step), tf.int64)
+        inside = (source >= 0) & (source < window[2 + axis])
+        return tf.where(inside, source + window[axis], -(1 << 40))  # before any pixel
+
     # Only the pixels we keep are looked up: the whole mask is never made.
-    run = tf.searchsorted(starts, pixels, side="right") - 1
-    ends = tf.concat([starts + lengths, [0]], 0)  # −1, "before the first run", takes the last one
-    inside = pixels < tf.gather(ends, tf.where(run < 0, tf.size(starts), run))
-    mask = tf.reshape(inside, size) & in_rows[:, None] & in_columns[None, :]
-    return tf.cast(mask, tf.uint8)
+    pixels = find_positions(1)[None, :] * tf.cast(height, tf.int64) + find_positions(0)[:, None]
+    # A run far before the first pixel, so that every pixel has a last run before it.
+    numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
+    runs = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
+    starts, lengths = runs[::2] - 1, runs[1::2]
+    run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
+    return tf.cast(pixels < tf.reshape(tf.gather(starts + lengths, run), size), tf.uint8)
 
 
 def _inner_size(shape: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
@@ -184,14 +166,3 @@ def _inner_size(shape: tf.Tensor, size: Sequence[int]) -> tf.Tensor:
     have = tf.cast(shape[:2], tf.float32)
     scale = tf.reduce_min(tf.constant(size, tf.float32) / have)
     return tf.clip_by_value(tf.cast(tf.round(have * scale), tf.int32), 1, size)
-
-
-def _source_pixels(
-    wanted: int, inner: int | tf.Tensor, first: tf.Tensor, length: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """int64 (wanted,) positions in the source, and whether each is inside, along one axis."""
-    place = tf.range(wanted) - (wanted - inner) // 2
-    step = tf.cast(length, tf.float64) / tf.cast(inner, tf.float64)
-    source = tf.cast(tf.floor((tf.cast(place, tf.float64) + 0.5) * step), tf.int64)
-    source = tf.clip_by_value(source, 0, tf.cast(length, tf.int64) - 1)
-    return source + tf.cast(first, tf.int64), (place >= 0) & (place < inner)

@@ -25,11 +25,7 @@ TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 
 
 def strategy() -> tf.distribute.Strategy:
-    """The strategy for the best device here, which one printed line names.
-
-    TPU of this machine, TPU at the environment's address, several GPUs, one GPU, CPU. The batch
-    of a step is `num_replicas_in_sync` times that of one replica.
-    """
+    """The strategy for the best device, named by one printed line: TPU, several GPUs, one, CPU."""
     chosen, name = _find_tpu() or _find_gpus()
     replicas = chosen.num_replicas_in_sync
     print(f"Training on {name}: {replicas} replica{'s' * (replicas > 1)}")
@@ -63,9 +59,7 @@ def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Laye
     """A layer from uint8 pixels to (pixel / 255 − mean) / std, one multiply-add on the device.
 
     stats: (mean, std) of red, green and blue scaled to 0…1; or a stats.json, its folder, or what
-        it holds, which is in grey levels of 0…255.
-    dtype: of what comes out. "bfloat16" is rounded once, at the end.
-    Raises: ValueError for a statistic that is no such thing.
+        it holds, in grey levels. Raises ValueError for others. "bfloat16" is rounded at the end.
     """
     mean, std = (np.asarray(values, np.float64) for values in read_stats(stats))
     shapes_fit = mean.shape == std.shape == (3,)
@@ -74,19 +68,14 @@ def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Laye
             f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each of "
             "pixels scaled to 0…1. Divide numbers of 0…255 by 255; none may deviate by 0."
         )
-    layers = [
-        keras.layers.Rescaling((1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32")
-    ]
-    if dtype != "float32":
-        layers.append(keras.layers.Activation("linear", dtype=dtype))
+    factor, offset = (1 / (255 * std)).tolist(), (-mean / std).tolist()
+    layers = [keras.layers.Rescaling(factor, offset, dtype="float32")]
+    layers += [keras.layers.Activation("linear", dtype=dtype)] if dtype != "float32" else []
     return keras.Sequential(layers, name="normalization")
 
 
 def read_stats(stats: Stats) -> MeanStd:
-    """(mean, std) of red, green and blue scaled to 0…1, as `normalization` takes them.
-
-    Raises: FileNotFoundError when the folder has no stats.json.
-    """
+    """(mean, std) of red, green and blue, 0…1. Raises FileNotFoundError without a stats.json."""
     if isinstance(stats, str | os.PathLike):
         path = os.fspath(stats)
         path = path if path.endswith(".json") else storage.join(path, "stats.json")
@@ -108,11 +97,10 @@ def build_model(
     """A small convolutional network from uint8 images to logits (batch, classes), compiled.
 
     It learns the bundled sample in a minute on two cores; swap in a pretrained one for your data.
-    `weighted_metrics` is what makes the mask of validation batches count.
     """
     keras.utils.set_random_seed(seed)
     layers = [keras.Input((*as_size(image_size), 3), dtype="uint8"), normalization(stats)]
-    layers += [keras.layers.RandomFlip("horizontal")]
+    layers.append(keras.layers.RandomFlip("horizontal"))
     for filters in (16, 32, 64, 96):
         layers += [
             keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
@@ -125,16 +113,16 @@ def build_model(
     model.compile(
         optimizer=keras.optimizers.Adam(learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        # What makes the mask of validation batches count.
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
     return model
 
 
 def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> pd.DataFrame:
-    """One row a pair of classes that occurs: int64 true, predicted, images; sorted.
+    """One row a pair of classes that occurs in validation batches: int64 true, predicted, images.
 
-    Memory is bounded by the pairs, for any number of classes.
-    batches: (images, labels, mask) as `read_batches` gives them for validation.
+    Sorted. Memory is bounded by the pairs, for any number of classes.
     """
     pairs: Counter[int] = Counter()
     for images, labels, mask in batches:
@@ -148,10 +136,7 @@ def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int)
 def list_mistakes(
     model: keras.Model, batches: tf.data.Dataset, classes: Sequence[Any], count: int = 12
 ) -> tuple[list[np.ndarray], list[str]]:
-    """(pictures, titles) of the first `count` images taken for another class, "true → predicted".
-
-    No batch is read beyond the one that holds the last of them.
-    """
+    """(pictures, "true → predicted") of the first `count` mistakes; no later batch is read."""
     pictures: list[np.ndarray] = []
     titles: list[str] = []
     for images, labels, mask in batches.as_numpy_iterator():
@@ -174,10 +159,7 @@ def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
 
 
 def compare_throughput(reader_speed: float, seconds: Sequence[float], images: int) -> pd.DataFrame:
-    """Images per second of the reader alone, the first epoch, and the median of the later ones.
-
-    seconds: of each epoch. images: that an epoch trains on.
-    """
+    """Images/s of the reader, the first epoch and, median, the later ones, of `images` each."""
     first, later = seconds[0], float(np.median(seconds[1:] or seconds))
     names = ["reader alone", "first epoch, which compiles", "later epochs"]
     return pd.DataFrame({"images/s": [reader_speed, images / first, images / later]}, index=names)

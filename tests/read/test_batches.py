@@ -8,23 +8,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.readers import (
-    make_example,
-    make_picture,
-    make_record,
-    save_noise,
-    write_part,
-    write_shard,
-)
+from support.readers import make_example, make_record, save_noise, write_part, write_shard
 
 from kaggle_tfr.images.masks import decode_mask, encode_mask
-from kaggle_tfr.read.batches import (
-    choose_fold,
-    choose_pipeline_shards,
-    count_steps,
-    read_batches,
-    read_images,
-)
+from kaggle_tfr.read.batches import choose_fold, count_steps, read_batches, read_images, split_work
 from kaggle_tfr.read.decode import choose_window, decode_window, fit_to_size, sample_mask
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.shards import find_shards
@@ -35,30 +22,22 @@ SMALL = {"image_size": 16}
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """53 records numbered 0 to 52, in five shards of five folds."""
-    numbers = np.array_split(np.arange(53), 5)
     files = {
         f"s-f{fold}-000-{len(own)}.tfrec": (fold, [make_record(int(n)) for n in own])
-        for fold, own in enumerate(numbers)
+        for fold, own in enumerate(np.array_split(np.arange(53), 5))
     }
     return find_shards(write_part(tmp_path_factory.mktemp("part"), files))
 
 
 def numbers_in(batches):
     """The labels that the mask keeps, in their order."""
-    return [
-        int(label) for _, labels, mask in batches.as_numpy_iterator() for label in labels[mask == 1]
-    ]
-
-
-def context(pipelines, index, replicas=None):
-    return tf.distribute.InputContext(pipelines, index, replicas or pipelines)
+    kept = [labels[mask == 1] for _, labels, mask in batches.as_numpy_iterator()]
+    return np.concatenate(kept).tolist()
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 16, 53, 64])
 def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
-    """
-    For any batch size no image is lost or doubled, and every batch is full and of static shape.
-    """
+    """For any batch size no image is lost or doubled; every batch is full and of static shape."""
     batches = read_batches(shards, batch_size=batch_size, **SMALL)
 
     numbers = numbers_in(batches)
@@ -70,9 +49,7 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
 
 
 def test_pictures_arrive_with_their_own_labels(shards):
-    """
-    The grey level that each record's label tells is the one in its pixels; padding is black.
-    """
+    """The grey level that each record's label tells is the one in its pixels; padding is black."""
     for images, labels, mask in read_batches(shards, batch_size=9, **SMALL).as_numpy_iterator():
         means = images[mask == 1].mean(axis=(1, 2, 3))
         assert np.abs(means - labels[mask == 1]).max() <= 1
@@ -80,56 +57,42 @@ def test_pictures_arrive_with_their_own_labels(shards):
         assert (images[mask == 0] == 0).all()
 
 
-@pytest.mark.parametrize(("pipelines", "chosen"), [(2, 5), (4, 5), (4, 1), (2, 3)])
-def test_input_pipelines_share_validation_without_gap_or_overlap(shards, pipelines, chosen):
-    """
-    Hosts read every image once between them, in equally many batches each.
-    """
-    seen, steps = [], set()
-    for index in range(pipelines):
-        part = context(pipelines, index)
-        batches = read_batches(shards.head(chosen), batch_size=4, context=part, **SMALL)
+@pytest.mark.parametrize(
+    ("hosts", "replicas", "chosen"), [(2, 2, 5), (4, 4, 5), (4, 4, 1), (2, 2, 3), (1, 8, 5)]
+)
+def test_hosts_share_validation_without_gap_or_overlap(shards, hosts, replicas, chosen):
+    """They read every image once between them, in as many batches each; so do their replicas."""
+    shards, seen, steps = shards.head(chosen), [], set()
+    for host in range(hosts):
+        part = tf.distribute.InputContext(hosts, host, replicas)
+        batches = read_batches(shards, batch_size=4, context=part, **SMALL)
         seen += numbers_in(batches)
         steps.add(int(batches.cardinality()))
 
-    assert sorted(seen) == list(range(int(shards.head(chosen)["count"].sum())))
+    assert sorted(seen) == list(range(int(shards["count"].sum())))
     assert len(steps) == 1
+    assert steps.pop() % (replicas // hosts) == 0
 
 
-@given(
-    counts=st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any),
-    pipelines=st.integers(1, 8),
-)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any), st.integers(1, 8))
 @settings(max_examples=60)
-def test_records_are_split_evenly(shards, counts, pipelines):
-    """
-    However the shards are filled, no pipeline has more than a quarter above its share.
-    """
+def test_records_are_split_evenly(shards, counts, hosts):
+    """However the shards are filled, no host has more than a quarter above its share."""
     table = shards.iloc[[0] * len(counts)].assign(count=counts, file=range(len(counts)))
-    own = [choose_pipeline_shards(table, context(pipelines, index)) for index in range(pipelines)]
+    own = [split_work(table, tf.distribute.InputContext(hosts, n, hosts)) for n in range(hosts)]
+    _, every, shares = own[0]
 
-    assert sum(own[0].counts) == sum(counts)
-    assert max(own[0].counts) <= max(1.25 * sum(counts) / pipelines, -(-sum(counts) // pipelines))
-    if own[0].every is None:
-        files = [file for one in own for file in one.shards["file"]]
-        assert sorted(files) == list(range(len(counts)))
-
-
-def test_replicas_of_a_host_get_equally_many_batches(shards):
-    """
-    With eight replicas on one host the number of batches is a multiple of eight.
-    """
-    batches = read_batches(shards, batch_size=4, context=context(1, 0, replicas=8), **SMALL)
-
-    assert int(batches.cardinality()) == 16
-    assert sorted(numbers_in(batches)) == list(range(53))
+    assert sum(shares) == sum(counts)
+    assert max(shares) <= max(1.25 * sum(counts) / hosts, -(-sum(counts) // hosts))
+    if not every:
+        assert [one["count"].sum() for one, _, _ in own] == shares
+        assert sorted(file for one, _, _ in own for file in one["file"]) == list(range(len(counts)))
 
 
 def test_training_is_endless_shuffled_and_fair(shards):
-    """
-    Each pass takes every image once in another order, and batches are always full.
-    """
+    """Each pass takes every image once in another order, and batches are always full."""
     batches = read_batches(shards, batch_size=53, training=True, seed=1, **SMALL)
+    two_hosts = tf.distribute.InputContext(2, 0, 2)
 
     labels = [labels for _, labels in batches.take(6).as_numpy_iterator()]
 
@@ -139,18 +102,15 @@ def test_training_is_endless_shuffled_and_fair(shards):
     # The buffer holds all records, so a pass may run into the next, but never by much.
     assert set(np.concatenate(labels).tolist()) == set(range(53))
     assert count_steps(shards, 8, training=True) == 53 // 8
-    assert count_steps(shards, 8, training=True, context=context(2, 0)) == 2
+    assert count_steps(shards, 8, training=True, context=two_hosts) == 2
 
 
 def test_options_change_what_a_batch_holds(shards):
-    """
-    One-hot labels, extra features and float32 pixels, as asked for; a misspelt one is named.
-    """
+    """One-hot labels, extra features and float32 pixels, as asked for; a misspelt one is named."""
     choices = {"one_hot": 60, "mean_std": ((0.5,) * 3, (0.25,) * 3), "extra": ["height"]}
 
-    images, labels, _, features = next(
-        read_batches(shards, batch_size=4, **SMALL, **choices).as_numpy_iterator()
-    )
+    batches = read_batches(shards, batch_size=4, **SMALL, **choices)
+    images, labels, _, features = next(batches.as_numpy_iterator())
 
     assert labels.shape == (4, 60)
     assert images.dtype == np.float32
@@ -164,22 +124,17 @@ def test_options_change_what_a_batch_holds(shards):
 
 
 def test_flips_turn_half_of_the_pictures_and_their_masks(tmp_path):
-    """
-    A picture dark on its left, its mask on the left too, comes either way round, always together.
-    """
+    """A picture dark on its left, as its mask is, comes either way round, always together."""
     halves = np.zeros((32, 32, 3), np.uint8)
     halves[:, 16:] = 255
-    stream = io.BytesIO()
-    Image.fromarray(halves).save(stream, "PNG")
-    dark = encode_mask(halves[..., 0] == 0)
-    features = {"image": stream.getvalue(), "height": 32, "width": 32, "dark": dark.encode()}
-    write_shard(tmp_path / "a.tfrec", [make_example(**features)] * 64)
+    features = {"image": tf.io.encode_png(halves).numpy(), "height": 32, "width": 32}
+    record = make_example(**features, dark=encode_mask(halves[..., 0] == 0).encode())
+    write_shard(tmp_path / "a.tfrec", [record] * 64)
     schema = load_schema({"image": "image", "dark": {"from": "Dark", "type": "bytes"}})
 
     shards = find_shards(tmp_path, schema=schema)
-    images, masks = next(
-        read_batches(shards, batch_size=64, training=True, flip=True, **SMALL).as_numpy_iterator()
-    )
+    batches = read_batches(shards, batch_size=64, training=True, flip=True, **SMALL)
+    images, masks = next(batches.as_numpy_iterator())
 
     assert masks.shape == (64, 16, 16, 1)
     assert np.array_equal(masks[..., 0] == 1, images[..., 0] < 128)
@@ -187,9 +142,7 @@ def test_flips_turn_half_of_the_pictures_and_their_masks(tmp_path):
 
 
 def test_whole_images_come_as_they_were_written(shards):
-    """
-    read_images decodes each record whole, in order, or shuffled by a seed.
-    """
+    """read_images decodes each record whole, in order, or shuffled by a seed."""
     in_order, mixed = (list(read_images(shards, seed).as_numpy_iterator()) for seed in (None, 3))
 
     assert in_order[0]["image"].shape == (32, 48, 3)
@@ -199,37 +152,35 @@ def test_whole_images_come_as_they_were_written(shards):
 
 
 def test_a_fold_is_chosen_by_its_number(shards):
-    """
-    Validation is the fold, training all others; an error about a missing one lists them.
-    """
-    training, validation = choose_fold(shards, 3)
-
-    assert set(validation["fold"]) == {3}
-    assert set(training["fold"]) == {0, 1, 2, 4}
+    """Validation is the fold, training all others; an error about a missing one lists them."""
+    assert [set(chosen["fold"]) for chosen in choose_fold(shards, 3)] == [{0, 1, 2, 4}, {3}]
     with pytest.raises(ValueError, match=r"folds \[0, 1, 2, 3, 4\]"):
         choose_fold(shards, 7)
 
 
 @pytest.mark.parametrize("held_out", ["validation", "val", "dev"])
 def test_without_folds_the_validation_split_is_chosen(shards, held_out):
-    """
-    A split into train and validation needs no fold number; nothing chosen would be an empty epoch.
-    """
+    """Train and validation need no fold number; nothing chosen would be an empty epoch."""
     table = shards.assign(fold=0, split=["train"] * 4 + [held_out])
 
-    training, validation = choose_fold(table)
-
-    assert (len(training), len(validation)) == (4, 1)
+    assert [len(chosen) for chosen in choose_fold(table)] == [4, 1]
     with pytest.raises(ValueError, match="VALIDATION_SIZE"):
         choose_fold(table.iloc[:4])
     with pytest.raises(ValueError, match="no record to read"):
         read_batches(table[table["split"] == "test"], batch_size=4, **SMALL)
 
 
+def test_shards_of_several_schemas_are_refused(shards):
+    """One reader parses one schema; a folder of each is named."""
+    schemas = [*shards["schema"][:4], load_schema("cassava")]
+    table = shards.assign(schema=schemas, folder=["a"] * 4 + ["b"])
+
+    with pytest.raises(ValueError, match="'a' and 'b' have different schemas"):
+        read_batches(table, batch_size=4, **SMALL)
+
+
 def test_the_window_is_what_pillow_cuts_out():
-    """
-    A centre crop from a JPEG equals Pillow's crop of the whole picture, resized like Pillow's.
-    """
+    """A centre crop from a JPEG is Pillow's crop of the whole picture, resized like Pillow's."""
     data = save_noise(3, 90, 60)
 
     pixels, window, shape = decode_window(tf.constant(data), (30, 30), "center")
@@ -244,31 +195,24 @@ def test_the_window_is_what_pillow_cuts_out():
 
 
 @given(
-    height=st.integers(1, 4000),
-    width=st.integers(1, 4000),
-    size=st.tuples(st.integers(1, 600), st.integers(1, 600)),
-    crop=st.sampled_from(["random", "center"]),
+    *[st.integers(1, 4000)] * 2, *[st.integers(1, 600)] * 2, st.sampled_from(["random", "center"])
 )
 @settings(max_examples=100)
-def test_a_window_is_the_largest_of_its_proportions(height, width, size, crop):
-    """
-    It lies inside the picture, touches two of its sides, and has the target's proportions.
-    """
+def test_a_window_is_the_largest_of_its_proportions(height, width, rows, columns, crop):
+    """It lies inside the picture, touches two of its sides, and has the target's proportions."""
     shape = tf.constant([height, width])
-    top, left, tall, wide = choose_window(shape, size, crop).numpy().tolist()
+    top, left, tall, wide = choose_window(shape, (rows, columns), crop).numpy().tolist()
 
     assert 0 <= top <= top + tall <= height
     assert 0 <= left <= left + wide <= width
     assert tall == height or wide == width
     assert min(tall, wide) >= 1
-    assert tall * size[1] - wide * size[0] < max(size)
-    assert wide * size[0] - tall * size[1] < max(size) or 1 in (tall, wide)
+    assert tall * columns - wide * rows < max(rows, columns)
+    assert wide * rows - tall * columns < max(rows, columns) or 1 in (tall, wide)
 
 
 def test_random_windows_reach_both_ends():
-    """
-    Every place a window can have is taken, the first and the last one as well.
-    """
+    """Every place a window can have is taken, the first and the last one as well."""
     choose = tf.function(lambda: choose_window(tf.constant([10, 14]), (10, 10), "random")[:2])
 
     assert {tuple(choose().numpy().tolist()) for _ in range(200)} == {(0, n) for n in range(5)}
@@ -276,9 +220,7 @@ def test_random_windows_reach_both_ends():
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "JPEG"])
 def test_other_formats_are_cut_like_jpegs(kind):
-    """
-    What cannot be decoded in part is cut to the same window; a known JPEG gives the same pixels.
-    """
+    """What is decoded whole is cut to the same window; a known JPEG gives the same pixels."""
     expected = decode_window(tf.constant(save_noise(5, 90, 60)), (20, 30), "center")
 
     data = tf.constant(save_noise(5, 90, 60, kind))
@@ -290,10 +232,9 @@ def test_other_formats_are_cut_like_jpegs(kind):
 
 
 def test_a_padded_picture_and_its_mask_lie_in_the_middle():
-    """
-    crop="pad" keeps all of the picture and its proportions, with black around it and no mask.
-    """
-    pixels, window, whole = decode_window(tf.constant(make_picture(200, 40, 20)), (16, 16), "pad")
+    """crop="pad" keeps all of the picture and its proportions; around it are black and no mask."""
+    data = tf.io.encode_png(np.full((20, 40, 3), 200, np.uint8))
+    pixels, window, whole = decode_window(data, (16, 16), "pad")
 
     padded = fit_to_size(pixels, (16, 16), "pad").numpy()
     full, empty = (
@@ -301,19 +242,16 @@ def test_a_padded_picture_and_its_mask_lie_in_the_middle():
         for code in ("1 800", "")
     )
 
-    assert (padded[:4] == 0).all()
-    assert (padded[12:] == 0).all()
-    assert np.abs(padded[4:12].astype(int) - 200).max() <= 1
-    assert np.array_equal(full[4:12], np.ones((8, 16)))
+    assert (padded[[*range(4), *range(12, 16)]] == 0).all()
+    assert (padded[4:12] == 200).all()
+    assert (full[4:12] == 1).all()
     assert full.sum() == 8 * 16
     assert empty.sum() == 0
 
 
 @pytest.mark.parametrize("crop", ["random", "center"])
 def test_masks_are_cut_like_their_picture(crop):
-    """
-    A mask's pixels come from the picture's window, as cv2 or any nearest rule would take them.
-    """
+    """A mask's pixels come from the picture's window, as cv2 or any nearest rule takes them."""
     mask = np.random.default_rng(0).random((20, 30)) < 0.3
     window = choose_window(tf.constant([20, 30]), (20, 20), crop)
     top, left, height, width = window.numpy()

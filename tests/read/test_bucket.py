@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from support.gcs import serve_bucket
 from support.readers import make_example, save_noise, write_part
 
 SHARDS, RECORDS = 8, 64
+ALL = list(range(SHARDS * RECORDS))
 # One process answers all questions: TensorFlow takes seconds to import.
 ANSWERS = """
 import json, sys
@@ -36,19 +36,12 @@ def read(shards):
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory):
     """A bucket with a part of eight shards; record n has the label n."""
-    folder = tmp_path_factory.mktemp("parts")
-    numbers = np.arange(SHARDS * RECORDS).reshape(SHARDS, RECORDS).tolist()
+    folder, shards = tmp_path_factory.mktemp("parts"), {}
     pictures = [save_noise(seed, 320, 240) for seed in range(RECORDS)]
-    shards = {
-        f"s-f{shard % 4}-{shard:03d}-{RECORDS}.tfrec": (
-            shard % 4,
-            [
-                make_example(image=picture, label=n, height=240, width=320)
-                for n, picture in zip(own, pictures, strict=True)
-            ],
-        )
-        for shard, own in enumerate(numbers)
-    }
+    for shard in range(SHARDS):
+        numbered = enumerate(pictures, shard * RECORDS)
+        own = [make_example(image=data, label=n, height=240, width=320) for n, data in numbered]
+        shards[f"s-f{shard % 4}-{shard:03d}-{RECORDS}.tfrec"] = (shard % 4, own)
     write_part(folder / "part-1", shards)
     with serve_bucket(tmp_path_factory.mktemp("certificate")) as bucket:
         bucket.seed_objects("flowers", folder)
@@ -58,15 +51,9 @@ def bucket(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ask(bucket, root):
     """A function that runs code beside the bucket and returns the value of its `result`."""
-    child = subprocess.Popen(
-        [sys.executable, "-u", "-c", ANSWERS],
-        cwd=root,
-        env={**os.environ, **bucket.env},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    env, command = {**os.environ, **bucket.env}, [sys.executable, "-u", "-c", ANSWERS]
+    child = subprocess.Popen(command, cwd=root, env=env, text=True, **pipes)
 
     def put(code):
         child.stdin.write(json.dumps(code) + "\n")
@@ -90,23 +77,19 @@ def shards(ask):
 
 
 def test_a_part_in_a_bucket_is_read_whole_with_few_requests(shards, bucket, ask):
-    """
-    The bucket's root stands for the part in it; each shard is read in a handful of large requests.
-    """
+    """The bucket's root stands for its part; each shard takes a handful of large requests."""
     before = len(bucket.requests)
 
-    assert ask("result = read(shards)") == list(range(SHARDS * RECORDS))
+    assert ask("result = read(shards)") == ALL
     assert len(bucket.requests) - before <= 5 * SHARDS
     assert shards[0] == f"gs://flowers/part-1/s-f0-000-{RECORDS}.tfrec"
 
 
 def test_shards_without_a_table_are_globbed_and_counted(shards, ask):
-    """
-    Foreign shards in a bucket are listed by pattern; a name without a count is counted.
-    """
+    """Foreign shards in a bucket are listed by pattern; a name without a count is counted."""
     table = ask(
-        "shards2 = find_shards('gs://flowers/part-1', schema='landmark'); "
-        "result = [len(shards2), int(shards2['count'].sum())]"
+        "foreign = find_shards('gs://flowers/part-1', schema='landmark'); "
+        "result = [len(foreign), int(foreign['count'].sum())]"
     )
 
     assert table == [SHARDS, SHARDS * RECORDS]
@@ -114,10 +97,7 @@ def test_shards_without_a_table_are_globbed_and_counted(shards, ask):
 
 @pytest.mark.parametrize("code", ["read(shards)", "len(find_shards('gs://flowers'))"])
 def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
-    """
-    While one shard's answer is awaited, all the others' are: an epoch and a listing wait in turn
-    for a few rounds of requests, not for each request.
-    """
+    """While one shard's answer is awaited, all others' are: one waits for rounds, not requests."""
     bucket.peak, bucket.latency = 0, 0.1
     ask(f"result = {code}")
     bucket.latency = 0.0
@@ -126,11 +106,9 @@ def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
 
 
 def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(shards, bucket, ask):
-    """
-    A connection that ends half way costs time, not records; one that keeps ending is an error.
-    """
+    """A connection that ends half way costs time, not records; one that keeps ending fails."""
     bucket.cut(f"s-f1-001-{RECORDS}", 20_000)
-    assert ask("result = read(shards)") == list(range(SHARDS * RECORDS))
+    assert ask("result = read(shards)") == ALL
     assert bucket._cuts == []
 
     bucket.cut(f"s-f1-001-{RECORDS}", 20_000, times=50)
@@ -142,9 +120,7 @@ def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(shard
 
 @pytest.mark.parametrize("address", ["gs://no-such-bucket", "gs://flowers/part-9"])
 def test_a_missing_bucket_or_part_is_named(ask, address):
-    """
-    A bucket or folder that is not there is told by its address.
-    """
+    """A bucket or folder that is not there is told by its address."""
     answer = ask(f"result = len(find_shards('{address}'))")
 
     assert answer["error"] in ("FileNotFoundError", "OSError")

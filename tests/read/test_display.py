@@ -8,18 +8,10 @@ import pytest
 from PIL import Image
 from support.readers import make_example, make_record, save_noise, write_part, write_shard
 
+from kaggle_tfr import read
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.read.display import (
-    compare_speeds,
-    find_sources,
-    first_masks,
-    name_labels,
-    pair_with_sources,
-    read_files,
-)
 from kaggle_tfr.schema import load_schema
-from kaggle_tfr.shards import find_shards
 
 
 def save_source(path, kind, **options):
@@ -38,15 +30,13 @@ def save_source(path, kind, **options):
 
 @pytest.mark.parametrize("kind", ["EXIF", "TIFF", "AVIF", "JPEG2000", "JPEG"])
 def test_a_source_of_any_kind_is_shown_upright_beside_its_record(tmp_path, kind):
-    """
-    Turned by EXIF, or of a kind that TensorFlow cannot decode: the source is shown as it is seen.
-    """
+    """Turned by EXIF, or of a kind that TensorFlow cannot decode: it is shown as it is seen."""
     part = write_part(tmp_path / "part", {"a.tfrec": (0, [make_record(7), make_record(8)])})
     rows = pd.DataFrame({"image_id": ["lost", "kept"], "file": "a.tfrec", "record": [0, 1]})
     rows.to_csv(tmp_path / "part" / "train.csv", index=False)
     sources = {"kept": save_source(tmp_path / "source", kind), "lost": str(tmp_path / "nowhere")}
 
-    (pair,), (title,) = pair_with_sources(find_shards(part), sources)
+    (pair,), (title,) = read.pair_with_sources(read.find_shards(part), sources)
 
     assert pair[0].shape == (40, 60, 3)
     assert abs(pair[0][:, :18].mean() - 230) < 6
@@ -56,9 +46,7 @@ def test_a_source_of_any_kind_is_shown_upright_beside_its_record(tmp_path, kind)
 
 
 def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
-    """
-    The rows of a late fold stand far down in the CSV of a large split.
-    """
+    """The rows of a late fold stand far down in the CSV of a large split."""
     part = write_part(tmp_path, {"z.tfrec": (9, [make_record(n) for n in (3, 4)])})
     rows = pd.DataFrame({"image_id": [f"n{i}" for i in range(120_000)], "file": "a.tfrec"})
     rows = rows.assign(record=rows.index)
@@ -66,69 +54,59 @@ def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
     rows.to_csv(tmp_path / "train.csv", index=False)
     source = save_source(tmp_path / "source.png", "PNG")
 
-    _, titles = pair_with_sources(find_shards(part), {"n119998": source, "n119999": source})
+    _, titles = read.pair_with_sources(
+        read.find_shards(part), {"n119998": source, "n119999": source}
+    )
 
     assert [left.split("\n")[0] for left, _ in titles] == ["n119998", "n119999"]
-    assert find_sources(str(tmp_path)) == {}
-    assert pair_with_sources(find_shards(part), {}) == ([], [])
+    assert read.find_sources(str(tmp_path)) == {}
+    assert read.pair_with_sources(read.find_shards(part), {}) == ([], [])
 
 
 def test_files_that_tensorflow_cannot_read_are_left_out(tmp_path, capsys):
-    """
-    Whatever its ending says, a file is used when TensorFlow decodes it, and a line says how many.
-    """
+    """Whatever its ending, a file is used when TensorFlow decodes it; a line says how many are."""
     paths = [save_source(tmp_path / "a.jpg", "TIFF"), save_source(tmp_path / "b.jpg", "AVIF")]
-    (tmp_path / "noise").write_bytes(save_noise(1, 90, 60))
 
-    files = read_files([*paths, str(tmp_path / "noise")], [16, 24], 4)
+    files = read.read_files([*paths, save_source(tmp_path / "c", "PNG")], [16, 24], 4)
+    speeds = read.compare_speeds({"none": None, "files": files}, rounds=1)
 
     assert next(iter(files)).shape == (4, 16, 24, 3)
-    assert compare_speeds({"none": None, "files": files}, rounds=1)["ratio"].to_dict() == {
-        "files": 1
-    }
+    assert speeds["ratio"].to_dict() == {"files": 1}
     assert "TensorFlow reads 1 of 3 single files" in capsys.readouterr().out
-    assert read_files(paths, 16, 4) is None
+    assert read.read_files(paths, 16, 4) is None
     assert "TensorFlow reads 0 of 2" in capsys.readouterr().out
-    assert read_files([], 16, 4) is None
+    assert read.read_files([], 16, 4) is None
 
 
 def test_labels_of_all_kinds_are_named():
-    """
-    A class, several classes, and the classes that a mask is there for.
-    """
+    """A class, several classes, and the classes that a mask is there for."""
     masks = np.zeros((1, 2, 2, 3), np.uint8)
     masks[0, 1, 0, 2] = 1
 
-    assert name_labels(np.array([2, 0]), ["x", "y", 7]) == ["7", "x"]
-    assert name_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == ["x, 7", "none"]
-    assert name_labels(masks, ["x", "y", 7]) == ["7"]
+    assert read.name_labels(np.array([2, 0]), ["x", "y", 7]) == ["7", "x"]
+    assert read.name_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == ["x, 7", "none"]
+    assert read.name_labels(masks, ["x", "y", 7]) == ["7"]
 
 
 @pytest.mark.parametrize("any_mask", [True, False])
 def test_the_first_record_with_a_mask_is_shown(tmp_path, any_mask):
-    """
-    Empty masks show nothing; where all are empty, the first record is shown all the same.
-    """
+    """Empty masks show nothing; where all are empty, the first record is shown all the same."""
     half = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))
+    pictures = [save_noise(n, 48, 32) for n in range(3)]
     codes = ["", half if any_mask else "", ""]
-    records = [
-        make_example(image=save_noise(n, 48, 32), fish=code.encode())
-        for n, code in enumerate(codes)
-    ]
-    write_shard(tmp_path / "a.tfrec", records)
+    pairs = zip(pictures, map(str.encode, codes), strict=True)
+    write_shard(tmp_path / "a.tfrec", [make_example(image=data, fish=code) for data, code in pairs])
     schema = load_schema({"image": "image", "fish": {"from": "Fish", "type": "bytes"}})
 
-    picture, masks = first_masks(find_shards(tmp_path, schema=schema))
+    picture, masks = read.first_masks(read.find_shards(tmp_path, schema=schema))
 
-    expected = Image.open(io.BytesIO(save_noise(int(any_mask), 48, 32)))
+    expected = Image.open(io.BytesIO(pictures[any_mask]))
     assert np.abs(picture.astype(int) - np.asarray(expected)).mean() < 3
     assert masks["fish"].mean() == (0.5 if any_mask else 0)
 
 
 def test_the_benchmark_leaves_out_what_is_no_photograph(tmp_path, capsys):
-    """
-    A README beside the photographs is named and skipped; so are pictures that are too small.
-    """
+    """A README beside the photographs is named and skipped; so are pictures that are too small."""
     from benchmarks.read import list_photos
 
     (tmp_path / "README.md").write_text("Photographs by their owners.")

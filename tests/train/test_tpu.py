@@ -14,19 +14,8 @@ import tensorflow as tf
 from support.readers import make_record, write_part
 
 from kaggle_tfr.figures import plot_learning
-from kaggle_tfr.read.batches import count_steps, read_batches
-from kaggle_tfr.shards import find_shards
+from kaggle_tfr.read import count_steps, find_shards, read_batches
 from kaggle_tfr.train import training
-from kaggle_tfr.train.training import (
-    IMAGENET,
-    build_model,
-    compare_throughput,
-    count_confusions,
-    list_mistakes,
-    normalization,
-    strategy,
-    time_epochs,
-)
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SIZE = {"image_size": 32, "batch_size": 8}
@@ -74,13 +63,9 @@ print(json.dumps(sorted(seen)))
 
 def run_python(code, *arguments):
     """The last line that the code prints in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", LACKING + code, *arguments],
-        cwd=NOTEBOOKS.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", LACKING + code, *arguments]
+    cwd = NOTEBOOKS.parent
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()[-1]
 
@@ -98,48 +83,34 @@ def shards(part):
     return find_shards(part)
 
 
-def run_compiled(batches, count):
-    """How often a compiled training step was traced over `count` batches."""
-    traces = []
-    weights = tf.Variable(tf.zeros([3, 2]))
-
-    @tf.function(jit_compile=True)
-    def step(images, labels):
-        traces.append(images.shape)
-        with tf.GradientTape() as tape:
-            pixels = tf.reduce_mean(tf.cast(images, tf.float32) / 255, [1, 2])
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels // 128, pixels @ weights)
-            loss = tf.reduce_mean(losses)
-        weights.assign_sub(0.1 * tape.gradient(loss, weights))
-        return loss
-
-    losses = [float(step(batch[0], batch[1])) for batch in batches.take(count)]
-    assert np.isfinite(losses).all()
-    return len(traces)
-
-
 @pytest.mark.parametrize(
     ("crop", "mode"), [("random", True), ("center", False), ("pad", True), ("pad", False)]
 )
 def test_xla_compiles_a_step_once(shards, crop, mode):
-    """
-    All batches, the last one of validation too, have one static shape: one trace serves them.
-    """
+    """All batches, validation's last one too, have one static shape: one trace serves them."""
     batches = read_batches(shards, training=mode, crop=crop, **SIZE)
+    weights = tf.Variable(tf.zeros([3, 2]))
+
+    @tf.function(jit_compile=True)
+    def step(images, labels):
+        with tf.GradientTape() as tape:
+            pixels = tf.reduce_mean(tf.cast(images, tf.float32) / 255, [1, 2])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels // 128, pixels @ weights)
+        weights.assign_sub(0.1 * tape.gradient(losses, weights))
+        return losses
 
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
-    assert run_compiled(batches, 12) == 1
+    assert all(np.isfinite(step(*batch[:2])).all() for batch in batches.take(12))
+    assert step.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-5), ("bfloat16", 1e-2)])
 def test_normalisation_is_the_textbook_formula(dtype, error):
-    """
-    (pixel / 255 − mean) / std, in either precision, and the same compiled.
-    """
+    """(pixel / 255 − mean) / std, in either precision, and the same compiled."""
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=-1)
-    expected = (pixels / 255 - np.array(IMAGENET[0])) / np.array(IMAGENET[1])
+    expected = (pixels / 255 - np.array(training.IMAGENET[0])) / np.array(training.IMAGENET[1])
 
-    layer = normalization(dtype=dtype)
+    layer = training.normalization(dtype=dtype)
     compiled = tf.function(layer, jit_compile=True)(tf.constant(pixels))
 
     assert compiled.dtype.name == dtype
@@ -148,46 +119,37 @@ def test_normalisation_is_the_textbook_formula(dtype, error):
 
 
 def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
-    """
-    stats.json counts in grey levels: a picture of just the mean becomes 0, one deviation more 1.
-    """
+    """stats.json counts in grey levels: just the mean becomes 0, one deviation more 1."""
     stats = {"mean": dict.fromkeys("RGB", 100), "std": dict.fromkeys("RGB", 50)}
     (tmp_path / "stats.json").write_text(json.dumps(stats))
     pixels = np.array([[[[100, 100, 100], [150, 150, 150]]]], np.uint8)
 
-    found = normalization(str(tmp_path))(pixels)
+    found = training.normalization(str(tmp_path))(pixels)
 
     assert np.allclose(found[0, 0, :, 0], [0, 1], atol=1e-5)
     with pytest.raises(ValueError, match="Divide numbers of 0…255 by 255"):
-        normalization(((120, 110, 100), (60, 60, 60)))
+        training.normalization(((120, 110, 100), (60, 60, 60)))
 
 
 def test_a_model_trains_on_the_endless_batches(shards):
-    """
-    A few epochs on uint8 batches lower the loss; padding counts in no figure of validation.
-    """
-    model = build_model(32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2)
+    """A few epochs on uint8 batches lower the loss; padding counts in no figure of validation."""
+    model = training.build_model(32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2)
     steps, seconds = count_steps(shards, 8, training=True), []
-    history = model.fit(
-        read_batches(shards, training=True, seed=0, **SIZE),
-        validation_data=read_batches(shards, **SIZE),
-        steps_per_epoch=steps,
-        epochs=3,
-        shuffle=False,  # the reader has done it
-        callbacks=[time_epochs(seconds)],
-        verbose=0,
-    ).history
+    train, validation = (read_batches(shards, training=kind, **SIZE) for kind in (True, False))
+    options = {"steps_per_epoch": steps, "validation_data": validation, "epochs": 3, "verbose": 0}
+    options |= {"callbacks": [training.time_epochs(seconds)], "shuffle": False}
+    history = model.fit(train, **options).history
 
     assert steps == 42 // 8
     assert history["loss"][-1] < history["loss"][0]
-    titles = [axis.get_title(loc="left") for axis in plot_learning(history).axes]
-    assert titles == ["Accuracy", "Loss"]
+    axes = plot_learning(history).axes
+    assert [axis.get_title(loc="left") for axis in axes] == ["Accuracy", "Loss"]
     assert len(seconds) == 3
-    table = compare_throughput(500.0, [4.0, 1.0, 2.0, 3.0], 120)
+    table = training.compare_throughput(500.0, [4.0, 1.0, 2.0, 3.0], 120)
     assert table["images/s"].tolist() == [500, 30, 60]
 
     batches = read_batches(shards, image_size=32, batch_size=16)
-    confusions = count_confusions(model, batches, 252)
+    confusions = training.count_confusions(model, batches, 252)
     right = confusions.loc[confusions["true"] == confusions["predicted"], "images"].sum()
     accuracy = model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
     assert confusions["images"].sum() == 42
@@ -199,25 +161,20 @@ def predict_class_two(images):
 
 
 def test_confusions_of_many_classes_fit_in_memory():
-    """
-    Only pairs that occur take a row: landmark's 81,313 classes squared would be 53 GB.
-    """
+    """Only pairs that occur take a row: landmark's 81,313 classes squared would be 53 GB."""
     model = SimpleNamespace(predict_on_batch=predict_class_two)
-    labels = [[2, 7, 81_312, 0], [7, 2, 2, 9]]
-    masks = [[1, 1, 1, 0], [1, 1, 1, 1]]
+    labels, masks = [[2, 7, 81_312, 0], [7, 2, 2, 9]], [[1, 1, 1, 0], [1, 1, 1, 1]]
     images = np.zeros((2, 4, 8, 8, 3), np.uint8)
     batches = tf.data.Dataset.from_tensor_slices((images, labels, masks))
 
-    table = count_confusions(model, batches, 81_313)
+    table = training.count_confusions(model, batches, 81_313)
 
     assert table.columns.tolist() == ["true", "predicted", "images"]
     assert table.to_numpy().tolist() == [[2, 2, 3], [7, 2, 2], [9, 2, 1], [81_312, 2, 1]]
 
 
 def test_no_more_mistakes_are_read_than_are_shown():
-    """
-    The search ends with the batch that holds the last mistake wanted.
-    """
+    """The search ends with the batch that holds the last mistake wanted."""
     drawn = []
 
     def draw():
@@ -230,7 +187,7 @@ def test_no_more_mistakes_are_read_than_are_shown():
     batches = tf.data.Dataset.from_generator(draw, output_signature=signature)
     model = SimpleNamespace(predict_on_batch=predict_class_two)
 
-    pictures, titles = list_mistakes(model, batches, ["ash", "birch", "cedar"], count=5)
+    pictures, titles = training.list_mistakes(model, batches, ["ash", "birch", "cedar"], count=5)
 
     assert titles == [f"{name} → cedar" for name in ("birch", "ash", "birch", "birch", "ash")]
     assert [int(picture[0, 0, 0]) for picture in pictures] == [0, 0, 0, 1, 1]
@@ -238,37 +195,29 @@ def test_no_more_mistakes_are_read_than_are_shown():
 
 
 def test_reading_and_training_need_no_library_that_the_tpu_image_lacks():
-    """
-    Every module of theirs, and of the ground below them, is imported with those libraries blocked.
-    """
+    """All their modules, and the ground below them, are imported with those libraries blocked."""
     imported = run_python(ALL)
 
-    assert "kaggle_tfr.read.batches" in imported
-    assert "kaggle_tfr.train.training" in imported
+    assert all(f"kaggle_tfr.{name}" in imported for name in ("read.batches", "train.training"))
 
 
 def test_two_devices_share_a_pass(part):
-    """
-    Under a mirrored strategy two replicas see every image once, with only what the TPU image has.
-    """
+    """Two replicas under a mirrored strategy see every image once, on the TPU image's libraries."""
     assert json.loads(run_python(TWO_DEVICES, part)) == list(range(0, 252, 6))
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """A machine whose TPUs and GPUs a test decides; the TPU addresses that were tried."""
-    machine, one = SimpleNamespace(tpus=(), addresses=[]), tf.distribute.get_strategy()
+    machine, one = SimpleNamespace(addresses=[]), tf.distribute.get_strategy()
 
     def resolve(tpu):
         machine.addresses.append(tpu)
-        if tpu not in machine.tpus:
+        if tpu != machine.tpu:
             raise ValueError("no TPU")
         return tpu
 
-    def has(gpus):
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * gpus)
-
-    machine.has = has
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * machine.gpus)
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolve)
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: None)
@@ -281,37 +230,27 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tpus", "gpus", "said"),
-    [
-        (["local"], 2, "TPU (local)"),
-        (["10.0.0.2"], 2, "TPU (10.0.0.2)"),
-        ([], 2, "2 GPUs"),
-        ([], 1, "one GPU"),
-        ([], 0, "CPU ("),
-    ],
+    ("gpus", "tpu", "said"),
+    [(2, tpu, f"TPU ({tpu})") for tpu in ("local", "10.0.0.2")]
+    + [(gpus, "", said) for gpus, said in enumerate(("CPU (", "one GPU", "2 GPUs"))],
 )
-def test_the_best_device_is_taken(machine, capsys, tpus, gpus, said):
-    """
-    The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which.
-    """
-    machine.tpus = tpus
-    machine.has(gpus)
+def test_the_best_device_is_taken(machine, capsys, gpus, tpu, said):
+    """The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which."""
+    machine.gpus, machine.tpu = gpus, tpu
 
-    strategy()
+    training.strategy()
 
     assert capsys.readouterr().out.startswith(f"Training on {said}")
-    assert machine.addresses == (["local"] if tpus == ["local"] else ["local", "10.0.0.2"])
+    assert machine.addresses == (["local"] if tpu == "local" else ["local", "10.0.0.2"])
 
 
 def test_the_real_search_for_a_tpu_ends_at_the_cpu(capsys, monkeypatch):
-    """
-    Without a TPU or GPU nothing fails and nothing waits.
-    """
+    """Without a TPU or GPU nothing fails and nothing waits."""
     for name in training.TPU_ADDRESSES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
 
-    assert strategy().num_replicas_in_sync == 1
+    assert training.strategy().num_replicas_in_sync == 1
     assert "CPU" in capsys.readouterr().out
 
 
@@ -332,14 +271,11 @@ def work(tmp_path_factory):
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("0[56]_*.ipynb"))])
 def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
-    """
-    05 and 06 need nothing that the image lacks: no fastprogress, imagehash, OpenCV or dask.
-    """
+    """05 and 06 need nothing that the image lacks: no fastprogress, imagehash, OpenCV or dask."""
     python = str(Path(os.environ["TPU_PYTHON"]).absolute())
     command = [python, "-m", "papermill", f"{name}.ipynb", str(tmp_path / "out.ipynb")]
     command += ["-k", "python3", "-p", "WORK_DIR", str(work)]
-    done = subprocess.run(
-        command, cwd=NOTEBOOKS, capture_output=True, text=True, check=False, timeout=300
-    )
+    options = {"cwd": NOTEBOOKS, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, **options, check=False)
 
     assert done.returncode == 0, done.stderr[-2000:]
