@@ -16,17 +16,9 @@ from matplotlib.ticker import MaxNLocator
 BLUE, ORANGE, GREY, RED, GREEN = "#31688e", "#e07b39", "#9aa0a6", "#c0392b", "#35825b"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
 Arguments = ParamSpec("Arguments")
-STYLE: Any = {
-    "figure.dpi": 110,
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": False,
-    "legend.frameon": False,
-}
+STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
+STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False}
+STYLE |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
 
 
 def styled(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
@@ -44,9 +36,8 @@ def new_figure(
     rows: int, columns: int, width: float, height: float, **options: Any
 ) -> tuple[Figure, np.ndarray]:
     """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once."""
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
-    )
+    options |= {"figsize": (width, height), "layout": "constrained", "squeeze": False}
+    figure, axes = plt.subplots(rows, columns, **options)
     plt.close(figure)
     return figure, axes
 
@@ -74,10 +65,7 @@ def plot_class_balance(label_names: pd.Series, title: str = "Images per class") 
 
 @styled
 def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
-    """Width against height of every good image, and the spread of their aspect ratios.
-
-    sides: the target in pixels, drawn as a line; 0 for none.
-    """
+    """Width against height of good images, their aspect ratios; `sides`: target, 0 for none."""
     good = images[images["problem"] == ""]
     shown = good.sample(min(len(good), 20_000), random_state=0)
     figure, ((left, right),) = new_figure(1, 2, 9, 3.6)
@@ -88,15 +76,9 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
         left.axvline(sides, color=ORANGE, linewidth=1, label=f"target {sides} px")
         left.axhline(sides, color=ORANGE, linewidth=1)
         left.legend(loc="lower right")
-    left.set(
-        xlabel="width, pixels",
-        ylabel="height, pixels",
-        title=f"Sizes of {len(good):,} images",
-        xlim=(0, longest),
-        ylim=(0, longest),
-    )
-    aspect = good["width"] / good["height"]
-    right.hist(aspect, bins=40, color=BLUE)
+    left.set(xlabel="width, pixels", ylabel="height, pixels", xlim=(0, longest), ylim=(0, longest))
+    left.set_title(f"Sizes of {len(good):,} images")
+    right.hist(good["width"] / good["height"], bins=40, color=BLUE)
     right.yaxis.set_major_locator(MaxNLocator(integer=True))
     right.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
     right.set(xlabel="width / height", ylabel="images", title="Aspect ratios")
@@ -134,10 +116,7 @@ def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
 
 @styled
 def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
-    """A histogram of the bits in which pairs differ, with the radius drawn in.
-
-    distances: bits of 256, one a pair, up to the largest distance looked at.
-    """
+    """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
     figure, ((axis,),) = new_figure(1, 1, 7, 3)
     edges = np.arange(-0.5, max(int(distances.max()) if len(distances) else 0, max_bits) + 1.5)
     inside, outside = distances[distances <= max_bits], distances[distances > max_bits]
@@ -162,11 +141,7 @@ def plot_grid(
     title: str = "",
     colors: Sequence[str] = (),
 ) -> Figure:
-    """Pictures in rows, each under its title.
-
-    pictures: uint8 (h, w, 3) arrays of any sizes.
-    colors: of the titles, one a picture.
-    """
+    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title in its colour."""
     if not len(pictures):
         return _plot_nothing(title)
     columns = max(1, min(columns, len(pictures)))
@@ -187,11 +162,7 @@ def plot_pairs(
     title: str = "",
     pairs_a_row: int = 3,
 ) -> Figure:
-    """Pairs of pictures side by side, each half under its own title.
-
-    pictures: pairs of uint8 (h, w, 3) arrays.
-    titles: (left, right), for instance id, label and distance.
-    """
+    """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
     if not len(pictures):
         return _plot_nothing(title)
     pairs_a_row = max(1, min(pairs_a_row, len(pictures)))
@@ -206,10 +177,7 @@ def plot_pairs(
 
 
 def _show_pictures(
-    figure: Figure,
-    axes: np.ndarray,
-    cells: Iterable[tuple[Axes, np.ndarray, str]],
-    title: str,
+    figure: Figure, axes: np.ndarray, cells: Iterable[tuple[Axes, np.ndarray, str]], title: str
 ) -> None:
     """Draws each (axis, picture, text); axes without a picture stay empty."""
     for axis in axes.flat:
@@ -248,12 +216,11 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str 
 
 @styled
 def plot_folds(table: pd.DataFrame) -> Figure:
-    """Images per fold and class: equal columns in a row mean a fair split.
+    """Images per class and fold: equal columns in a row mean a fair split.
 
     table: columns split, fold, label_name; one row an image.
     """
-    group = _name_folds(table)
-    counts = pd.crosstab(table["label_name"], group)
+    counts = pd.crosstab(table["label_name"], _name_folds(table))
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
     if len(counts) > MANY_CLASSES:
         return _plot_many_folds(counts)
@@ -285,12 +252,8 @@ def _plot_many_folds(counts: pd.DataFrame) -> Figure:
     ranks = np.arange(1, len(counts) + 1)
     for column in shares:
         axis.plot(ranks, shares[column], linewidth=0.7, label=str(column), alpha=0.8)
-    axis.set(
-        xscale="log",
-        xlabel="class, by rank",
-        ylabel="share of the class in the fold",
-        title=f"Share of each of {len(counts):,} classes per fold",
-    )
+    axis.set(xscale="log", xlabel="class, by rank", ylabel="share of the class in the fold")
+    axis.set_title(f"Share of each of {len(counts):,} classes per fold")
     if counts.shape[1] <= 10:
         axis.legend(ncols=5, fontsize=7)
     return figure
@@ -304,10 +267,7 @@ def _name_folds(table: pd.DataFrame) -> pd.Series:
 
 @styled
 def plot_shards(shards: pd.DataFrame) -> Figure:
-    """Records per shard, a bar each, coloured by fold: equal heights mean equal work.
-
-    shards: columns split, fold, part, count; one row a shard.
-    """
+    """Records per shard (rows with split, fold, part, count), a bar each, coloured by fold."""
     figure, ((axis,),) = new_figure(1, 1, 8, 3)
     groups = _name_folds(shards)
     colors = plt.get_cmap("viridis")(np.linspace(0.15, 0.85, max(groups.nunique(), 2)))
@@ -315,11 +275,8 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
         places = np.flatnonzero(groups.to_numpy() == name)
         axis.bar(places, rows["count"], color=color, width=0.85, label=name)
     parts = shards["part"].nunique()
-    axis.set(
-        xlabel="shard",
-        ylabel="records",
-        title=f"{len(shards):,} shards in {parts} part{'s' if parts > 1 else ''}",
-    )
+    axis.set_title(f"{len(shards):,} shards in {parts} part{'s' if parts > 1 else ''}")
+    axis.set(xlabel="shard", ylabel="records")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     if groups.nunique() <= 20:
         axis.legend(ncols=1, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -330,23 +287,15 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
 def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     """Bars with their uncertainty against a limit each.
 
-    rows: index = what is measured, columns value, low, high, limit in one unit, and text, which
-        stands beside the bar.
+    rows: what is measured; columns value, low, high, limit in one unit, text beside the bar.
     """
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
     share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
     fits = rows["high"] <= rows["limit"]
     axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED))
     spread = [share["value"] - share["low"], share["high"] - share["value"]]
-    axis.errorbar(
-        share["value"],
-        range(len(rows)),
-        xerr=np.clip(spread, 0, None),
-        fmt="none",
-        ecolor="black",
-        capsize=3,
-        linewidth=0.9,
-    )
+    look: Any = {"fmt": "none", "ecolor": "black", "capsize": 3, "linewidth": 0.9}
+    axis.errorbar(share["value"], range(len(rows)), xerr=np.clip(spread, 0, None), **look)
     for place, row in enumerate(rows.itertuples()):
         axis.text(share["high"].iloc[place] + 2, place, row.text, va="center")
     axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
@@ -359,16 +308,12 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
 
 @styled
 def plot_written(shards: pd.DataFrame, title: str = "Written against the forecast") -> Figure:
-    """Bytes of each shard, and the bound that was planned for it.
-
-    shards: columns bytes and bytes_high; one row a shard.
-    """
+    """Bytes of each shard, and the bound planned for it (columns bytes and bytes_high)."""
     figure, ((axis,),) = new_figure(1, 1, 8, 2.8)
     places = np.arange(len(shards))
     axis.bar(places, shards["bytes"] / 1e6, color=BLUE, width=0.85, label="written")
-    axis.scatter(
-        places, shards["bytes_high"] / 1e6, marker="_", color=ORANGE, s=120, label="at most"
-    )
+    high = shards["bytes_high"] / 1e6
+    axis.scatter(places, high, marker="_", color=ORANGE, s=120, label="at most")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="shard", ylabel="MB", title=title)
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
@@ -377,10 +322,7 @@ def plot_written(shards: pd.DataFrame, title: str = "Written against the forecas
 
 @styled
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
-    """Loss and accuracy by epoch, of training and of validation.
-
-    history: the `history` of what `model.fit` returns.
-    """
+    """Loss and accuracy by epoch, training and validation, of the history of `model.fit`."""
     names = [name for name in history if f"val_{name}" in history]
     figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9)
     for axis, name in zip(axes.flat, names, strict=True):

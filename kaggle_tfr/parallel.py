@@ -26,11 +26,7 @@ _active: dict[str, Any] = {"config": None, "client": None}
 
 def package_versions() -> dict[str, str]:
     """The installed version of each package that the bytes of shards depend on; "" for none."""
-    versions = dict.fromkeys(PACKAGES, "")
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
+    return {n: next((d.version for d in metadata.distributions(name=n)), "") for n in PACKAGES}
 
 
 def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = "") -> str:
@@ -39,11 +35,8 @@ def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
     n_jobs: workers; 0 is one a core. With dask it sizes a local cluster; a given `scheduler`
     address ("tcp://host:8786") brings its own workers.
 
-    Raises:
-        ValueError: an unknown backend.
-        ImportError: dask is asked for and not installed.
-        ConnectionError: no scheduler answers there, or it has no workers.
-        ModuleNotFoundError: the workers lack this package.
+    Raises: ValueError: an unknown backend; ConnectionError: no scheduler answers there, or it has
+    no workers; ImportError: dask is not installed, or this package not on the workers.
     """
     if backend not in BACKENDS:
         raise ValueError(f"BACKEND is '{backend}'. Set it to one of {', '.join(BACKENDS)}.")
@@ -51,7 +44,8 @@ def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
     close_backend()
     if backend == "dask":
         client = _active["client"] = _connect(workers, scheduler)
-        return f"Dask at {client.scheduler.address}, {_count_threads(client)} worker threads"
+        threads = sum(client.nthreads().values())
+        return f"Dask at {client.scheduler.address}, {threads} worker threads"
     _active["config"] = {"backend": backend, "n_jobs": workers}
     return f"{workers} {'threads' if backend == 'threading' else 'processes'} on this machine"
 
@@ -60,18 +54,12 @@ def close_backend() -> None:
     """Ends the Dask client that `use_backend` began; a cluster given by its address stays up."""
     client, _active["client"], _active["config"] = _active["client"], None, None
     if client is not None:
-        own_cluster = client.cluster
-        client.close()
-        if own_cluster is not None:
-            own_cluster.close()
+        with client.cluster or contextlib.nullcontext():
+            client.close()
 
 
 def blocks(items: Sequence[Any], size: int) -> list[Any]:
-    """Slices of a list, array or table, `size` long but for the last.
-
-    >>> blocks([1, 2, 3, 4, 5], 2)
-    [[1, 2], [3, 4], [5]]
-    """
+    """Slices of a list, array or table, `size` long but for the last."""
     rows = items.iloc if hasattr(items, "iloc") else items
     return [rows[start : start + size] for start in range(0, len(items), size)]
 
@@ -88,13 +76,10 @@ def run(
 ) -> Iterator[Any]:
     """Each `function(item)` as it is done, or in the order of `items` when `ordered`.
 
-    function, items: picklable, so that they can travel to other processes and machines.
-    total: where the bar ends; `advance(result)` says how far one result moves it.
-    local_only: in this process's threads even where there is a cluster: too much data to send.
+    function, items: picklable. total: where the bar ends, `advance(result)` how far one moves it.
+    local_only: on this machine even where there is a cluster: too much data to send.
 
-    Raises:
-        ConnectionError: the scheduler of the cluster is gone.
-        RuntimeError: the cluster gave a task up, or could not run it.
+    Raises: ConnectionError: the scheduler is gone; RuntimeError: the cluster gave a task up.
     """
     if total is None:
         items = list(items)
@@ -104,9 +89,8 @@ def run(
         results = _run_on_cluster(client, function, items, ordered=ordered)
     else:
         config = _active["config"] or {"backend": "threading", "n_jobs": os.cpu_count() or 1}
-        order = "generator" if ordered else "generator_unordered"
-        window = 2 * config["n_jobs"]
-        parallel = joblib.Parallel(**config, return_as=order, pre_dispatch=window)
+        config = config | {"return_as": "generator" if ordered else "generator_unordered"}
+        parallel = joblib.Parallel(**config, pre_dispatch=2 * config["n_jobs"])
         results = parallel(joblib.delayed(function)(item) for item in items)
     with contextlib.closing(results):
         yield from _with_progress(results, label, total, advance)
@@ -119,21 +103,19 @@ def _connect(workers: int, scheduler: str) -> Any:
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
         raise ImportError(
-            'BACKEND="dask" needs dask and distributed, which are not installed. '
-            'Run: pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
+            'BACKEND="dask" needs dask and distributed: pip install "kaggle-tfr[dask]", or set '
+            'BACKEND="threading".'
         ) from error
     # Dask keeps the last thousand messages for its debugger: here each may hold a shard's table.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
-        options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-        return Client(LocalCluster(n_workers=workers, **options))
+        return Client(LocalCluster(workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"))
     try:
         client = Client(scheduler, timeout=WAIT_SECONDS)
     except (OSError, ValueError) as error:
         raise ConnectionError(
-            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. Start one with "
-            "`dask scheduler` and set SCHEDULER to the address that it prints, such as "
-            '"tcp://10.0.0.5:8786"; "" starts a cluster on this machine.'
+            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. Run `dask scheduler` "
+            'and set the address that it prints; "" starts a cluster on this machine.'
         ) from None
     try:
         _check_workers(client, scheduler)
@@ -162,15 +144,8 @@ def _check_workers(client: Any, scheduler: str) -> None:
     for worker, there in workers.items():
         other = [f"{k} {v or 'missing'} ({here[k]} here)" for k, v in there.items() if v != here[k]]
         if other:
-            warnings.warn(
-                f"the worker at {worker} has {', '.join(other)}: its shards can differ in their "
-                "bytes from those written here, though not in what they show.",
-                stacklevel=4,
-            )
-
-
-def _count_threads(client: Any) -> int:
-    return max(1, sum(client.nthreads().values()))
+            what = "its shards can differ in their bytes from those written here, not in content."
+            warnings.warn(f"the worker at {worker} has {', '.join(other)}: {what}", stacklevel=4)
 
 
 def _run_on_cluster(
@@ -181,10 +156,9 @@ def _run_on_cluster(
     from dask.distributed import as_completed
 
     _check_connection(client)
-    # As bytes they go with their tasks: a table would be sent ahead to one worker, and be lost
-    # with it.
+    # Bytes go with their task: a table would be sent ahead to one worker, and be lost with it.
     calls = (cloudpickle.dumps((function, item)) for item in items)
-    window = 2 * _count_threads(client) + IN_FLIGHT_MORE
+    window = 2 * sum(client.nthreads().values()) + IN_FLIGHT_MORE
     in_flight: dict[Any, None] = {}  # futures, oldest first
     finished: dict[Any, Any] = {}
     arriving = as_completed(loop=client.loop, with_results=True, raise_errors=False)
@@ -214,8 +188,7 @@ def _check_connection(client: Any) -> None:
 
 def _next_result(client: Any, arriving: Any) -> tuple[Any, Any]:
     """The next finished future and its result; raises the error that it has instead."""
-    # Waiting for `arriving` alone may not end: Dask forgets a result that was on its way when the
-    # scheduler went.
+    # `arriving` alone may not end: Dask forgets a result on its way when the scheduler goes.
     while not arriving.has_ready():
         _check_connection(client)
         time.sleep(0.01)
@@ -248,16 +221,15 @@ def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
     again = "What is finished stays; run the same notebook again, and it goes on from there."
     if isinstance(error, KilledWorker):
         return RuntimeError(
-            f"A task was given up, because every worker that took it died ({reason}). A worker "
-            "that runs out of memory is killed: see its log, and start workers with fewer threads "
-            f"or more memory (`dask worker --nthreads 1 --memory-limit 4GB`). {again}"
+            f"A task was given up, because every worker that took it died ({reason}). See their "
+            "logs; if their memory ran out, start workers with fewer threads or more memory "
+            f"(`dask worker --nthreads 1 --memory-limit 4GB`). {again}"
         )
     lost = isinstance(error, ConnectionError) or "connection-lost" in reason
     if lost or client.status != "running":
         where = f" at {client.scheduler.address}" if client.scheduler else ""
-        return ConnectionError(
-            f"The Dask scheduler{where} is gone ({reason}). Start it and its workers again. {again}"
-        )
+        mend = f"Start it and its workers again. {again}"
+        return ConnectionError(f"The Dask scheduler{where} is gone ({reason}). {mend}")
     return RuntimeError(
         f"The cluster could not run a task ({reason}). Do all workers see the same folders, and "
         f"have they the same packages as this process? {again}"
@@ -267,10 +239,22 @@ def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
 def _with_progress(
     results: Iterator[Any], label: str, total: int, advance: Callable[[Any], int]
 ) -> Iterator[Any]:
+    """The results, beside a bar in a live notebook or a terminal, or lines in a batch log."""
+    # Others than a notebook's kernel may have imported IPython too.
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    in_notebook, in_batch = hasattr(shell, "kernel"), os.environ.get("KAGGLE_KERNEL_RUN_TYPE")
     if not total:  # nothing to show, and perhaps nothing to do
-        yield from results
-        return
-    show = _progress_bar(label, total) if _can_redraw() else _LogLines(label, total)
+        show = lambda _: None  # noqa: E731
+    elif in_batch != "Batch" and (in_notebook or sys.stderr.isatty()):
+        from fastprogress.fastprogress import progress_bar
+
+        bar = progress_bar(range(total), total=total)
+        if hasattr(bar, "main_bar") or in_notebook:
+            bar.comment = label
+        bar.update(0)
+        show = bar.update
+    else:
+        show = _log_lines(label, total)
     done = 0
     for result in results:
         done += advance(result)
@@ -280,43 +264,19 @@ def _with_progress(
     show(total)  # what was refused counts as done
 
 
-def _can_redraw() -> bool:
-    """Whether a bar can be redrawn: a live notebook or a terminal, not a batch log."""
-    if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch":
-        return False
-    return _in_notebook() or sys.stderr.isatty()
+def _log_lines(label: str, total: int) -> Callable[[int], None]:
+    """Prints how much is done, speed and time left each SECONDS_BETWEEN_LINES and at the end."""
+    start = last = time.monotonic()
 
-
-def _in_notebook() -> bool:
-    """Whether this process is a notebook's kernel; others may have imported ipykernel too."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return hasattr(shell, "kernel")
-
-
-def _progress_bar(label: str, total: int) -> Callable[[int], None]:
-    from fastprogress.fastprogress import progress_bar
-
-    bar = progress_bar(range(total), total=total)
-    if hasattr(bar, "main_bar") or _in_notebook():
-        bar.comment = label
-    bar.update(0)
-    return bar.update
-
-
-class _LogLines:
-    """A line every `SECONDS_BETWEEN_LINES` and at the end: how much is done, speed, time left."""
-
-    def __init__(self, label: str, total: int) -> None:
-        self.label, self.total, self.start = label, total, time.monotonic()
-        self.due = self.start + SECONDS_BETWEEN_LINES
-
-    def __call__(self, done: int) -> None:
+    def show(done: int) -> None:
+        nonlocal last
         now = time.monotonic()
-        if done < self.total and (now < self.due or not done):
+        if done < total and (now - last < SECONDS_BETWEEN_LINES or not done):
             return
-        self.due = now + SECONDS_BETWEEN_LINES
-        seconds = max(now - self.start, 1e-9)
+        last, seconds = now, max(now - start, 1e-9)
         rate = done / seconds
-        rest = f", {(self.total - done) / rate:,.0f} s to go" if done < self.total else ""
-        line = f"{self.label}: {done:,} of {self.total:,} in {seconds:,.0f} s ({rate:,.0f}/s{rest})"
+        rest = f", {(total - done) / rate:,.0f} s to go" if done < total else ""
+        line = f"{label}: {done:,} of {total:,} in {seconds:,.0f} s ({rate:,.0f}/s{rest})"
         print(line, flush=True)
+
+    return show

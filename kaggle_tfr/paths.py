@@ -8,7 +8,7 @@ import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from kaggle_tfr.storage import is_remote, leads_out
+from kaggle_tfr.storage import check_inside, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"
@@ -49,38 +49,32 @@ def template_fields(template: str) -> list[tuple[str, str]]:
 
 
 def check_template(template: str) -> None:
-    """None, when a shard name template can name every shard of a plan.
-
-    Raises:
-        ValueError: an unknown field (the near miss is named), no `{i}`, or a way out of the folder.
-    """
+    """Raises a ValueError unless the template can name every shard of a plan, in its folder."""
     used = [field for field, _ in template_fields(template)]
-    for field in used:
-        if field not in SHARD_FIELDS:
-            raise ValueError(
-                f"SHARD_NAME '{template}' has the field '{{{field}}}'."
-                f"{near_miss(field, SHARD_FIELDS)} "
-                f"It can use {', '.join('{' + name + '}' for name in SHARD_FIELDS)}."
-            )
+    unknown = next((field for field in used if field not in SHARD_FIELDS), None)
+    if unknown is not None:
+        raise ValueError(
+            f"SHARD_NAME '{template}' has the field '{{{unknown}}}'."
+            f"{near_miss(unknown, SHARD_FIELDS)} "
+            f"It can use {', '.join('{' + name + '}' for name in SHARD_FIELDS)}."
+        )
     if "i" not in used:
         raise ValueError(
             f"SHARD_NAME '{template}' has no {{i}}, so two shards could get one name. Add {{i}}."
         )
-    _stay_inside(template, f"SHARD_NAME '{template}'")
+    check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
 
 
 def format_name(template: str, **fields: str | int) -> str:
-    """The file name that a shard gets.
+    """The file name that a shard gets. Raises: ValueError: it leads out, as `name` may.
 
     >>> format_name("Id_df{i:02d}-{count}.tfrec", i=3, count=1427)
     'Id_df03-1427.tfrec'
-
-    Raises:
-        ValueError: the name leads out of its folder, as the field `name` may.
     """
-    name = template.format(**fields)
-    _stay_inside(name, f"SHARD_NAME '{template}' with NAME '{fields.get('name', '')}'")
-    return name
+    path = template.format(**fields)
+    setting = f"SHARD_NAME '{template}' with NAME '{fields.get('name', '')}'"
+    check_inside(path, setting, f"with '{path}'")
+    return path
 
 
 def parse_name(template: str, file: str) -> dict[str, str | int]:
@@ -89,11 +83,9 @@ def parse_name(template: str, file: str) -> dict[str, str | int]:
     >>> parse_name("Id_df{i:02d}-{count}.tfrec", "train/Id_df03-1427.tfrec")
     {'i': 3, 'count': 1427}
 
-    Raises:
-        ValueError: the name does not follow the template.
+    Raises: ValueError: the name does not follow the template.
     """
-    depth = template.count("/") + 1
-    tail = "/".join(str(file).split("/")[-depth:])
+    tail = "/".join(str(file).split("/")[-template.count("/") - 1 :])
     match = re.fullmatch(_pattern(template), tail)
     if match is None:
         raise ValueError(f"the file name '{tail}' does not follow the template '{template}'.")
@@ -107,13 +99,12 @@ def _pattern(template: str) -> str:
         pattern += re.escape(text)
         if field is None:
             continue
+        is_text = SHARD_FIELDS[field] is str
         if field in seen:
-            pattern += f"(?P={field})" if SHARD_FIELDS[field] is str else r"-?\d+"
-        elif SHARD_FIELDS[field] is str:
-            pattern += f"(?P<{field}>[^/]+)"
+            pattern += f"(?P={field})" if is_text else r"-?\d+"
         else:
-            width = re.sub(r"\D", "", spec or "") or "1"
-            pattern += rf"(?P<{field}>-?\d{{{int(width)},}}|-\d+)"
+            width = int(re.sub(r"\D", "", spec or "") or "1")
+            pattern += f"(?P<{field}>" + ("[^/]+)" if is_text else rf"-?\d{{{width},}}|-\d+)")
         seen.add(field)
     return pattern
 
@@ -124,31 +115,21 @@ def fill_path(template: str, row: Mapping[str, object]) -> str:
     >>> fill_path("{site}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7", "site": 3})
     '3/7/a7.jpg'
 
-    Raises:
-        ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.
+    Raises: ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.
     """
+    setting = f"PATH_TEMPLATE '{template}'"
     try:
         path = template.format_map(row)
     except KeyError as error:
         column = error.args[0]
         raise ValueError(
-            f"PATH_TEMPLATE '{template}' names the column '{column}', which the table does "
-            f"not have.{near_miss(column, row)} It has {', '.join(map(str, row))}."
+            f"{setting} names the column '{column}', which the table does not have."
+            f"{near_miss(column, row)} It has {', '.join(map(str, row))}."
         ) from None
     except (IndexError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"PATH_TEMPLATE '{template}' does not fit the row {dict(row)}: {error}."
-        ) from None
-    _stay_inside(path, f"PATH_TEMPLATE '{template}'")
+        raise ValueError(f"{setting} does not fit the row {dict(row)}: {error}.") from None
+    check_inside(path, setting, f"with '{path}'")
     return path
-
-
-def _stay_inside(path: str, setting: str) -> None:
-    if leads_out(path):
-        raise ValueError(
-            f"{setting} leads out of its folder with '{path}'. "
-            "Give a path below the folder, without '..' and without a leading '/'."
-        )
 
 
 def project_dir() -> Path:
@@ -171,41 +152,30 @@ def work_dir(folder: str = "") -> str:
     return str((project_dir() / Path(folder or "work").expanduser()).absolute())
 
 
-def candidate_paths(source: str) -> list[str]:
-    """Every path that the source may stand for, likeliest first; `*` stands for an owner.
-
-    source: a path, a slug ("flowers"), or owner and slug ("me/flowers"); folders may follow.
-    """
-    path = Path(source).expanduser()
-    candidates = [str(path.absolute()), str((project_dir() / path).absolute())]
-    if not path.is_absolute():
-        slug = source.strip("/")
-        candidates.append(f"{KAGGLE_INPUT}/{slug}")
-        candidates += [f"{KAGGLE_INPUT}/{kind}/{slug}" for kind in KINDS]
-        if "/" in slug:  # the old mounts leave the owner out
-            candidates.append(f"{KAGGLE_INPUT}/{slug.partition('/')[2]}")
-    return list(dict.fromkeys(candidates))
-
-
 def find_input(source: str | os.PathLike[str]) -> str:
     """The existing folder that a path or a Kaggle slug stands for; `gs://` addresses stay as given.
 
-    Raises:
-        FileNotFoundError: with every path looked at.
-        ValueError: an empty source.
+    source: a path, a slug ("flowers"), or owner and slug ("me/flowers"); folders may follow.
+
+    Raises: FileNotFoundError: with every path looked at; ValueError: an empty source.
     """
     source = os.fspath(source)
     if not source:
         raise ValueError("The input is an empty name. Give a folder, a gs:// address or a slug.")
     if is_remote(source):
         return source.rstrip("/")
-    candidates = candidate_paths(source)
-    for path in candidates:
-        # A folder may have "[1]" in its name, so only our own star is a pattern.
-        matches = sorted(glob.glob(glob.escape(path).replace("/[*]/", "/*/")))
+    path, slug = Path(source).expanduser(), source.strip("/")
+    candidates = [str(path.absolute()), str((project_dir() / path).absolute())]
+    if not path.is_absolute():  # likeliest first; the oldest mounts leave the owner out
+        mounted = [slug, *(f"{kind}/{slug}" for kind in KINDS), slug.partition("/")[2]]
+        candidates += [f"{KAGGLE_INPUT}/{name}" for name in mounted if name]
+    candidates = list(dict.fromkeys(candidates))
+    for candidate in candidates:
+        # A folder may have "[1]" in its name, so only our own star, an owner's, is a pattern.
+        matches = sorted(glob.glob(glob.escape(candidate).replace("/[*]/", "/*/")))
         if matches:
             return matches[0]
-    address, answer = _ask_kaggle(source)
+    address, answer = _ask_kaggle(slug)
     if address:
         return address
     raise FileNotFoundError(
@@ -215,20 +185,20 @@ def find_input(source: str | os.PathLike[str]) -> str:
     )
 
 
-def _ask_kaggle(source: str) -> tuple[str, str]:
+def _ask_kaggle(slug: str) -> tuple[str, str]:
     """(address or "", why there is none): Kaggle's own client, which its TPU machines have."""
-    question = f"KaggleDatasets().get_gcs_path('{source}')"
+    answer = f"KaggleDatasets().get_gcs_path('{slug}'): "
     try:
         from kaggle_datasets import KaggleDatasets
     except ImportError:
-        return "", f"{question}: no kaggle_datasets here, so this is not a Kaggle session"
-    names, answer = source.strip("/").split("/"), f"{question}: no answer"
-    for first in range(min(2, len(names))):  # Kaggle wants the slug alone: also try without owner
+        return "", answer + "no kaggle_datasets here, so this is not a Kaggle session"
+    names, reason = slug.split("/"), "no answer"
+    for first, name in enumerate(names[:2]):  # Kaggle wants the slug alone: also try without owner
         try:
-            root = KaggleDatasets().get_gcs_path(names[first])
+            root = KaggleDatasets().get_gcs_path(name)
         except Exception as error:  # noqa: BLE001  # Kaggle's client raises unrelated classes
-            answer = f"{question}: {type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
         else:
             if root:
                 return "/".join([root.rstrip("/"), *names[first + 1 :]]), ""
-    return "", answer
+    return "", answer + reason

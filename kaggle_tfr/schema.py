@@ -39,13 +39,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "landmark": {name: name for name in ("image", "label", "height", "width")},
     "cassava": {"image": "image", "target": "label", "image_name": "image_id"},
     "imagenet": {"label": "label", "image_raw": "image"},
-    "clouds": {
-        **{"height": "height", "width": "width", "depth": "depth", "image_raw": "image"},
-        **{
-            name.lower(): {"from": name, "type": "bytes"}
-            for name in ("Fish", "Flower", "Gravel", "Sugar")
-        },
-    },
+    "clouds": {"height": "height", "width": "width", "depth": "depth", "image_raw": "image"}
+    | {n.lower(): {"from": n, "type": "bytes"} for n in ("Fish", "Flower", "Gravel", "Sugar")},
     "petals": {
         "image": "image",
         "class": "label",
@@ -53,13 +48,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "size": {"from": ["height", "width"], "type": "int64"},
         "one_hot_class": {"from": "one_hot", "size": "ragged"},
     },
-    "flowers": {
-        "image/encoded": "image",
-        "image/format": "extension",
-        "image/class/label": "label",
-        "image/height": "height",
-        "image/width": "width",
-    },
+    "flowers": {"image/encoded": "image", "image/format": "extension", "image/class/label": "label"}
+    | {"image/height": "height", "image/width": "width"},
 }
 
 
@@ -67,8 +57,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Labels:
     """What labels.json holds: the name of the dataset and its classes.
 
-    kind: "single" (a class per image), "multi" (0 or 1 for each class) or "masks" (a run-length
-    code for each class). classes: index = label, sorted, with the type of the original ids.
+    kind: "single" (a class per image), "multi" (0 or 1 for each class), "masks" (run-length codes).
+    classes: index = label, sorted, with the type of the original ids.
     label_columns: the table's columns of a multi-label or mask dataset, one a class.
     """
 
@@ -93,8 +83,7 @@ class Field:
     """One feature of a record.
 
     source: a key of SOURCES, a column of the table, or several of them for a list.
-    type: "bytes", "int64" or "float".
-    size: 0 for one value, n for a list of n, −1 for lists of any length.
+    type: "bytes", "int64" or "float". size: 0 for one value, n for a list of n, −1 for any list.
     """
 
     name: str
@@ -174,8 +163,7 @@ def load_schema(
     images, labels: of `explore.read_table`: set kind, n_classes, label_columns; check the columns.
         The field made of `label` becomes a list for several labels, and one field each for masks.
 
-    Raises:
-        ValueError: an unknown preset, source or type; a table without a column; no image.
+    Raises: ValueError: an unknown preset, source or type; a table without a column; no image.
     """
     if isinstance(given, str) and given not in PRESETS:
         raise ValueError(
@@ -201,11 +189,7 @@ def list_fields(schema: RecordSchema) -> pd.DataFrame:
 
 
 def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
-    """The Field of one line of a description; a column suggests the type that the line leaves out.
-
-    Raises:
-        ValueError: an unknown key, type or size.
-    """
+    """The Field of one line of a description; a column suggests the type that it leaves out."""
     spec = {"from": spec} if isinstance(spec, str | list) else dict(spec)
     source = spec.pop("from", name)
     many = not isinstance(source, str)
@@ -295,25 +279,21 @@ def encode_row(
     row: Mapping[str, Any], picture: "Converted", schema: RecordSchema, settings: "ImageSettings"
 ) -> bytes:
     """As `encode`, where run-length codes follow the picture's new size."""
-    before, after = (row.get("height"), row.get("width")), (picture.height, picture.width)
-    if schema.kind == "masks" and before != after:
+    before = row.get("height", 0), row.get("width", 0)
+    if schema.kind == "masks" and before != (picture.height, picture.width):
         from kaggle_tfr.images.convert import resize_mask
         from kaggle_tfr.images.masks import NO_MASK, decode_mask, encode_mask
 
         codes = {name: row[name] for name in schema.label_columns if row[name] not in NO_MASK}
-        masks = {
-            name: decode_mask(code, row["height"], row["width"]) for name, code in codes.items()
-        }
-        new = {name: encode_mask(resize_mask(mask, settings)) for name, mask in masks.items()}
-        row = {**row, **new}
+        masks = {name: decode_mask(code, *before) for name, code in codes.items()}
+        row = {**row, **{k: encode_mask(resize_mask(mask, settings)) for k, mask in masks.items()}}
     return encode(row, picture, schema)
 
 
 def encode(row: Mapping[str, Any], picture: "Converted", schema: RecordSchema) -> bytes:
     """The serialized `tf.train.Example` of an image; the same bytes for the same values.
 
-    Raises:
-        ValueError: a value that does not fit its field; image, field and value are named.
+    Raises: ValueError: a value that does not fit its field; image, field and value are named.
     """
     example = _example_class()()
     features = example.features.feature
@@ -367,11 +347,8 @@ def _find_value(
 def as_values(value: Any, type_: str, size: int = 0) -> list:
     """The value as the list that a feature holds, checked.
 
-    type_: "bytes", "int64" or "float". size: 0 for one value, n for a list of n, −1 for a list of
-        any length. Lists may come as lists, arrays, or text such as "[1, 2]" or "1 2".
-
-    Raises:
-        ValueError: a value that does not fit; the caller knows of which image it is.
+    type_, size: as in `Field`. Lists may come as lists, arrays, or text: "[1, 2]" or "1 2".
+    Raises: ValueError: a value that does not fit; the caller knows of which image it is.
     """
     single = {"bytes": _as_bytes, "int64": _as_int, "float": _as_float}[type_]
     if not size:

@@ -3,7 +3,6 @@
 import contextlib
 import fnmatch
 import hashlib
-import io
 import os
 import re
 import shutil
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 ANSWER_SECONDS = 45
-CHUNK_BYTES = 8 << 20  # 8 MiB
 
 AnyPath = str | os.PathLike[str]
 
@@ -33,110 +31,84 @@ def is_remote(path: AnyPath) -> bool:
     return "://" in str(path)
 
 
-def leads_out(name: str) -> bool:
-    """True for a name that leaves its folder: absolute, an address, or with a part ".."."""
-    return _OUTSIDE.search(name) is not None
+def check_inside(name: str, what: str, where: str) -> None:
+    """Raises a ValueError for a name that is absolute, an address, or has a part ".."."""
+    if _OUTSIDE.search(name):
+        raise ValueError(
+            f"{what} leads out of its folder {where}. "
+            "Give a path below the folder, without '..' and without a leading '/'."
+        )
 
 
 def join(folder: AnyPath, *names: str) -> str:
-    """The path of what lies in the folder under these names, joined by "/".
-
-    >>> join("gs://bucket/", "train", "1.jpg")
-    'gs://bucket/train/1.jpg'
-
-    Raises:
-        ValueError: a name leads out of the folder.
-    """
+    """The path below the folder, joined by "/". Raises: ValueError: a name leads out of it."""
     head = str(folder).rstrip("/") or "/"
     for name in names:
-        if leads_out(name):
-            raise ValueError(
-                f"the name '{name}' leads out of its folder '{head}'. "
-                "Give a name below the folder, without '..' and without a leading '/'."
-            )
-    return os.path.join(head, *names) if names else head
+        check_inside(name, f"the name '{name}'", f"'{head}'")
+    return os.path.join(head, *names)
 
 
 def resolve(folder: AnyPath, name: str) -> str:
-    """The path of a file that a user names: in the folder, unless absolute or an address.
-
-    >>> resolve("/data/", "labels.csv"), resolve("/data", "gs://bucket/labels.csv")
-    ('/data/labels.csv', 'gs://bucket/labels.csv')
-    """
+    """The path of a file that a user names: in the folder, unless absolute or an address."""
     return name if is_remote(name) else os.path.join(join(folder), name)
 
 
 def read_bytes(path: AnyPath) -> bytes:
-    """The whole content of a file or object.
-
-    Raises: FileNotFoundError; TimeoutError when a bucket does not answer; OSError otherwise.
-    """
-    with _open(path, "rb") as file:
+    """The whole content. Raises: FileNotFoundError; TimeoutError of a silent bucket; OSError."""
+    if not is_remote(path):
+        with open(path, "rb") as file:
+            return file.read()
+    with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
         return file.read()
 
 
 @contextlib.contextmanager
 def on_disk(path: AnyPath) -> Iterator[AnyPath]:
-    """The path of a local file with the same content: itself, or a copy until the block ends.
-
-    For tables that are read piece by piece, and may be larger than the memory.
-    """
+    """The path of a local file with the same content: itself, or a copy until the block ends."""
     if not is_remote(path):
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
-        local = join(folder, "copy")
         with _bucket(path) as gfile:
-            gfile.copy(path, local)
-        yield local
+            gfile.copy(path, join(folder, "copy"))
+        yield join(folder, "copy")
 
 
 def read_many(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     """The bytes of each file or object in order, or the OSError that reading it met.
 
     A file is read when its turn comes; of a bucket's objects 32 are read ahead.
-
-    Raises: TimeoutError when a bucket does not answer.
+    Raises: TimeoutError: a bucket does not answer.
     """
+
+    def read(path: AnyPath) -> bytes | OSError:
+        try:
+            return read_bytes(path)
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            return error
+
     reads: deque[Callable[[], bytes | OSError]] = deque()
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
         for path in paths:
-            read = partial(_try_to_read, path)
             ahead = READS_IN_FLIGHT if is_remote(path) else 0
-            reads.append(threads.submit(read).result if ahead else read)
+            reads.append(threads.submit(read, path).result if ahead else partial(read, path))
             while len(reads) > ahead:
                 yield reads.popleft()()
-        while reads:
-            yield reads.popleft()()
-
-
-def _try_to_read(path: AnyPath) -> bytes | OSError:
-    try:
-        return read_bytes(path)
-    except TimeoutError:
-        raise
-    except OSError as error:
-        return error
+        yield from (result() for result in reads)
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
-    """Writes the bytes so that `path` is either whole or as it was before, whatever happens.
-
-    On a disk: a temporary name beside it, flushed to the device, renamed. A bucket shows an
-    object only once its upload is complete.
-    """
-    if is_remote(path):
-        with _open(path, "wb") as file:
-            file.write(data)
-        return
+    """Writes the bytes so that `path` is either whole or as it was before, whatever happens."""
+    folder, name = os.path.split(path)
     # Workers on other machines may write the same file, and have the same process number.
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    name = f"{name}.{uuid.uuid4().hex}.tmp"
+    temporary = os.path.join(tempfile.gettempdir() if is_remote(path) else folder, name)
     try:
         with open(temporary, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        publish_file(temporary, str(path))
     except BaseException:
         remove(temporary)
         raise
@@ -174,18 +146,12 @@ def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
 
 def exists(path: AnyPath) -> bool:
     """True when a file, folder, object or prefix of that name is there."""
-    if not is_remote(path):
-        return os.path.exists(path)
-    with _bucket(path) as gfile:
-        return gfile.exists(path)
+    return _call(path, os.path.exists, "exists")
 
 
 def is_folder(path: AnyPath) -> bool:
     """True for an existing folder, or a prefix that objects of a bucket share."""
-    if not is_remote(path):
-        return os.path.isdir(path)
-    with _bucket(path) as gfile:
-        return gfile.isdir(path)
+    return _call(path, os.path.isdir, "isdir")
 
 
 def make_folder(path: str) -> str:
@@ -198,11 +164,7 @@ def make_folder(path: str) -> str:
 def remove(path: AnyPath) -> None:
     """Removes the file or object; one that is not there is no error."""
     with contextlib.suppress(FileNotFoundError):
-        if not is_remote(path):
-            os.remove(path)
-            return
-        with _bucket(path) as gfile:
-            gfile.remove(path)
+        _call(path, os.remove, "remove")
 
 
 def size(path: AnyPath) -> int:
@@ -212,21 +174,15 @@ def size(path: AnyPath) -> int:
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
     """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed."""
-    if is_remote(path):
-        with _bucket(path) as gfile:
-            status = gfile.stat(path)
-        return int(status.length), int(status.mtime_nsec)
-    local = os.stat(path)
-    return local.st_size, local.st_mtime_ns
+    status = _call(path, os.stat, "stat")
+    names = ("length", "mtime_nsec") if is_remote(path) else ("st_size", "st_mtime_ns")
+    return getattr(status, names[0]), getattr(status, names[1])
 
 
 def sha256_of(path: AnyPath) -> str:
-    """sha256 of a file or object, in hexadecimal, read in pieces."""
-    digest = hashlib.sha256()
-    with _open(path, "rb") as file:
-        while piece := file.read(CHUNK_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+    """sha256 of a file or object, in hexadecimal."""
+    with on_disk(path) as local, open(local, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_parquet(path: AnyPath, columns: list[str] | None = None) -> "pd.DataFrame":
@@ -240,24 +196,17 @@ def read_parquet(path: AnyPath, columns: list[str] | None = None) -> "pd.DataFra
 
 def write_parquet(table: "pd.DataFrame", path: AnyPath) -> None:
     """Writes a table as parquet, without its index, as `write_atomically` does."""
-    stream = io.BytesIO()
-    table.to_parquet(stream, index=False)
-    write_atomically(path, stream.getvalue())
-
-
-def scratch_folder(part_dir: str) -> str:
-    """Where shards lie until they have their names; a bucket's are made on this machine."""
-    return tempfile.gettempdir() if is_remote(part_dir) else join(part_dir, "journal")
+    write_atomically(path, table.to_parquet(index=False))
 
 
 def free_bytes(part_dir: str) -> int:
-    """Bytes free where the part's shards are made."""
+    """Bytes free where the part's shards are made; a bucket's are made on this machine."""
     return shutil.disk_usage(tempfile.gettempdir() if is_remote(part_dir) else part_dir).free
 
 
 def scratch_file(part_dir: str, stem: str) -> str:
     """A new local file to write into: in the part's journal folder, so that a rename is enough."""
-    folder = scratch_folder(part_dir)
+    folder = None if is_remote(part_dir) else join(part_dir, "journal")
     handle, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".tmp", dir=folder)
     os.close(handle)
     os.chmod(path, 0o644)  # mkstemp hides its files from others
@@ -266,35 +215,28 @@ def scratch_file(part_dir: str, stem: str) -> str:
 
 def publish_file(temporary: str, path: str) -> None:
     """Gives a finished local file its final name, on the disk or in a bucket, in one step."""
-    if is_remote(path):
-        # A bucket shows the object once its upload is complete.
+    if is_remote(path):  # shows the object only once its upload is complete
         with _bucket(path) as gfile:
             gfile.copy(temporary, path, overwrite=True)
         os.remove(temporary)
         return
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     os.replace(temporary, path)
 
 
-@contextlib.contextmanager
-def _open(path: AnyPath, mode: str) -> Iterator[Any]:
-    """A binary file, local or in a bucket, closed when the block ends."""
+def _call(path: AnyPath, on_disk: Callable[[AnyPath], Any], in_bucket: str) -> Any:
+    """The answer of this function for a local path, of that one of `tf.io.gfile` for another."""
     if not is_remote(path):
-        with open(path, mode) as file:
-            yield file
-        return
-    with _bucket(path) as gfile, gfile.GFile(path, mode) as file:
-        yield file
+        return on_disk(path)
+    with _bucket(path) as gfile:
+        return getattr(gfile, in_bucket)(path)
 
 
 @contextlib.contextmanager
 def _bucket(path: AnyPath) -> Iterator[Any]:
-    """`tf.io.gfile`, whose errors become Python's own and name `path`.
-
-    Raises: FileNotFoundError, PermissionError; TimeoutError when the bucket is silent; OSError.
-    """
+    """`tf.io.gfile`, whose errors become Python's own and name `path`."""
     import tensorflow as tf
 
     _check_bucket("/".join(str(path).split("/")[:3]))
@@ -313,22 +255,20 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
 
 @cache
 def _check_bucket(bucket: str) -> None:
-    """None, once the bucket gave any answer, even "forbidden"; asked once a process.
-
-    TensorFlow's own client retries for many minutes, and cannot be interrupted.
-    """
+    """None, once the bucket gave any answer, even "forbidden"; asked once a process."""
     import tensorflow as tf
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # the call that follows reports it in full
             tf.io.gfile.exists(bucket)
 
+    # TensorFlow's own client retries for many minutes, and cannot be interrupted.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(ANSWER_SECONDS)
     if thread.is_alive():
         raise TimeoutError(
-            f"{bucket} did not answer within {ANSWER_SECONDS} s. Is the name right and the network "
-            "up? Outside Google's cloud a public bucket needs NO_GCE_CHECK=true in the environment "
-            "before Python starts, a private one GOOGLE_APPLICATION_CREDENTIALS."
+            f"{bucket} did not answer within {ANSWER_SECONDS} s. Are its name and the network right? "
+            "Outside Google's cloud set, before Python starts, NO_GCE_CHECK=true for a public "
+            "bucket, GOOGLE_APPLICATION_CREDENTIALS for a private one."
         )

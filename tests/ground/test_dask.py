@@ -1,7 +1,6 @@
 """The same work on a cluster: the same bytes, whoever dies."""
 
 import _thread
-import contextlib
 import itertools
 import json
 import shutil
@@ -10,12 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from pandas.testing import assert_frame_equal
-from support.dask_cluster import Replacement, start_cluster, wait_until
-from support.failing_tasks import end_worker, square, wait_and_square
+from support.dask_cluster import start_cluster, wait_until, worker_dies
+from support.failing_tasks import end_worker, square
 from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly
 
@@ -29,22 +28,16 @@ SHARDS = 20
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory):
-    """Clusters of two workers, and what starts one more when the last has lost its scheduler."""
-    with contextlib.ExitStack() as stack:
-        make_folder = partial(tmp_path_factory.mktemp, "cluster")
-        start = lambda: stack.enter_context(start_cluster(make_folder()))  # noqa: E731
-        yield [start()], start
+def cluster(tmp_path_factory):
+    with start_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def on_cluster(clusters):
-    """A cluster, with all parallel work going there."""
-    running, start = clusters
-    if running[-1].scheduler.poll() is not None:
-        running.append(start())
-    parallel.use_backend(0, "dask", running[-1].address)
-    yield running[-1]
+def on_cluster(cluster):
+    """A cluster of two workers, with all parallel work going there."""
+    parallel.use_backend(0, "dask", cluster.address)
+    yield cluster
     parallel.close_backend()
 
 
@@ -68,7 +61,9 @@ def write(folder, table, out):
 def hash_images(folder, table, out):
     out.mkdir(exist_ok=True)
     hashes = hashing.hash_images(table, str(out))
-    return hashes.to_dict(), digests(out)
+    blank = table[["image_id", "path", "split", "label", "label_name", "problem"]].head(20)
+    stats = channel_stats_of_files(table.head(20))
+    return hashes.to_dict(), digests(out), measure(blank).to_csv(), stats
 
 
 def verify_damaged(folder, table, out):
@@ -77,55 +72,32 @@ def verify_damaged(folder, table, out):
     data = bytearray(shard.read_bytes())
     data[-100] ^= 1
     shard.write_bytes(data)
-    faults = verify_parts(str(out / "part-1")).faults
-    assert set(faults["file"]) == {shard.name}
-    return faults["problem"].tolist()
+    found = verify_parts(str(out / "part-1"))
+    assert set(found.faults["file"]) == {shard.name}
+    return found.faults["problem"].tolist(), found.stats
 
 
 @pytest.mark.parametrize("step", [hash_images, write, verify_damaged])
 def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
-    """
-    Its work is done by others, one of them new, and every byte and fault is as from one thread.
+    """Its work is done by others, one of them new; every byte, fault, size and statistic is as
+    from one thread.
     """
     monkeypatch.setattr(cache, "BLOCK", 2)
-    death = Replacement(on_cluster)
+    with worker_dies(on_cluster):
+        made = step(*work, tmp_path / "cluster")
 
-    made = step(*work, tmp_path / "cluster")
-
-    death.check()
     parallel.use_backend(1)
     assert made == step(*work, tmp_path / "alone")
 
 
-def test_sizes_and_statistics_are_those_of_threads(work, on_cluster):
-    """
-    Sizes of files and statistics of pixels do not depend on where they are worked out.
-    """
-    folder, table = work
-    parts = [str(folder / "whole" / "part-1")]
-    blank = table[["image_id", "path", "split", "label", "label_name", "problem"]].head(20)
-
-    def find():
-        files = channel_stats_of_files(table.head(20))
-        return measure(blank), [files, verify_parts(parts).stats]
-
-    images, stats = find()
-
-    parallel.use_backend(1)
-    images_alone, stats_alone = find()
-    assert_frame_equal(images, images_alone)
-    assert stats == stats_alone
-
-
 def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
-    """
-    The shards that they were at get no name any more, and the next run ends with equal bytes.
-    """
+    """The shards that they were at get no name any more, and the next run ends with equal bytes."""
     folder, _ = work
     part = tmp_path / "part-1"
+    count = lambda: len(list(part.glob("*.tfrec")))  # noqa: E731
 
     def interrupt():
-        wait_until(lambda: len(list(part.glob("*.tfrec"))) > 1, "two shards")
+        wait_until(lambda: count() > 1, "two shards")
         on_cluster.signal(signal.SIGSTOP)  # else they might be through before the interrupt is felt
         _thread.interrupt_main()
 
@@ -139,52 +111,37 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
         signal.signal(signal.SIGINT, before)
         on_cluster.signal(signal.SIGCONT)
 
-    named = len(list(part.glob("*.tfrec")))
+    named = count()
     assert named < SHARDS
     time.sleep(1)
-    assert len(list(part.glob("*.tfrec"))) - named <= 2  # those between the look and the name
+    assert count() - named <= 2  # those between the look and the name
     assert all(len(read_plainly([path])) == 4 for path in part.glob("*.tfrec"))
     write_parts(str(folder), str(tmp_path))
     assert digests(tmp_path) == digests(folder / "whole")
 
 
 def test_another_run_takes_a_part_over(work, on_cluster, tmp_path):
-    """
-    Two runs at one part do not mix: the first stops and says why, the second ends it.
-    """
+    """Two runs at one part do not mix: the first stops and says why, the second ends it."""
     folder, _ = work
-    errors = []
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(write_parts, str(folder), str(tmp_path))
+        wait_until(lambda: list(tmp_path.glob("part-1/*.tfrec")), "a shard")
+        write_parts(str(folder), str(tmp_path))
 
-    def write_first():
-        try:
-            write_parts(str(folder), str(tmp_path))
-        except OSError as error:
-            errors.append(str(error))
-
-    first = threading.Thread(target=write_first)
-    first.start()
-    wait_until(lambda: list(tmp_path.glob("part-1/*.tfrec")), "a shard")
-    write_parts(str(folder), str(tmp_path))
-    first.join(60)
-
-    assert "another run has begun to write the same part" in errors[0]
+    assert "another run has begun to write the same part" in str(first.exception(60))
     assert digests(tmp_path) == digests(folder / "whole")
 
 
 def test_order_is_kept_where_it_is_asked_for(on_cluster):
-    """
-    The first results wait for the slowest, and come first.
-    """
-    slow_first = partial(wait_and_square, slow=3)
-
-    found = list(parallel.run(slow_first, range(40), label="squares", ordered=True))
+    """The first results wait for the slowest, and come first."""
+    slow = partial(square, slow=3)
+    found = list(parallel.run(slow, range(40), label="squares", ordered=True))
 
     assert found == [number * number for number in range(40)]
 
 
 def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
-    """
-    Of endless items only a window is sent, and when the results are no longer wanted, the
+    """Of endless items only a window is sent, and when the results are no longer wanted, the
     scheduler forgets the rest.
     """
     sent = []
@@ -203,103 +160,81 @@ def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
     ("item", "match"), [("four", "can't multiply"), (threading.Lock(), "pickle")]
 )
 def test_an_error_in_a_task_is_raised_here(on_cluster, item, match):
-    """
-    It is neither tried again nor changed on its way; what cannot travel is said at once.
-    """
+    """It is neither tried again nor changed on its way; what cannot travel is said at once."""
     with pytest.raises(TypeError, match=match):
         list(parallel.run(square, [item], label="squares"))
 
 
 WRITE_AND_READ = """
-import hashlib, json, sys
+import json, sys
 import tensorflow as tf
-from kaggle_tfr import parallel
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.write.verify import verify_parts
 from kaggle_tfr.write.parts import write_parts
 work, out, address = sys.argv[1:]
 parallel.use_backend(0, "dask", address)
 write_parts(work, out)
 assert verify_parts(f"{out}/part-1").faults.empty
-found = {}
-for folder, _, names in tf.io.gfile.walk(out):
-    for name in names:
-        path = f"{folder.rstrip('/')}/{name}"
-        data = tf.io.gfile.GFile(path, "rb").read()
-        found[path[len(out) + 1 :]] = hashlib.sha256(data).hexdigest()
-print(json.dumps(found))
+paths = [f"{at.rstrip('/')}/{name}" for at, _, names in tf.io.gfile.walk(out) for name in names]
+print(json.dumps({path[len(out) + 1 :]: storage.sha256_of(path) for path in paths}))
 """
 
 
 @pytest.mark.heavy
 def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
-    """
-    In the bucket too there are the bytes of one thread, whole objects, and no other.
-    """
+    """In the bucket too there are the bytes of one thread, whole objects, and no other."""
     folder, _ = work
     (tmp_path / "seed").mkdir()
     (tmp_path / "seed" / "note").write_text("makes the bucket")
-    with (
-        serve_bucket(tmp_path) as bucket,
-        start_cluster(tmp_path, env=bucket.env) as cluster,
-    ):
+    with serve_bucket(tmp_path) as bucket, start_cluster(tmp_path, env=bucket.env) as cluster:
         bucket.seed_objects("parts", tmp_path / "seed")
-        death = Replacement(cluster)
-        done = subprocess.run(
-            [sys.executable, "-c", WRITE_AND_READ, folder, "gs://parts/run", cluster.address],
-            env=cluster.env, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        death.check()
+        command = [sys.executable, "-c", WRITE_AND_READ, folder, "gs://parts/run", cluster.address]
+        options = {"capture_output": True, "text": True, "timeout": 300}
+        with worker_dies(cluster):
+            done = subprocess.run(command, check=False, env=cluster.env, **options)
+            assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout.splitlines()[-1]) == digests(folder / "whole")
 
 
-def test_the_scheduler_dies_and_the_run_can_be_taken_up(work, on_cluster, tmp_path):
+def test_what_dies_is_named_and_the_run_can_be_taken_up(work, tmp_path, monkeypatch):
+    """Without a worker the message has the command that starts some; a task on which workers crash
+    does not bring them all down; what was finished stays when the scheduler dies, and the next run
+    needs no cluster.
     """
-    The error names the scheduler; what was finished stays, and the next run needs no cluster.
-    """
-    folder, _ = work
-
-    def kill():
-        wait_until(lambda: list(tmp_path.glob("part-1/*.tfrec")), "a shard")
-        on_cluster.scheduler.kill()
-
-    threading.Thread(target=kill, daemon=True).start()
-    with pytest.raises(ConnectionError, match=f"{on_cluster.address} is gone.*again"):
-        write_parts(str(folder), str(tmp_path))
-    with pytest.raises(ConnectionError, match="is gone"):
-        list(parallel.run(square, [1], label="squares"))
-    parallel.close_backend()
-    # The workers end too, and leave nothing half-written under a final name.
-    assert all(len(read_plainly([path])) == 4 for path in tmp_path.glob("part-1/*.tfrec"))
-
-    write_parts(str(folder), str(tmp_path))
-
-    assert digests(tmp_path) == digests(folder / "whole")
-
-
-def test_no_worker_and_a_task_that_kills_its_workers(tmp_path, monkeypatch):
-    """
-    Without a worker the message has the command that starts some; a task on which workers crash
-    does not bring the whole cluster down, one by one.
-    """
+    (folder, _), out = work, tmp_path / "out"
     limit = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
     with start_cluster(tmp_path, workers=0, env=limit) as cluster:
         monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
         with pytest.raises(ConnectionError, match=f"no worker for 1 s.*worker {cluster.address}"):
             parallel.use_backend(0, "dask", cluster.address)
-        cluster.add_workers(3)
         monkeypatch.undo()
+        cluster.add_workers(3)
         parallel.use_backend(0, "dask", cluster.address)
         with pytest.raises(RuntimeError, match="every worker that took it died.*memory-limit"):
             list(parallel.run(end_worker, [1], label="ends"))
-        parallel.close_backend()
         assert len(cluster.joined()) == 1
+
+        def kill():
+            wait_until(lambda: list(out.glob("part-1/*.tfrec")), "a shard")
+            cluster.scheduler.kill()
+
+        threading.Thread(target=kill, daemon=True).start()
+        with pytest.raises(ConnectionError, match=f"{cluster.address} is gone.*again"):
+            write_parts(str(folder), str(out))
+        with pytest.raises(ConnectionError, match="is gone"):
+            list(parallel.run(square, [1], label="squares"))
+        parallel.close_backend()
+    # The workers end too, and leave nothing half-written under a final name.
+    assert all(len(read_plainly([path])) == 4 for path in out.glob("part-1/*.tfrec"))
+
+    write_parts(str(folder), str(out))
+
+    assert digests(out) == digests(folder / "whole")
 
 
 def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
-    """
-    Without SCHEDULER the run brings two worker processes of its own, and leaves none: then the
+    """Without SCHEDULER the run brings two worker processes of its own, and leaves none: then the
     message has the address and the command that starts a scheduler.
     """
     assert "2 worker threads" in parallel.use_backend(2, "dask")
@@ -314,9 +249,7 @@ def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
 
 
 def test_without_the_extra_the_message_says_what_to_install():
-    """
-    With dask and distributed out of reach, BACKEND="dask" names the extra, and threads work on.
-    """
+    """With dask out of reach, BACKEND="dask" names the extra, and threads work on."""
     code = (
         "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
         "from kaggle_tfr import parallel\n"
@@ -334,8 +267,7 @@ def test_without_the_extra_the_message_says_what_to_install():
 
 @pytest.mark.heavy
 def test_the_client_s_memory_does_not_follow_the_plan(root, monkeypatch):
-    """
-    From 10⁴ to 10⁶ rows of plan it grows by a window of tasks and a footer of the plan, 40 MB,
+    """From 10⁴ to 10⁶ rows of plan it grows by a window of tasks and a footer of the plan, 40 MB,
     where the table alone would take 136 MB.
     """
     monkeypatch.syspath_prepend(str(root))

@@ -74,8 +74,7 @@ FIGURES = {
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_drawn_and_closed(name, tmp_path):
-    """
-    Each function gives a Figure that can be saved, that pyplot will not show again, and whose
+    """Each function gives a Figure that can be saved, that pyplot will not show again, and whose
     titles, labels and ticks lie inside it at its own size.
     """
     figure = FIGURES[name]()
@@ -91,9 +90,7 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
 
 
 def test_the_class_balance_shows_every_count():
-    """
-    Bars carry their numbers, largest class first.
-    """
+    """Bars carry their numbers, largest class first."""
     figure = FIGURES["class_balance"]()
 
     assert texts(figure) == ["5", "3", "1"]
@@ -102,25 +99,19 @@ def test_the_class_balance_shows_every_count():
 
 
 def test_refused_images_are_no_points_in_the_size_plot():
-    """
-    Only good images have a size.
-    """
+    """Only good images have a size."""
     points = FIGURES["sizes"]().axes[0].collections[0].get_offsets()
 
     assert len(points) == 8
 
 
 def test_the_fold_table_shows_counts_per_class_and_fold():
-    """
-    Each cell holds the number of images.
-    """
+    """Each cell holds the number of images."""
     assert texts(FIGURES["folds"]()) == ["1"] * 12
 
 
 def test_confusions_of_many_classes_show_the_worst(tmp_path):
-    """
-    81,313 classes are no matrix: the classes taken for another are drawn, and named.
-    """
+    """81,313 classes are no matrix: the classes taken for another are drawn, and named."""
     figure = FIGURES["many_confusions"]()
 
     assert texts(figure) == ["3", "1", "0", "0"]
@@ -129,9 +120,7 @@ def test_confusions_of_many_classes_show_the_worst(tmp_path):
 
 
 def test_a_figure_is_saved_and_given_back(tmp_path):
-    """
-    The copy lands in figures/ and the same Figure returns to be shown.
-    """
+    """The copy lands in figures/ and the same Figure returns to be shown."""
     figure = FIGURES["counts"]()
 
     assert figures.save_figure(figure, str(tmp_path), "refused") is figure

@@ -103,9 +103,7 @@ CLOUD_LABELS = {"Fish": ["1 2"], "Flower": [""], "Gravel": ["3 4"], "Sugar": [""
     ],
 )
 def test_a_preset_is_what_its_readers_parse(name, features, values, columns):
-    """
-    The published feature dict reads our record; it has no feature more.
-    """
+    """The published feature dict reads our record; it has no feature more."""
     labels = Labels("masks", (), tuple(columns)) if columns else LABELS
     table = make_table(**columns)
     schema = load_schema(name, table, labels)
@@ -124,9 +122,7 @@ def test_a_preset_is_what_its_readers_parse(name, features, values, columns):
 
 
 def test_a_schema_of_ones_own_has_fields_of_every_type():
-    """
-    Bytes, int64, float, fixed and ragged lists, one-hot; types read off the columns.
-    """
+    """Bytes, int64, float, fixed and ragged lists, one-hot; types read off the columns."""
     table = make_table(
         age=[34],
         weight=[2.5],
@@ -164,9 +160,7 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
 
 
 def test_several_labels_become_a_list():
-    """
-    With a multi-label table the field made of `label` holds 0 or 1 for each class.
-    """
+    """With a multi-label table the field made of `label` holds 0 or 1 for each class."""
     table, names = make_table(rust=[0], scab=[1]), ("rust", "scab")
     schema = load_schema("default", table, Labels("multi", names, names))
 
@@ -176,9 +170,7 @@ def test_several_labels_become_a_list():
 
 
 def test_masks_become_a_field_each():
-    """
-    With a mask table the field made of `label` becomes one run-length code a class.
-    """
+    """With a mask table the field made of `label` becomes one run-length code a class."""
     table, names = make_table(Fish=["1 2"], Sugar=[""]), ("Fish", "Sugar")
     schema = load_schema("default", table, Labels("masks", names, names))
     found = round_trip(schema, table.iloc[0].to_dict())
@@ -188,9 +180,7 @@ def test_masks_become_a_field_each():
 
 
 def test_the_same_row_gives_the_same_bytes():
-    """
-    The order of the fields in the schema and of the columns in the row cannot be seen.
-    """
+    """The order of the fields in the schema and of the columns in the row cannot be seen."""
     table = make_table()
     row = table.iloc[0].to_dict()
     schema = load_schema("default", table, LABELS)
@@ -202,9 +192,7 @@ def test_the_same_row_gives_the_same_bytes():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_schema_survives_json(name):
-    """
-    schema.json gives back the same schema, and so the same feature dict.
-    """
+    """schema.json gives back the same schema, and so the same feature dict."""
     schema = load_schema(name)
     again = RecordSchema.from_json(schema.to_json())
 
@@ -230,9 +218,7 @@ def test_a_schema_survives_json(name):
     ],
 )
 def test_a_value_that_does_not_fit_is_named(field, value, message):
-    """
-    The error names image, field, value and what to mend.
-    """
+    """The error names image, field, value and what to mend."""
     spec = field if isinstance(field, dict) else {"type": field}
     schema = load_schema({"image": "image", "x": spec})
 
@@ -241,9 +227,7 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
 
 
 def test_every_row_is_checked_before_the_work():
-    """
-    A column with one bad value is named with its image as soon as the schema meets the table.
-    """
+    """A column with one bad value is named with its image as soon as the schema meets the table."""
     table = make_table(age=["12"])
     table = pd.concat([table, table.assign(image_id="b.jpg", age="old")], ignore_index=True)
 
@@ -263,17 +247,13 @@ def test_every_row_is_checked_before_the_work():
     ],
 )
 def test_a_schema_that_cannot_be_is_named(given, message):
-    """
-    Preset, field, key or column is named, with the near miss.
-    """
+    """Preset, field, key or column is named, with the near miss."""
     with pytest.raises(ValueError, match=message):
         load_schema(given, make_table())
 
 
 def test_a_label_beyond_the_classes_is_named():
-    """
-    An unlabelled image has no one-hot vector.
-    """
+    """An unlabelled image has no one-hot vector."""
     table = make_table()
     with pytest.raises(ValueError, match="label -1 is none of 2 classes"):
         encode(
@@ -283,9 +263,7 @@ def test_a_label_beyond_the_classes_is_named():
 
 @given(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False))
 def test_any_value_survives(text, number, fraction):
-    """
-    Any text, 64-bit integer and float32 is read back as it was written.
-    """
+    """Any text, 64-bit integer and float32 is read back as it was written."""
     schema = load_schema(
         {
             "image": "image",
@@ -303,8 +281,8 @@ def test_any_value_survives(text, number, fraction):
 
 
 def test_numpy_and_pandas_values_are_taken():
-    """
-    What a table hands out fits: NumPy's integers, floats and arrays, pandas' NA named as missing.
+    """What a table hands out fits: NumPy's integers, floats and arrays, pandas' NA named as
+    missing.
     """
     schema = load_schema(
         {"image": "image", "x": {"type": "int64"}, "y": {"type": "float", "size": 2}}

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from distributed import Client
@@ -18,22 +18,22 @@ class Cluster:
     """A scheduler, and the workers that were started: `workers` maps names to processes."""
 
     def __init__(self, folder, env=()):
-        self.folder, self.env = Path(folder), {**os.environ, **dict(env)}
-        self.env["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+        self.folder, self.workers = Path(folder), {}
+        self.env = {**os.environ, **dict(env), "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
         self.env |= {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        self.workers = {}
         where = self.folder / "scheduler.json"
-        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-jupyter"]
-        self.scheduler = self._start("scheduler", *options, "--scheduler-file", str(where))
+        options = ["--port", "0", "--no-jupyter", "--scheduler-file", str(where)]
+        self.scheduler = self._start("scheduler", "scheduler", *options)
         wait_until(where.exists, "the scheduler's file")
         self.client = Client(scheduler_file=str(where), set_as_default=False)
         self.address = self.client.scheduler.address
 
-    def _start(self, kind, *options, name=""):
-        home = self.folder / (name or kind)
+    def _start(self, name, kind, *options):
+        home = self.folder / name
         home.mkdir(parents=True)
         env = self.env | {"HOME": str(home), "TMPDIR": str(home)}
         command = [sys.executable, "-m", "dask", kind, *options]
+        command += ["--host", "127.0.0.1", "--no-dashboard"]
         with open(home / "log", "wb") as log:
             return subprocess.Popen(command, env=env, cwd=home, stdout=log, stderr=log)
 
@@ -41,9 +41,9 @@ class Cluster:
         """Starts workers of a single thread; returns their names once they have joined."""
         names = [f"worker-{len(self.workers) + number}" for number in range(count)]
         for name in names:
-            options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
-            options += ["--local-directory", str(self.folder / name), "--name", name]
-            self.workers[name] = self._start("worker", self.address, *options, name=name)
+            options = ["--nthreads", "1", "--no-nanny", "--name", name]
+            options += ["--local-directory", str(self.folder / name)]
+            self.workers[name] = self._start(name, "worker", self.address, *options)
         wait_until(lambda: set(names) <= set(self.joined()), f"workers {names}")
         return names
 
@@ -67,13 +67,6 @@ class Cluster:
         for process in self.workers.values():
             process.send_signal(number)
 
-    def close(self):
-        with contextlib.suppress(Exception):
-            self.client.close(timeout=5)
-        for process in [*self.workers.values(), self.scheduler]:
-            process.kill()
-            process.wait(30)
-
 
 @contextlib.contextmanager
 def start_cluster(folder, workers=2, env=()):
@@ -83,47 +76,37 @@ def start_cluster(folder, workers=2, env=()):
         cluster.add_workers(workers)
         yield cluster
     finally:
-        cluster.close()
+        with contextlib.suppress(Exception):
+            cluster.client.close(timeout=5)
+        for process in [*cluster.workers.values(), cluster.scheduler]:
+            process.kill()
+            process.wait(30)
 
 
-class Replacement(threading.Thread):
-    """Kills the oldest worker in the midst of a task, and goes on once another has joined.
+@contextlib.contextmanager
+def worker_dies(cluster):
+    """Fails unless in the block a worker is killed in the midst of a task, and a new one works."""
+    victim = next(iter(cluster.joined()))
+    with ThreadPoolExecutor(1) as thread:
+        newcomer = thread.submit(_replace, cluster, victim)
+        yield
+        assert cluster.done_by(newcomer.result(240))
+    assert victim not in cluster.joined()
 
-    All workers are stopped first, so that the victim cannot finish what it has begun.
-    """
 
-    def __init__(self, cluster):
-        super().__init__(daemon=True)
-        self.cluster, self.victim = cluster, next(iter(cluster.joined()))
-        self.lost, self.newcomer, self.problem = 0, "", None
-        self.start()
-
-    def run(self):
-        try:
-            self._replace()
-        except BaseException as error:
-            self.problem = error
-
-    def _replace(self):
-        cluster, victim = self.cluster, self.cluster.workers[self.victim]
-        begin = cluster.done_by(self.victim)
-        wait_until(lambda: cluster.done_by(self.victim) > begin, "a first task")
-        wait_until(lambda: cluster.tasks_of(self.victim), "a task for the victim")
-        cluster.signal(signal.SIGSTOP)
-        time.sleep(0.1)
-        self.lost = cluster.tasks_of(self.victim)
-        victim.kill()
-        victim.wait(30)
-        (self.newcomer,) = cluster.add_workers()
-        cluster.signal(signal.SIGCONT)
-
-    def check(self):
-        """Fails unless the victim had work, and the newcomer did some."""
-        self.join(240)
-        assert self.problem is None, self.problem
-        assert self.lost
-        assert self.victim not in self.cluster.joined()
-        assert self.cluster.done_by(self.newcomer)
+def _replace(cluster, victim):
+    begin = cluster.done_by(victim)
+    wait_until(lambda: cluster.done_by(victim) > begin, "a first task")
+    wait_until(lambda: cluster.tasks_of(victim), "a task for the victim")
+    cluster.signal(signal.SIGSTOP)  # all, so that the victim cannot finish what it has begun
+    time.sleep(0.1)
+    lost = cluster.tasks_of(victim)
+    cluster.workers[victim].kill()
+    cluster.workers[victim].wait(30)
+    (newcomer,) = cluster.add_workers()
+    cluster.signal(signal.SIGCONT)
+    assert lost
+    return newcomer
 
 
 def wait_until(condition, what, seconds=180):

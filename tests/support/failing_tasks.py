@@ -5,12 +5,8 @@ import signal
 import time
 
 
-def square(number):
-    return number * number
-
-
-def wait_and_square(number, slow):
-    time.sleep(0.3 if number < slow else 0.01)
+def square(number, slow=0):
+    time.sleep(0.3 if slow and number < slow else 0.01 if slow else 0)
     return number * number
 
 

@@ -2,14 +2,11 @@
 
 The client has fixed addresses, but it is libcurl: it obeys https_proxy and CURL_CA_BUNDLE. The
 proxy ends TLS for Google's two hosts with a throw-away certificate and pipes the bytes to the
-emulator. TensorFlow reads these variables when it starts, so it must run in a subprocess:
-
-    with serve_bucket(tmp_path) as gcs:
-        gcs.seed_objects("flowers", folder)
-        gcs.run("import tensorflow as tf; print(tf.io.gfile.glob('gs://flowers/*/*.jpg'))")
+emulator. TensorFlow reads these variables when it starts, so it must run in a subprocess.
 """
 
 import contextlib
+import http.client
 import os
 import re
 import socket
@@ -18,9 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import trustme
@@ -46,10 +41,9 @@ class Bucket:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert(*HOSTS).configure_cert(self._tls)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._sockets = []
+        self._sockets, proxy = [], f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.env = {
-            "https_proxy": f"http://127.0.0.1:{self._listener.getsockname()[1]}",
-            "http_proxy": f"http://127.0.0.1:{self._listener.getsockname()[1]}",  # nothing gets out
+            **dict.fromkeys(("https_proxy", "http_proxy"), proxy),  # nothing gets out
             "no_proxy": "",
             "CURL_CA_BUNDLE": str(folder / "ca.pem"),
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token",
@@ -63,14 +57,12 @@ class Bucket:
 
     def seed_objects(self, bucket, folder):
         """Uploads every file below the folder, none of them empty; their addresses, sorted."""
-        with contextlib.suppress(urllib.error.HTTPError):  # it exists
-            self._post("/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json")
+        self._post("/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json")
         paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        upload = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name="
         for path in paths:
             name = urllib.parse.quote(path.relative_to(folder).as_posix(), safe="")
-            self._post(
-                f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}", path.read_bytes()
-            )
+            self._post(upload + name, path.read_bytes(), "application/octet-stream")
         return [f"gs://{bucket}/{path.relative_to(folder).as_posix()}" for path in paths]
 
     def cut(self, name, after_bytes, times=1):
@@ -79,27 +71,21 @@ class Bucket:
 
     def run(self, code, timeout=120, **env):
         """Runs Python code in a subprocess that sees the bucket; its CompletedProcess, as text."""
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, **self.env, **env},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        options = {"capture_output": True, "text": True, "timeout": timeout}
+        env = {**os.environ, **self.env, **env}
+        return subprocess.run([sys.executable, "-c", code], env=env, check=False, **options)
 
     def close(self):
-        self._listener.close()
-        for one in self._sockets:
+        self.silent = False
+        for one in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 one.close()
 
-    def _post(self, path, data, kind="application/octet-stream"):
-        url = f"http://{self.address[0]}:{self.address[1]}{path}"
-        request = urllib.request.Request(url, data, {"Content-Type": kind})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
-            answer.read()
+    def _post(self, path, data, kind):
+        connection = http.client.HTTPConnection(*self.address, timeout=30)
+        connection.request("POST", path, data, {"Content-Type": kind})
+        assert connection.getresponse().status in (200, 409)  # 409: the bucket exists
+        connection.close()
 
     def _accept(self):
         with contextlib.suppress(OSError):
@@ -144,20 +130,18 @@ class Bucket:
         self.requests.append(line.decode())
         while self.silent:
             time.sleep(0.1)
-        self._count(1)
+        with self._lock:
+            self._waiting += 1
+            self.peak = max(self.peak, self._waiting)
         time.sleep(self.latency)
-        self._count(-1)
+        with self._lock:
+            self._waiting -= 1
         decoded = urllib.parse.unquote_to_bytes(line)
         download = decoded.startswith(b"GET /") and b"/storage/v1/" not in decoded
         hit = next((cut for cut in self._cuts if download and cut[0] in decoded), None)
         if hit:
             self._cuts.remove(hit)
             limit[0] = hit[1]
-
-    def _count(self, change):
-        with self._lock:
-            self._waiting += change
-            self.peak = max(self.peak, self._waiting)
 
     def _answer(self, server, client, limit):
         sent = 0
@@ -200,6 +184,5 @@ def serve_bucket(folder, latency=0.0):
     try:
         yield bucket
     finally:
-        bucket.silent = False
         bucket.close()
         server.stop()
