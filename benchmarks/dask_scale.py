@@ -112,11 +112,7 @@ def measure_speeds(photos):
     from kaggle_tfr.images.convert import check_image as check
 
     settings = ImageSettings((384, 384), quality=70)
-    steps = {
-        "measure": check,
-        "hash": hash_picture,
-        "write": partial(convert, settings=settings),
-    }
+    steps = {"measure": check, "hash": hash_picture, "write": partial(convert, settings=settings)}
     with tempfile.TemporaryDirectory() as folder:
         make_pictures(photos, folder)
         pictures = [file.read_bytes() for file in sorted(Path(folder).glob("large-*.jpg"))]

@@ -123,13 +123,7 @@ def test_a_preset_is_what_its_readers_parse(name, features, values, columns):
 
 def test_a_schema_of_ones_own_has_fields_of_every_type():
     """Bytes, int64, float, fixed and ragged lists, one-hot; types read off the columns."""
-    table = make_table(
-        age=[34],
-        weight=[2.5],
-        note=["né"],
-        points=["1 2.5 3"],
-        box=[[1, 2, 3, 4]],
-    )
+    table = make_table(age=[34], weight=[2.5], note=["né"], points=["1 2.5 3"], box=[[1, 2, 3, 4]])
     schema = load_schema(
         {
             "image": "image",

@@ -503,12 +503,7 @@ class Sessions:
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
-def test_three_parts_are_planned_written_fetched_and_published(
-    root,
-    kaggle,
-    environment,
-    tmp_path,
-):
+def test_three_parts_are_planned_written_fetched_and_published(root, kaggle, environment, tmp_path):
     """
     Four kernels; one runs out of time and goes on in its next version; the parts are those of a
     local run byte for byte, and arrive so in three datasets.
