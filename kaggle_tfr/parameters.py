@@ -1,5 +1,6 @@
 """Parameters: one table of them all, which notebooks, recipes and the command line follow."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -181,24 +182,17 @@ def check_value(name: str, value: Any) -> None:
             f"{name} is {value!r}.{near_miss(str(value), one.choices)} "
             f"It can be {', '.join(map(repr, one.choices))}."
         )
-    numbers: list[Any] = value if isinstance(value, list) and one.types[0] is int else [value]
-    _check_items(one, value)
-    for number in numbers:
+    items = value if isinstance(value, list) else []
+    kind, what = (int, "two whole numbers") if one.types[0] is int else (str, "strings")
+    fits = all(isinstance(item, kind) and not isinstance(item, bool) for item in items)
+    if not fits or (kind is int and isinstance(value, list) and len(items) != 2):
+        example = "[192, 256]" if kind is int else '["a", "b"]'
+        raise ValueError(f"{name} is {value!r}; a list of it takes {what}, such as {example}.")
+    for number in items if items and kind is int else [value]:
         too_low = one.low is not None and number < one.low
         if too_low or (one.high is not None and number > one.high):
             wanted = f"{one.low} or more" if one.high is None else f"from {one.low} to {one.high}"
             raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
-
-
-def _check_items(one: Parameter, value: Any) -> None:
-    """Raises for a list of another length than [height, width], or with items of another type."""
-    if not isinstance(value, list):
-        return
-    kind, what = (int, "two whole numbers") if one.types[0] is int else (str, "strings")
-    fits = all(isinstance(item, kind) and not isinstance(item, bool) for item in value)
-    if not fits or (kind is int and len(value) != 2):
-        example = "[192, 256]" if kind is int else '["a", "b"]'
-        raise ValueError(f"{one.name} is {value!r}; a list of it takes {what}, such as {example}.")
 
 
 def parse_value(name: str, text: str) -> Any:
@@ -213,7 +207,10 @@ def parse_value(name: str, text: str) -> Any:
         ValueError: no such parameter, or a text that does not fit it.
     """
     types = PARAMETERS[name].types if name in PARAMETERS else (str,)
-    value = text if types == (str,) else _from_yaml(text)
+    value: Any = text
+    if types != (str,):
+        with contextlib.suppress(yaml.YAMLError):
+            value = yaml.safe_load(text)
     if str in types and not isinstance(value, types):
         value = text
     if types[0] is list and isinstance(value, str):
@@ -244,10 +241,3 @@ def load_recipe(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"the recipe '{path}': {error}") from None
     return values
-
-
-def _from_yaml(text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
