@@ -46,9 +46,7 @@ def is_whole(table, column):
 @settings(max_examples=15, deadline=None)
 @given(tables(), st.integers(1, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9))
 def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, seed):
-    """
-    Whatever the labels, clusters, patients and folds: no row lost, none of a kind apart.
-    """
+    """Whatever the labels, clusters, patients and folds: no row lost, none of a kind apart."""
     settings_ = {"n_folds": n_folds, "seed": seed, "validation_size": validation_size}
     try:
         folded = assign_folds(table, group_column="patient", **settings_)
@@ -91,18 +89,14 @@ def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
 
 
 def test_single_images_balance_one_large_cluster():
-    """
-    Five pictures in one cluster and five alone are two folds of five, not of seven and three.
-    """
+    """Five pictures in one cluster and five alone are two folds of five, not of seven and three."""
     folded = assign_folds(make_table([0] * 10, [7] * 5 + [-1] * 5), n_folds=2, seed=0)
 
     assert sorted(np.bincount(folded["fold"])) == [5, 5]
 
 
 def test_a_patient_joins_clusters_and_a_cluster_joins_patients():
-    """
-    Rows joined only by way of a third row stay together.
-    """
+    """Rows joined only by way of a third row stay together."""
     table = make_table([0] * 6, [1, 1, -1, -1, -1, -1], patient=["a", "b", "b", "c", "d", None])
 
     for seed in range(8):
@@ -111,9 +105,7 @@ def test_a_patient_joins_clusters_and_a_cluster_joins_patients():
 
 
 def test_a_cluster_over_given_splits_goes_to_the_smaller():
-    """
-    The test set stays whole, and its near-duplicate leaves train.
-    """
+    """The test set stays whole, and its near-duplicate leaves train."""
     table = make_table([0] * 6, [3, -1, -1, -1, 3, -1], split=["train"] * 4 + ["test"] * 2)
 
     folded = assign_folds(table, n_folds=2, seed=0)
@@ -136,9 +128,7 @@ def test_the_held_out_share_is_that_of_every_class():
 
 
 def test_multi_label_images_are_spread_evenly_and_by_cluster():
-    """
-    Of every label each fold has its quarter, within a few, though images have several labels.
-    """
+    """Of every label each fold has its quarter, within a few, though images have several labels."""
     rng = np.random.default_rng(0)
     drawn = (rng.random((800, 4)) < [0.5, 0.2, 0.1, 0.05]).astype("int8")
     marks = pd.DataFrame(drawn, columns=[*"abcd"])
@@ -167,17 +157,13 @@ def test_multi_label_images_are_spread_evenly_and_by_cluster():
     ],
 )
 def test_impossible_folds_are_refused_by_name(settings_, message):
-    """
-    The error names the parameter and what to set.
-    """
+    """The error names the parameter and what to set."""
     with pytest.raises(ValueError, match=message):
         assign_folds(make_table([0, 0, 1, 1]), seed=0, **settings_)
 
 
 def test_one_line_says_which_classes_are_not_in_every_fold():
-    """
-    The rare class is named, with how many folds there are.
-    """
+    """The rare class is named, with how many folds there are."""
     folded = assign_folds(make_table([0] * 10 + [1] * 3), n_folds=5, seed=0)
 
     assert describe_rare_classes(folded).startswith("1 of 2 classes")
@@ -186,9 +172,7 @@ def test_one_line_says_which_classes_are_not_in_every_fold():
 
 
 def test_the_leakage_check_counts_what_is_wrong():
-    """
-    A cluster over two folds, a skewed class and a pair across folds are each counted.
-    """
+    """A cluster over two folds, a skewed class and a pair across folds are each counted."""
     table = make_table([0, 0, 1, 1], [5, 5, -1, -1], fold=[0, 1, 0, 1], path=[*"abcd"])
     words = {name: np.uint64([1, 3, 1 << 60, 0]) for name in ("average", "perceptual")}
     words |= {name: np.uint64([0, 0, 2**64 - 1, 2**63]) for name in ("difference", "wavelet")}
@@ -232,9 +216,7 @@ def test_shards_hold_the_same_of_everything_to_within_one(labels, n_shards, n_pa
 
 
 def test_more_shards_than_images_is_refused():
-    """
-    The error names the split, the fold and the parameters to change.
-    """
+    """The error names the split, the fold and the parameters to change."""
     table = assign_folds(make_table([0] * 4), n_folds=2, seed=0)
 
     with pytest.raises(ValueError, match="2 images of split 'train', fold 0.*N_SHARDS lower"):
@@ -244,9 +226,7 @@ def test_more_shards_than_images_is_refused():
 @pytest.mark.parametrize(("yes", "no"), [("1 3", ""), (1, 0)])
 @pytest.mark.parametrize("clusters", [-1, np.arange(200) // 10 * 5 + np.arange(200) % 5])
 def test_a_single_label_column_is_stratified_by_yes_and_no(yes, no, clusters):
-    """
-    Of 40 ships in 200 pictures each of five folds has eight, and the held-out 20 % too.
-    """
+    """Of 40 ships in 200 pictures each of five folds has eight, and the held-out 20 % too."""
     ships = np.where(np.arange(200) % 5 == 0, yes, no)
     table = make_table([0] * 200, clusters, ship=ships)
     same = {"seed": 0, "label_columns": ["ship"]}

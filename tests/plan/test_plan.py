@@ -51,9 +51,7 @@ def test_the_files_hold_what_the_contract_promises(planned):
 
 
 def test_a_row_group_is_a_shard(planned):
-    """
-    One shard's rows are read without the others: plan.parquet has a row group for each.
-    """
+    """One shard's rows are read without the others: plan.parquet has a row group for each."""
     work, plan, table = planned
     file = pq.ParquetFile(work / "plan.parquet")
 
@@ -81,9 +79,7 @@ def name_shards(plan, shards, template):
     ],
 )
 def test_numbers_count_what_shares_the_other_fields(planned, template, names):
-    """
-    {i} counts from 0 and {n} totals the shards of the same split, fold and part, where named.
-    """
+    """{i} counts from 0 and {n} totals the shards of the same split, fold and part, where named."""
     shards = [Shard(0, part, "train", fold, 0, 0, 0, 5) for part in (1, 2) for fold in (0, 1)]
 
     assert name_shards(planned[1], shards, template) == names
@@ -94,9 +90,7 @@ fields = st.permutations(["{split}", "{fold}", "{part}", "{count}"])
 
 @given(fields, st.integers(0, 4), st.sets(st.tuples(*[st.integers(0, 3)] * 3), max_size=40))
 def test_no_two_shards_share_a_name(planned, order, used, places):
-    """
-    Whatever fields a template uses beside {i}, names are unique over all parts.
-    """
+    """Whatever fields a template uses beside {i}, names are unique over all parts."""
     template = "-".join([*order[:used], "{i}"])
     shards = [
         Shard(number, part, "train", fold, index, 0, 0, 1)
@@ -107,9 +101,7 @@ def test_no_two_shards_share_a_name(planned, order, used, places):
 
 
 def test_the_fingerprint_ignores_where_the_images_lie(planned):
-    """
-    The same images under another mount make the same bytes; another label does not.
-    """
+    """The same images under another mount make the same bytes; another label does not."""
     *_, table = planned
     moved = table.assign(path="/elsewhere/" + table["image_id"])
     relabelled = table.assign(label=table["label"].where(table.index != 7, 0 - 1))
@@ -120,9 +112,7 @@ def test_the_fingerprint_ignores_where_the_images_lie(planned):
 
 
 def test_differences_are_told_by_the_parameter_s_name(planned):
-    """
-    What changed is said as a person set it, not by a hash.
-    """
+    """What changed is said as a person set it, not by a hash."""
     _, plan, _ = planned
     changed = replace(plan, settings=replace(plan.settings, quality=70, group_column="site"))
 
@@ -134,9 +124,7 @@ def test_differences_are_told_by_the_parameter_s_name(planned):
 
 
 def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):
-    """
-    The error names the folder and the step that is missing.
-    """
+    """The error names the folder and the step that is missing."""
     with pytest.raises(FileNotFoundError, match=r"no plan.json in .*Run 03_plan"):
         read_plan(str(tmp_path))
     (tmp_path / "plan.json").write_text('{"name": 1')
