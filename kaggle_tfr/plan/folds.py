@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_matrix, csgraph, csr_matrix, hstack
+from scipy.sparse import csgraph, csr_matrix, hstack
 
 from kaggle_tfr.deduplicate.hashing import FLAT, HASHES
 
 MANY_CLASSES = 10_000
+LEAKAGE_SAMPLE = 300  # images that the leakage check compares with all others
 
 
 def assign_folds(
@@ -62,17 +63,16 @@ def _check_settings(table: pd.DataFrame, columns: Sequence[str], validation_size
         )
     if not 0 <= validation_size < 1:
         raise ValueError(
-            f"VALIDATION_SIZE is {validation_size}. Set it to a share of the training images to "
+            f"VALIDATION_SIZE is {validation_size}. Set it to the share of the training images to "
             "hold out, from 0 to below 1, such as 0.3."
         )
 
 
 def _join_groups(table: pd.DataFrame, group_column: str) -> np.ndarray:
     """Int (n,): equal for rows with a common cluster or group, also by way of other rows."""
-    n, columns = len(table), [name for name in ("cluster", group_column) if name in table]
-    rows = np.tile(np.arange(n), len(columns))
-    firsts = np.ravel([_first_rows(table, name) for name in columns]).astype(np.int64)
-    graph = coo_matrix((np.ones(len(rows), np.int8), (rows, firsts)), (n, n))
+    n, graph = len(table), csr_matrix((len(table), len(table)))
+    for column in {"cluster", group_column} & set(table):
+        graph += csr_matrix((np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n))
     return pd.factorize(csgraph.connected_components(graph, directed=False)[1])[0]
 
 
@@ -98,10 +98,8 @@ def _label_matrix(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matr
     if not label_columns:
         codes = pd.factorize(table["label"], sort=True)[0]
         return csr_matrix((np.ones(n), (np.arange(n), codes)), shape=(n, codes.max(initial=0) + 1))
-    yes = [
-        c > 0 if c.dtype.kind in "iufb" else c.fillna("") != ""
-        for _, c in table[[*label_columns]].items()
-    ]
+    columns = [table[name] for name in label_columns]
+    yes = [c > 0 if c.dtype.kind in "iufb" else c.fillna("") != "" for c in columns]
     return csr_matrix(np.stack(yes, axis=1).astype(np.float64))
 
 
@@ -192,8 +190,7 @@ def _split_clusters(
 ) -> np.ndarray:
     """Largest cluster first, each into the bin that is furthest behind in the cluster's classes.
 
-    Where clusters have one class, a class's images in two folds differ by its largest cluster at
-    most; StratifiedKFold balances clusters whatever their size.
+    Where clusters have one class, its images in two folds differ by its largest cluster at most.
     Source: Graham, "Bounds on Multiprocessing Timing Anomalies" (longest first); the half of
     the cluster that is counted in before choosing is Webster's rounding, for unequal shares.
     """
@@ -239,15 +236,13 @@ def check_leakage(
     hashes: pd.DataFrame | None = None,
     max_bits: int = 25,
     group_column: str = "",
-    sample: int = 300,
-    seed: int = 0,
 ) -> pd.Series:
     """Series of numbers: how far the folds of the finished table are from what they should be.
 
     clusters_across_folds, groups_across_folds: must be 0; a split counts as a fold.
     max_share_deviation: the largest difference between a class's share in a fold and in all train.
     sampled_images, sampled_pairs_across_folds: brute force, when `hashes` (of `hash_images`) is
-    given: pairs within max_bits bits of `sample` images with all images of other folds; must be 0.
+    given: pairs within max_bits bits of a sample with all images of other folds; must be 0.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
     train = table[table["fold"] >= 0]
@@ -260,7 +255,7 @@ def check_leakage(
             first = _first_rows(table, column)
             numbers[f"{kind}_across_folds"] = len(np.unique(first[fold != fold[first]]))
     if hashes is not None:
-        chosen = np.random.default_rng(seed).permutation(len(table))[:sample]
+        chosen = np.random.default_rng(0).permutation(len(table))[:LEAKAGE_SAMPLE]
         numbers["sampled_images"] = len(chosen)
         numbers["sampled_pairs_across_folds"] = _count_leaks(table, hashes, fold, chosen, max_bits)
     return pd.Series(numbers, name="folds", dtype=object)

@@ -141,9 +141,8 @@ def make_forecast(
 ) -> Forecast:
     """Bytes and seconds a record, from about `sample` images taken the whole way to a record.
 
-    table: columns image_id, path, height, width, n_bytes, format. Images are drawn from strata of
-    similar predicted size, spread over the labels; of those that pass through, known exactly, a
-    few are read for their time and for what the record adds.
+    table: columns image_id, path, label, height, width, n_bytes, format. Of images that pass
+    through, whose bytes are known, a few are read for their time and for what the record adds.
 
     Raises: ValueError for no image to forecast, or if every image of the sample was refused.
     """

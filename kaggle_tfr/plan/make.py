@@ -65,10 +65,7 @@ def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
 
 
 def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
-    """sha256 (hexadecimal) of the settings and of all that the table gives to the records.
-
-    Paths are left out: the same images may be mounted elsewhere.
-    """
+    """sha256 of the settings and of all that the table gives to the records, wherever it lies."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):
         digest.update(f"\x1d{column}\x1d".encode())
@@ -106,8 +103,8 @@ def _fit_parts(
 
 def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
     """Bytes beside the shards: for each image (its CSV row and index line), and once a part."""
-    columns = [name for name in table.columns if name not in ("path", "problem", "note")]
-    head = table[columns].sample(min(len(table), 500), random_state=0)
+    table = table.drop(columns=["path", "problem", "note"], errors="ignore")
+    head = table.sample(min(len(table), 500), random_state=0)
     row = len(head.to_csv(index=False, header=False).encode()) / max(1, len(head))
     return 1.5 * row + 100, (64 << 10) + 600 * n_shards
 
@@ -117,8 +114,8 @@ def shards_per_group(
 ) -> dict[Any, int] | None:
     """Shards of each (split, fold), or None when `n_parts` parts cannot hold them.
 
-    groups: by (split, fold) the images (`count`) and `expected` bytes.
-    Without n_shards and shard_images in the settings, shards are near `shard_mb` × 10⁶ bytes, and
+    groups: by (split, fold), the images (`count`) and `expected` bytes.
+    Unless the settings say n_shards or shard_images, shards are near `shard_mb` × 10⁶ bytes, and
     grow to 400 MB before there are more parts.
 
     Raises: ValueError if no number of parts can satisfy this.
@@ -131,9 +128,12 @@ def shards_per_group(
             f"{max_part_files} leaves {max_shards} beside the part's own files. "
             "Raise MAX_PART_FILES, or lower N_FOLDS."
         )
-    if settings.n_shards or settings.shard_images:
-        n_shards = settings.n_shards
-        wanted = _apportion(counts, n_shards) if n_shards else -(-counts // settings.shard_images)
+    wanted = None
+    if settings.n_shards:
+        wanted = _apportion(counts, settings.n_shards)
+    elif settings.shard_images:
+        wanted = -(-counts // settings.shard_images)
+    if wanted is not None:
         each = np.ceil(wanted.to_numpy() / n_parts)[None]
     else:
         largest_mb = max(settings.shard_mb, LARGEST_SHARD_MB)
@@ -143,7 +143,7 @@ def shards_per_group(
     fits = np.flatnonzero(each.sum(axis=1) <= max_shards)
     if not len(fits):
         return None
-    if not (settings.n_shards or settings.shard_images):
+    if wanted is None:
         wanted = np.minimum(counts, each[fits[0]].astype(int) * n_parts)
     if wanted.min() < n_parts:
         group: Any = wanted.idxmin()
@@ -198,9 +198,8 @@ def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataF
     """What is expected (value, low, high) against each limit, a row a limit, for `plot_limits`."""
     fullest = list_planned(plan).groupby("part")["count"].sum().max()
     part = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
-    cases: dict[str, tuple] = {
-        part: (forecast.size, fullest, plan.settings.limit_bytes, format_bytes)
-    }
+    limit: float = plan.settings.limit_bytes
+    cases: dict[str, tuple] = {part: (forecast.size, fullest, limit, format_bytes)}
     if "://" not in folder:
         free = shutil.disk_usage(folder).free
         cases["all parts on this disk"] = forecast.size, forecast.n_images, free, format_bytes

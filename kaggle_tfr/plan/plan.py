@@ -83,7 +83,7 @@ class PlanSettings:
 class Plan:
     """What `plan.json` holds.
 
-    shard_limit_bytes: what all shards of a part may weigh together.
+    shard_limit_bytes: of all shards of a part together.
     outcomes: input images by what becomes of them, see `count_outcomes`.
     fingerprint: sha256 of everything that decides the bytes of the shards.
     """
@@ -107,9 +107,8 @@ class Plan:
 
     def file_name(self, shard: Shard, count: int | None = None) -> str:
         """The shard's path below its part folder, for `count` records (default: as planned)."""
-        values = {**vars(shard), "name": self.name}
-        values["count"] = shard.count if count is None else count
-        return format_name(self.settings.shard_name, **values)
+        shard = shard if count is None else replace(shard, count=count)
+        return format_name(self.settings.shard_name, **vars(shard), name=self.name)
 
     def for_worker(self) -> "Plan":
         """The plan without what grows with the dataset: its shards and classes stay behind."""
@@ -131,10 +130,7 @@ def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
-    """Writes plan.json and plan.parquet; the rows in the order of the records, a row group a shard.
-
-    plan.json comes last, so that a plan that is there is whole.
-    """
+    """Writes plan.parquet, a row group a shard, then plan.json: a plan that is there is whole."""
     storage.make_folder(work_dir)
     rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
     buffer, start = io.BytesIO(), 0
@@ -164,13 +160,11 @@ def read_plan(folder: str) -> Plan:
         }
         return Plan(**values)
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"there is no plan.json in '{folder}'. Run 03_plan with this WORK_DIR first."
-        ) from None
+        message = f"there is no plan.json in '{folder}'. Run 03_plan with this WORK_DIR first."
+        raise FileNotFoundError(message) from None
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"'{path}' is no plan of this version: {error}. Run 03_plan again."
-        ) from None
+        message = f"'{path}' is no plan of this version: {error}. Run 03_plan again."
+        raise ValueError(message) from None
 
 
 def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, pd.DataFrame]]:
