@@ -188,7 +188,8 @@ def check_value(name: str, value: Any) -> None:
     if not fits or (kind is int and isinstance(value, list) and len(items) != 2):
         example = "[192, 256]" if kind is int else '["a", "b"]'
         raise ValueError(f"{name} is {value!r}; a list of it takes {what}, such as {example}.")
-    for number in items if items and kind is int else [value]:
+    numbers: list[Any] = items if items and kind is int else [value]
+    for number in numbers:
         too_low = one.low is not None and number < one.low
         if too_low or (one.high is not None and number > one.high):
             wanted = f"{one.low} or more" if one.high is None else f"from {one.low} to {one.high}"

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_matrix, csgraph, csr_matrix, hstack
+from scipy.sparse import csgraph, csr_matrix, hstack
 
 from kaggle_tfr.deduplicate.hashing import FLAT, HASHES
 
 MANY_CLASSES = 10_000
+LEAKAGE_SAMPLE = 300  # images that the leakage check compares with all others
 
 
 def assign_folds(
@@ -34,7 +35,7 @@ def assign_folds(
 
     Raises: ValueError for more folds than clusters, a share outside [0, 1), an unknown column.
     """
-    _check_settings(table, group_column, label_columns, validation_size)
+    _check_settings(table, [group_column, *label_columns], validation_size)
     group = _join_groups(table, group_column)
     split = table["split"].to_numpy(object) if "split" in table else np.full(len(table), "train")
     split = _unify_splits(split.astype(str), group)
@@ -46,8 +47,7 @@ def assign_folds(
         held_out = assign(group[train], labels[train], shares, seed=seed) == 1
         split[train[held_out]] = "validation"
         train = train[~held_out]
-    fold = np.full(len(table), -1, np.int64)
-    fold[train] = 0
+    fold = np.where(split == "train", 0, -1)
     if n_folds > 1 and len(train):
         shares = np.full(n_folds, 1 / n_folds)
         # A seed of its own, or the folds would follow the order of the held-out draw.
@@ -55,28 +55,24 @@ def assign_folds(
     return table.assign(split=split, fold=fold)
 
 
-def _check_settings(
-    table: pd.DataFrame, group_column: str, label_columns: Sequence[str], validation_size: float
-) -> None:
-    missing = [c for c in [group_column, *label_columns] if c and c not in table]
-    if missing:
+def _check_settings(table: pd.DataFrame, columns: Sequence[str], validation_size: float) -> None:
+    if missing := [name for name in columns if name and name not in table]:
         raise ValueError(
             f"The table has no column '{missing[0]}', only {', '.join(map(str, table))}. "
             'Set GROUP_COLUMN to one of these, or to "".'
         )
     if not 0 <= validation_size < 1:
         raise ValueError(
-            f"VALIDATION_SIZE is {validation_size}, and must be a share from 0 up to, but not "
-            "with, 1: 0.3 holds out 30 % of the training images."
+            f"VALIDATION_SIZE is {validation_size}. Set it to the share of the training images to "
+            "hold out, from 0 to below 1, such as 0.3."
         )
 
 
 def _join_groups(table: pd.DataFrame, group_column: str) -> np.ndarray:
     """Int (n,): equal for rows with a common cluster or group, also by way of other rows."""
-    n, columns = len(table), [name for name in ("cluster", group_column) if name in table]
-    rows = np.tile(np.arange(n), len(columns))
-    firsts = np.ravel([_first_rows(table, name) for name in columns]).astype(np.int64)
-    graph = coo_matrix((np.ones(len(rows), np.int8), (rows, firsts)), (n, n))
+    n, graph = len(table), csr_matrix((len(table), len(table)))
+    for column in {"cluster", group_column} & set(table):
+        graph += csr_matrix((np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n))
     return pd.factorize(csgraph.connected_components(graph, directed=False)[1])[0]
 
 
@@ -92,10 +88,8 @@ def _unify_splits(split: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The splits, with each group wholly in one: of those it spans, the one with fewest rows."""
     names, codes, sizes = np.unique(split, return_inverse=True, return_counts=True)
     by_size = np.argsort(sizes, kind="stable")
-    rank = np.argsort(by_size)[codes]
-    smallest = np.full(group.max(initial=-1) + 1, len(names))
-    np.minimum.at(smallest, group, rank)
-    return names[by_size].astype(object)[smallest[group]]
+    smallest = pd.Series(np.argsort(by_size)[codes]).groupby(group).transform("min")
+    return names[by_size].astype(object)[smallest]
 
 
 def _label_matrix(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
@@ -105,10 +99,7 @@ def _label_matrix(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matr
         codes = pd.factorize(table["label"], sort=True)[0]
         return csr_matrix((np.ones(n), (np.arange(n), codes)), shape=(n, codes.max(initial=0) + 1))
     columns = [table[name] for name in label_columns]
-    yes = [
-        c.to_numpy() > 0 if c.dtype.kind in "iufb" else (c.fillna("") != "").to_numpy()
-        for c in columns
-    ]
+    yes = [c > 0 if c.dtype.kind in "iufb" else c.fillna("") != "" for c in columns]
     return csr_matrix(np.stack(yes, axis=1).astype(np.float64))
 
 
@@ -121,13 +112,13 @@ def assign_shards(
     one; parts hold equally many shards of each.
     shard: from 0 within its split and fold; part: from 1; position: from 0 in the shard.
 
-    Raises: ValueError for more shards than images, or a split and fold without a number of shards.
+    Raises: ValueError for a split and fold with fewer images than shards, or without shards.
     """
-    shard, position, part = (np.zeros(len(table), np.int64) for _ in range(3))
+    shard, position, part = np.zeros((3, len(table)), np.int64)
     labels = table["label"].to_numpy()
-    rows_of: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
+    groups: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
     n_before = 0
-    for number, (key, rows) in enumerate(sorted(rows_of.items())):
+    for number, (key, rows) in enumerate(sorted(groups.items())):
         n = int(n_shards.get(key, 0))
         if not 1 <= n <= len(rows):
             raise ValueError(
@@ -138,8 +129,7 @@ def assign_shards(
         by_class = _sort_shuffled(rows, labels, rng)
         shard[by_class] = np.arange(len(rows)) % n
         by_shard = _sort_shuffled(rows, shard, rng)
-        sizes = np.bincount(shard[rows])
-        position[by_shard] = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        position[by_shard] = pd.Series(rows).groupby(shard[by_shard]).cumcount()
         part[rows] = (n_before + shard[rows]) % n_parts + 1
         n_before += n
     return table.assign(shard=shard, part=part, position=position)
@@ -152,23 +142,22 @@ def _sort_shuffled(rows: np.ndarray, values: np.ndarray, rng: np.random.Generato
 
 
 def stratified_group_split(
-    group: np.ndarray,
-    labels: csr_matrix,
-    shares: np.ndarray,
-    *,
-    seed: int,
-    multilabel: bool = False,
+    group: np.ndarray, labels: csr_matrix, shares: np.ndarray, seed: int, multilabel: bool = False
 ) -> np.ndarray:
     """The bin of each row, int64 (n,): groups whole, each class near its share of every bin.
 
-    group: int (n,). labels: sparse (n, classes) of ones, one a row at most; with `multilabel` a
-    row may have many. Rows with none are a class of their own.
-    shares: of the rows, one a bin, summing to 1.
+    group: int (n,). labels: sparse (n, classes) of ones, one a row at most, or with `multilabel`
+    many; rows with none are a class of their own. shares: of the rows, one a bin, summing to 1.
 
     Raises: ValueError for fewer groups than bins.
+    Source: Sechidis et al., "On the Stratification of Multi-Label Data" (2011).
     """
-    group = np.unique(group, return_inverse=True)[1]
-    n, n_groups = len(group), int(group.max()) + 1
+    from iterstrat.ml_stratifiers import IterativeStratification
+    from sklearn.model_selection import StratifiedKFold
+    from sklearn.utils import check_random_state
+
+    group, sizes = np.unique(group, return_inverse=True, return_counts=True)[1:]
+    n, n_groups = len(group), len(sizes)
     if n_groups < len(shares):
         raise ValueError(
             f"{n_groups} clusters of training images cannot fill {len(shares)} folds or splits. "
@@ -176,42 +165,24 @@ def stratified_group_split(
         )
     if not multilabel and (none := labels.sum(axis=1) == 0).any():
         labels = hstack([labels, csr_matrix(none, dtype=float)])
-    member = csr_matrix((np.ones(n), (group, np.arange(n))), shape=(n_groups, n))
-    counts = (member @ labels).tocsr()
-    sizes = np.bincount(group)
+    counts = (csr_matrix((np.ones(n), (group, np.arange(n)))) @ labels).tocsr()
+    bins = np.empty(n_groups, np.int64)
     if multilabel:
-        return _split_multilabel(counts, shares, seed)[group]
+        rng = check_random_state(seed)
+        order = rng.permutation(n_groups)
+        bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
+        return bins[group]
     # StratifiedKFold knows no cluster sizes, refuses when all classes are rare, and looks at all
     # rows once a class: 37 s for landmark's, where the other way takes 12.
     fits = np.bincount(counts.indices).max() >= len(shares) and counts.shape[1] <= MANY_CLASSES
-    if sizes.max() == 1 and np.ptp(shares) == 0 and fits:
-        return _split_single_rows(counts.indices, len(shares), seed)[group]
-    return _split_clusters(counts, sizes, shares, seed)[group]
-
-
-def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.ndarray:
-    """Source: Sechidis et al., "On the Stratification of Multi-Label Data" (2011)."""
-    from iterstrat.ml_stratifiers import IterativeStratification
-    from sklearn.utils import check_random_state
-
-    present, rng = counts.toarray() > 0, check_random_state(seed)
-    order = rng.permutation(len(present))
-    bins = np.empty(len(present), np.int64)
-    bins[order] = IterativeStratification(present[order], shares, rng)
-    return bins
-
-
-def _split_single_rows(label: np.ndarray, n_folds: int, seed: int) -> np.ndarray:
-    from sklearn.model_selection import StratifiedKFold
-
-    bins = np.empty(len(label), np.int64)
-    with warnings.catch_warnings():
-        # It warns of classes rarer than folds; `describe_rare_classes` says which.
-        warnings.simplefilter("ignore", UserWarning)
-        splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
-        for number, (_, held_out) in enumerate(splitter.split(label, label)):
+    if sizes.max() > 1 or np.ptp(shares) > 0 or not fits:
+        return _split_clusters(counts, sizes, shares, seed)[group]
+    splitter = StratifiedKFold(len(shares), shuffle=True, random_state=seed)
+    # It warns of classes rarer than folds; `describe_rare_classes` says which.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        for number, (_, held_out) in enumerate(splitter.split(bins, counts.indices)):
             bins[held_out] = number
-    return bins
+    return bins[group]
 
 
 def _split_clusters(
@@ -219,9 +190,7 @@ def _split_clusters(
 ) -> np.ndarray:
     """Largest cluster first, each into the bin that is furthest behind in the cluster's classes.
 
-    StratifiedKFold balances clusters, whatever their size, and the images per fold drift apart.
-    Here a class's images in two folds differ by no more than the largest cluster it is in, where
-    clusters have one class.
+    Where clusters have one class, its images in two folds differ by its largest cluster at most.
     Source: Graham, "Bounds on Multiprocessing Timing Anomalies" (longest first); the half of
     the cluster that is counted in before choosing is Webster's rounding, for unequal shares.
     """
@@ -231,8 +200,7 @@ def _split_clusters(
     total = np.maximum(np.asarray(counts.sum(axis=0)).ravel(), 1)
     # In whole numbers where shares are equal, so that a tie is a tie.
     a_share = shares.max() / shares
-    filled = np.zeros((len(total), len(shares)))
-    load = np.zeros(len(shares))
+    filled, load = np.zeros((len(total), len(shares))), np.zeros(len(shares))
     bins = np.empty(len(sizes), np.int64)
     for cluster in order:
         own = slice(counts.indptr[cluster], counts.indptr[cluster + 1])
@@ -248,7 +216,7 @@ def _split_clusters(
     return bins
 
 
-def describe_rare_classes(table: pd.DataFrame, show: int = 5) -> str:
+def describe_rare_classes(table: pd.DataFrame) -> str:
     """One line: which classes of train are missing from some fold, or that none is."""
     train = table[table["fold"] >= 0]
     n_folds = int(train["fold"].max()) + 1 if len(train) else 1
@@ -256,10 +224,9 @@ def describe_rare_classes(table: pd.DataFrame, show: int = 5) -> str:
     rare = present.index[present < n_folds]
     if not len(rare):
         return f"Every class is in every one of {n_folds} folds."
-    listed = ", ".join(rare[:show]) + (", …" if len(rare) > show else "")
     return (
         f"{len(rare):,} of {len(present):,} classes have too few images or clusters to be in every "
-        f"one of {n_folds} folds: {listed}"
+        f"one of {n_folds} folds: {', '.join(rare[:5])}{', …' * (len(rare) > 5)}"
     )
 
 
@@ -269,47 +236,29 @@ def check_leakage(
     hashes: pd.DataFrame | None = None,
     max_bits: int = 25,
     group_column: str = "",
-    sample: int = 300,
-    seed: int = 0,
 ) -> pd.Series:
     """Series of numbers: how far the folds of the finished table are from what they should be.
 
     clusters_across_folds, groups_across_folds: must be 0; a split counts as a fold.
     max_share_deviation: the largest difference between a class's share in a fold and in all train.
     sampled_images, sampled_pairs_across_folds: brute force, when `hashes` (of `hash_images`) is
-    given: pairs within max_bits bits of `sample` images with all images of other folds; must be 0.
+    given: pairs within max_bits bits of a sample with all images of other folds; must be 0.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
-    numbers: dict[str, float] = {
-        "images": len(table),
-        "clusters_across_folds": _count_across(table, "cluster", fold),
-        "max_share_deviation": _largest_deviation(table[table["fold"] >= 0]),
-    }
-    if group_column:
-        numbers["groups_across_folds"] = _count_across(table, group_column, fold)
+    train = table[table["fold"] >= 0]
+    shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
+    off = shares.sub(train["label"].value_counts(normalize=True), axis=0).abs().to_numpy()
+    numbers: dict[str, float] = {"images": len(table), "clusters_across_folds": 0}
+    numbers["max_share_deviation"] = float(off.max(initial=0.0))
+    for kind, column in (("clusters", "cluster"), ("groups", group_column)):
+        if column in table:
+            first = _first_rows(table, column)
+            numbers[f"{kind}_across_folds"] = len(np.unique(first[fold != fold[first]]))
     if hashes is not None:
-        chosen = np.random.default_rng(seed).permutation(len(table))[:sample]
+        chosen = np.random.default_rng(0).permutation(len(table))[:LEAKAGE_SAMPLE]
         numbers["sampled_images"] = len(chosen)
         numbers["sampled_pairs_across_folds"] = _count_leaks(table, hashes, fold, chosen, max_bits)
     return pd.Series(numbers, name="folds", dtype=object)
-
-
-def _count_across(table: pd.DataFrame, column: str, fold: np.ndarray) -> int:
-    """How many clusters or groups of the column are in more than one fold."""
-    if column not in table:
-        return 0
-    first = _first_rows(table, column)
-    return len(np.unique(first[fold != fold[first]]))
-
-
-def _largest_deviation(train: pd.DataFrame) -> float:
-    if not len(train):
-        return 0.0
-    label, fold = (pd.factorize(train[name])[0] for name in ("label", "fold"))
-    counts = np.zeros((label.max() + 1, fold.max() + 1))
-    np.add.at(counts, (label, fold), 1)
-    shares = counts.sum(axis=1, keepdims=True) / len(train)
-    return float(np.abs(counts / counts.sum(axis=0) - shares).max())
 
 
 def _count_leaks(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from kaggle_tfr.schema import RecordSchema, encode_row
 
 CONFIDENCE = 0.999
 STRATUM = 25  # images sampled from each stratum of similar predicted size
-MEASURED = ["at", "bytes", "begin", "end"]  # of an image in the sample
 
 
 class Interval(NamedTuple):
@@ -50,20 +49,22 @@ class Forecast:
     def summary(self) -> dict[str, float]:
         """What does not depend on the clock, as numbers that JSON can hold."""
         counts = {"n_images": self.n_images, "n_exact": self.n_exact, "n_sampled": self.n_sampled}
-        names = ("bytes_per_image", "low", "high")
-        return counts | {k: round(v, 1) for k, v in zip(names, self.size, strict=True)}
+        mean, low, high = (round(size, 1) for size in self.size)
+        return counts | {"bytes_per_image": mean, "low": low, "high": high}
 
 
-def make_strata(size: np.ndarray, exact: np.ndarray, sample: int) -> tuple[np.ndarray, np.ndarray]:
-    """Stratum of each row and the strata's upper ends: each weighs the same, so giants get read."""
-    if exact.all():
-        return np.zeros(len(size), int), np.array([np.inf])
-    ordered = np.sort(size[~exact])
-    weight = np.cumsum(ordered)
+def cut_strata(predicted: pd.DataFrame, sample: int) -> np.ndarray:
+    """Upper ends of the strata: first the exact rows', then such that each weighs the same."""
+    sizes = np.sort(predicted["size"][~predicted["exact"]])
+    if not len(sizes):
+        return np.array([np.inf])
+    weight = np.cumsum(sizes)
     cuts = np.linspace(0, weight[-1], max(1, min(20, sample // STRATUM)) + 1)[1:-1]
-    upper = np.append(np.unique(ordered[np.searchsorted(weight, cuts)]), np.inf)
-    stratum = np.where(exact, 0, 1 + np.searchsorted(upper[:-1], size))
-    return stratum, np.insert(upper, 0, 0.0)
+    return np.concatenate([[0], np.unique(sizes[np.searchsorted(weight, cuts)]), [np.inf]])
+
+
+def number_strata(predicted: pd.DataFrame, upper: np.ndarray) -> np.ndarray:
+    return np.where(predicted["exact"], 0, 1 + np.searchsorted(upper[1:-1], predicted["size"]))
 
 
 def draw_sample(labels: np.ndarray, stratum: np.ndarray, seed: int, sample: int) -> np.ndarray:
@@ -80,44 +81,39 @@ def draw_sample(labels: np.ndarray, stratum: np.ndarray, seed: int, sample: int)
     return np.sort(np.asarray(chosen, int))
 
 
-def estimate(
-    known: np.ndarray,
-    size: np.ndarray,
-    stratum: np.ndarray,
-    upper: np.ndarray,
-    measured: pd.DataFrame,
-) -> Forecast:
-    """The forecast from measured images: their row (`at`), `bytes`, and seconds `begin` to `end`.
+def estimate(predicted: pd.DataFrame, upper: np.ndarray, measured: np.ndarray) -> Forecast:
+    """The forecast from measured images (n, 4): row, bytes, and seconds at the begin and the end.
 
     Source: separate ratio estimator, Cochran, Sampling Techniques (1977), section 6.10.
     """
-    at, y, begin, end = (measured[name].to_numpy() for name in MEASURED)
-    seconds, extra, drawn = end - begin, y - known[at], stratum[at]
-    add_up = partial(np.bincount, minlength=len(upper))
-    n, m = add_up(stratum), add_up(drawn)
-    # Where nothing was drawn: the ratio of all, and none for the exact ones.
-    typical = np.where(np.arange(len(n)) > 0, extra.sum() / size[at].sum(), 0.0)
-    ratio = np.divide(add_up(drawn, extra), add_up(drawn, size[at]), out=typical, where=m > 0)
+    known, size = predicted["known"].to_numpy(), predicted["size"].to_numpy()
+    stratum = number_strata(predicted, upper)
+    at, y, begin, end = measured.T
+    at, seconds = at.astype(int), end - begin
+    n, m = (np.bincount(rows, minlength=len(upper)) for rows in (stratum, stratum[at]))
+    ratio, spread = _fit_ratios(y - known[at], size[at], stratum[at], m)
+    ratio[0] *= m[0] > 0  # where no exact one was read, nothing is known of what a record adds
     # One image tells nothing of the spread: half its size is a guess on the safe side.
-    guess = np.where(m < n, np.abs(ratio) / 2 * add_up(stratum, size) / n.clip(1), 0)
-    off = add_up(drawn, (extra - ratio[drawn] * size[at]) ** 2)
-    spread = np.where(m > 1, np.sqrt(off / (m - 1).clip(1)), guess)
-    took = np.divide(add_up(drawn, seconds), m, out=np.full(len(n), seconds.mean()), where=m > 0)
-    off = add_up(drawn, (seconds - took[drawn]) ** 2)
-    took_spread = np.where(m > 1, np.sqrt(off / (m - 1).clip(1)), took)
-    total = (known + ratio[stratum] * size).sum()
-    interval, quantile = _interval(n, m, total, spread)
+    guess = np.where(m < n, np.abs(ratio) / 2 * np.bincount(stratum, size, len(n)) / n.clip(1), 0)
+    spread = np.where(m > 1, spread, guess)
+    took, took_spread = _fit_ratios(seconds, np.ones(len(at)), stratum[at], m)
+    took_spread = np.where(m > 1, took_spread, took)
+    interval, quantile = _interval(n, m, (known + ratio[stratum] * size).sum(), spread)
+    took_interval, _ = _interval(n, m, (n * took).sum(), took_spread)
+    workers = float(max(1.0, seconds.sum() / max(end.max() - begin.min(), 1e-9)))
     strata = {"rows": n, "sampled": m, "ratio": ratio, "spread": spread, "upper": upper}
-    return Forecast(
-        n_images=len(known),
-        n_exact=int(n[0]),
-        n_sampled=len(at),
-        size=interval,
-        seconds=_interval(n, m, (n * took).sum(), took_spread)[0],
-        workers=float(max(1.0, seconds.sum() / max(end.max() - begin.min(), 1e-9))),
-        quantile=quantile,
-        strata=pd.DataFrame(strata),
-    )
+    counts = len(known), int(n[0]), len(at)
+    return Forecast(*counts, interval, took_interval, workers, quantile, pd.DataFrame(strata))
+
+
+def _fit_ratios(
+    y: np.ndarray, x: np.ndarray, stratum: np.ndarray, m: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of y to x in each stratum, that of all where nothing was drawn; and the spread about it."""
+    add_up, typical = partial(np.bincount, minlength=len(m)), np.full(len(m), y.sum() / x.sum())
+    ratio = np.divide(add_up(stratum, y), add_up(stratum, x), out=typical, where=m > 0)
+    off = add_up(stratum, (y - ratio[stratum] * x) ** 2)
+    return ratio, np.sqrt(off / (m - 1).clip(1))
 
 
 def _interval(
@@ -125,7 +121,7 @@ def _interval(
 ) -> tuple[Interval, float]:
     """The mean of `total`, and the quantile of t, by Satterthwaite's degrees of freedom.
 
-    n, m, spread: rows of each stratum, how many of them were drawn, and the spread of one.
+    n, m, spread: of each stratum the rows, how many were drawn, and the spread of one.
     """
     variance = n**2 * (1 - m / n.clip(1)) * spread**2 / m.clip(1)
     freedom = variance.sum() ** 2 / max(np.sum(variance**2 / (m - 1).clip(1)), 1e-300)
@@ -145,37 +141,35 @@ def make_forecast(
 ) -> Forecast:
     """Bytes and seconds a record, from about `sample` images taken the whole way to a record.
 
-    table: columns image_id, path, height, width, n_bytes, format. Images are drawn from strata of
-    similar predicted size, spread over the labels; those that pass through are known exactly, and
-    only a few of them are read, for their time and for what the record adds.
+    table: columns image_id, path, label, height, width, n_bytes, format. Of images that pass
+    through, whose bytes are known, a few are read for their time and for what the record adds.
 
     Raises: ValueError for no image to forecast, or if every image of the sample was refused.
     """
     if not len(table):
         raise ValueError("there is no image to plan. Look into rejects.csv and duplicates.parquet.")
     table = table.reset_index(drop=True)
-    known, size, exact = predict(table, image)
+    predicted = predict(table, image)
     # A small dataset is not converted twice for the sake of its forecast.
     sample = min(sample, max(200, len(table) // 10))
-    stratum, upper = make_strata(size, exact, sample)
-    chosen = draw_sample(table["label"].to_numpy(), stratum, seed, sample)
+    upper = cut_strata(predicted, sample)
+    chosen = draw_sample(table["label"].to_numpy(), number_strata(predicted, upper), seed, sample)
     rows = table.loc[chosen].drop(columns=["problem", "note"], errors="ignore").to_dict("records")
     measure = partial(_measure_records, schema=schema, image=image, compression=compression)
     items = parallel.blocks(list(zip(chosen, rows, strict=True)), 8)
-    results = parallel.run(measure, items, label="Sampling sizes")
-    measured = sorted(row for block in results for row in block)
+    measured = sorted(chain.from_iterable(parallel.run(measure, items, label="Sampling sizes")))
     if not measured:
         raise ValueError(
             f"all {len(chosen)} images of the sample were refused, the first is "
             f"'{table['path'][chosen[0]]}'. Has the input changed since 01_explore? Run it again."
         )
-    return estimate(known, size, stratum, upper, pd.DataFrame(measured, columns=MEASURED))
+    return estimate(predicted, upper, np.array(measured))
 
 
 def _measure_records(
     rows: Sequence[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
 ) -> list[tuple[int, int, float, float]]:
-    """The values of `MEASURED` for each image that is not refused."""
+    """Row, bytes, begin and end in seconds of each image that is not refused."""
     from kaggle_tfr.shards import FRAME_BYTES
 
     measured = []
@@ -195,30 +189,25 @@ def _measure_records(
 def forecast_groups(
     table: pd.DataFrame, image: ImageSettings, forecast: Forecast, by: list[str]
 ) -> pd.DataFrame:
-    """Expected bytes (`expected`) and their upper bound (`high`) of each group of rows.
+    """Rows (`count`), `expected` bytes and their upper bound (`high`) of each group of rows.
 
-    A group is a random share of the whole, so its images may weigh more than the mean: the
-    bound allows for that too.
+    The bound allows for a group, a random share of the whole, to weigh more than the mean.
     """
-    known, size, exact = predict(table, image)
-    strata = forecast.strata
-    index = np.where(exact, 0, 1 + np.searchsorted(strata.upper.to_numpy()[1:-1], size))
-    frame = table[by].assign(
-        stratum=index, rows=1, expected=known + strata.ratio.to_numpy()[index] * size
-    )
-    cells = frame.groupby([*by, "stratum"], observed=True).sum().reset_index()
-    whole = strata.iloc[cells.stratum].reset_index(drop=True)
-    rows, spread = cells.rows, whole.spread
-    of_mean = rows**2 * (1 - whole.sampled / whole.rows) * spread**2 / whole.sampled.clip(1)
-    of_share = rows * (1 - (rows / whole.rows).clip(upper=1)) * spread**2
-    cells["variance"] = of_mean + of_share
-    total = cells.groupby(by, observed=True)[["expected", "variance"]].sum()
-    total["high"] = total.expected + forecast.quantile * np.sqrt(total.variance)
-    return total[["expected", "high"]]
+    predicted, strata = predict(table, image), forecast.strata
+    index = number_strata(predicted, strata["upper"].to_numpy())
+    expected = predicted["known"] + strata["ratio"].to_numpy()[index] * predicted["size"]
+    frame = table[by].assign(stratum=index, count=1, expected=expected)
+    cells = frame.groupby([*by, "stratum"], observed=True).sum().join(strata, on="stratum")
+    n, rows, m, spread = (cells[name] for name in ("count", "rows", "sampled", "spread"))
+    of_mean = n**2 * (1 - m / rows) * spread**2 / m.clip(1)
+    cells["variance"] = of_mean + n * (1 - (n / rows).clip(upper=1)) * spread**2
+    total = cells.groupby(by, observed=True)[["count", "expected", "variance"]].sum()
+    total["high"] = total["expected"] + forecast.quantile * np.sqrt(total["variance"])
+    return total.drop(columns="variance")
 
 
-def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bytes known for sure, relative size of what is to be encoded, and which rows are exact."""
+def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
+    """Bytes `known` for sure, relative `size` of what is to be encoded, which rows are `exact`."""
     height, width, n_bytes = table[["height", "width", "n_bytes"]].to_numpy(float).T
     codes, unique = pd.MultiIndex.from_frame(table[["height", "width"]]).factorize()
     sizes = np.array([output_size(h, w, image) for h, w in unique], float).reshape(-1, 2)[codes]
@@ -229,4 +218,5 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[np.ndarray, np.n
     exact = same & table["format"].isin(kept).to_numpy() & upright & image.pass_through
     density = n_bytes / np.maximum(height * width, 1)
     size = sizes.prod(axis=1) * np.sqrt(np.maximum(density, 1e-3))
-    return np.where(exact, n_bytes, 0.0), np.where(exact, 1.0, size), exact
+    columns = {"known": np.where(exact, n_bytes, 0.0), "size": np.where(exact, 1.0, size)}
+    return pd.DataFrame(columns, table.index).assign(exact=exact)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from math import ceil, floor
 from typing import Any
@@ -16,7 +16,7 @@ from kaggle_tfr.notebook import SESSION_HOURS
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.paths import check_template
 from kaggle_tfr.plan.folds import assign_shards
-from kaggle_tfr.plan.forecast import Forecast, Interval, forecast_groups
+from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.plan.plan import (
     ORDER,
     Plan,
@@ -53,33 +53,19 @@ def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
     table, shard_limit_bytes = _fit_parts(table, forecast, image, settings)
     n_parts, versions = int(table["part"].max()), package_versions()
     plan = Plan(labels, schema, image, settings, n_parts, shard_limit_bytes, versions=versions)
-    shards = _list_shards(table, forecast, image, settings.shard_name)
+    bounds = forecast_groups(table, image, forecast, ORDER[:-1]).reset_index()
+    bounds["bytes_high"] = np.ceil(bounds["high"]).astype(int)
+    bounds = bounds.rename(columns={"shard": "index"}).drop(columns=["expected", "high"])
+    rows: list[Any] = bounds.assign(number=range(len(bounds)), i=0, n=0).to_dict("records")
+    shards = number_shards([Shard(**row) for row in rows], settings.shard_name)
     decisive = {name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")}
     decisive |= {"compression": settings.compression, "shard_name": settings.shard_name}
     sha256 = fingerprint(table, decisive)
-    plan = replace(plan, forecast=forecast.summary(), shards=shards, fingerprint=sha256)
-    return plan, table
-
-
-def _list_shards(
-    table: pd.DataFrame, forecast: Forecast, image: ImageSettings, template: str
-) -> list[Shard]:
-    """The shards of a table with part, split, fold and shard, in writing order."""
-    shards = forecast_groups(table, image, forecast, ORDER[:-1]).reset_index()
-    shards["count"] = table.groupby(ORDER[:-1], observed=True).size().to_numpy()
-    rows = shards[[*ORDER[:-1], "count", "high"]].itertuples(index=False)
-    listed = [
-        Shard(number, int(part), str(split), int(fold), int(index), 0, 0, int(count), ceil(high))
-        for number, (part, split, fold, index, count, high) in enumerate(rows)
-    ]
-    return number_shards(listed, template)
+    return replace(plan, forecast=forecast.summary(), shards=shards, fingerprint=sha256), table
 
 
 def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
-    """sha256 (hexadecimal) of the settings and of all that the table gives to the records.
-
-    Paths are left out: the same images may be mounted elsewhere.
-    """
+    """sha256 of the settings and of all that the table gives to the records, wherever it lies."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):
         digest.update(f"\x1d{column}\x1d".encode())
@@ -94,23 +80,18 @@ def _fit_parts(
 
     Parts are measured as they are, not as a mean: the bound of each one must fit.
     """
-    table = table.reset_index(drop=True)
-    limit_bytes = settings.limit_bytes
-    weights: dict[Any, float] = dict(
-        forecast_groups(table, image, forecast, ["split", "fold"])["expected"]
-    )
-    counts: dict[Any, int] = dict(table.groupby(["split", "fold"], observed=True).size())
+    table, limit_bytes = table.reset_index(drop=True), settings.limit_bytes
+    groups = forecast_groups(table, image, forecast, ["split", "fold"])
     n_parts = max(1, floor(forecast.size.expected * len(table) / max(limit_bytes, 1)))
     while n_parts <= len(table):
-        n_shards = shards_per_group(weights, counts, n_parts, settings)
-        if not n_shards:
+        n_shards = shards_per_group(groups, n_parts, settings)
+        if n_shards is None:
             n_parts += 1
             continue
-        _check_shards(n_shards, n_parts)
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         row_bytes, fixed_bytes = sidecar_bytes(table, sum(n_shards.values()))
-        beside = ceil(planned.groupby("part").size().max() * row_bytes + fixed_bytes)
-        high = ceil(forecast_groups(planned, image, forecast, ["part"])["high"].max())
+        parts = forecast_groups(planned, image, forecast, ["part"]).max()
+        beside, high = ceil(parts["count"] * row_bytes + fixed_bytes), ceil(parts["high"])
         if high + beside <= limit_bytes:
             return planned.sort_values(ORDER, ignore_index=True), limit_bytes - beside
         n_parts = max(n_parts + 1, floor(n_parts * high / max(limit_bytes - fixed_bytes, 1)))
@@ -120,94 +101,88 @@ def _fit_parts(
     )
 
 
-def _check_shards(n_shards: Mapping[tuple[str, int], int], n_parts: int) -> None:
-    for (split, fold), shards in n_shards.items():
-        if shards < n_parts:
-            raise ValueError(
-                f"the images need {n_parts} parts, but fold {fold} of '{split}' has {shards} "
-                "shards, and a part takes some of every fold. Raise PART_LIMIT_GB or N_SHARDS, "
-                "lower SHARD_IMAGES, or set the two to 0."
-            )
-
-
 def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
     """Bytes beside the shards: for each image (its CSV row and index line), and once a part."""
-    columns = [name for name in table.columns if name not in ("path", "problem", "note")]
-    head = table[columns].sample(min(len(table), 500), random_state=0)
+    table = table.drop(columns=["path", "problem", "note"], errors="ignore")
+    head = table.sample(min(len(table), 500), random_state=0)
     row = len(head.to_csv(index=False, header=False).encode()) / max(1, len(head))
     return 1.5 * row + 100, (64 << 10) + 600 * n_shards
 
 
 def shards_per_group(
-    weights: Mapping[tuple[str, int], float],
-    counts: Mapping[tuple[str, int], int],
-    n_parts: int,
-    settings: PlanSettings,
-) -> dict[tuple[str, int], int] | None:
+    groups: pd.DataFrame, n_parts: int, settings: PlanSettings
+) -> dict[Any, int] | None:
     """Shards of each (split, fold), or None when `n_parts` parts cannot hold them.
 
-    weights, counts: expected bytes and images of each (split, fold).
-    Without n_shards and shard_images in the settings, shards are near `shard_mb` × 10⁶ bytes, and
+    groups: by (split, fold), the images (`count`) and `expected` bytes.
+    Unless the settings say n_shards or shard_images, shards are near `shard_mb` × 10⁶ bytes, and
     grow to 400 MB before there are more parts.
 
     Raises: ValueError if no number of parts can satisfy this.
     """
-    max_part_files = settings.max_part_files
-    max_shards = max_part_files - SIDECAR_FILES - len({split for split, _ in counts})
+    counts, max_part_files = groups["count"], settings.max_part_files
+    max_shards = max_part_files - SIDECAR_FILES - counts.index.unique("split").size
     if len(counts) > max_shards:
         raise ValueError(
             f"{len(counts)} folds need a shard each in every part, but MAX_PART_FILES = "
             f"{max_part_files} leaves {max_shards} beside the part's own files. "
             "Raise MAX_PART_FILES, or lower N_FOLDS."
         )
-    if settings.n_shards or settings.shard_images:
-        if settings.n_shards:
-            wanted = _apportion(counts, settings.n_shards)
-        else:
-            wanted = {group: ceil(n / settings.shard_images) for group, n in counts.items()}
-        fits = sum(ceil(shards / n_parts) for shards in wanted.values()) <= max_shards
-        return wanted if fits else None
-    largest_mb = max(settings.shard_mb, LARGEST_SHARD_MB)
-    megabytes = {group: weight / n_parts / 1e6 for group, weight in weights.items()}
-    for target_mb in np.linspace(settings.shard_mb, largest_mb, 41):
-        each = {
-            group: max(1, round(weight / target_mb), ceil(weight / largest_mb))
-            for group, weight in megabytes.items()
-        }
-        if sum(each.values()) <= max_shards:
-            return {group: min(counts[group], each[group] * n_parts) for group in counts}
-    return None
+    wanted = None
+    if settings.n_shards:
+        wanted = _apportion(counts, settings.n_shards)
+    elif settings.shard_images:
+        wanted = -(-counts // settings.shard_images)
+    if wanted is not None:
+        each = np.ceil(wanted.to_numpy() / n_parts)[None]
+    else:
+        largest_mb = max(settings.shard_mb, LARGEST_SHARD_MB)
+        megabytes = groups["expected"].to_numpy() / n_parts / 1e6
+        targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
+        each = np.maximum(np.round(megabytes / targets), np.ceil(megabytes / largest_mb)).clip(1)
+    fits = np.flatnonzero(each.sum(axis=1) <= max_shards)
+    if not len(fits):
+        return None
+    if wanted is None:
+        wanted = np.minimum(counts, each[fits[0]].astype(int) * n_parts)
+    if wanted.min() < n_parts:
+        group: Any = wanted.idxmin()
+        raise ValueError(
+            f"the images need {n_parts} parts, but fold {group[1]} of '{group[0]}' has "
+            f"{wanted.min()} shards, and a part takes some of every fold. Raise PART_LIMIT_GB or "
+            "N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
+        )
+    return wanted.to_dict()
 
 
-def _apportion(counts: Mapping[tuple[str, int], int], n_shards: int) -> dict[tuple[str, int], int]:
+def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
     """`n_shards` over the groups: one each, the others one by one to the fullest shards.
 
     Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
     """
-    if not len(counts) <= n_shards <= sum(counts.values()):
+    if not len(counts) <= n_shards <= counts.sum():
         raise ValueError(
-            f"N_SHARDS = {n_shards}, but there are {len(counts)} folds with "
-            f"{sum(counts.values())} images, and a shard holds images of one fold, at least one. "
-            "Set N_SHARDS between these two, or N_FOLDS = 0."
+            f"N_SHARDS = {n_shards}, but there are {len(counts)} folds with {counts.sum()} images, "
+            "and a shard holds images of one fold, at least one. Set N_SHARDS between these two, "
+            "or N_FOLDS = 0."
         )
-    shards = dict.fromkeys(counts, 1)
+    shards = np.ones(len(counts), int)
     for _ in range(n_shards - len(counts)):
-        shards[max(shards, key=lambda group: counts[group] / shards[group])] += 1
-    return shards
+        shards[np.argmax(counts.to_numpy() / shards)] += 1
+    return pd.Series(shards, counts.index)
 
 
 def list_planned(plan: Plan) -> pd.DataFrame:
     """One row a shard of the plan: part, split, fold, count, MB at most, file."""
-    table = pd.DataFrame([vars(shard) for shard in plan.shards])
+    files = [plan.file_name(shard) for shard in plan.shards]
+    table = pd.DataFrame([vars(shard) for shard in plan.shards]).assign(file=files)
     table["mb_at_most"] = table["bytes_high"] / 1e6
-    table["file"] = [plan.file_name(shard) for shard in plan.shards]
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
 
 
 def list_forecast(forecast: Forecast) -> pd.DataFrame:
     """What a record and all records take: expected, and the interval's ends."""
-    size, seconds = forecast.size, forecast.seconds
-    n, workers = forecast.n_images, forecast.workers
+    size, seconds, n, workers = forecast.size, forecast.seconds, forecast.n_images, forecast.workers
     rows = {
         "bytes a record": [f"{value:,.0f}" for value in size],
         "bytes in all": [format_bytes(value * n) for value in size],
@@ -221,23 +196,18 @@ def list_forecast(forecast: Forecast) -> pd.DataFrame:
 
 def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
     """What is expected (value, low, high) against each limit, a row a limit, for `plot_limits`."""
-    counts = pd.Series([shard.count for shard in plan.shards])
-    fullest = counts.groupby([shard.part for shard in plan.shards]).sum().max()
-    size = forecast.size
-    name = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
-    rows = {name: _compare(size, fullest, plan.settings.limit_bytes, format_bytes)}
+    fullest = list_planned(plan).groupby("part")["count"].sum().max()
+    part = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
+    limit: float = plan.settings.limit_bytes
+    cases: dict[str, tuple] = {part: (forecast.size, fullest, limit, format_bytes)}
     if "://" not in folder:
         free = shutil.disk_usage(folder).free
-        rows["all parts on this disk"] = _compare(size, forecast.n_images, free, format_bytes)
-    rows["time to write a part"] = _compare(
-        forecast.seconds, fullest / forecast.workers, SESSION_HOURS * 3600, format_seconds
-    )
+        cases["all parts on this disk"] = forecast.size, forecast.n_images, free, format_bytes
+    times, limit = fullest / forecast.workers, SESSION_HOURS * 3600
+    cases["time to write a part"] = forecast.seconds, times, limit, format_seconds
+    rows = {}
+    for name, (interval, times, limit, show) in cases.items():
+        value, low, high = (number * times for number in interval)
+        text = f"{show(value)}, at most {show(high)}, of {show(limit)}"
+        rows[name] = {"value": value, "low": low, "high": high, "limit": limit, "text": text}
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _compare(
-    interval: Interval, times: float, limit: float, show: Callable[[float], str]
-) -> dict[str, float | str]:
-    value, low, high = (number * times for number in interval)
-    text = f"{show(value)}, at most {show(high)}, of {show(limit)}"
-    return {"value": value, "low": low, "high": high, "limit": limit, "text": text}

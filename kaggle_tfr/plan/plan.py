@@ -2,9 +2,11 @@
 
 import io
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -23,10 +25,9 @@ ORDER = ["part", "split", "fold", "shard", "position"]
 class Shard:
     """One TFRecord file of a plan.
 
-    number: position among all shards of the plan, from 0; the row group of plan.parquet.
-    index: position among the shards of its split and fold, from 0.
-    i, n: what `{i}` and `{n}` of the name template are.
-    count: records planned; an image that is refused while writing makes the file shorter.
+    number: among all shards of the plan, from 0; its row group of plan.parquet.
+    index: among the shards of its split and fold, from 0; i, n: of the name template.
+    count: records planned; fewer when an image is refused while writing.
     bytes_high: upper bound of the forecast.
     """
 
@@ -70,20 +71,19 @@ class PlanSettings:
 
     @property
     def image(self) -> ImageSettings:
-        """How a picture becomes a record's image. One image_size is both sides."""
+        """How a picture becomes a record's image; one image_size is both sides."""
         sides = self.image_size
         height, width = (sides, sides) if isinstance(sides, int) else sides
         size = None if self.resize == "none" else (height, width)
-        return ImageSettings(
-            size, self.resize, self.quality, self.resample, self.chroma, self.optimize
-        )
+        encoding = self.quality, self.resample, self.chroma, self.optimize
+        return ImageSettings(size, self.resize, *encoding)
 
 
 @dataclass(frozen=True)
 class Plan:
     """What `plan.json` holds.
 
-    shard_limit_bytes: what all shards of a part may weigh together.
+    shard_limit_bytes: of all shards of a part together.
     outcomes: input images by what becomes of them, see `count_outcomes`.
     fingerprint: sha256 of everything that decides the bytes of the shards.
     """
@@ -107,9 +107,8 @@ class Plan:
 
     def file_name(self, shard: Shard, count: int | None = None) -> str:
         """The shard's path below its part folder, for `count` records (default: as planned)."""
-        values = {**vars(shard), "name": self.name}
-        values |= {} if count is None else {"count": count}
-        return format_name(self.settings.shard_name, **values)
+        shard = shard if count is None else replace(shard, count=count)
+        return format_name(self.settings.shard_name, **vars(shard), name=self.name)
 
     def for_worker(self) -> "Plan":
         """The plan without what grows with the dataset: its shards and classes stay behind."""
@@ -120,38 +119,18 @@ class Plan:
         """The text of `plan.json`."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
-    @classmethod
-    def from_json(cls, text: str) -> "Plan":
-        """The plan that `to_json` wrote."""
-        values = json.loads(text)
-        size = values["image"]["size"]
-        values |= {
-            "labels": Labels.from_dict(values["labels"]),
-            "schema": RecordSchema.from_dict(values["schema"]),
-            "image": ImageSettings(**values["image"] | {"size": size and tuple(size)}),
-            "settings": PlanSettings(**values["settings"]),
-            "shards": [Shard(**shard) for shard in values["shards"]],
-        }
-        return cls(**values)
-
 
 def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
     """The shards with `i` and `n` counted among those that share the template's other fields."""
     used = [name for name, _ in template_fields(template) if name in ("split", "fold", "part")]
-    groups = [tuple(getattr(shard, name) for name in used) for shard in shards]
-    totals, before = Counter(groups), Counter[tuple]()
-    numbered = []
-    for shard, group in zip(shards, groups, strict=True):
-        numbered.append(replace(shard, i=before[group], n=totals[group]))
-        before[group] += 1
-    return numbered
+    groups = [(shard, tuple(getattr(shard, name) for name in used)) for shard in shards]
+    totals = Counter(group for _, group in groups)
+    numbers: dict[tuple, Iterator[int]] = defaultdict(count)
+    return [replace(shard, i=next(numbers[group]), n=totals[group]) for shard, group in groups]
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
-    """Writes plan.json and plan.parquet; the rows in the order of the records, a row group a shard.
-
-    plan.json comes last, so that a plan that is there is whole.
-    """
+    """Writes plan.parquet, a row group a shard, then plan.json: a plan that is there is whole."""
     storage.make_folder(work_dir)
     rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
     buffer, start = io.BytesIO(), 0
@@ -170,15 +149,22 @@ def read_plan(folder: str) -> Plan:
     """
     path = storage.join(folder, "plan.json")
     try:
-        return Plan.from_json(storage.read_bytes(path).decode())
+        values: dict[str, Any] = json.loads(storage.read_bytes(path))
+        size = values["image"]["size"]
+        values |= {
+            "labels": Labels.from_dict(values["labels"]),
+            "schema": RecordSchema.from_dict(values["schema"]),
+            "image": ImageSettings(**values["image"] | {"size": size and tuple(size)}),
+            "settings": PlanSettings(**values["settings"]),
+            "shards": [Shard(**shard) for shard in values["shards"]],
+        }
+        return Plan(**values)
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"there is no plan.json in '{folder}'. Run 03_plan with this WORK_DIR first."
-        ) from None
+        message = f"there is no plan.json in '{folder}'. Run 03_plan with this WORK_DIR first."
+        raise FileNotFoundError(message) from None
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"'{path}' is no plan of this version: {error}. Run 03_plan again."
-        ) from None
+        message = f"'{path}' is no plan of this version: {error}. Run 03_plan again."
+        raise ValueError(message) from None
 
 
 def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, pd.DataFrame]]:
@@ -190,24 +176,22 @@ def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, p
 
 
 def format_bytes(size: float) -> str:
-    """'8.81 MB' for 8 812 345: three digits and a decimal unit, as disks and Kaggle count.
+    """Three digits and a decimal unit, as disks and Kaggle count.
 
     >>> format_bytes(8_812_345), format_bytes(19e9), format_bytes(512)
     ('8.81 MB', '19 GB', '512 B')
     """
-    for unit, bytes_each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= bytes_each:
-            return f"{size / bytes_each:.3g} {unit}"
-    return f"{size:.0f} B"
+    units = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+    texts = (f"{size / each:.3g} {unit}" for unit, each in units if size >= each)
+    return next(texts, f"{size:.0f} B")
 
 
 def format_seconds(seconds: float) -> str:
-    """'12 h' for 43 200: the largest unit that gives one or more.
+    """In the largest unit that gives one or more.
 
     >>> format_seconds(43_200), format_seconds(90), format_seconds(0.7)
     ('12 h', '1.5 min', '0.7 s')
     """
-    for unit, each in (("h", 3600), ("min", 60)):
-        if seconds >= each:
-            return f"{seconds / each:.3g} {unit}"
-    return f"{seconds:.2g} s"
+    units = (("h", 3600), ("min", 60))
+    texts = (f"{seconds / each:.3g} {unit}" for unit, each in units if seconds >= each)
+    return next(texts, f"{seconds:.2g} s")

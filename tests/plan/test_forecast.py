@@ -10,20 +10,13 @@ from support.plans import LABELS, make_images
 
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.parameters import settings
-from kaggle_tfr.plan.forecast import (
-    MEASURED,
-    draw_sample,
-    estimate,
-    make_forecast,
-    make_strata,
-    predict,
-)
+from kaggle_tfr.plan import forecast as forecasts
+from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.make import SIDECAR_FILES, make_plan, shards_per_group, sidecar_bytes
 from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import load_schema
 
 WHOLE = ImageSettings(None, "none")
-KAGGLE_FILES = 50
 
 
 def choose(**parameters):
@@ -40,28 +33,26 @@ def made_table(n_bytes, folds=1, *, labels=0, side=100):
 
 def forecast_made(table, image, true_bytes, seeds=(0,), sample=400):
     """Forecasts, one a seed, of a table whose records' sizes are given, not measured."""
-    known, size, exact = predict(table, image)
-    stratum, upper = make_strata(size, exact, sample)
+    predicted = forecasts.predict(table, image)
+    upper = forecasts.cut_strata(predicted, sample)
+    stratum = forecasts.number_strata(predicted, upper)
     for seed in seeds:
-        at = draw_sample(table["label"].to_numpy(), stratum, seed, sample)
+        at = forecasts.draw_sample(table["label"].to_numpy(), stratum, seed, sample)
         clock = np.arange(len(at))
-        measured = dict(zip(MEASURED, (at, true_bytes[at], clock, clock + 1), strict=True))
-        yield estimate(known, size, stratum, upper, pd.DataFrame(measured))
+        measured = np.stack([at, true_bytes[at], clock, clock + 1], axis=1)
+        yield forecasts.estimate(predicted, upper, measured)
 
 
 def check_held(table, image, true_bytes, largest_width):
     """The interval holds the true mean in 95 of 100 seeds, and is narrow."""
-    truth = true_bytes.mean()
-    forecasts = forecast_made(table, image, true_bytes, range(100))
-    low, high = np.array([forecast.size[1:] for forecast in forecasts]).T
+    truth, made = true_bytes.mean(), forecast_made(table, image, true_bytes, range(100))
+    low, high = np.array([forecast.size[1:] for forecast in made]).T
     assert ((low <= truth) & (truth <= high)).sum() >= 95
     assert (high - low).mean() / 2 / truth < largest_width
 
 
 def test_the_interval_holds_the_truth_on_flowers(data_dir):
-    """
-    In at least 95 of 100 seeds, and it is narrow: under 2 % of the mean each way.
-    """
+    """In at least 95 of 100 seeds, and it is narrow: under 2 % of the mean each way."""
     paths = sorted((data_dir / "flowers").glob("*/*.jpg"))[::2]
     label = pd.factorize(np.array([path.parent.name for path in paths]))[0]
     table = made_table([path.stat().st_size for path in paths], labels=label, side=128)
@@ -73,9 +64,7 @@ def test_the_interval_holds_the_truth_on_flowers(data_dir):
 
 @pytest.mark.parametrize("spread", [1.0, 2.0])
 def test_the_interval_holds_the_truth_on_very_unequal_sizes(spread):
-    """
-    Log-normal sizes: the largest image weighs hundreds of typical ones, and is always measured.
-    """
+    """Log-normal sizes: the largest image weighs hundreds of typical ones."""
     rng = np.random.default_rng(1)
     n = 5000
     side = np.exp(rng.normal(6, spread / 2, n)).clip(20, 60_000).round()
@@ -90,9 +79,7 @@ def test_the_interval_holds_the_truth_on_very_unequal_sizes(spread):
 
 
 def test_originals_that_pass_through_are_counted_not_sampled(tmp_path):
-    """
-    Of them 50 are read, for what a record adds, so the interval is under a byte wide.
-    """
+    """Of them 50 are read, for what a record adds, so the interval is under a byte wide."""
     table = make_images(tmp_path, 120)
     schema = load_schema("default", table)
 
@@ -107,9 +94,7 @@ def test_originals_that_pass_through_are_counted_not_sampled(tmp_path):
 
 
 def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
-    """
-    Nothing to plan, or nothing readable, is an error with a way out.
-    """
+    """Nothing to plan, or nothing readable, is an error with a way out."""
     table = make_images(tmp_path, 4)
     schema = load_schema("default", table)
     for path in table["path"]:
@@ -121,38 +106,19 @@ def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
         make_forecast(table, schema, ImageSettings((8, 8)))
 
 
-def check_fit(plan, table, weight, *, limit_bytes, max_part_files, beside):
-    """Every image is in one part, and no part passes the limits by its true weight."""
-    assert len(plan.shards) == table.groupby(["part", "split", "fold", "shard"]).ngroups
-    row_bytes, fixed = beside
-    for part, rows in table.groupby("part"):
-        shards = [shard for shard in plan.shards if shard.part == part]
-        shards_bytes = weight[rows["image_id"].astype(int)].sum()
-        assert shards_bytes + len(rows) * row_bytes + fixed <= limit_bytes
-        assert len(shards) + SIDECAR_FILES + rows["split"].nunique() <= max_part_files
-    counts = table.groupby(["split", "fold", "part"]).size()
-    shards_of = table.groupby(["split", "fold", "part"])["shard"].nunique()
-    for group in set(counts.index.droplevel("part")):
-        # Parts take whole shards, equal to within one record.
-        per_shard = counts[group] / shards_of[group]
-        assert per_shard.max() - per_shard.min() <= 1
-        assert shards_of[group].max() - shards_of[group].min() <= 1
-
-
 def plan_made(table, forecast, **parameters):
     chosen = choose(**parameters)
     schema = load_schema("default", table, LABELS)
     return make_plan(table, forecast, LABELS, schema, chosen.image, chosen)
 
 
-def fit_one(n_bytes, folds, share, files, noise):
-    """Plans a made table and checks the parts, when any plan can satisfy the limits."""
-    n_bytes = np.array(n_bytes)
+def check_parts(n_bytes, folds, share, files, noise):
+    """Whatever the sizes, exact or sampled: parts fit, are fair, and hold every image once."""
+    weight = np.array(n_bytes, float)
     table = made_table(n_bytes, folds, labels=np.arange(len(n_bytes)) % 3)
     size = {"image_size": 10_000} if noise is None else {"image_size": 100, "resize": "stretch"}
-    weight = n_bytes.astype(float)
     if noise is not None:
-        weight = weight * np.exp(np.random.default_rng(noise).normal(0, 0.3, len(weight)))
+        weight *= np.exp(np.random.default_rng(noise).normal(0, 0.3, len(weight)))
     (forecast,) = forecast_made(table, choose(**size).image, weight)
     row_bytes, fixed = sidecar_bytes(table, 3 * folds * 20)
     limit = share * weight.sum() + len(table) * row_bytes + fixed
@@ -162,10 +128,20 @@ def fit_one(n_bytes, folds, share, files, noise):
     except ValueError as error:
         assert "PART_LIMIT_GB" in str(error) or "MAX_PART_FILES" in str(error)  # noqa: PT017
         assume(False)
-    beside = sidecar_bytes(table, len(plan.shards))
-    check_fit(plan, planned, weight, limit_bytes=limit, max_part_files=files, beside=beside)
+
+    assert sorted(planned["image_id"]) == sorted(table["image_id"])
     # A single part is refused only where its upper bound passes the limit.
     assert plan.n_parts > 1 or forecast.size.expected * len(table) <= limit
+    row_bytes, fixed = sidecar_bytes(table, len(plan.shards))
+    for part, rows in planned.groupby("part"):
+        n_shards = sum(shard.part == part for shard in plan.shards)
+        assert n_shards + SIDECAR_FILES + rows["split"].nunique() <= files
+        assert weight[rows["image_id"].astype(int)].sum() + len(rows) * row_bytes + fixed <= limit
+    groups = planned.pivot_table("shard", "fold", "part", ["size", "nunique"])
+    assert groups["nunique"].sum(axis=None) == len(plan.shards)
+    # Parts take whole shards, equal to within one record.
+    assert (np.ptp(groups["size"] / groups["nunique"], axis=1) <= 1).all()
+    assert (np.ptp(groups["nunique"], axis=1) <= 1).all()
 
 
 cases = given(
@@ -173,59 +149,42 @@ cases = given(
     st.integers(1, 6), st.floats(0.15, 1.3), st.integers(14, 60), st.none() | st.integers(0, 99),
 )  # fmt: skip
 unchecked = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+quick, many = (
+    hypothesis_settings(max_examples=n, deadline=None, suppress_health_check=unchecked)
+    for n in (25, 1000)
+)
+test_no_part_passes_its_limit = quick(cases(check_parts))
+test_no_part_passes_its_limit_in_a_thousand_cases = pytest.mark.heavy(many(cases(check_parts)))
 
 
-@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=unchecked)
-@cases
-def test_no_part_passes_its_limit(n_bytes, folds, share, files, noise):
-    """
-    Whatever the sizes, exact or sampled: parts fit, are fair, and hold every image once.
-    """
-    fit_one(n_bytes, folds, share, files, noise)
-
-
-@pytest.mark.heavy
-@hypothesis_settings(max_examples=1000, deadline=None, suppress_health_check=unchecked)
-@cases
-def test_no_part_passes_its_limit_in_a_thousand_cases(n_bytes, folds, share, files, noise):
-    """
-    As above, a thousand times.
-    """
-    fit_one(n_bytes, folds, share, files, noise)
-
-
-def groups(*counts):
-    return {("train", fold): count for fold, count in enumerate(counts)}
+def groups(*counts, expected=0.0):
+    index = pd.MultiIndex.from_product([["train"], range(len(counts))], names=["split", "fold"])
+    return pd.DataFrame({"count": counts, "expected": expected}, index)
 
 
 @pytest.mark.parametrize("total_gb", [0.3, 1, 4, 9, 15, 18.5])
 @pytest.mark.parametrize("folds", [1, 5, 15])
 def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
-    """
-    Where the data allow it, in as few parts as that takes.
-    """
-    weights = groups(*[total_gb * 1e9 / folds] * folds)
-    counts = groups(*[100_000] * folds)
-    for n_parts in range(1, 10):
-        wanted = shards_per_group(weights, counts, n_parts, choose())
-        if wanted:
-            break
+    """Where the data allow it, in as few parts as that takes."""
+    weight = total_gb * 1e9 / folds
+    made = groups(*[100_000] * folds, expected=weight)
+    tried = (shards_per_group(made, n_parts, choose()) for n_parts in range(1, 10))
+    n_parts, wanted = next((n, wanted) for n, wanted in enumerate(tried, 1) if wanted)
     total = sum(wanted.values())
 
     assert n_parts <= 1 + total_gb // 12
-    assert total / n_parts + SIDECAR_FILES + 1 <= KAGGLE_FILES - 5
+    assert total / n_parts + SIDECAR_FILES + 1 <= 50 - 5  # Kaggle's files, and those of other tools
     if total > folds * n_parts:
-        assert all(100e6 <= weights[group] / wanted[group] <= 405e6 for group in wanted)
+        assert all(100e6 <= weight / shards <= 405e6 for shards in wanted.values())
 
 
 def test_a_number_of_shards_or_of_images_in_one_is_kept():
-    """
-    Sixteen shards over 10, 20 and 50 images: 2, 4 and 10. Of 7,000, 3,000 a shard: three shards.
-    """
-    counts = groups(10, 20, 50)
+    """Sixteen shards over 10, 20 and 50 images: 2, 4 and 10. Of 7,000, 3,000 each: three."""
+    by_number = shards_per_group(groups(10, 20, 50), 1, choose(n_shards=16))
+    by_images = shards_per_group(groups(7000), 1, choose(shard_images=3000))
 
-    assert shards_per_group(counts, counts, 1, choose(n_shards=16)) == groups(2, 4, 10)
-    assert shards_per_group({}, groups(7000), 1, choose(shard_images=3000)) == groups(3)
+    assert by_number == {("train", 0): 2, ("train", 1): 4, ("train", 2): 10}
+    assert by_images == {("train", 0): 3}
 
 
 @pytest.mark.parametrize(
@@ -238,9 +197,7 @@ def test_a_number_of_shards_or_of_images_in_one_is_kept():
     ],
 )
 def test_impossible_limits_name_the_parameter(choice, message):
-    """
-    The error says which parameter cannot hold, and what would.
-    """
+    """The error says which parameter cannot hold, and what would."""
     table = made_table([500_000] * 20, 3)
     size = {"image_size": 10_000}
     (forecast,) = forecast_made(table, choose(**size).image, np.full(20, 500_000.0))

@@ -23,37 +23,25 @@ def planned(tmp_path_factory):
 
 
 def test_a_saved_plan_is_read_back_equal(planned):
-    """
-    Plan, settings and shards come back from JSON, and the table from parquet, as they went in.
-    """
+    """All settings and versions come back from plan.json, and the table from plan.parquet."""
     work, plan, table = planned
+
+    values = json.loads((work / "plan.json").read_text())
 
     assert read_plan(str(work)) == plan
     rows = storage.read_parquet(str(work / "plan.parquet"))
     pd.testing.assert_frame_equal(rows, table, check_dtype=False)
-
-
-def test_the_files_hold_what_the_contract_promises(planned):
-    """
-    plan.json has name, schema, image, quality, seed and versions; plan.parquet DESIGN's columns.
-    """
-    work, _, table = planned
-
-    values = json.loads((work / "plan.json").read_text())
-
+    assert {"image_id", "path", "split", "label", "cluster", "fold", "shard", "part"} <= set(table)
     assert values["labels"]["name"] == "trees"
     assert (values["image"]["size"], values["image"]["quality"]) == ([32, 32], 90)
     assert values["schema"]["fields"][0]["name"] == "image"
     assert values["versions"]["tensorflow"]
     assert len(values["fingerprint"]) == 64
     assert {"compression", "seed", "part_limit_gb"} <= set(values["settings"])
-    assert {"image_id", "path", "split", "label", "cluster", "fold", "shard", "part"} <= set(table)
 
 
 def test_a_row_group_is_a_shard(planned):
-    """
-    One shard's rows are read without the others: plan.parquet has a row group for each.
-    """
+    """One shard's rows are read without the others: plan.parquet has a row group for each."""
     work, plan, table = planned
     file = pq.ParquetFile(work / "plan.parquet")
 
@@ -81,9 +69,7 @@ def name_shards(plan, shards, template):
     ],
 )
 def test_numbers_count_what_shares_the_other_fields(planned, template, names):
-    """
-    {i} counts from 0 and {n} totals the shards of the same split, fold and part, where named.
-    """
+    """{i} counts from 0 and {n} totals the shards of the same split, fold and part, where named."""
     shards = [Shard(0, part, "train", fold, 0, 0, 0, 5) for part in (1, 2) for fold in (0, 1)]
 
     assert name_shards(planned[1], shards, template) == names
@@ -94,22 +80,15 @@ fields = st.permutations(["{split}", "{fold}", "{part}", "{count}"])
 
 @given(fields, st.integers(0, 4), st.sets(st.tuples(*[st.integers(0, 3)] * 3), max_size=40))
 def test_no_two_shards_share_a_name(planned, order, used, places):
-    """
-    Whatever fields a template uses beside {i}, names are unique over all parts.
-    """
+    """Whatever fields a template uses beside {i}, names are unique over all parts."""
     template = "-".join([*order[:used], "{i}"])
-    shards = [
-        Shard(number, part, "train", fold, index, 0, 0, 1)
-        for number, (part, fold, index) in enumerate(sorted(places))
-    ]
+    shards = [Shard(0, part, "train", *where, 0, 0, 1) for part, *where in sorted(places)]
 
     assert len(set(name_shards(planned[1], shards, template))) == len(places)
 
 
 def test_the_fingerprint_ignores_where_the_images_lie(planned):
-    """
-    The same images under another mount make the same bytes; another label does not.
-    """
+    """The same images under another mount make the same bytes; another label does not."""
     *_, table = planned
     moved = table.assign(path="/elsewhere/" + table["image_id"])
     relabelled = table.assign(label=table["label"].where(table.index != 7, 0 - 1))
@@ -120,9 +99,7 @@ def test_the_fingerprint_ignores_where_the_images_lie(planned):
 
 
 def test_differences_are_told_by_the_parameter_s_name(planned):
-    """
-    What changed is said as a person set it, not by a hash.
-    """
+    """What changed is said as a person set it, not by a hash."""
     _, plan, _ = planned
     changed = replace(plan, settings=replace(plan.settings, quality=70, group_column="site"))
 
@@ -134,9 +111,7 @@ def test_differences_are_told_by_the_parameter_s_name(planned):
 
 
 def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):
-    """
-    The error names the folder and the step that is missing.
-    """
+    """The error names the folder and the step that is missing."""
     with pytest.raises(FileNotFoundError, match=r"no plan.json in .*Run 03_plan"):
         read_plan(str(tmp_path))
     (tmp_path / "plan.json").write_text('{"name": 1')
