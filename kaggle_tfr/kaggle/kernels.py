@@ -25,11 +25,8 @@ PLANNING, WRITING = USUAL[:3], USUAL[3]
 SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
-_MOUNTS = {
-    "competitions": ("competition_sources", 1),
-    "datasets": ("dataset_sources", 2),
-    "notebooks": ("kernel_sources", 2),
-}
+_MOUNTS = {"competitions": ("competition_sources", 1), "datasets": ("dataset_sources", 2)}
+_MOUNTS["notebooks"] = ("kernel_sources", 2)
 # What the package imports, and the name under which pip knows it.
 _SAME_NAMES = "tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib"
 PIP_NAMES = {name: name for name in _SAME_NAMES.split()}

@@ -18,15 +18,8 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.kaggle.metadata import (
-    DATASET_FILE,
-    KERNEL_FILE,
-    check_metadata,
-    find_damage,
-    find_missing_output,
-    list_upload,
-    read_json,
-)
+from kaggle_tfr.kaggle import metadata as rules
+from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.storage import write_atomically
 from kaggle_tfr.write.sidecars import OWNER
 
@@ -65,8 +58,8 @@ def call(*arguments: str) -> str:
     errors = [line.strip() for line in re.split(r"[\r\n]+", done.stderr) if line.strip()]
     asked = " ".join(["kaggle", *arguments])
     if done.returncode and "No module named" in done.stderr:
-        hint = 'Run: pip install "kaggle-tfr[kaggle]"'
-        raise ImportError(f"Kaggle's client cannot be started: {errors[-1]}. {hint}")
+        hint = f'{errors[-1]}. Run: pip install "kaggle-tfr[kaggle]"'
+        raise ImportError(f"Kaggle's client cannot be started: {hint}")
     if done.returncode:
         errors = [line for line in errors[-5:] if "B/s]" not in line]  # no progress bars
         said = "\n".join([done.stdout.strip(), *errors]).strip()
@@ -90,10 +83,7 @@ def username() -> str:
 
 @dataclass(eq=False)
 class _Kernel:
-    """A kernel's folder and how far it is.
-
-    state: waiting → running → finished, or unfinished, failed, refused, unknown.
-    """
+    """State: waiting → running → finished, or unfinished, failed, refused, unknown."""
 
     folder: str
     metadata: dict[str, Any]
@@ -108,7 +98,6 @@ class _Kernel:
     after: list["_Kernel"] = field(default_factory=list)
 
     def save(self) -> None:
-        """Writes how far it is, for a later call."""
         text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
         Path(self.output).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(f"{self.output}.json", f"{text}\n".encode())
@@ -146,8 +135,8 @@ def push_kernels(
         if any(kernel.state == "running" for kernel in running):
             time.sleep(poll_seconds)
     for kernel in kernels:
+        missing = ", ".join(other.name for other in kernel.after if other.state != "finished")
         if kernel.state == "waiting":
-            missing = ", ".join(other.name for other in kernel.after if other.state != "finished")
             kernel.problem = f"not pushed: it needs the output of {missing}"
     columns = ["name", "state", "version", "problem", "output"]
     return pd.DataFrame([[getattr(k, c) for c in columns] for k in kernels], columns=columns)
@@ -160,15 +149,15 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     code = Path(folder, metadata["code_file"]).read_bytes()
     digest = hashlib.sha256(text.encode() + code).hexdigest()
     name = metadata["id"]
-    slug = name.partition("/")[2]
-    kernel = _Kernel(folder, metadata, digest, os.path.join(output, slug), name)
-    before = read_json(output, f"{slug}.json") if os.path.exists(kernel.output + ".json") else {}
+    kernel = _Kernel(folder, metadata, digest, os.path.join(output, Path(name).name), name)
+    path = f"{kernel.output}.json"
+    before = rules.read_json("", path) if os.path.exists(path) else {}
     state = before["state"] if before.get("digest") == digest else ""
     if state in ("running", "finished"):
         kernel.state, kernel.version = state, before["version"]
     elif state == "unfinished":
         metadata["kernel_sources"] = [*metadata.get("kernel_sources", []), name]
-    if kernel.state == "finished" and find_missing_output(kernel.output):
+    if kernel.state == "finished" and rules.find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
     return kernel
 
@@ -193,20 +182,20 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int, say: Say) -> None:
 
 def _push_kernel(kernel: _Kernel) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        code = kernel.metadata["code_file"]
-        Path(folder, code).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(os.path.join(kernel.folder, code), os.path.join(folder, code))
-        Path(folder, KERNEL_FILE).write_text(json.dumps(kernel.metadata), encoding="utf-8")
+        code = Path(kernel.folder, kernel.metadata["code_file"])
+        shutil.copy(code, folder)
+        described = kernel.metadata | {"code_file": code.name}
+        Path(folder, KERNEL_FILE).write_text(json.dumps(described), encoding="utf-8")
         return call("kernels", "push", "-p", folder)
 
 
 def _compare_parts(kernel: _Kernel, kernels: Sequence[_Kernel]) -> None:
     """Raises a KaggleError when the kernels that write do not fit the plan made for them."""
     for planner in kernel.after:
-        made = sum(planner in other.after for other in kernels)
         if not os.path.exists(os.path.join(planner.output, "plan.json")):
             continue
-        planned = read_json(planner.output, "plan.json").get("n_parts")
+        planned = rules.read_json(planner.output, "plan.json").get("n_parts")
+        made = sum(planner in other.after for other in kernels)
         if planned != made:
             raise KaggleError(
                 f"the plan has {planned} parts and {made} kernels would write them. Make the "
@@ -244,10 +233,10 @@ def _fetch_output(kernel: _Kernel, said: str) -> None:
         log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
         kernel.state, kernel.problem = "failed", f"{reason} (the log: {log})"
         return
-    kernel.problem = find_missing_output(kernel.output)
+    kernel.problem = rules.find_missing_output(kernel.output)
     if "damaged" in kernel.problem:
         call(*fetch, "--force")
-        kernel.problem = find_missing_output(kernel.output)
+        kernel.problem = rules.find_missing_output(kernel.output)
     kernel.state = "unfinished" if kernel.problem else "finished"
 
 
@@ -301,7 +290,7 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
-        damage = find_damage(folder) if Path(folder, "shards.csv").exists() else ""
+        damage = rules.find_damage(folder) if Path(folder, "shards.csv").exists() else ""
         if damage:
             raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
     return names
@@ -353,7 +342,7 @@ def _await_dataset(
 def _differences(folder: str, name: str) -> list[str]:
     """How the dataset differs from the folder: in names, in sizes, in the list of checksums."""
     there = _list_files(name)
-    here, folders = list_upload(folder)
+    here, folders = rules.list_upload(folder)
     for inner in folders:
         # Kaggle unpacks an archive in its own time; until then it is one file.
         if archives := there.keys() & {f"{inner}.zip", f"{inner}.tar"}:
