@@ -141,10 +141,7 @@ def test_what_a_kernel_could_not_use_is_refused(tmp_path, values, settings, mess
     ],
 )
 def test_the_input_is_attached(tmp_path, folder, key, attached):
-    """
-    A slug is a competition, owner/slug a dataset, a mounted folder what Kaggle mounts there; a
-    bucket needs nothing attached.
-    """
+    """A slug, or what Kaggle mounts in a folder; a bucket needs nothing attached."""
     (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
 
     metadata = check_metadata(made, KERNEL_FILE)
@@ -217,16 +214,11 @@ def test_the_first_cell_knows_every_requirement(root):
 
 
 def test_the_package_arrives_where_it_is_not_installed(tmp_path):
-    """
-    After the first cell, the package is imported from a temporary folder that nobody else can
-    write to, by this process and its workers, and needs nothing that only makes notebooks.
-    """
+    """In a folder nobody else can write to, for workers too, without what makes notebooks."""
     python = make_environment(tmp_path / "poor", lacking=["nbformat", "papermill"])
-    after = (
-        "import subprocess\nworker = 'import kaggle_tfr.kaggle as k; print(k.__file__)'\n"
-        "subprocess.run([sys.executable, '-c', worker])\n"
-        "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
-    )
+    worker = "import kaggle_tfr.kaggle as k; print(k.__file__)"
+    after = f"import subprocess\nsubprocess.run([sys.executable, '-c', '{worker}'])\n"
+    after += "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
     done = run_cell(f"{carrier_cell(zip_package(), {})}\n{after}", python, tmp_path)
 
     (folder,) = tmp_path.glob("kaggle_tfr-*")
@@ -278,9 +270,7 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_pat
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
-    """
-    `make kernel` writes notebooks/kernel.ipynb from the notebooks and the package as they are.
-    """
+    """`make kernel` has written it from the notebooks and the package as they are."""
     kernels.write_own_kernel(str(tmp_path))
 
     assert (root / KERNEL_FILE).read_text() == (tmp_path / KERNEL_FILE).read_text()
@@ -303,10 +293,7 @@ def test_hours_count_from_the_first_cell(monkeypatch):
 
 
 def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
-    """
-    Its mount is read-only; one without a plan is named, and so are kernels for another number of
-    parts.
-    """
+    """One without a plan is named, and so are kernels for another number of parts."""
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -354,10 +341,7 @@ def pushed(root, kaggle, tmp_path):
 
 
 def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
-    """
-    What reached Kaggle runs in an empty folder, without this checkout and without a network; here
-    the cells up to the first step's first section.
-    """
+    """What reached Kaggle runs without checkout or network, here up to the first section."""
     cells = json.loads(pushed)["cells"]
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
     script = "\n".join(cell["source"] for cell in cells[:end] if cell["cell_type"] == "code")
@@ -386,8 +370,8 @@ def test_a_fresh_clone_is_pushed_and_runs(root, pushed, environment, tmp_path):
 
 
 def contents(folder):
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    paths = folder.rglob("*")
+    return {str(p.relative_to(folder)): p.read_bytes() for p in paths if p.is_file()}
 
 
 class Sessions:
@@ -421,10 +405,7 @@ class Sessions:
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
 def test_three_parts_are_planned_written_fetched_and_published(kaggle, environment, tmp_path):
-    """
-    Four kernels; one runs out of time and goes on in its next version; the parts are those of a
-    local run byte for byte, and arrive so in three datasets.
-    """
+    """As a local run byte for byte, though one kernel runs out of time and goes on."""
     from kaggle_tfr.explore.sample import write_sample
     from kaggle_tfr.notebook import run_recipe
 

@@ -17,11 +17,8 @@ TEA = f"{USER}/tea-tfrecords-1"
 
 def make_part(folder, part=1, **changes):
     write_part(folder, {f"tea-{part}.tfrec": bytes(range(200)) * part, "empty.csv": b""})
-    metadata = {
-        "id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}",
-        "licenses": [{"name": "unknown"}],
-    }
-    metadata |= {"title": f"Tea TFRecords part {part}"}
+    metadata = {"id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}"}
+    metadata |= {"title": f"Tea TFRecords part {part}", "licenses": [{"name": "unknown"}]}
     (folder / DATASET_FILE).write_text(json.dumps(metadata | changes))
     return str(folder)
 
@@ -34,9 +31,8 @@ def folder(tmp_path):
 
 
 def publish(folders, **settings):
-    return publish_parts(
-        [str(f) for f in folders], poll_seconds=0.01, wait_seconds=5, say=str, **settings
-    )
+    settings |= {"poll_seconds": 0.01, "wait_seconds": 5, "say": str}
+    return publish_parts([str(folder) for folder in folders], **settings)
 
 
 def checksums(folder):
@@ -74,10 +70,7 @@ def test_an_upload_that_fails_is_an_error(kaggle, folder, capsys):
 
 
 def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, folder):
-    """
-    The connection ends half-way: the client resumes, and the file arrives whole. A sub-folder, such
-    as that of "train/…" shards, travels as an archive: the client by itself would leave it out.
-    """
+    """The client resumes, the file arrives whole; a sub-folder travels as an archive."""
     before = checksums(folder)
     (folder / "train").mkdir()
     (folder / "train" / "a.tfrecord").write_bytes(b"records")
@@ -101,29 +94,25 @@ def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
     assert list(publish([folder]).state) == ["there already"]
 
 
-def test_an_error_that_only_mentions_404_is_no_missing_dataset(kaggle, folder):
-    """A failed question leaves open whether the dataset exists, so nothing is created."""
-    kaggle.deny["GetDatasetStatus"] = "Too many requests for ada/tea-404 Not Found-3"
-
-    (problem,) = publish([folder]).problem
-
-    assert "Too many requests" in problem
-    assert "CreateDataset" not in kaggle.calls
-
-
-def test_a_full_quota_is_an_error(kaggle, folder, capsys):
-    """The server's refusal in the body ends with exit code 1 and its own words."""
-    kaggle.refuse["CreateDataset"] = "You have exceeded your private dataset quota."
+@pytest.mark.parametrize(
+    ("refusal", "message"),
+    [
+        (("deny", "GetDatasetStatus"), "Too many requests for ada/tea-404 Not Found-3"),
+        (("refuse", "CreateDataset"), "You have exceeded your private dataset quota."),
+    ],
+)
+def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
+    """It ends with code 1 and the server's words; one that mentions 404 is no missing dataset."""
+    kind, method = refusal
+    getattr(kaggle, kind)[method] = message
 
     assert main(["publish", str(folder)]) == 1
-    assert "exceeded your private dataset quota" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+    assert kaggle.calls[-1] == method
 
 
 def test_a_slug_in_use_is_not_overwritten(kaggle, folder):
-    """
-    Another dataset of that name stays as it is, unless the notes of a new version are given; it is
-    another one also with the same names and sizes but other checksums in shards.csv.
-    """
+    """A dataset of that name with other names, or other checksums, stays without --notes."""
     same_sizes = {path.name: path.read_bytes() for path in folder.glob("*.[ct]*")}
     same_sizes["shards.csv"] = same_sizes["shards.csv"].replace(b"tea", b"pea")
     for files in ({"other.csv": b"mine"}, same_sizes):

@@ -28,27 +28,29 @@ def make_kernel(folder, slug, after="", **changes):
     return str(folder)
 
 
+def leave_part(kaggle, folder, part):
+    """Has the stub's kernel of a part leave that part."""
+    write_part(folder / f"part-{part}", {f"{part}.tfrec": bytes(range(part * 50))})
+    kaggle.outputs[f"{USER}/tea-part-{part}"] = folder
+
+
 @pytest.fixture
 def recipe(tmp_path, kaggle):
     """A planning kernel and two that write, with what each leaves when it has run."""
+    kaggle.outputs[PLAN] = tmp_path / "left" / "plan"
+    kaggle.outputs[PLAN].mkdir(parents=True)
+    (kaggle.outputs[PLAN] / "plan.json").write_text('{"n_parts": 2}')
     folders = [make_kernel(tmp_path / "k" / "tea-plan", "tea-plan")]
-    plan = tmp_path / "left" / "plan"
-    plan.mkdir(parents=True)
-    (plan / "plan.json").write_text('{"n_parts": 2}')
-    kaggle.outputs[PLAN] = plan
     for part in (1, 2):
         folders.append(make_kernel(tmp_path / "k" / f"tea-{part}", f"tea-part-{part}", "tea-plan"))
-        left = tmp_path / "left" / str(part)
-        write_part(left / f"part-{part}", {f"{part}.tfrec": bytes(range(part * 50))})
-        kaggle.outputs[f"{USER}/tea-part-{part}"] = left
+        leave_part(kaggle, tmp_path / "left" / str(part), part)
     return folders
 
 
 @pytest.fixture
 def one(tmp_path, kaggle):
     """A single kernel that leaves one part."""
-    write_part(tmp_path / "left" / "part-1", {"1.tfrec": bytes(range(50))})
-    kaggle.outputs[PART] = tmp_path / "left"
+    leave_part(kaggle, tmp_path / "left", 1)
     return [make_kernel(tmp_path / "k" / "tea-1", "tea-part-1")]
 
 
@@ -58,20 +60,16 @@ def push(folders, tmp_path, **settings):
 
 
 def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
-    """
-    The planning kernel is pushed first, the others once it has ended; every output is fetched.
-    """
+    """The planning kernel goes first, the others once it has ended; outputs are fetched."""
     kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
     seen = []
-    kaggle.on_save = lambda request: seen.append(
-        (request["slug"].split("/")[1], list(kaggle.statuses[PLAN]))
-    )
+    kaggle.on_save = lambda request: seen.append((request["slug"], len(kaggle.statuses[PLAN])))
 
     done = push(recipe[::-1], tmp_path)
 
     assert set(done.state) == {"finished"}
-    assert seen[0][0] == "tea-plan"
-    assert [left for _, left in seen[1:]] == [["COMPLETE"], ["COMPLETE"]]
+    assert seen[0] == (PLAN, 3)
+    assert [left for _, left in seen[1:]] == [1, 1]
     assert kaggle.kernels[PART][0]["kernelDataSources"] == [PLAN]
     got = tmp_path / "got"
     assert (got / "tea-plan" / "plan.json").read_text() == '{"n_parts": 2}'
@@ -80,15 +78,12 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
 
 def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     """A second call pushes nothing, a third what was changed after that."""
-    push(one, tmp_path)
-    again = push(one, tmp_path)
-
-    assert list(again.state) == ["finished"]
+    for _ in range(2):
+        assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 1
 
     (tmp_path / "k/tea-1/kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
     push(one, tmp_path)
-
     assert len(kaggle.kernels[PART]) == 2
 
 
@@ -107,13 +102,11 @@ def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     """The server's "no" comes with status 200 and the client ends with 0; we end with 1."""
     kaggle.refuse["SaveKernel"] = "Maximum batch CPU session count of 5 reached."
 
-    code = main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")])
+    assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
 
     said = capsys.readouterr().err
-    assert code == 1
     assert "Maximum batch CPU session count of 5 reached." in said
     assert f"needs the output of {USER}/tea-plan" in said
-
     assert kaggle.kernels == {}
 
 
@@ -176,9 +169,7 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
 
 
 def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):
-    """
-    The client leaves a local file of the same size alone; its sha256 tells that it is another.
-    """
+    """The client leaves a file of the same size alone; its sha256 tells that it differs."""
     copy = tmp_path / "got" / "tea-part-1" / "part-1" / "1.tfrec"
     copy.parent.mkdir(parents=True)
     copy.write_bytes(bytes(50))
