@@ -1,6 +1,5 @@
 """Kernels: one notebook each, which carries the package and names what the image lacks."""
 
-import ast
 import base64
 import hashlib
 import io
@@ -8,11 +7,9 @@ import json
 import re
 import textwrap
 import zipfile
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
@@ -22,36 +19,28 @@ from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote
 from kaggle_tfr.write.sidecars import OWNER, to_slug
 
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
-
 PACKAGE = Path(__file__).resolve().parent.parent
 NOTEBOOKS = PACKAGE.parent / "notebooks"
 PLANNING, WRITING = USUAL[:3], USUAL[3]
 SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
-_MOUNTS = {
-    "competitions": ("competition_sources", 1),
-    "datasets": ("dataset_sources", 2),
-    "notebooks": ("kernel_sources", 2),
-}
+_MOUNTS = {"competitions": ("competition_sources", 1), "datasets": ("dataset_sources", 2)}
+_MOUNTS["notebooks"] = ("kernel_sources", 2)
 # What the package imports, and the name under which pip knows it.
 _SAME_NAMES = "tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib"
-PIP_NAMES = {name: name for name in _SAME_NAMES.split()} | {
-    "cv2": "opencv-python",
-    "PIL": "pillow",
-    "faiss": "faiss-cpu",
-    "sklearn": "scikit-learn",
-    "iterstrat": "iterative-stratification",
-    "yaml": "pyyaml",
-}
+PIP_NAMES = {name: name for name in _SAME_NAMES.split()}
+PIP_NAMES |= {"cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "faiss": "faiss-cpu"}
+PIP_NAMES |= {"sklearn": "scikit-learn", "iterstrat": "iterative-stratification"}
+# What functions import that one step alone calls; everything else is needed in every kernel.
+ONE_STEP = {"faiss": "02_deduplicate", "sklearn": "03_plan", "iterstrat": "03_plan"}
 # Cells that the kernels add to the notebooks'.
 _OPENING = "from kaggle_tfr.kaggle import session\nfrom kaggle_tfr.paths import work_dir\n"
 _COPY_PLAN = '\nsession.copy_plan("{}", WORK_DIR)'
 _RESTORE = '\nsession.restore_previous_output("{}", work_dir({}))'
 _CHECK_PARTS = "\nsession.check_parts(work_dir(WORK_DIR), {})"
 _SAMPLE = """
+
 from kaggle_tfr.explore.sample import write_sample
 
 INPUT_DIR = f"{session.scratch_dir()}/sample"
@@ -120,8 +109,8 @@ def zip_package() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compresslevel=9) as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
-            name = f"{PACKAGE.name}/{path.relative_to(PACKAGE).as_posix()}"
-            entry = zipfile.ZipInfo(name)  # dated 1980: the same every time
+            # An entry that is built so is dated 1980: the same every time.
+            entry = zipfile.ZipInfo(path.relative_to(PACKAGE.parent).as_posix())
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
     return buffer.getvalue()
@@ -134,77 +123,9 @@ def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
     needed: pip's name by module.
     """
     text = "\n".join(textwrap.wrap(base64.b64encode(archive).decode(), 96))
-    pairs = "\n".join(f'    "{module}": "{name}",' for module, name in needed.items())
+    pairs = "".join(f'    "{module}": "{name}",\n' for module, name in needed.items())
     digest = hashlib.sha256(archive).hexdigest()
-    return _CARRIER.format(needed=f"{{\n{pairs}\n}}", text=text, sha256=digest)
-
-
-def find_requirements(sources: Iterable[str]) -> dict[str, str]:
-    """The name pip knows, by module, of all third-party modules that these cells need.
-
-    Names are followed from the cells through the package: what a module imports at its top counts
-    when the module is loaded, what a function imports when something that runs refers to it.
-
-    >>> find_requirements(["import cv2, json"])
-    {'cv2': 'opencv-python'}
-    """
-    cells = ast.parse("\n".join(sources))
-    leads_to = _read_package(PACKAGE)
-    waiting, seen = _names_in(cells, _imports(cells)), set[str]()
-    while waiting:
-        seen |= waiting
-        # An unknown name may be an attribute of a known one.
-        further = (leads_to.get(name) or {name.rpartition(".")[0]} for name in waiting)
-        waiting = set().union(*further) - seen
-    modules = {name.partition(".")[0] for name in seen}
-    return {module: name for module, name in PIP_NAMES.items() if module in modules}
-
-
-@cache
-def _read_package(package: Path) -> dict[str, set[str]]:
-    """What each module imports at its top, and each name in it refers to; all as full names."""
-    stems = {
-        path: path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py")
-    }
-    modules = {".".join(stem.parts).removesuffix(".__init__"): path for path, stem in stems.items()}
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for module, path in modules.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        bound = _imports(tree) | {node.name: f"{module}.{node.name}" for node in named}
-        for name, full in bound.items():
-            found[f"{module}.{name}"] |= {module, full}
-        for node in named:
-            found[f"{module}.{node.name}"] |= _names_in(node, bound)
-        found[module].add(module.rpartition(".")[0])
-        for statement in tree.body:
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                names = _imports(statement).values()
-                found[module] |= {n if n in modules else n.rpartition(".")[0] or n for n in names}
-            elif statement not in named:
-                found[module] |= _names_in(statement, bound)
-    return found
-
-
-def _imports(tree: ast.AST) -> dict[str, str]:
-    """The full name of each name that a piece of code imports, inside its functions too."""
-    found: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            found |= {alias.asname or alias.name: prefix + alias.name for alias in node.names}
-    return found
-
-
-def _names_in(tree: ast.AST, bound: Mapping[str, str]) -> set[str]:
-    """Full names of what a piece of code imports and refers to."""
-    names = set(_imports(tree).values())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in bound:
-            names.add(bound[node.id])
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            names.add(f"{bound.get(node.value.id, '')}.{node.attr}")
-    return names
+    return _CARRIER.format(needed=f"{{\n{pairs}}}", text=text, sha256=digest)
 
 
 def write_kernels(
@@ -225,92 +146,81 @@ def write_kernels(
     sources: inputs to attach in place of INPUT_DIR's, as "competition" or "owner/dataset".
     internet: without it, the first cell needs a dataset of wheels for what the image lacks.
 
-    Raises:
-        ValueError: a parameter is wrong, or the inputs are not on Kaggle.
+    Raises: ValueError: a parameter is wrong, or the inputs are not on Kaggle.
     """
     check_parameters(values)
     parts, owner = parts or _planned_parts(values), owner or OWNER
-    stem = to_slug(values.get("NAME", DEFAULTS["NAME"]))
     common = _find_sources(values, sources, parts, internet=internet)
-    common |= {"enable_internet": internet}
+    common["enable_internet"] = internet
+    stem = to_slug(values.get("NAME", DEFAULTS["NAME"]))
     values = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
+
+    def write(slug: str, steps: Sequence[str], openings: Mapping[str, str], **own: Any) -> str:
+        folder = Path(out, slug)
+        _write_kernel(folder, f"{owner}/{slug}", steps, {**values, **own}, openings, common)
+        return str(folder)
+
     if parts == 1:
-        name = f"{owner}/{_kernel_slug(stem, 'tfrecords')}"
-        return [_write_kernel(out, name, USUAL, values, _open_all(name, values), common)]
+        slug = _kernel_slug(stem, "tfrecords")
+        return [write(slug, USUAL, _open_all(slug, values))]
     planner = _kernel_slug(stem, "tfrecords-plan")
-    openings = {USUAL[0]: _OPENING + _RESTORE.format(planner, "WORK_DIR")}
-    folders = [_write_kernel(out, f"{owner}/{planner}", PLANNING, values, openings, common)]
+    restore = _OPENING + _RESTORE.format(planner, "WORK_DIR")
+    folders = [write(planner, PLANNING, {USUAL[0]: restore})]
     common["kernel_sources"] = [*common["kernel_sources"], f"{owner}/{planner}"]
+    own = {"WORK_DIR": SCRATCH, "OUT_DIR": KAGGLE_WORKING}
     for part in range(1, parts + 1):
         slug = _kernel_slug(stem, f"tfrecords-part-{part}")
-        own = {**values, "WORK_DIR": SCRATCH, "OUT_DIR": KAGGLE_WORKING, "PART": part}
         calls = _COPY_PLAN.format(planner) + _RESTORE.format(slug, "OUT_DIR")
-        openings = {WRITING: _OPENING + calls + _CHECK_PARTS.format(parts)}
-        folders.append(_write_kernel(out, f"{owner}/{slug}", [WRITING], own, openings, common))
+        opening = _OPENING + calls + _CHECK_PARTS.format(parts)
+        folders.append(write(slug, [WRITING], {WRITING: opening}, PART=part, **own))
     return folders
 
 
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     """Makes kernel-metadata.json and notebooks/kernel.ipynb of the checkout anew."""
-    name = f"{OWNER}/kaggle-tfr-sample"
-    notebook = _join_notebooks(name, USUAL, {}, _open_all(name, {}))
-    _save_kernel(Path(folder), "notebooks/kernel.ipynb", name, notebook, {})
+    slug, place = "kaggle-tfr-sample", {"code_file": "notebooks/kernel.ipynb"}
+    _write_kernel(Path(folder), f"{OWNER}/{slug}", USUAL, {}, _open_all(slug, {}), place)
+
+
+def _kernel_slug(stem: str, tail: str) -> str:
+    return f"{stem[: 49 - len(tail)].strip('-')}-{tail}".strip("-")
+
+
+def _open_all(slug: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """Code that goes before the steps of a kernel that does all of them."""
+    first = _OPENING + _RESTORE.format(slug, "WORK_DIR")
+    first += "" if values.get("INPUT_DIR") else _SAMPLE
+    return {USUAL[0]: first, WRITING: _OPENING + _CHECK_PARTS.format(1)}
 
 
 def _write_kernel(  # noqa: PLR0917
-    out: str,
+    folder: Path,
     name: str,
     steps: Sequence[str],
     values: Mapping[str, Any],
     openings: Mapping[str, str],
     common: Mapping[str, Any],
-) -> str:
-    """The folder of the kernel `name` ("owner/slug"), written and checked."""
-    folder = Path(out, name.partition("/")[2])
-    folder.mkdir(parents=True, exist_ok=True)
-    known = {parameter.name for step in steps for parameter in of_notebook(step)}
-    values = {parameter: value for parameter, value in values.items() if parameter in known}
-    notebook = _join_notebooks(name, steps, values, openings)
-    _save_kernel(folder, "kernel.ipynb", name, notebook, common)
-    return str(folder)
-
-
-def _save_kernel(
-    folder: Path, code_file: str, name: str, notebook: "NotebookNode", common: Mapping[str, Any]
 ) -> None:
-    import nbformat
-
-    description = {
-        "id": name,
-        "title": _title(name),
-        "code_file": code_file,
-        "language": "python",
-        "kernel_type": "notebook",
-        "is_private": True,
-        "enable_gpu": False,
-        "enable_tpu": False,
-        "enable_internet": True,
-        "keywords": [],
-        "dataset_sources": [],
-        "competition_sources": [],
-        "kernel_sources": [],
-        "model_sources": [],
-    }
-    # Whole sources in place of lists of lines: the archive's text stays smaller.
-    text = nbformat.writes(notebook, split_lines=False) + "\n"
-    (folder / code_file).write_text(text, encoding="utf-8")
-    text = json.dumps(description | dict(common), indent=2) + "\n"
+    """Writes and checks the kernel "owner/slug". openings: code before a step's own, by step."""
+    # A title that makes this very slug: Kaggle would otherwise choose another.
+    title = name.partition("/")[2].replace("-", " ")
+    description: dict[str, Any] = {"id": name, "title": title, "code_file": "kernel.ipynb"}
+    description |= {"language": "python", "kernel_type": "notebook", "is_private": True}
+    description |= {"enable_gpu": False, "enable_tpu": False, "enable_internet": True}
+    lists = ("keywords", "dataset_sources", "competition_sources", "kernel_sources")
+    description |= {key: [] for key in (*lists, "model_sources")} | dict(common)
+    code = folder / description["code_file"]
+    code.parent.mkdir(parents=True, exist_ok=True)
+    code.write_text(_join_notebooks(title, steps, values, openings), encoding="utf-8")
+    text = json.dumps(description, indent=2) + "\n"
     (folder / KERNEL_FILE).write_text(text, encoding="utf-8")
     check_metadata(str(folder), KERNEL_FILE)
 
 
 def _join_notebooks(
-    name: str, steps: Sequence[str], values: Mapping[str, Any], openings: Mapping[str, str]
-) -> "NotebookNode":
-    """A notebook with the cells of several, one parameters cell, and the package in its first cell.
-
-    values: parameters to fill in. openings: code that runs before a step's own, by step.
-    """
+    title: str, steps: Sequence[str], values: Mapping[str, Any], openings: Mapping[str, str]
+) -> str:
+    """A notebook with the cells of several, one parameters cell, and the package in its first."""
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
     from papermill.parameterize import parameterize_notebook
@@ -325,42 +235,28 @@ def _join_notebooks(
             if "parameters" not in cell.metadata.get("tags", [])
             and not cell.source.startswith(("## Parameters", "## Next"))
         ]
-    needed = find_requirements(cell.source for cell in body if cell.cell_type == "code")
-    made_of = ", ".join(f"`{step}`" for step in steps)
-    text = f"# {_title(name)}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."
     lines = [line for step in steps for line in parameters_cell(step).splitlines()]
     defaults = new_code_cell("\n".join(dict.fromkeys(lines)), metadata={"tags": ["parameters"]})
     frame = new_notebook(cells=[defaults], metadata={**source.metadata, "papermill": {}})
+    known = {parameter.name for step in steps for parameter in of_notebook(step)}
+    values = {parameter: value for parameter, value in values.items() if parameter in known}
     if values:
-        frame = parameterize_notebook(frame, dict(values), comment="From the recipe")
+        frame = parameterize_notebook(frame, values, comment="From the recipe")
+    made_of = ", ".join(f"`{step}`" for step in steps)
+    needed = {m: name for m, name in PIP_NAMES.items() if ONE_STEP.get(m, steps[0]) in steps}
     cells = [
-        new_markdown_cell(text),
+        new_markdown_cell(f"# {title}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."),
         new_code_cell(carrier_cell(zip_package(), needed)),
         new_markdown_cell("## Parameters\n\nThe defaults, and below them what the recipe sets."),
         *frame.cells,
         *body,
     ]
-    notebook = new_notebook(cells=cells, metadata=source.metadata)
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number:02d}"  # instead of random ones: the same every time
+    notebook = new_notebook(cells=cells, metadata=source.metadata)
     nbformat.validate(notebook)
-    return notebook
-
-
-def _kernel_slug(stem: str, tail: str) -> str:
-    return f"{stem[: 49 - len(tail)].strip('-')}-{tail}".strip("-")
-
-
-def _title(name: str) -> str:
-    """A title that makes this very slug: Kaggle would otherwise choose another."""
-    return name.partition("/")[2].replace("-", " ")
-
-
-def _open_all(name: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Code that goes before the steps of a kernel that does all of them."""
-    restore = _RESTORE.format(name.partition("/")[2], "WORK_DIR")
-    sample = "" if values.get("INPUT_DIR") else f"\n{_SAMPLE}"
-    return {USUAL[0]: _OPENING + restore + sample, WRITING: _OPENING + _CHECK_PARTS.format(1)}
+    # Whole sources in place of lists of lines: the archive's text stays smaller.
+    return nbformat.writes(notebook, split_lines=False) + "\n"
 
 
 def _planned_parts(values: Mapping[str, Any]) -> int:

@@ -18,7 +18,6 @@ MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client 
 MAX_DATASET_FILES = 50  # at the top level
 MAX_DATASET_BYTES = 200 * 10**9
 
-_FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
 _REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
 _OWNED = r"[A-Za-z0-9_-]+/[a-z0-9]+(?:-[a-z0-9]+)*"  # owner/slug
 _SOURCES = {
@@ -27,43 +26,32 @@ _SOURCES = {
     "kernel_sources": (_OWNED + r"(/\d+)?", "owner/kernel"),
     "model_sources": (r"[\w-]+(/[\w.-]+){3,4}", "owner/model/framework/variation/version"),
 }
+_FLAG = ((True, False, "true", "false"), "neither true nor false")
 # What a key may hold, and what to say of anything else.
 _VALUES = {
     "language": (("python",), "not 'python'"),
     "kernel_type": (("notebook",), "not 'notebook'"),
-    **dict.fromkeys(_FLAGS, ((True, False, "true", "false"), "neither true nor false")),
+    **dict.fromkeys(("is_private", "enable_gpu", "enable_tpu", "enable_internet"), _FLAG),
 }
-_KERNEL_KEYS = (
-    *(*_REQUIRED, *_FLAGS, *_SOURCES, "id_no", "keywords", "machine_shape"),
-    *("docker_image", "docker_image_pinning_type"),
-)
-_DATASET_KEYS = (
-    *("title", "id", "id_no", "subtitle", "description", "licenses", "keywords", "resources"),
-    *("expectedUpdateFrequency", "userSpecifiedSources", "image", "data"),
-)
+_OTHER_KEYS = "id_no keywords machine_shape docker_image docker_image_pinning_type"
+_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, *_OTHER_KEYS.split()}
+_DATASET_KEYS = """title id id_no subtitle description licenses keywords resources image data
+expectedUpdateFrequency userSpecifiedSources"""
 # Source: docs/kernels.md of Kaggle's client, and its list of retired ones.
-ACCELERATORS = (
-    *("NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1", "NvidiaTeslaA100", "NvidiaH100"),
-    *("NvidiaRtxPro6000", "TpuV5E8", "TpuV6E8"),
-)
-RETIRED = {
-    "NvidiaTeslaP100": "NvidiaTeslaT4",
-    "NvidiaTeslaK80": "NvidiaTeslaT4",
-    "TpuV38": "TpuV5E8",
-    "Tpu1VmV38": "TpuV5E8",
-}
+ACCELERATORS = """NvidiaTeslaT4 NvidiaL4 NvidiaL4X1 NvidiaTeslaA100 NvidiaH100 NvidiaRtxPro6000
+TpuV5E8 TpuV6E8"""
+RETIRED = {"NvidiaTeslaP100": "NvidiaTeslaT4", "NvidiaTeslaK80": "NvidiaTeslaT4"}
+RETIRED |= {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8"}
 # Never uploaded as data: the client takes them for itself.
 _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
 
 
 def check_metadata(folder: str, file: str) -> dict[str, Any]:
-    """What kernel-metadata.json or dataset-metadata.json says, when Kaggle would do just that.
+    """What a kernel's or dataset's metadata file says, when Kaggle would do just that.
 
     A dataset's is checked together with the files that lie beside it.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: every fault that was found, one a line.
+    Raises: FileNotFoundError: no such file. ValueError: every fault found, one a line.
     """
     values = read_json(folder, file)
     find_faults = _kernel_faults if file == KERNEL_FILE else _dataset_faults
@@ -73,11 +61,10 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     return values
 
 
-def _common_faults(values: Mapping[str, Any], known: tuple[str, ...], least: int) -> Iterator[str]:
+def _common_faults(values: Mapping[str, Any], known: set[str], least: int) -> Iterator[str]:
     """least: the fewest characters of a title and of a slug."""
-    for key in values:
-        if key not in known:
-            yield f"{key}: no such key, Kaggle would ignore it.{near_miss(key, known)}"
+    for key in sorted(values.keys() - known):
+        yield f"{key}: no such key, Kaggle would ignore it.{near_miss(key, known)}"
     name, title = str(values.get("id", "")), str(values.get("title", ""))
     slug = name.partition("/")[2]
     if not re.fullmatch(_OWNED, name):
@@ -102,30 +89,26 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
             yield f"{key}: {values[key]!r}, {wrong}."
     if all(values.get(key) in (True, "true") for key in ("enable_gpu", "enable_tpu")):
         yield "enable_gpu, enable_tpu: both on; a session has one kind of accelerator."
-    shape = values.get("machine_shape") or ""
+    shape, accelerators = values.get("machine_shape") or "", ACCELERATORS.split()
     if shape in RETIRED:
         yield f"machine_shape: {shape} is retired, Kaggle would run another. Use {RETIRED[shape]}."
-    elif shape and shape not in ACCELERATORS:
-        yield f"machine_shape: no accelerator '{shape}'.{near_miss(shape, ACCELERATORS)}"
+    elif shape and shape not in accelerators:
+        yield f"machine_shape: no accelerator '{shape}'.{near_miss(shape, accelerators)}"
     for key, (pattern, form) in _SOURCES.items():
-        yield from _source_faults(key, values.get(key, []), pattern, form)
+        sources = values.get(key, [])
+        if not isinstance(sources, list):
+            yield f"{key}: {sources!r} is no list."
+            continue
+        names = [str(source) for source in sources]
+        yield from (f"{key}: '{n}' is not '{form}'." for n in names if not re.fullmatch(pattern, n))
+        if len(set(names)) < len(names):
+            yield f"{key}: a source is listed twice."
     yield from _code_faults(str(values.get("code_file", "")), folder)
-
-
-def _source_faults(key: str, sources: Any, pattern: str, form: str) -> Iterator[str]:
-    if not isinstance(sources, list):
-        yield f"{key}: {sources!r} is no list."
-        return
-    for source in sources:
-        if not re.fullmatch(pattern, str(source)):
-            yield f"{key}: '{source}' is not '{form}'."
-    if len(set(map(str, sources))) < len(sources):
-        yield f"{key}: a source is listed twice."
 
 
 def _code_faults(name: str, folder: str) -> Iterator[str]:
     path = Path(folder, name)
-    if not name or not path.is_file():
+    if not path.is_file():
         yield f"code_file: there is no '{name}' in the folder."
         return
     size = path.stat().st_size
@@ -141,7 +124,7 @@ def _code_faults(name: str, folder: str) -> Iterator[str]:
 
 
 def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
-    yield from _common_faults(values, _DATASET_KEYS, 6)
+    yield from _common_faults(values, set(_DATASET_KEYS.split()), 6)
     subtitle, licenses = str(values.get("subtitle") or ""), values.get("licenses")
     if subtitle and not 20 <= len(subtitle) <= 80:
         yield f"subtitle: {len(subtitle)} characters; Kaggle wants 20 to 80."
@@ -175,26 +158,20 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
 
 
 def list_kernels(folder: str) -> list[str]:
-    """The folder itself, when it is a kernel's, else the kernels' folders in it.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """The folder itself, when it is a kernel's, else those in it; FileNotFoundError if none."""
     if Path(folder, KERNEL_FILE).exists():
         return [folder]
     kernels = sorted(str(path.parent) for path in Path(folder).glob(f"*/{KERNEL_FILE}"))
     if not kernels:
-        raise FileNotFoundError(
-            f"'{folder}' holds no kernel. Make some: python -m kaggle_tfr kernel RECIPE --out DIR"
-        )
+        hint = "Make some: python -m kaggle_tfr kernel RECIPE --out DIR"
+        raise FileNotFoundError(f"'{folder}' holds no kernel. {hint}")
     return kernels
 
 
 def list_upload(folder: str) -> tuple[dict[str, int], list[str]]:
     """(bytes by name of the files, names of the sub-folders) that become part of a dataset."""
-    entries = sorted(Path(folder).iterdir())
+    entries = [path for path in sorted(Path(folder).iterdir()) if path.name not in _CLIENT_FILES]
     files = {path.name: path.stat().st_size for path in entries if path.is_file()}
-    files = {name: size for name, size in files.items() if name not in _CLIENT_FILES}
     return files, [path.name for path in entries if path.is_dir()]
 
 
@@ -212,8 +189,7 @@ def find_damage(part_dir: str) -> str:
 
 def find_missing_output(output: str) -> str:
     """What a kernel's output lacks of a finished plan or part; "" for nothing."""
-    root = Path(output)
-    parts = sorted(path for path in root.glob("part-*") if path.is_dir())
+    parts = sorted(path for path in Path(output).glob("part-*") if path.is_dir())
     for part in parts:
         if not (part / "shards.csv").exists():
             return f"{part.name} is not finished; push again, and it goes on where it stopped"
@@ -221,6 +197,6 @@ def find_missing_output(output: str) -> str:
         if damage:
             return f"{part.name} arrived damaged: {damage}"
         shutil.rmtree(part / "journal", ignore_errors=True)  # of a version that went before
-    if not parts and not (root / "plan.json").exists():
-        return "it left neither a plan nor a part"
-    return ""
+    return (
+        "" if parts or Path(output, "plan.json").exists() else "it left neither a plan nor a part"
+    )

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from kaggle_tfr.paths import KAGGLE_WORKING, find_input
@@ -19,19 +18,15 @@ def scratch_dir() -> str:
 
 
 def copy_plan(kernel: str, work: str) -> None:
-    """Copies the output of the planning kernel to `work`, where the writing steps look for it.
+    """Copies the output of the planning kernel, by its slug, to where the writing steps look.
 
-    kernel: the slug of the planning kernel, attached as a source.
-
-    Raises:
-        FileNotFoundError: it is not attached, or has left no plan.
+    Raises: FileNotFoundError: it is not attached, or has left no plan.
     """
-    source = Path(find_input(kernel))
-    if not (source / "plan.json").is_file():
-        raise FileNotFoundError(
-            f"'{source}' holds no plan.json. Has the kernel '{kernel}' run to its end?"
-        )
-    _copy_files(source.iterdir(), source, Path(work))
+    source = find_input(kernel)
+    if not Path(source, "plan.json").is_file():
+        hint = f"Has the kernel '{kernel}' run to its end?"
+        raise FileNotFoundError(f"'{source}' holds no plan.json. {hint}")
+    _copy_files(source, "*", work)
 
 
 def restore_previous_output(kernel: str, folder: str) -> int:
@@ -40,18 +35,14 @@ def restore_previous_output(kernel: str, folder: str) -> int:
     0 where the kernel has no earlier output attached; files that exist already do not count.
     """
     try:
-        source = Path(find_input(kernel))
+        source = find_input(kernel)
     except FileNotFoundError:
         return 0
-    return _copy_files(source.rglob("*"), source, Path(folder))
+    return _copy_files(source, "**/*", folder)
 
 
 def check_parts(work: str, n_parts: int) -> None:
-    """None, when the plan has as many parts as there are kernels to write them.
-
-    Raises:
-        ValueError: it has others.
-    """
+    """Raises a ValueError unless the plan has as many parts as kernels were made to write them."""
     planned = read_plan(work).n_parts
     if planned != n_parts:
         raise ValueError(
@@ -60,11 +51,12 @@ def check_parts(work: str, n_parts: int) -> None:
         )
 
 
-def _copy_files(paths: Iterable[Path], source: Path, folder: Path) -> int:
+def _copy_files(source: str, pattern: str, folder: str) -> int:
     copied = 0
     # plan.json comes last: where it exists, the rest of the plan does too.
-    for path in sorted(paths, key=lambda path: (path.name == "plan.json", path)):
-        target = folder / path.relative_to(source)
+    paths = sorted(Path(source).glob(pattern), key=lambda path: (path.name == "plan.json", path))
+    for path in paths:
+        target = Path(folder, path.relative_to(source))
         skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
         if skipped or not path.is_file():
             continue

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,15 +18,8 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.kaggle.metadata import (
-    DATASET_FILE,
-    KERNEL_FILE,
-    check_metadata,
-    find_damage,
-    find_missing_output,
-    list_upload,
-    read_json,
-)
+from kaggle_tfr.kaggle import metadata as rules
+from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.storage import write_atomically
 from kaggle_tfr.write.sidecars import OWNER
 
@@ -42,7 +36,6 @@ _MISSING = re.compile(
 )
 ENDED = ("complete", "error", "cancel_acknowledged")
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
-READY, FAILED = "ready", ("failed", "deleted")
 Say = Callable[[str], object]
 
 
@@ -57,35 +50,28 @@ class MissingError(KaggleError):
 def call(*arguments: str) -> str:
     """What `kaggle …` printed, when it did all that it was asked.
 
-    Raises:
-        ImportError: the client is not installed.
-        MissingError: there is no such kernel or dataset.
-        KaggleError: it failed, or reported a refusal while it ended with code 0.
+    Raises: ImportError: no client. MissingError: no such kernel or dataset. KaggleError: it
+    failed, or reported a refusal while it ended with code 0.
     """
     command = [sys.executable, "-m", "kaggle", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     errors = [line.strip() for line in re.split(r"[\r\n]+", done.stderr) if line.strip()]
     asked = " ".join(["kaggle", *arguments])
     if done.returncode and "No module named" in done.stderr:
-        hint = 'Run: pip install "kaggle-tfr[kaggle]"'
-        raise ImportError(f"Kaggle's client cannot be started: {errors[-1]}. {hint}")
+        hint = f'{errors[-1]}. Run: pip install "kaggle-tfr[kaggle]"'
+        raise ImportError(f"Kaggle's client cannot be started: {hint}")
     if done.returncode:
         errors = [line for line in errors[-5:] if "B/s]" not in line]  # no progress bars
         said = "\n".join([done.stdout.strip(), *errors]).strip()
         kind = MissingError if _MISSING.search(said) else KaggleError
         raise kind(f"`{asked}` failed: {said or f'exit code {done.returncode}'}")
-    refusal = _REFUSAL.search(done.stdout)
-    if refusal:
+    if refusal := _REFUSAL.search(done.stdout):
         raise KaggleError(f"`{asked}` was refused: {refusal.group(0).strip()}")
     return done.stdout
 
 
 def username() -> str:
-    """The Kaggle user whose key the client uses.
-
-    Raises:
-        KaggleError: no key is set up.
-    """
+    """The Kaggle user whose key the client uses; KaggleError when no key is set up."""
     found = re.search(r"username: (\S+)", call("config", "view"))
     if not found or found.group(1) == "None":
         raise KaggleError(
@@ -97,16 +83,13 @@ def username() -> str:
 
 @dataclass(eq=False)
 class _Kernel:
-    """A kernel's folder and how far it is.
+    """State: waiting → running → finished, or unfinished, failed, refused, unknown."""
 
-    state: waiting → running → finished, or unfinished, failed, refused, unknown.
-    """
-
-    name: str
     folder: str
     metadata: dict[str, Any]
     digest: str
     output: str
+    name: str = ""
     state: str = "waiting"
     version: int = 0
     problem: str = ""
@@ -115,7 +98,6 @@ class _Kernel:
     after: list["_Kernel"] = field(default_factory=list)
 
     def save(self) -> None:
-        """Writes how far it is, for a later call."""
         text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
         Path(self.output).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(f"{self.output}.json", f"{text}\n".encode())
@@ -135,8 +117,7 @@ def push_kernels(
     from their own output; so the same call continues after an interruption.
     output: the folder for the kernels' outputs, one folder each, and notes of how far they are.
 
-    Raises:
-        ValueError, FileNotFoundError: a kernel would not do on Kaggle; nothing was pushed.
+    Raises: ValueError, FileNotFoundError: a kernel would not do on Kaggle; nothing was pushed.
     """
     owner = username()
     kernels = [_open_kernel(folder, owner, output) for folder in folders]
@@ -145,18 +126,17 @@ def push_kernels(
         kernel.after = [other for other in kernels if other.name in sources and other is not kernel]
         if kernel.state != "waiting":
             say(f"{kernel.name}: {kernel.state} already, not pushed again")
-    while True:
+    running = kernels
+    while running:
         _push_ready(kernels, at_once, say)
         running = [kernel for kernel in kernels if kernel.state == "running"]
         for kernel in running:
             _poll_kernel(kernel, say)
-        if not running:
-            break
         if any(kernel.state == "running" for kernel in running):
             time.sleep(poll_seconds)
     for kernel in kernels:
+        missing = ", ".join(other.name for other in kernel.after if other.state != "finished")
         if kernel.state == "waiting":
-            missing = ", ".join(other.name for other in kernel.after if other.state != "finished")
             kernel.problem = f"not pushed: it needs the output of {missing}"
     columns = ["name", "state", "version", "problem", "output"]
     return pd.DataFrame([[getattr(k, c) for c in columns] for k in kernels], columns=columns)
@@ -168,15 +148,16 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     metadata = json.loads(text)
     code = Path(folder, metadata["code_file"]).read_bytes()
     digest = hashlib.sha256(text.encode() + code).hexdigest()
-    slug = metadata["id"].partition("/")[2]
-    kernel = _Kernel(metadata["id"], folder, metadata, digest, os.path.join(output, slug))
-    before = read_json(output, f"{slug}.json") if os.path.exists(kernel.output + ".json") else {}
+    name = metadata["id"]
+    kernel = _Kernel(folder, metadata, digest, os.path.join(output, Path(name).name), name)
+    path = f"{kernel.output}.json"
+    before = rules.read_json("", path) if os.path.exists(path) else {}
     state = before["state"] if before.get("digest") == digest else ""
     if state in ("running", "finished"):
         kernel.state, kernel.version = state, before["version"]
     elif state == "unfinished":
-        metadata["kernel_sources"] = [*metadata.get("kernel_sources", []), kernel.name]
-    if kernel.state == "finished" and find_missing_output(kernel.output):
+        metadata["kernel_sources"] = [*metadata.get("kernel_sources", []), name]
+    if kernel.state == "finished" and rules.find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
     return kernel
 
@@ -201,10 +182,10 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int, say: Say) -> None:
 
 def _push_kernel(kernel: _Kernel) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        code = Path(folder, kernel.metadata["code_file"])
-        code.parent.mkdir(parents=True, exist_ok=True)
-        code.write_bytes(Path(kernel.folder, kernel.metadata["code_file"]).read_bytes())
-        Path(folder, KERNEL_FILE).write_text(json.dumps(kernel.metadata), encoding="utf-8")
+        code = Path(kernel.folder, kernel.metadata["code_file"])
+        shutil.copy(code, folder)
+        described = kernel.metadata | {"code_file": code.name}
+        Path(folder, KERNEL_FILE).write_text(json.dumps(described), encoding="utf-8")
         return call("kernels", "push", "-p", folder)
 
 
@@ -213,7 +194,7 @@ def _compare_parts(kernel: _Kernel, kernels: Sequence[_Kernel]) -> None:
     for planner in kernel.after:
         if not os.path.exists(os.path.join(planner.output, "plan.json")):
             continue
-        planned = read_json(planner.output, "plan.json").get("n_parts")
+        planned = rules.read_json(planner.output, "plan.json").get("n_parts")
         made = sum(planner in other.after for other in kernels)
         if planned != made:
             raise KaggleError(
@@ -248,14 +229,14 @@ def _fetch_output(kernel: _Kernel, said: str) -> None:
     call(*fetch)
     if kernel.status != "complete":
         message = re.search(r'Failure message: "(.*)"', said, re.DOTALL)
-        log = os.path.join(kernel.output, kernel.name.partition("/")[2]) + ".log"
         reason = message.group(1) if message else kernel.status.replace("_", " ")
+        log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
         kernel.state, kernel.problem = "failed", f"{reason} (the log: {log})"
         return
-    kernel.problem = find_missing_output(kernel.output)
+    kernel.problem = rules.find_missing_output(kernel.output)
     if "damaged" in kernel.problem:
         call(*fetch, "--force")
-        kernel.problem = find_missing_output(kernel.output)
+        kernel.problem = rules.find_missing_output(kernel.output)
     kernel.state = "unfinished" if kernel.problem else "finished"
 
 
@@ -275,19 +256,21 @@ def publish_parts(
     notes: what a new version says; without them an existing dataset is not touched.
     dir_mode: "tar" or "zip", how sub-folders are sent; the client's own default leaves them out.
 
-    Raises:
-        ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
+    Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
-    names = _check_parts(folders, username())
     rows = []
-    for name, folder in names.items():
+    for name, folder in _check_parts(folders, username()).items():
         state, problem = "not sent", ""
         try:
-            state = _send_dataset(folder, name, notes, public=public, dir_mode=dir_mode)
-            wait = (poll_seconds, wait_seconds, state == "new version")
-            wrong = "" if state == "there already" else _await_dataset(folder, name, *wait)
-            if wrong:
-                state, problem = "incomplete", f"{wrong}. Publish again with --notes."
+            exists = _dataset_status(name) != ""
+            if exists and not _differences(folder, name):
+                state = "there already"
+            else:
+                _send_dataset(folder, name, notes, public=public, dir_mode=dir_mode, exists=exists)
+                state = "new version" if exists else "created"
+                wrong = _await_dataset(folder, name, poll_seconds, wait_seconds, exists)
+                if wrong:
+                    state, problem = "incomplete", f"{wrong}. Publish again with --notes."
         except KaggleError as error:
             problem = str(error)
         say(f"{name}: {state}{problem and f': {problem}'}")
@@ -307,17 +290,15 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
-        damage = find_damage(folder) if Path(folder, "shards.csv").exists() else ""
+        damage = rules.find_damage(folder) if Path(folder, "shards.csv").exists() else ""
         if damage:
             raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
     return names
 
 
-def _send_dataset(folder: str, name: str, notes: str, *, public: bool, dir_mode: str) -> str:
-    """Sends the files, unless they are there; says what was done."""
-    exists = _dataset_status(name) != ""
-    if exists and not _differences(folder, name):
-        return "there already"
+def _send_dataset(
+    folder: str, name: str, notes: str, *, public: bool, dir_mode: str, exists: bool
+) -> None:
     if exists and not notes:
         raise KaggleError(
             f"the dataset {name} exists and holds other files. To replace them by a new version "
@@ -326,13 +307,11 @@ def _send_dataset(folder: str, name: str, notes: str, *, public: bool, dir_mode:
     action = ["version", "-m", notes] if exists else ["create", *(["--public"] if public else [])]
     said = call("datasets", *action, "-t", "-p", folder, "-r", dir_mode)
     # Some versions of the client make the dataset all the same, without the file.
-    lost = re.findall(r"Upload unsuccessful: (.*)", said)
-    if lost:
+    if lost := re.findall(r"Upload unsuccessful: (.*)", said):
         raise KaggleError(
             f"the upload of {', '.join(lost)} failed, and the dataset was made without. Publish "
             "again with --notes: a new version holds every file."
         )
-    return "new version" if exists else "created"
 
 
 def _dataset_status(name: str) -> str:
@@ -350,9 +329,9 @@ def _await_dataset(
     until = time.monotonic() + wait_seconds
     while True:
         status = _dataset_status(name)
-        if status in FAILED:
+        if status in ("failed", "deleted"):
             return f"Kaggle could not take the files in: the dataset is {status}"
-        waits = status != READY
+        waits = status != "ready"
         wrong = f"it is still '{status}'" if waits else "; ".join(_differences(folder, name))
         # An old version stays ready until the new one is.
         if not wrong or not (waits or replaced) or time.monotonic() > until:
@@ -362,31 +341,27 @@ def _await_dataset(
 
 def _differences(folder: str, name: str) -> list[str]:
     """How the dataset differs from the folder: in names, in sizes, in the list of checksums."""
-    remote = _list_files(name)
-    local, folders = list_upload(folder)
+    there = _list_files(name)
+    here, folders = rules.list_upload(folder)
     for inner in folders:
         # Kaggle unpacks an archive in its own time; until then it is one file.
-        archives = [file for file in (f"{inner}.zip", f"{inner}.tar") if file in remote]
-        if archives:
-            remote.pop(archives[0])
+        if archives := there.keys() & {f"{inner}.zip", f"{inner}.tar"}:
+            there = {file: size for file, size in there.items() if file not in archives}
             continue
         files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
-        local |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
-    found = [f"{file} is missing there" for file in local if file not in remote]
-    found += [f"{file} is there and not here" for file in remote if file not in local]
-    found += [
-        f"{file} has {remote[file]:,} bytes there and {size:,} here"
-        for file, size in local.items()
-        if remote.get(file, size) != size
-    ]
-    if not found and "shards.csv" in local:
+        here |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
+    found = [f"{file} is missing there" for file in here.keys() - there.keys()]
+    found += [f"{file} is there and not here" for file in there.keys() - here.keys()]
+    pairs = [(file, there[file], here[file]) for file in here.keys() & there.keys()]
+    found += [f"{file} has {a:,} bytes there and {b:,} here" for file, a, b in pairs if a != b]
+    if not found and "shards.csv" in here:
         # Kaggle tells no checksums, but this file holds them all.
         with tempfile.TemporaryDirectory() as scratch:
             call("datasets", "download", name, "-f", "shards.csv", "-p", scratch)
             copy = Path(scratch, "shards.csv")
             if not copy.exists() or copy.read_bytes() != Path(folder, "shards.csv").read_bytes():
-                found.append("shards.csv differs")
-    return found
+                found = ["shards.csv differs"]
+    return sorted(found)
 
 
 def _list_files(name: str) -> dict[str, int]:

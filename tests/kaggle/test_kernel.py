@@ -1,5 +1,6 @@
 """Kernels: what is in them, that the package travels along, and that a session runs them."""
 
+import ast
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
@@ -21,15 +23,9 @@ from support.plans import make_images, plan_images
 
 from kaggle_tfr import notebook
 from kaggle_tfr.kaggle import kernels, session
-from kaggle_tfr.kaggle.kernels import (
-    PIP_NAMES,
-    carrier_cell,
-    find_requirements,
-    write_kernels,
-    write_own_kernel,
-    zip_package,
-)
+from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zip_package
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
+from kaggle_tfr.kaggle.upload import call, publish_parts, push_kernels
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.write.sidecars import to_slug
 
@@ -61,24 +57,16 @@ def carried(cell):
 
 
 def run_cell(source, python=sys.executable, cwd="/"):
-    return subprocess.run(
-        [python, "-"],
-        input=source,
-        cwd=cwd,
-        env=os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},  # a machine without internet
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"}  # without internet
+    settings = {"capture_output": True, "text": True, "env": environment}
+    return subprocess.run([python, "-"], input=source, cwd=cwd, check=False, **settings)
 
 
 # What the folders hold
 
 
 def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
-    """
-    One folder: the steps in their order, one parameters cell, the recipe's values below it.
-    """
+    """One folder: the steps in their order, one parameters cell, the recipe's values below it."""
     (folder,) = write_kernels({"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1)
 
     cells, metadata = read_kernel(folder)
@@ -95,47 +83,49 @@ def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
 
 
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
-    """
-    Four folders for three parts; those that write take the plan as a kernel source.
-    """
+    """Four folders for three parts; those that write take the plan as a kernel source."""
     values = {"NAME": "tea", "INPUT_DIR": "tea-leaves", "N_FOLDS": 3, "WORK_DIR": "/home/me"}
     folders = write_kernels(values, str(tmp_path), parts=3, owner="ada", internet=False)
 
-    kernels, metadata = zip(*map(read_kernel, folders), strict=True)
-    assert [m["id"] for m in metadata] == [
-        "ada/tea-tfrecords-plan",
-        *(f"ada/tea-tfrecords-part-{part}" for part in (1, 2, 3)),
-    ]
+    made, metadata = zip(*map(read_kernel, folders), strict=True)
+    names = [f"ada/tea-tfrecords-{tail}" for tail in ("plan", "part-1", "part-2", "part-3")]
+    assert [m["id"] for m in metadata] == names
     assert [m["kernel_sources"] for m in metadata] == [[], *[["ada/tea-tfrecords-plan"]] * 3]
     assert {tuple(m["competition_sources"]) for m in metadata} == {("tea-leaves",)}
     assert not any(m["enable_internet"] for m in metadata)
-    assert any("PART = 2" in cell.source for cell in kernels[2])
-    assert not any("/home/me" in cell.source for cell in kernels[0])
+    assert any("PART = 2" in cell.source for cell in made[2])
+    assert not any("/home/me" in cell.source for cell in made[0])
     # Kaggle's image lacks these two; only the steps before the writing use them.
     for name in ("faiss-cpu", "iterative-stratification"):
-        assert [name in cells[1].source for cells in kernels] == [True, False, False, False]
+        assert [name in cells[1].source for cells in made] == [True, False, False, False]
 
 
 def test_every_recipe_makes_a_kernel(root, tmp_path):
-    """
-    The recipes' own settings are such that Kaggle takes the kernel.
-    """
+    """The recipes' own settings are such that Kaggle takes the kernel."""
     for path in sorted((root / "recipes").glob("*.yaml")):
         (folder,) = write_kernels(load_recipe(str(path)), str(tmp_path), parts=1)
         assert check_metadata(folder, KERNEL_FILE)["code_file"] == "kernel.ipynb"
 
 
-def test_a_local_folder_is_no_input_for_a_kernel(tmp_path):
-    """
-    Kaggle cannot see this machine's disk; the error says what to give instead.
-    """
-    for folder in ("/data/tea", "/kaggle/input/datasets/ada"):
-        with pytest.raises(ValueError, match='"competition" or "owner/dataset"'):
-            write_kernels({"INPUT_DIR": folder}, str(tmp_path))
-    with pytest.raises(ValueError, match="internet off"):
-        write_kernels({"INPUT_DIR": "gs://tea/leaves"}, str(tmp_path), internet=False)
-    with pytest.raises(ValueError, match="bundled sample"):
-        write_kernels({}, str(tmp_path), parts=2)
+@pytest.mark.parametrize(
+    ("values", "settings", "message"),
+    [
+        ({"INPUT_DIR": "/data/tea"}, {}, '"competition" or "owner/dataset"'),
+        ({"INPUT_DIR": "/kaggle/input/datasets/ada"}, {}, '"competition" or "owner/dataset"'),
+        ({"INPUT_DIR": "gs://tea/leaves"}, {"internet": False}, "internet off"),
+        ({}, {"parts": 2}, "bundled sample"),
+        # A label map of a megabyte cannot travel inside the notebook.
+        (
+            {"LABEL_MAP": {f"class number {n}": n for n in range(60_000)}},
+            {},
+            "900,000.*attached dataset",
+        ),
+    ],
+)
+def test_what_a_kernel_could_not_use_is_refused(tmp_path, values, settings, message):
+    """Kaggle cannot see this machine's disk, for one; the error says what to give instead."""
+    with pytest.raises(ValueError, match=message):
+        write_kernels(values, str(tmp_path), **settings)
 
 
 @pytest.mark.parametrize(
@@ -151,27 +141,13 @@ def test_a_local_folder_is_no_input_for_a_kernel(tmp_path):
     ],
 )
 def test_the_input_is_attached(tmp_path, folder, key, attached):
-    """
-    A slug is a competition, owner/slug a dataset, a mounted folder what Kaggle mounts there; a
-    bucket needs nothing attached.
-    """
+    """A slug, or what Kaggle mounts in a folder; a bucket needs nothing attached."""
     (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
 
     metadata = check_metadata(made, KERNEL_FILE)
     sources = {name: metadata[name] for name in metadata if name.endswith("_sources")}
-    assert {name: found for name, found in sources.items() if found} == (
-        {key: attached} if key else {}
-    )
-
-
-def test_a_kernel_too_large_for_kaggle_is_refused(tmp_path):
-    """
-    A label map of a megabyte cannot travel inside the notebook.
-    """
-    names = {f"class number {number}": number for number in range(60_000)}
-
-    with pytest.raises(ValueError, match=r"takes less than 900,000.*attached dataset"):
-        write_kernels({"LABEL_MAP": names}, str(tmp_path))
+    found = [(name, names) for name, names in sources.items() if names]
+    assert found == ([(key, attached)] if key else [])
 
 
 @pytest.mark.parametrize(
@@ -194,9 +170,7 @@ def test_a_kernel_too_large_for_kaggle_is_refused(tmp_path):
     ],
 )
 def test_metadata_is_checked_field_by_field(tea, tmp_path, changes, message):
-    """
-    What Kaggle ignores or misreads without a word is an error before the push.
-    """
+    """What Kaggle ignores or misreads without a word is an error before the push."""
     shutil.copytree(tea, tmp_path, dirs_exist_ok=True)
     path = tmp_path / KERNEL_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -206,9 +180,7 @@ def test_metadata_is_checked_field_by_field(tea, tmp_path, changes, message):
 
 
 def test_a_slug_is_what_kaggle_makes_of_a_title():
-    """
-    The same as python-slugify, which Kaggle's client compares with.
-    """
+    """The same as python-slugify, which Kaggle's client compares with."""
     slugify = pytest.importorskip("slugify").slugify
     for title in ["Green tea, part 1", "Čaj & Käse", "a  b--c", "2021 Landmarks!"]:
         assert to_slug(title) == slugify(title)
@@ -218,65 +190,35 @@ def test_a_slug_is_what_kaggle_makes_of_a_title():
 
 
 def test_the_first_cell_knows_every_requirement(root):
-    """
-    The list of what the package imports is that of requirements.txt, but for what papermill and
-    pandas import themselves.
-    """
+    """The table is that of requirements.txt and of what the package imports."""
     text = (root / "requirements.txt").read_text()
     names = {re.split(r"[>=<]", line)[0] for line in text.splitlines() if line[:1] not in ("", "#")}
-
     assert names - set(PIP_NAMES.values()) == {"papermill", "ipykernel", "jinja2"}
     assert set(PIP_NAMES.values()) <= names
 
-
-@pytest.mark.parametrize(
-    ("cell", "needed"),
-    [
-        ("from kaggle_tfr import write\nwrite.write_parts(work)", "numpy pyarrow yaml"),
-        ("from kaggle_tfr import plan\nplan.read_plan(work)", "numpy pyarrow"),
-        ("from kaggle_tfr import plan\nplan.assign_folds(table)", "numpy iterstrat"),
-        ("from kaggle_tfr.plan.plan import make_plan", "numpy iterstrat"),
-        ("import kaggle_tfr.plan.folds, cv2", "numpy cv2"),
-    ],
-)
-def test_requirements_follow_what_is_called(tmp_path, monkeypatch, cell, needed):
-    """
-    A function's own imports count when it can run, a module's when it is loaded, through a
-    package's __init__ or not.
-    """
-    modules = {
-        "__init__": "",
-        "plan/__init__": "from kaggle_tfr.plan.folds import assign_folds\n"
-        "from kaggle_tfr.plan.plan import make_plan, read_plan",
-        "plan/folds": "import numpy\ndef assign_folds(table):\n    import iterstrat",
-        "plan/plan": "from kaggle_tfr.plan.folds import assign_folds\n"
-        "def read_plan(work):\n    import pyarrow\n"
-        "def make_plan(table):\n    assign_folds(table)",
-        "write/__init__": "from kaggle_tfr.write.parts import write_parts",
-        "write/parts": "from kaggle_tfr.plan import plan\n"
-        "def write_parts(work):\n    _check(work)\n"
-        "def _check(work):\n    import yaml\n    plan.read_plan(work)",
-    }
-    for name, text in modules.items():
-        path = tmp_path / "kaggle_tfr" / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    monkeypatch.setattr(kernels, "PACKAGE", tmp_path / "kaggle_tfr")
-
-    assert set(find_requirements([cell])) == set(needed.split())
+    found = set()  # (module, file, whether it is imported when the file is)
+    for path in sorted((root / "kaggle_tfr").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                full = [getattr(node, "module", None) or alias.name for alias in node.names]
+                found |= {
+                    (name.split(".")[0], path.parent.name, node in tree.body) for name in full
+                }
+    others = "cloudpickle dask kaggle_datasets nbformat papermill tensorflow_datasets"  # not needed
+    known = {*sys.stdlib_module_names, "kaggle_tfr", *PIP_NAMES, *others.split()}
+    with_tensorflow = {"google", "keras"}
+    assert {module for module, *_ in found} - known - with_tensorflow == set()
+    one_step = {(name, step[3:], False) for name, step in kernels.ONE_STEP.items()}
+    assert {place for place in found if place[0] in kernels.ONE_STEP} == one_step
 
 
 def test_the_package_arrives_where_it_is_not_installed(tmp_path):
-    """
-    After the first cell, the package is imported from a temporary folder that nobody else can
-    write to, by this process and its workers, and needs nothing that only makes notebooks.
-    """
+    """In a folder nobody else can write to, for workers too, without what makes notebooks."""
     python = make_environment(tmp_path / "poor", lacking=["nbformat", "papermill"])
-    after = (
-        "import subprocess\nworker = 'import kaggle_tfr.kaggle as k; print(k.__file__)'\n"
-        "subprocess.run([sys.executable, '-c', worker])\n"
-        "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
-    )
+    worker = "import kaggle_tfr.kaggle as k; print(k.__file__)"
+    after = f"import subprocess\nsubprocess.run([sys.executable, '-c', '{worker}'])\n"
+    after += "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
     done = run_cell(f"{carrier_cell(zip_package(), {})}\n{after}", python, tmp_path)
 
     (folder,) = tmp_path.glob("kaggle_tfr-*")
@@ -285,29 +227,17 @@ def test_the_package_arrives_where_it_is_not_installed(tmp_path):
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in done.stdout
 
 
-def test_an_equal_package_is_left_alone(root):
-    """
-    Where the same files can be imported already, nothing is unpacked.
-    """
-    done = run_cell(carrier_cell(zip_package(), {}), cwd=root)
-
-    assert done.stdout.strip() == f"kaggle_tfr from {root}"
-
-
-def test_a_damaged_archive_is_not_unpacked(environment, tmp_path):
-    """
-    Its sha256 stands beside it.
-    """
+def test_a_package_is_unpacked_only_if_whole_and_new(root, environment, tmp_path):
+    """Its sha256 stands beside it; where the same files can be imported, they are left alone."""
     cell = carrier_cell(zip_package(), {})
-    done = run_cell(re.sub(r"\nUEs", "\nUFs", cell), environment, tmp_path)
 
-    assert "The package in this cell is damaged" in done.stderr
+    assert run_cell(cell, cwd=root).stdout.strip() == f"kaggle_tfr from {root}"
+    damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), environment, tmp_path)
+    assert "The package in this cell is damaged" in damaged.stderr
 
 
 def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
-    """
-    With the internet off and no wheels attached, the first cell lists the missing packages.
-    """
+    """With the internet off and no wheels attached, the first cell lists the missing packages."""
     python = make_environment(tmp_path / "poor", lacking=["faiss", "iterstrat"])
     needed = {name: PIP_NAMES[name] for name in ("numpy", "faiss", "iterstrat")}
 
@@ -318,9 +248,7 @@ def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
 
 
 def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_path):
-    """
-    With the internet off, a dataset of wheels below /kaggle/input is enough.
-    """
+    """With the internet off, a dataset of wheels below /kaggle/input is enough."""
     info = "tinyleaf-1.0.dist-info"
     files = {
         "tinyleaf.py": "colour = 'green'\n",
@@ -342,20 +270,14 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_pat
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
-    """
-    `make kernel` writes notebooks/kernel.ipynb from the notebooks and the package as they are.
-    """
-    (tmp_path / "notebooks").mkdir()
-    write_own_kernel(str(tmp_path))
+    """`make kernel` has written it from the notebooks and the package as they are."""
+    kernels.write_own_kernel(str(tmp_path))
 
-    made, kept = (
-        nbformat.read(folder / "notebooks" / "kernel.ipynb", as_version=4).cells
-        for folder in (tmp_path, root)
-    )
     assert (root / KERNEL_FILE).read_text() == (tmp_path / KERNEL_FILE).read_text()
+    paths = [folder / "notebooks" / "kernel.ipynb" for folder in (tmp_path, root)]
+    made, kept = (nbformat.read(path, as_version=4).cells for path in paths)
     new, old = carried(made[1]), carried(kept[1])
-    changed = [name for name in new | old if new.get(name) != old.get(name)]
-    assert changed == [], "run: make kernel"
+    assert [n for n in new | old if new.get(n) != old.get(n)] == [], "run: make kernel"
     assert kept[2:] == made[2:], "run: make kernel"
 
 
@@ -363,9 +285,7 @@ def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
 
 
 def test_hours_count_from_the_first_cell(monkeypatch):
-    """
-    A batch session has twelve hours less the time to close; anywhere else there is no end.
-    """
+    """A batch session has twelve hours less the time to close; anywhere else there is no end."""
     assert notebook.hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
@@ -373,10 +293,7 @@ def test_hours_count_from_the_first_cell(monkeypatch):
 
 
 def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
-    """
-    Its mount is read-only; one without a plan is named, and so are kernels for another number of
-    parts.
-    """
+    """One without a plan is named, and so are kernels for another number of parts."""
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -393,9 +310,7 @@ def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
 
 
 def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
-    """
-    Shards, journal and caches of the last version are copied, Kaggle's own files are not.
-    """
+    """Shards, journal and caches of the last version are copied, Kaggle's own files are not."""
     before = tmp_path / "tea-part-1"
     (before / "part-1" / "journal").mkdir(parents=True)
     for name in ["part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet", "custom.css"]:
@@ -409,36 +324,24 @@ def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
     assert found == {"part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"}
 
 
-def push(folder, cwd):
-    command = [sys.executable, "-m", "kaggle", "kernels", "push", "-p", str(folder)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout
-
-
-def clone(root, target):
-    if (root / ".git").exists():
-        command = ["git", "clone", "--quiet", str(root), str(target)]
-        subprocess.run(command, check=True, capture_output=True)
-    else:
-        shutil.copytree(root, target, ignore=shutil.ignore_patterns(".venv*", "work"))
-
-
 @pytest.fixture
 def pushed(root, kaggle, tmp_path):
     """The text that reaches Kaggle when a fresh clone is pushed with the real client."""
-    clone(root, tmp_path / "clone")
-    path = tmp_path / "clone" / "kernel-metadata.json"
+    clone = tmp_path / "clone"
+    if (root / ".git").exists():
+        subprocess.run(["git", "clone", "--quiet", str(root), str(clone)], check=True)
+    else:
+        shutil.copytree(root, clone, ignore=shutil.ignore_patterns(".venv*", "work"))
+    path = clone / KERNEL_FILE
     path.write_text(path.read_text().replace("INSERT_USERNAME_HERE", USER))
-    assert "successfully pushed" in push(tmp_path / "clone", tmp_path)
+    assert "successfully pushed" in call("kernels", "push", "-p", str(clone))
     (request,) = kaggle.kernels[f"{USER}/kaggle-tfr-sample"]
     assert len(request["text"].encode()) < 900_000
     return request["text"]
 
 
 def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
-    """
-    What reached Kaggle runs in an empty folder, without this checkout and without a network; here
-    the cells up to the first step's first section.
-    """
+    """What reached Kaggle runs without checkout or network, here up to the first section."""
     cells = json.loads(pushed)["cells"]
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
     script = "\n".join(cell["source"] for cell in cells[:end] if cell["cell_type"] == "code")
@@ -455,9 +358,7 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_a_fresh_clone_is_pushed_and_runs(root, pushed, environment, tmp_path):
-    """
-    It runs to its end, and leaves shards that `verify` accepts.
-    """
+    """It runs to its end, and leaves shards that `verify` accepts."""
     working = tmp_path / "working"
     done = run_kernel(environment, pushed, working, {})
 
@@ -469,8 +370,8 @@ def test_a_fresh_clone_is_pushed_and_runs(root, pushed, environment, tmp_path):
 
 
 def contents(folder):
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    paths = folder.rglob("*")
+    return {str(p.relative_to(folder)): p.read_bytes() for p in paths if p.is_file()}
 
 
 class Sessions:
@@ -503,28 +404,21 @@ class Sessions:
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
-def test_three_parts_are_planned_written_fetched_and_published(root, kaggle, environment, tmp_path):
-    """
-    Four kernels; one runs out of time and goes on in its next version; the parts are those of a
-    local run byte for byte, and arrive so in three datasets.
-    """
+def test_three_parts_are_planned_written_fetched_and_published(kaggle, environment, tmp_path):
+    """As a local run byte for byte, though one kernel runs out of time and goes on."""
     from kaggle_tfr.explore.sample import write_sample
-    from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
     from kaggle_tfr.notebook import run_recipe
 
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045}
-    local = run_recipe(
-        values | {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")},
-        ["01", "02", "03", "04"],
-    )
+    places = {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")}
+    local = run_recipe(values | places, ["01", "02", "03", "04"])
     parts = sorted(path.name for path in Path(local).glob("part-*"))
     assert len(parts) == 3
 
     folders = write_kernels(values | {"INPUT_DIR": "tea-leaves"}, str(tmp_path / "k"), parts=3)
-    sessions = Sessions(
-        kaggle, environment, tmp_path, {"competitions/tea-leaves": tmp_path / "leaves"}
-    )
+    inputs = {"competitions/tea-leaves": tmp_path / "leaves"}
+    sessions = Sessions(kaggle, environment, tmp_path, inputs)
     late = (f"{USER}/tea-tfrecords-part-2", 1)
     sessions.environments[late] = {"KAGGLE_TFR_STARTED": "0"}
     done = push_kernels(folders, str(tmp_path / "got"), at_once=1, poll_seconds=0.5)
@@ -542,8 +436,6 @@ def test_three_parts_are_planned_written_fetched_and_published(root, kaggle, env
     assert list(published.state) == ["created"] * 3
     assert kaggle.calls.count("CreateDataset") == 3
     for folder, name in zip(arrived, published.name, strict=True):
-        listing = (folder / "shards.csv").read_text().splitlines()
-        header = listing[0].split(",")
-        rows = [dict(zip(header, line.split(","), strict=True)) for line in listing[1:]]
-        sums = kaggle.sha256(name)
-        assert {row["file"]: row["sha256"] for row in rows}.items() <= sums.items()
+        listing = pd.read_csv(folder / "shards.csv")
+        sums = dict(zip(listing.file, listing.sha256, strict=True))
+        assert sums.items() <= kaggle.sha256(name).items()

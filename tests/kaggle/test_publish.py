@@ -12,31 +12,36 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts
 
+TEA = f"{USER}/tea-tfrecords-1"
+
 
 def make_part(folder, part=1, **changes):
     write_part(folder, {f"tea-{part}.tfrec": bytes(range(200)) * part, "empty.csv": b""})
-    metadata = {
-        "id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}",
-        "title": f"Tea TFRecords part {part}",
-        "licenses": [{"name": "unknown"}],
-    }
-    (folder / "dataset-metadata.json").write_text(json.dumps(metadata | changes))
+    metadata = {"id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}"}
+    metadata |= {"title": f"Tea TFRecords part {part}", "licenses": [{"name": "unknown"}]}
+    (folder / DATASET_FILE).write_text(json.dumps(metadata | changes))
     return str(folder)
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """A part, as the writer leaves it."""
+    make_part(tmp_path / "part-1")
+    return tmp_path / "part-1"
+
+
 def publish(folders, **settings):
-    return publish_parts(folders, poll_seconds=0.01, wait_seconds=5, say=str, **settings)
+    settings |= {"poll_seconds": 0.01, "wait_seconds": 5, "say": str}
+    return publish_parts([str(folder) for folder in folders], **settings)
 
 
 def checksums(folder):
-    names = [path for path in folder.iterdir() if path.name != "dataset-metadata.json"]
+    names = [path for path in folder.iterdir() if path.name != DATASET_FILE]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
 
 
 def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
-    """
-    One `datasets create` a part, every file with its sha256; the second call sends nothing.
-    """
+    """One `datasets create` a part, every file with its sha256; the second call sends nothing."""
     folders = [make_part(tmp_path / f"part-{part}", part) for part in (1, 2)]
 
     assert list(publish(folders).state) == ["created", "created"]
@@ -49,106 +54,79 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
     assert len(kaggle.blobs) == sent
 
 
-def test_an_upload_that_fails_is_an_error(kaggle, tmp_path, capsys):
-    """
-    The client makes the dataset without the file and ends with 0; we end with 1 and name it.
-    """
-    folder = make_part(tmp_path / "part-1")
-    before = checksums(tmp_path / "part-1")
+def test_an_upload_that_fails_is_an_error(kaggle, folder, capsys):
+    """The client makes the dataset without the file and ends with 0; we end with 1 and name it."""
+    before = checksums(folder)
     kaggle.break_upload = {"tea-1.tfrec"}
 
-    assert main(["publish", folder]) == 1
-
+    assert main(["publish", str(folder)]) == 1
     assert "tea-1.tfrec" in capsys.readouterr().err
-    assert "tea-1.tfrec" not in kaggle.datasets[f"{USER}/tea-tfrecords-1"]
-    assert checksums(tmp_path / "part-1") == before
+    assert "tea-1.tfrec" not in kaggle.datasets[TEA]
+    assert checksums(folder) == before
 
     kaggle.break_upload = set()
     assert list(publish([folder], notes="whole").state) == ["new version"]
-    assert kaggle.sha256(f"{USER}/tea-tfrecords-1") == before
+    assert kaggle.sha256(TEA) == before
 
 
-def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, tmp_path):
-    """
-    The connection ends half-way: the client resumes, and the file arrives whole. A sub-folder, such
-    as that of "train/…" shards, travels as an archive: the client by itself would leave it out.
-    """
-    folder = tmp_path / "part-1"
-    make_part(folder)
+def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, folder):
+    """The client resumes, the file arrives whole; a sub-folder travels as an archive."""
     before = checksums(folder)
     (folder / "train").mkdir()
     (folder / "train" / "a.tfrecord").write_bytes(b"records")
     kaggle.cut_upload = {"tea-1.tfrec"}
 
-    assert list(publish([str(folder)]).problem) == [""]
-    assert before.items() <= kaggle.sha256(f"{USER}/tea-tfrecords-1").items()
-    archive = kaggle.datasets[f"{USER}/tea-tfrecords-1"]["train.tar"]
+    assert list(publish([folder]).problem) == [""]
+    assert before.items() <= kaggle.sha256(TEA).items()
+    archive = kaggle.datasets[TEA]["train.tar"]
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         assert files.extractfile("a.tfrecord").read() == b"records"
 
 
-def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, tmp_path):
-    """
-    Kaggle lists at most 200 files at a time; a folder that it has unpacked may hold more.
-    """
-    folder = tmp_path / "part-1"
-    make_part(folder)
+def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
+    """Kaggle lists at most 200 files at a time; a folder that it has unpacked may hold more."""
     (folder / "train").mkdir()
     for number in range(450):
         (folder / "train" / f"{number}.tfrecord").write_bytes(b"records")
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*.*")}
-    kaggle.datasets[f"{USER}/tea-tfrecords-1"] = {
-        name: path.read_bytes() for name, path in files.items() if "metadata" not in name
-    }
+    paths = [path for path in folder.rglob("*.*") if path.name != DATASET_FILE]
+    kaggle.datasets[TEA] = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
-    assert list(publish([str(folder)]).state) == ["there already"]
+    assert list(publish([folder]).state) == ["there already"]
 
 
-def test_an_error_that_only_mentions_404_is_no_missing_dataset(kaggle, tmp_path):
-    """
-    A failed question leaves open whether the dataset exists, so nothing is created.
-    """
-    kaggle.deny["GetDatasetStatus"] = "Too many requests for ada/tea-404 Not Found-3"
+@pytest.mark.parametrize(
+    ("refusal", "message"),
+    [
+        (("deny", "GetDatasetStatus"), "Too many requests for ada/tea-404 Not Found-3"),
+        (("refuse", "CreateDataset"), "You have exceeded your private dataset quota."),
+    ],
+)
+def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
+    """It ends with code 1 and the server's words; one that mentions 404 is no missing dataset."""
+    kind, method = refusal
+    getattr(kaggle, kind)[method] = message
 
-    (problem,) = publish([make_part(tmp_path / "part-1")]).problem
-
-    assert "Too many requests" in problem
-    assert "CreateDataset" not in kaggle.calls
-
-
-def test_a_full_quota_is_an_error(kaggle, tmp_path, capsys):
-    """
-    The server's refusal in the body ends with exit code 1 and its own words.
-    """
-    kaggle.refuse["CreateDataset"] = "You have exceeded your private dataset quota."
-
-    assert main(["publish", make_part(tmp_path / "part-1")]) == 1
-    assert "exceeded your private dataset quota" in capsys.readouterr().err
+    assert main(["publish", str(folder)]) == 1
+    assert message in capsys.readouterr().err
+    assert kaggle.calls[-1] == method
 
 
-def test_a_slug_in_use_is_not_overwritten(kaggle, tmp_path):
-    """
-    Another dataset of that name stays as it is, unless the notes of a new version are given; it is
-    another one also with the same names and sizes but other checksums in shards.csv.
-    """
-    folder = tmp_path / "part-1"
-    make_part(folder)
+def test_a_slug_in_use_is_not_overwritten(kaggle, folder):
+    """A dataset of that name with other names, or other checksums, stays without --notes."""
     same_sizes = {path.name: path.read_bytes() for path in folder.glob("*.[ct]*")}
     same_sizes["shards.csv"] = same_sizes["shards.csv"].replace(b"tea", b"pea")
     for files in ({"other.csv": b"mine"}, same_sizes):
-        kaggle.datasets[f"{USER}/tea-tfrecords-1"] = files
+        kaggle.datasets[TEA] = files
 
-        (problem,) = publish([str(folder)]).problem
+        (problem,) = publish([folder]).problem
 
         assert "other files" in problem
         assert "--notes" in problem
-        assert kaggle.datasets[f"{USER}/tea-tfrecords-1"] == files
+        assert kaggle.datasets[TEA] == files
 
 
 def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
-    """
-    A shard that is not what shards.csv says stops everything before the first upload.
-    """
+    """A shard that is not what shards.csv says stops everything before the first upload."""
     folders = [make_part(tmp_path / f"part-{part}", part) for part in (1, 2)]
     (tmp_path / "part-2" / "tea-2.tfrec").write_bytes(b"torn")
 
@@ -169,19 +147,13 @@ def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
     ],
 )
 def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message):
-    """
-    What Kaggle would refuse, or silently change, is an error here.
-    """
+    """What Kaggle would refuse, or silently change, is an error here."""
     with pytest.raises(ValueError, match=message):
         check_metadata(make_part(tmp_path / "part-1", **changes), DATASET_FILE)
 
 
-def test_too_many_files_are_an_error(tmp_path):
-    """
-    Kaggle takes 50 files at the top of a dataset; a folder counts as one.
-    """
-    folder = tmp_path / "part-1"
-    make_part(folder)
+def test_too_many_files_are_an_error(folder):
+    """Kaggle takes 50 files at the top of a dataset; a folder counts as one."""
     (folder / "train").mkdir()
     for number in range(47):
         (folder / f"{number}.txt").touch()

@@ -14,46 +14,43 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.upload import push_kernels
 
 OWNER = "INSERT_USERNAME_HERE"
+PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"
 EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def make_kernel(folder, slug, after=""):
+def make_kernel(folder, slug, after="", **changes):
     folder.mkdir(parents=True)
-    metadata = {
-        "id": f"{OWNER}/{slug}",
-        "title": slug.replace("-", " "),
-        "code_file": "kernel.ipynb",
-        "language": "python",
-        "kernel_type": "notebook",
-        "enable_internet": False,
-        "kernel_sources": [f"{OWNER}/{after}"] if after else [],
-    }
-    (folder / "kernel-metadata.json").write_text(json.dumps(metadata))
+    metadata = {"id": f"{OWNER}/{slug}", "title": slug.replace("-", " "), "language": "python"}
+    metadata |= {"code_file": "kernel.ipynb", "kernel_type": "notebook", "enable_internet": False}
+    metadata |= {"kernel_sources": [f"{OWNER}/{after}"] if after else []}
+    (folder / "kernel-metadata.json").write_text(json.dumps(metadata | changes))
     (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
     return str(folder)
+
+
+def leave_part(kaggle, folder, part):
+    """Has the stub's kernel of a part leave that part."""
+    write_part(folder / f"part-{part}", {f"{part}.tfrec": bytes(range(part * 50))})
+    kaggle.outputs[f"{USER}/tea-part-{part}"] = folder
 
 
 @pytest.fixture
 def recipe(tmp_path, kaggle):
     """A planning kernel and two that write, with what each leaves when it has run."""
+    kaggle.outputs[PLAN] = tmp_path / "left" / "plan"
+    kaggle.outputs[PLAN].mkdir(parents=True)
+    (kaggle.outputs[PLAN] / "plan.json").write_text('{"n_parts": 2}')
     folders = [make_kernel(tmp_path / "k" / "tea-plan", "tea-plan")]
-    plan = tmp_path / "left" / "plan"
-    plan.mkdir(parents=True)
-    (plan / "plan.json").write_text('{"n_parts": 2}')
-    kaggle.outputs[f"{USER}/tea-plan"] = plan
     for part in (1, 2):
         folders.append(make_kernel(tmp_path / "k" / f"tea-{part}", f"tea-part-{part}", "tea-plan"))
-        left = tmp_path / "left" / str(part)
-        write_part(left / f"part-{part}", {f"{part}.tfrec": bytes(range(part * 50))})
-        kaggle.outputs[f"{USER}/tea-part-{part}"] = left
+        leave_part(kaggle, tmp_path / "left" / str(part), part)
     return folders
 
 
 @pytest.fixture
 def one(tmp_path, kaggle):
     """A single kernel that leaves one part."""
-    write_part(tmp_path / "left" / "part-1", {"1.tfrec": bytes(range(50))})
-    kaggle.outputs[f"{USER}/tea-part-1"] = tmp_path / "left"
+    leave_part(kaggle, tmp_path / "left", 1)
     return [make_kernel(tmp_path / "k" / "tea-1", "tea-part-1")]
 
 
@@ -63,51 +60,38 @@ def push(folders, tmp_path, **settings):
 
 
 def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
-    """
-    The planning kernel is pushed first, the others once it has ended; every output is fetched.
-    """
-    kaggle.statuses[f"{USER}/tea-plan"] = ["QUEUED", "RUNNING", "COMPLETE"]
+    """The planning kernel goes first, the others once it has ended; outputs are fetched."""
+    kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
     seen = []
-    kaggle.on_save = lambda request: seen.append(
-        (request["slug"].split("/")[1], list(kaggle.statuses[f"{USER}/tea-plan"]))
-    )
+    kaggle.on_save = lambda request: seen.append((request["slug"], len(kaggle.statuses[PLAN])))
 
     done = push(recipe[::-1], tmp_path)
 
     assert set(done.state) == {"finished"}
-    assert seen[0][0] == "tea-plan"
-    assert [left for _, left in seen[1:]] == [["COMPLETE"], ["COMPLETE"]]
-    assert kaggle.kernels[f"{USER}/tea-part-1"][0]["kernelDataSources"] == [f"{USER}/tea-plan"]
+    assert seen[0] == (PLAN, 3)
+    assert [left for _, left in seen[1:]] == [1, 1]
+    assert kaggle.kernels[PART][0]["kernelDataSources"] == [PLAN]
     got = tmp_path / "got"
     assert (got / "tea-plan" / "plan.json").read_text() == '{"n_parts": 2}'
     assert (got / "tea-part-2" / "part-2" / "2.tfrec").read_bytes() == bytes(range(100))
 
 
 def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
-    """
-    A second call pushes nothing, a third what was changed after that.
-    """
+    """A second call pushes nothing, a third what was changed after that."""
+    for _ in range(2):
+        assert list(push(one, tmp_path).state) == ["finished"]
+    assert len(kaggle.kernels[PART]) == 1
+
+    (tmp_path / "k/tea-1/kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
     push(one, tmp_path)
-    again = push(one, tmp_path)
-
-    assert list(again.state) == ["finished"]
-    assert len(kaggle.kernels[f"{USER}/tea-part-1"]) == 1
-
-    (tmp_path / "k" / "tea-1" / "kernel.ipynb").write_text(
-        json.dumps(EMPTY | {"nbformat_minor": 4})
-    )
-    push(one, tmp_path)
-
-    assert len(kaggle.kernels[f"{USER}/tea-part-1"]) == 2
+    assert len(kaggle.kernels[PART]) == 2
 
 
 def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
-    """
-    With one session at a time, the second part is pushed after the first has ended.
-    """
-    kaggle.statuses[f"{USER}/tea-part-1"] = ["RUNNING", "RUNNING", "COMPLETE"]
+    """With one session at a time, the second part is pushed after the first has ended."""
+    kaggle.statuses[PART] = ["RUNNING", "RUNNING", "COMPLETE"]
     left = []
-    kaggle.on_save = lambda _: left.append(len(kaggle.statuses[f"{USER}/tea-part-1"]))
+    kaggle.on_save = lambda _: left.append(len(kaggle.statuses[PART]))
 
     push(recipe, tmp_path, at_once=1)
 
@@ -115,29 +99,20 @@ def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
 
 
 def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
-    """
-    The server's "no" comes with status 200 and the client ends with 0; we end with 1.
-    """
+    """The server's "no" comes with status 200 and the client ends with 0; we end with 1."""
     kaggle.refuse["SaveKernel"] = "Maximum batch CPU session count of 5 reached."
 
-    code = main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")])
+    assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
 
     said = capsys.readouterr().err
-    assert code == 1
     assert "Maximum batch CPU session count of 5 reached." in said
     assert f"needs the output of {USER}/tea-plan" in said
-
     assert kaggle.kernels == {}
 
 
 def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
-    """
-    A kernel whose dataset could not be attached would run without its input.
-    """
-    folder = make_kernel(tmp_path / "k", "tea-plan")
-    path = tmp_path / "k" / "kernel-metadata.json"
-    sources = {"dataset_sources": ["ada/no-such"]}
-    path.write_text(json.dumps(json.loads(path.read_text()) | sources))
+    """A kernel whose dataset could not be attached would run without its input."""
+    folder = make_kernel(tmp_path / "k", "tea-plan", dataset_sources=["ada/no-such"])
     kaggle.invalid_sources = ["ada/no-such"]
 
     (row,) = push([folder], tmp_path).itertuples()
@@ -147,24 +122,20 @@ def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
 
 
 def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):
-    """
-    An error is reported with what Kaggle says and where the log lies.
-    """
-    kaggle.statuses[f"{USER}/tea-part-1"] = ["ERROR"]
+    """An error is reported with what Kaggle says and where the log lies."""
+    kaggle.statuses[PART] = ["ERROR"]
     (row,) = push(one, tmp_path).itertuples()
 
     assert row.state == "failed"
     assert "the notebook threw an exception" in row.problem
     assert (tmp_path / "got" / "tea-part-1" / "tea-part-1.log").exists()
 
-    kaggle.statuses[f"{USER}/tea-part-1"] = ["COMPLETE"]
+    kaggle.statuses[PART] = ["COMPLETE"]
     assert push(one, tmp_path).version["tea-part-1"] == 2
 
 
 def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tmp_path):
-    """
-    A part without shards.csv is unfinished; its next version has its own output as a source.
-    """
+    """A part without shards.csv is unfinished; its next version has its own output as a source."""
     listing = tmp_path / "left" / "part-1" / "shards.csv"
     kept = listing.read_bytes()
     listing.unlink()
@@ -175,15 +146,13 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
 
     listing.write_bytes(kept)
     assert list(push(one, tmp_path).state) == ["finished"]
-    sources = [v.get("kernelDataSources", []) for v in kaggle.kernels[f"{USER}/tea-part-1"]]
-    assert sources == [[], [f"{USER}/tea-part-1"]]
+    sources = [v.get("kernelDataSources", []) for v in kaggle.kernels[PART]]
+    assert sources == [[], [PART]]
 
 
 def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
-    """
-    After kill -9 while a kernel runs, the next call asks for it and does not push it again.
-    """
-    kaggle.statuses[f"{USER}/tea-part-1"] = ["RUNNING"]
+    """After kill -9 while a kernel runs, the next call asks for it and does not push it again."""
+    kaggle.statuses[PART] = ["RUNNING"]
     command = [sys.executable, "-m", "kaggle_tfr", "push", *one]
     command += ["--out", str(tmp_path / "got"), "--poll-seconds", "0.05"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -193,16 +162,14 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
-    kaggle.statuses[f"{USER}/tea-part-1"] = ["COMPLETE"]
+    kaggle.statuses[PART] = ["COMPLETE"]
 
     assert list(push(one, tmp_path).state) == ["finished"]
-    assert len(kaggle.kernels[f"{USER}/tea-part-1"]) == 1
+    assert len(kaggle.kernels[PART]) == 1
 
 
 def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):
-    """
-    The client leaves a local file of the same size alone; its sha256 tells that it is another.
-    """
+    """The client leaves a file of the same size alone; its sha256 tells that it differs."""
     copy = tmp_path / "got" / "tea-part-1" / "part-1" / "1.tfrec"
     copy.parent.mkdir(parents=True)
     copy.write_bytes(bytes(50))
@@ -212,22 +179,18 @@ def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):
 
 
 def test_a_plan_with_other_parts_stops_before_they_are_written(kaggle, recipe, tmp_path):
-    """
-    Two kernels cannot write three parts: the error says with which option to make them again.
-    """
+    """Two kernels cannot write three parts: the error says with which option to make them again."""
     (tmp_path / "left" / "plan" / "plan.json").write_text('{"n_parts": 3}')
 
     done = push(recipe, tmp_path)
 
     assert list(done.state) == ["finished", "refused", "refused"]
     assert "--parts 3" in done.problem["tea-part-1"]
-    assert list(kaggle.kernels) == [f"{USER}/tea-plan"]
+    assert list(kaggle.kernels) == [PLAN]
 
 
 def test_without_a_key_the_error_says_how_to_get_one(monkeypatch, one, tmp_path):
-    """
-    No user is known: nothing is pushed, and the client's own way out is told.
-    """
+    """No user is known: nothing is pushed, and the client's own way out is told."""
     monkeypatch.delenv("KAGGLE_USERNAME")
     monkeypatch.delenv("KAGGLE_KEY")
 

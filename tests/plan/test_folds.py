@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given, reject, settings
 
 from kaggle_tfr.plan import folds
-<<<<<<< HEAD
-from kaggle_tfr.plan.folds import assign_folds, assign_shards, check_leakage, describe_rare_classes
-=======
 from kaggle_tfr.plan.folds import assign_folds, assign_shards, check_leakage
->>>>>>> plan
 
 QUICK = settings(max_examples=25, deadline=None)
 

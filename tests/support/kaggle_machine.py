@@ -54,14 +54,12 @@ def make_environment(folder, lacking=()):
     paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     # A path file's entries are searched, but path files in them, such as ours, are not read.
     (site / "libraries.pth").write_text("\n".join(sorted(paths)) + "\n")
-    for name in lacking:
-        (site / "sitecustomize.py").open("a").write(f"import sys\nsys.modules['{name}'] = None\n")
-    python = str(Path(folder) / "bin" / "python")
-    done = subprocess.run(
-        [python, "-c", "import kaggle_tfr"], cwd=folder, capture_output=True, check=False
-    )
+    lines = [f"import sys\nsys.modules['{name}'] = None\n" for name in lacking]
+    (site / "sitecustomize.py").write_text("".join(lines))
+    command = [str(Path(folder) / "bin" / "python"), "-c", "import kaggle_tfr"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     assert b"No module named 'kaggle_tfr'" in done.stderr
-    return python
+    return command[0]
 
 
 def run_kernel(python, text, working, inputs, **environment):
@@ -78,42 +76,23 @@ def run_python(python, script, working, inputs):
 
 
 def _run(python, command, code, working, inputs, **environment):
+    test = [*UNSHARE, "true"]
     if (
-        shutil.which("unshare") is None
-        or subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode
+        not shutil.which("unshare")
+        or subprocess.run(test, stderr=subprocess.DEVNULL, check=False).returncode
     ):
         pytest.skip("this machine does not let tests make namespaces (unshare --mount --net)")
     working.mkdir(parents=True, exist_ok=True)
-    beside = {
-        name: working.parent / f"{working.name}.{name}" for name in ("code", "inputs", "home")
-    }
-    beside["code"].write_text(code, encoding="utf-8")
-    beside["inputs"].write_text("".join(f"{name}\t{path}\n" for name, path in inputs.items()))
-    beside["home"].mkdir(exist_ok=True)
-    session = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(beside["home"]),
-        "TMPDIR": str(beside["home"]),
-        "KAGGLE_KERNEL_RUN_TYPE": "Batch",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "CHECKOUT": str(ROOT),
-        "WORKING": str(working),
-        "CODE": str(beside["code"]),
-        "INPUTS": str(beside["inputs"]),
-        "PYTHON": python,
-        "START": f"PYTHON, COMMAND = {python!r}, {command!r}\n{_START}",
-    }
+    beside = {name: f"{working}.{name}" for name in ("code", "inputs", "home")}
+    Path(beside["code"]).write_text(code, encoding="utf-8")
+    Path(beside["inputs"]).write_text("".join(f"{name}\t{path}\n" for name, path in inputs.items()))
+    Path(beside["home"]).mkdir(exist_ok=True)
+    session = {"HOME": beside["home"], "TMPDIR": beside["home"], "PATH": os.environ["PATH"]}
+    session |= {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHON": python}
+    session |= {"CHECKOUT": str(ROOT), "CODE": beside["code"], "INPUTS": beside["inputs"]}
+    session |= {"START": f"PYTHON, COMMAND = {python!r}, {command!r}\n{_START}"}
+    session |= {"WORKING": str(working), **environment}
+    enter = [*UNSHARE, "sh", "-c", _ENTER]
     return subprocess.run(
-        [*UNSHARE, "sh", "-c", _ENTER],
-        env=session | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
+        enter, env=session, capture_output=True, text=True, check=False, timeout=900
     )
-
-
-def all_output(notebook):
-    """What the cells of an executed notebook printed."""
-    outputs = [o for cell in notebook["cells"] for o in cell.get("outputs", [])]
-    return "".join("".join(o.get("text", "")) for o in outputs)

@@ -44,97 +44,77 @@ class Kaggle:
             return 200, {"status": "error", "error": self.refuse[method], "url": ""}
         if method in self.deny:
             return 400, {"code": 400, "message": self.deny[method]}
+        owner = request.get("ownerSlug") or request.get("userName", "")
+        slug = request.get("datasetSlug") or request.get("kernelSlug") or request.get("slug", "")
         try:
-            return getattr(self, f"_{method}")(request)
+            return getattr(self, f"_{method}")(f"{owner}/{slug}".lstrip("/"), request)
         except (AttributeError, KeyError, ValueError) as error:
             # No 5xx and no silence: the client would try again for minutes.
             return 400, {"code": 400, "message": f"{method}: {error!r}"}
 
-    def _SaveKernel(self, request):  # noqa: N802
+    def _SaveKernel(self, slug, request):  # noqa: N802
         if len(request["text"].encode()) >= 1 << 20:
             return 200, {"error": "Kernel source code exceeds the maximum of 1 megabyte"}
-        if request["slug"].split("/")[0] != USER:
+        if slug.split("/")[0] != USER:
             return 403, {"code": 403, "message": "Permission 'kernels.update' was denied"}
-        versions = self.kernels.setdefault(request["slug"], [])
+        versions = self.kernels.setdefault(slug, [])
         versions.append(request)
         if self.on_save:
             self.on_save(request)
-        return 200, {
-            "ref": f"/code/{request['slug']}",
-            "url": f"https://www.kaggle.com/code/{request['slug']}",
-            "versionNumber": len(versions),
-            "invalidDatasetSources": [
-                name
-                for name in request.get("datasetDataSources", [])
-                if name in self.invalid_sources
-            ],
-        }
+        wrong = [s for s in request.get("datasetDataSources", []) if s in self.invalid_sources]
+        answer = {"ref": f"/code/{slug}", "url": f"https://www.kaggle.com/code/{slug}"}
+        return 200, answer | {"versionNumber": len(versions), "invalidDatasetSources": wrong}
 
-    def _GetKernelSessionStatus(self, request):  # noqa: N802
-        slug = f"{request['userName']}/{request['kernelSlug']}"
+    def _GetKernelSessionStatus(self, slug, _):  # noqa: N802
         if slug not in self.kernels:
             return 404, {"code": 404, "message": "Not Found"}
         left = self.statuses.get(slug, ["COMPLETE"])
         status = left.pop(0) if len(left) > 1 else left[0]
-        return 200, {"status": status} | (
-            {"failureMessage": "the notebook threw an exception"} if status == "ERROR" else {}
-        )
+        failure = {"failureMessage": "the notebook threw an exception"} if status == "ERROR" else {}
+        return 200, {"status": status} | failure
 
-    def _ListKernelSessionOutput(self, request):  # noqa: N802
-        slug = f"{request['userName']}/{request['kernelSlug']}"
-        root = Path(self.outputs[slug]) if slug in self.outputs else None
-        names = (
-            sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()) if root else []
-        )
+    def _ListKernelSessionOutput(self, slug, request):  # noqa: N802
+        root = Path(self.outputs.get(slug, "/nowhere"))
+        names = sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
         page, more = _page(names, request, 20)
-        files = [
-            {"url": f"http://localhost/output/{slug}/{quote(name)}", "fileName": name}
-            for name in page
-        ]
+        url = f"http://localhost/output/{slug}"
+        files = [{"url": f"{url}/{quote(name)}", "fileName": name} for name in page]
         return 200, {"files": files, "log": "[]", "nextPageToken": more}
 
-    def _GetDatasetStatus(self, request):  # noqa: N802
-        if f"{request['ownerSlug']}/{request['datasetSlug']}" not in self.datasets:
+    def _GetDatasetStatus(self, slug, _):  # noqa: N802
+        if slug not in self.datasets:
             return 404, {"code": 404, "message": "Not Found"}
         return 200, {"status": "READY"}
 
-    def _StartBlobUpload(self, request):  # noqa: N802
+    def _StartBlobUpload(self, _, request):  # noqa: N802
         token = f"token-{len(self.blobs)}"
         self.blobs[token] = {"name": request["name"], "size": int(request.get("contentLength", 0))}
         return 200, {"token": token, "createUrl": f"http://localhost/upload/{token}"}
 
-    def _CreateDataset(self, request):  # noqa: N802
-        return self._keep(f"{request['ownerSlug']}/{request['slug']}", request)
-
-    def _CreateDatasetVersion(self, request):  # noqa: N802
-        return self._keep(f"{request['ownerSlug']}/{request['datasetSlug']}", request["body"])
-
-    def _keep(self, slug, request):
+    def _CreateDataset(self, slug, request):  # noqa: N802
         blobs = [self.blobs[file["token"]] for file in request["files"]]
         self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
         return 200, {"status": "ok", "url": f"https://www.kaggle.com/{slug}", "error": ""}
 
-    def _ListDatasetFiles(self, request):  # noqa: N802
-        files = self.datasets[f"{request['ownerSlug']}/{request['datasetSlug']}"]
+    def _CreateDatasetVersion(self, slug, request):  # noqa: N802
+        return self._CreateDataset(slug, request["body"])
+
+    def _ListDatasetFiles(self, slug, request):  # noqa: N802
+        files = self.datasets[slug]
         page, more = _page(list(files), request, min(request.get("pageSize", 20), 200))
-        listed = [
-            {"name": name, "totalBytes": len(files[name]), "creationDate": "2026-08-01T12:00:00Z"}
-            for name in page
-        ]
+        made = {"creationDate": "2026-08-01T12:00:00Z"}
+        listed = [{"name": name, "totalBytes": len(files[name])} | made for name in page]
         return 200, {"datasetFiles": listed, "nextPageToken": more}
 
-    def _GetDatasetMetadata(self, _):  # noqa: N802
+    def _GetDatasetMetadata(self, *_):  # noqa: N802
         return 200, {"info": {"licenses": [{"name": "unknown"}]}}
 
-    def _DownloadDataset(self, request):  # noqa: N802
-        slug = f"{request['ownerSlug']}/{request['datasetSlug']}"
+    def _DownloadDataset(self, slug, request):  # noqa: N802
         return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
 
     def sha256(self, slug):
         """The sha256 of each file that has arrived in a dataset."""
-        return {
-            name: hashlib.sha256(data).hexdigest() for name, data in self.datasets[slug].items()
-        }
+        return {n: hashlib.sha256(data).hexdigest() for n, data in self.datasets[slug].items()}
 
 
 def _page(names, request, size):
@@ -212,22 +192,16 @@ class _Server(http.server.ThreadingHTTPServer):
 @pytest.fixture(name="kaggle")
 def fixture_kaggle(tmp_path, monkeypatch):
     """The stub, with this process's environment sending the real client to it."""
-    home = tmp_path / "home"
-    home.mkdir()
     server = _Server(("127.0.0.1", 0), _Handler)
     server.kaggle = Kaggle()
     thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
     thread.start()
-    environment = {
-        "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
-        "http_proxy": f"http://127.0.0.1:{server.server_port}",
-        "no_proxy": "",
-        "HOME": str(home),
-        "TMPDIR": str(home),
-        "KAGGLE_USERNAME": USER,
-        "KAGGLE_KEY": "key",
-    }
-    for name, value in environment.items():
+    home = tmp_path / "home"
+    home.mkdir()
+    proxy = f"http://127.0.0.1:{server.server_port}"
+    environment = {"KAGGLE_API_ENVIRONMENT": "LOCALHOST", "http_proxy": proxy, "no_proxy": ""}
+    environment |= {"HOME": str(home), "TMPDIR": str(home)}
+    for name, value in {**environment, "KAGGLE_USERNAME": USER, "KAGGLE_KEY": "key"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(upload, "subprocess", SimpleNamespace(run=run_client))
     yield server.kaggle
