@@ -90,7 +90,6 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
 def test_the_class_balance_shows_every_count():
     """Bars carry their numbers, largest class first."""
     figure = FIGURES["class_balance"]()
-
     assert texts(figure) == ["5", "3", "1"]
     assert rows(figure) == ["rose", "daisy", "tulip"]
 
@@ -108,7 +107,6 @@ def test_the_fold_table_shows_counts_per_class_and_fold():
 def test_confusions_of_many_classes_show_the_worst(tmp_path):
     """81,313 classes are no matrix: the classes taken for another are drawn, and named."""
     figure = FIGURES["many_confusions"]()
-
     assert texts(figure) == ["3", "1", "0", "0"]
     assert rows(figure) == ["1", "2"]
     assert texts(FIGURES["confusion"]()) == ["5", "0", "0", "0", "3", "1", "0", "0", "0"]
