@@ -204,9 +204,14 @@ def free_bytes(part_dir: str) -> int:
     return shutil.disk_usage(tempfile.gettempdir() if is_remote(part_dir) else part_dir).free
 
 
+def scratch_folder(part_dir: str) -> str | None:
+    """Where a part's files are made: its journal folder; None, the machine's, for a bucket."""
+    return None if is_remote(part_dir) else join(part_dir, "journal")
+
+
 def scratch_file(part_dir: str, stem: str) -> str:
-    """A new local file to write into: in the part's journal folder, so that a rename is enough."""
-    folder = None if is_remote(part_dir) else join(part_dir, "journal")
+    """A new local file to write into, from where a rename is enough."""
+    folder = scratch_folder(part_dir)
     handle, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".tmp", dir=folder)
     os.close(handle)
     os.chmod(path, 0o644)  # mkstemp hides its files from others
