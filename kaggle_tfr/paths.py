@@ -75,7 +75,6 @@ def parse_name(template: str, file: str) -> dict[str, str | int]:
 
     >>> parse_name("Id_df{i:02d}-{count}.tfrec", "train/Id_df03-1427.tfrec")
     {'i': 3, 'count': 1427}
-
     Raises: ValueError: the name does not follow the template.
     """
     tail = "/".join(str(file).split("/")[-template.count("/") - 1 :])
@@ -148,7 +147,6 @@ def find_input(source: str | os.PathLike[str]) -> str:
     """The existing folder that a path or a Kaggle slug stands for; `gs://` addresses stay as given.
 
     source: a path, a slug ("flowers"), or owner and slug ("me/flowers"); folders may follow.
-
     Raises: FileNotFoundError: with every path looked at; ValueError: an empty source.
     """
     source = os.fspath(source)
