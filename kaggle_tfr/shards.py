@@ -261,7 +261,7 @@ def read_frames(
 
 
 def read_index(path: str) -> dict[int, int]:
-    """Length of each frame by its offset, from an `.idx` file; {} without one, {-1: 0} if cut."""
+    """Length of each frame by its offset, from an `.idx` file; {} without one, {-1: 0} if bad."""
     try:
         lines = storage.read_bytes(path).decode().splitlines() if storage.exists(path) else []
         return {int(offset): int(length) for offset, length in map(str.split, lines)}
