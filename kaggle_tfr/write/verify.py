@@ -1,12 +1,12 @@
 """Parts read again in one pass: faults by file, record and byte, a source check, channel sums."""
 
-import contextlib
 import json
 import os
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
@@ -24,7 +24,7 @@ from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixel
 from kaggle_tfr.images.header import Header, read_header
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode_row
-from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
+from kaggle_tfr.shards import FRAME_BYTES, read_frames
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row
 
@@ -34,9 +34,8 @@ MAX_FAULTS = 20  # of one file: a file with more is to be written again anyway
 MAX_COMPARED_SHARDS = 10  # of a part
 MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look the same turned
 # How a record lies that fits once it is turned as this EXIF orientation asks for.
-TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
-TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
-FILES_PER_TASK = 32
+_TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
+_TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
 
 Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
 Sums = Counter[str]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
@@ -45,30 +44,22 @@ Stats = dict[str, Sums]  # by split
 
 @dataclass(frozen=True)
 class Verification:
-    """What the reading of part folders has shown.
+    """What the reading of part folders has shown."""
 
-    faults: record from 0, −1 when the fault is the file's; offset in the (unpacked) file.
-    sources: sampled records' PSNR in dB against the source as Pillow resizes it.
-    stats: of each folder, the sums over each split's pictures; `save_stats` takes them.
-    """
-
-    faults: pd.DataFrame
-    sources: pd.DataFrame
-    stats: dict[str, Stats]
+    faults: pd.DataFrame  # record from 0, −1 for the file; offset in the (unpacked) file
+    sources: pd.DataFrame  # sampled records' PSNR in dB against the source as Pillow resizes it
+    stats: dict[str, Stats]  # of each folder, for `save_stats`
 
 
 @dataclass
 class ShardCheck:
-    """A shard to read, and what its reading has shown so far.
-
-    records: the plan's rows, [] where unknown. chosen: paths of sources by image_id.
-    """
+    """A shard to read, and what its reading has shown so far."""
 
     part_dir: str
     plan: Plan
     row: Row
-    records: list[Row]
-    chosen: Mapping[str, str]
+    records: list[Row]  # of the plan, [] where unknown
+    chosen: Mapping[str, str]  # paths of sources by image_id
     faults: list[Fault] = field(default_factory=list)
     sources: list[tuple[Any, ...]] = field(default_factory=list)
     sums: Sums = field(default_factory=Counter)
@@ -90,9 +81,9 @@ def verify_parts(
         its source better swapped or turned.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
-    stats: dict[str, Stats] = {str(folder): {} for folder in listed}
+    stats: dict[str, Stats] = {str(folder): defaultdict(Counter) for folder in listed}
     faults, sources, tasks, total = [], [], [], 0
-    rng = np.random.default_rng(seed)
+    rng, share = np.random.default_rng(seed), -(-sample // max(len(stats), 1))
     for folder in stats:
         plan = read_plan(folder)
         try:
@@ -101,38 +92,25 @@ def verify_parts(
             faults.append((folder, "shards.csv", -1, 0, str(error)))
             continue
         faults += [(folder, file, -1, 0, text) for file, text in _check_folder(folder, plan, rows)]
-        share = -(-sample // len(stats))
         chosen = _choose_sources(work_dir, plan, rows, share, rng) if work_dir else {}
         tasks.append(_list_checks(folder, plan, rows, chosen))
         total += sum(row["count"] for row in rows)
-    for check in parallel.run(
-        check_shard,
-        chain.from_iterable(tasks),
-        label="Verifying records",
-        total=total,
-        advance=lambda check: check.row["count"],
-    ):
+    shown: Row = {"label": "Verifying records", "total": total}
+    shown["advance"] = lambda check: check.row["count"]
+    for check in parallel.run(check_shard, chain.from_iterable(tasks), **shown):
         faults += check.faults
         sources += check.sources
-        stats[check.part_dir].setdefault(check.row["split"], Counter()).update(check.sums)
-    shown = [
-        pd.DataFrame(rows, columns=columns).sort_values(columns[:3], ignore_index=True)
-        for rows, columns in ((faults, FAULT_COLUMNS), (sources, SOURCE_COLUMNS))
-    ]
-    found = Verification(shown[0], shown[1], stats)
-    _raise_for_sources(found)
-    return found
-
-
-def _raise_for_sources(found: Verification) -> None:
-    wrong = found.sources[found.sources["problem"] != ""]
-    if len(wrong) and found.faults.empty:
-        first = wrong.iloc[0]
+        stats[check.part_dir][check.row["split"]].update(check.sums)
+    compared = pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS)
+    wrong = compared[compared["problem"] != ""]
+    if len(wrong) and not faults:
+        _, file, number, image_id, *_, problem = wrong.iloc[0]
         raise RuntimeError(
-            f"{len(wrong)} of {len(found.sources)} records do not show their source as it is; the "
-            f"first, record {first.record} of '{first.file}' ('{first.image_id}'): {first.problem}."
-            " Were files of another program put into the part? Write it anew with OVERWRITE = True."
+            f"{len(wrong)} of {len(compared)} records do not show their source as it is; the first,"
+            f" record {number} of '{file}' ('{image_id}'): {problem}. Were files of another program"
+            " put into the part? Write it anew with OVERWRITE = True."
         )
+    return Verification(pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS), compared, stats)
 
 
 def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
@@ -160,10 +138,9 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     for name in sorted({f"{row['split']}.csv" for row in rows}):
         if not _is_image_table(storage.join(folder, name)):
             yield name, "missing or broken: labels cannot be compared with the plan"
-    texts = {"schema.json": plan.schema.to_json(), "labels.json": plan.labels.to_json()}
-    for name, text in texts.items():
+    for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
         path = storage.join(folder, name)
-        if not storage.exists(path) or storage.read_bytes(path) != text.encode():
+        if not storage.exists(path) or storage.read_bytes(path) != planned.to_json().encode():
             yield name, "missing, or different from plan.json"
 
 
@@ -205,13 +182,22 @@ def _list_checks(
 
 def _is_image_table(path: str) -> bool:
     """Whether a split's CSV is there with the columns that tell its records apart."""
-    if not storage.exists(path):
-        return False
     try:
         with storage.on_disk(path) as local:
-            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0).columns)
-    except ValueError:  # empty, or no text
+            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0))
+    except (FileNotFoundError, ValueError):  # ValueError: empty, or no text
         return False
+
+
+def _read_index(path: str) -> dict[int, int]:
+    """Length of each frame by its offset; {} without the file, {-1: 0} for a broken one."""
+    try:
+        lines = storage.read_bytes(path).splitlines()
+        return {int(offset): int(length) for offset, length in map(bytes.split, lines)}
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        return {-1: 0}
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
@@ -221,7 +207,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
     if not storage.exists(path):
         check.report("the file is missing")
         return check
-    index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
+    index = _read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
         frames = read_frames(str(local), check.plan.settings.compression, index, scratch)
         for number, (offset, data, fault) in enumerate(frames):
@@ -293,13 +279,14 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
         if name not in found or name not in right:
             return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
         if found[name] != right[name]:
-            return f"'{name}' is {_show(found[name])}, the plan says {_show(right[name])}"
+            kinds = [
+                (side, side.WhichOneof("kind") or "bytes_list")
+                for side in (found[name], right[name])
+            ]
+            values = [list(getattr(feature, kind).value) for feature, kind in kinds]
+            here, there = (journal.shorten(str(v[0] if len(v) == 1 else v)) for v in values)
+            return f"'{name}' is {here}, the plan says {there}"
     return "its features are not in the order that the schema writes"
-
-
-def _show(feature: tf.train.Feature) -> str:
-    values = getattr(feature, feature.WhichOneof("kind") or "bytes_list").value
-    return journal.shorten(str(list(values) if len(values) != 1 else values[0]))
 
 
 def compare_with_source(
@@ -320,13 +307,10 @@ def compare_with_source(
         upright = upright.crop((left, top, left + width, top + height))
     wanted = np.asarray(upright.resize((width, height), Image.Resampling.LANCZOS))
     as_is, swapped = psnr(wanted, pixels), psnr(wanted, pixels[..., ::-1])
-    fits = {"red and blue are swapped": swapped}
-    for orientation, name in TURNS.items():
-        turned = turn(pixels, orientation)
-        if turned.shape == wanted.shape:
-            fits[f"the picture is {name}"] = psnr(wanted, turned)
-    best = max(fits, key=lambda name: fits[name])
-    return as_is, swapped, best if fits[best] > as_is + MARGIN_DB else ""
+    turned = [(f"the picture is {name}", turn(pixels, way)) for way, name in _TURNS.items()]
+    fits = [(psnr(wanted, other), name) for name, other in turned if other.shape == wanted.shape]
+    best, problem = max([(swapped, "red and blue are swapped"), *fits], key=itemgetter(0))
+    return as_is, swapped, problem if best > as_is + MARGIN_DB else ""
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:
@@ -359,32 +343,25 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
     good = images[images["problem"] == ""] if "problem" in images else images
     splits = good["split"] if "split" in good else pd.Series("train", good.index)
     pairs = list(zip(splits.astype(str), good["path"], strict=True))
-    several = parallel.run(
-        _sum_files,
-        parallel.blocks(pairs, FILES_PER_TASK),
-        label="Pixels of files",
-        total=len(good),
-        advance=lambda stats: sum(sums["images"] for sums in stats.values()),
-    )
-    return combine_stats(several)
+    shown: Row = {"label": "Pixels of files", "total": len(good)}
+    shown["advance"] = lambda stats: sum(sums["images"] for sums in stats.values())
+    return combine_stats(parallel.run(_sum_files, parallel.blocks(pairs, 32), **shown))
 
 
 def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
-    stats: Stats = {}
+    several: list[Stats] = []
     for split, path in pairs:
         # An image that went bad since it was measured is the writer's to report.
-        with contextlib.suppress(FileNotFoundError, RefusedImage):
-            sums = sum_channels(read_pixels(storage.read_bytes(path)))
-            stats.setdefault(split, Counter()).update(sums)
-    return stats
+        with suppress(FileNotFoundError, RefusedImage):
+            several.append({split: sum_channels(read_pixels(storage.read_bytes(path)))})
+    return combine_stats(several)
 
 
 def combine_stats(several: Iterable[Stats]) -> Stats:
     """The sums over the pictures of several parts, by split."""
-    combined: Stats = {}
-    for stats in several:
-        for split, sums in stats.items():
-            combined.setdefault(split, Counter()).update(sums)
+    combined: Stats = defaultdict(Counter)
+    for split, sums in chain.from_iterable(stats.items() for stats in several):
+        combined[split].update(sums)
     return combined
 
 
