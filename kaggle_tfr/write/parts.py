@@ -12,7 +12,6 @@ import pandas as pd
 from kaggle_tfr import notebook, parallel, storage
 from kaggle_tfr.plan.plan import Plan, format_bytes, number_shards, read_plan, read_rows
 from kaggle_tfr.write import journal, sidecars
-from kaggle_tfr.write.journal import Row
 from kaggle_tfr.write.shard import ByteBudget, ShardTask, stopped_runs, write_shard
 
 TIME_OVER = "the session's time is over"
@@ -74,7 +73,7 @@ def write_parts(
     plan = _check_plan(read_plan(work_dir), part, metadata_for)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
-    done: dict[int, Row] = {}
+    done: dict[int, journal.Row] = {}
     run_id = uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
@@ -125,7 +124,7 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
     return plan
 
 
-def _check_shard(folder: str, row: Row) -> Row | None:
+def _check_shard(folder: str, row: journal.Row) -> journal.Row | None:
     """The row when its shard has the row's size and sha256; a damaged file is removed."""
     path = storage.join(folder, row["file"])
     whole = storage.exists(path) and storage.size(path) == row["bytes"]
@@ -149,21 +148,20 @@ def _stop(problem: str, text: str) -> None:
 
 
 def _write_missing(
-    work_dir: str, plan: Plan, folders: Mapping[int, str], done: dict[int, Row], run_id: str
+    work_dir: str, plan: Plan, folders: Mapping[int, str], done: dict[int, journal.Row], run_id: str
 ) -> str:
     """Writes the shards that are not `done`, adds their rows to it; returns why it stopped."""
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
     if not missing:
         return ""
-    budgets = {part: ByteBudget(plan, part, missing, done.values()) for part in folders}
+    budget = ByteBudget(plan, missing, done.values())
     problems: list[str] = []
 
     def list_tasks() -> Iterator[ShardTask]:
         slim = plan.for_worker()
         for shard, rows in read_rows(work_dir, missing):
-            allowance, problem = budgets[shard.part].reserve(shard)
-            if notebook.hours_left() <= 0:
-                problem = TIME_OVER
+            allowance, problem = budget.reserve(shard)
+            problem = TIME_OVER if notebook.hours_left() <= 0 else problem
             if problem:
                 problems.append(problem)
             if problems:
@@ -171,10 +169,13 @@ def _write_missing(
             yield ShardTask(slim, shard, rows, folders[shard.part], allowance, run_id)
 
     try:
-        shown: Row = {"label": "Writing images", "total": sum(shard.count for shard in missing)}
+        shown: journal.Row = {
+            "label": "Writing images",
+            "total": sum(shard.count for shard in missing),
+        }
         shown["advance"] = lambda outcome: outcome.shard.count if outcome.row else 0
         for outcome in parallel.run(write_shard, list_tasks(), **shown):
-            budgets[outcome.shard.part].release(outcome)
+            budget.release(outcome)
             if outcome.problem:
                 problems.append(outcome.problem)
             else:

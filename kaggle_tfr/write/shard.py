@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -57,11 +58,12 @@ def write_shard(task: ShardTask) -> ShardOutcome:
     except InterruptedError as stop:
         problem = str(stop)
     except (OSError, tf.errors.OpError) as error:
-        ours = True  # also where the folder cannot be read, as the error says
-        with contextlib.suppress(OSError):
+        ours, problem = True, CLAIM_LOST
+        with contextlib.suppress(OSError):  # the folder cannot be read, as the error says
             ours = is_claimed(task.part_dir, task.run_id)  # another run removes this one's files
-        there = ours and f"({storage.free_bytes(task.part_dir) / 1e6:,.1f} MB are free for"
-        problem = f"{error} {there} '{task.part_dir}')" if ours else CLAIM_LOST
+        if ours:
+            free = storage.free_bytes(task.part_dir)
+            problem = f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
     return ShardOutcome(task.shard, row, problem, task.allowance_bytes)
 
 
@@ -107,10 +109,11 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
     lengths: list[int] = []
     rejects: list[Row] = []
     size, next_check = 0, time.monotonic() + SECONDS_BETWEEN_CHECKS
-    pictures = storage.read_many(task.rows["path"].tolist())
+    rows: list[Row] = task.rows.to_dict("records")
+    pictures = storage.read_many([row["path"] for row in rows])
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
     with tf.io.TFRecordWriter(temporary, options) as writer:
-        for row, data in zip(task.rows.to_dict("records"), pictures, strict=True):
+        for row, data in zip(rows, pictures, strict=True):
             if task.run_id in stopped_runs:
                 raise InterruptedError("interrupted")
             if time.monotonic() > next_check:
@@ -139,31 +142,35 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
 
 
 class ByteBudget:
-    """What a part's shards may weigh: written + reserved for those under way ≤ limit, always."""
+    """What is left of each part's limit beside what is written, and reserved by shards under way."""
 
-    def __init__(self, plan: Plan, part: int, missing: list[Shard], rows: Iterable[Row]) -> None:
-        self.limit, self.reserved, self.lock = plan.shard_limit_bytes, 0, threading.Lock()
-        self.written = sum(row["bytes"] for row in rows if row["part"] == part)
-        # Upper bound of the shards that have not begun.
-        self.planned = sum(shard.bytes_high for shard in missing if shard.part == part)
+    def __init__(self, plan: Plan, missing: Iterable[Shard], rows: Iterable[Row]) -> None:
+        self.limit, self.lock, self.left = plan.shard_limit_bytes, threading.Lock(), Counter[int]()
+        self.planned = Counter[int]()  # upper bounds of the shards that have not begun
+        for shard in missing:
+            self.left[shard.part] = self.limit
+            self.planned[shard.part] += shard.bytes_high
+        for row in rows:
+            self.left[row["part"]] -= row["bytes"]
 
     def reserve(self, shard: Shard) -> tuple[int, str]:
         """(bytes that the shard may grow to, ""), or (0, why it does not fit any more)."""
         with self.lock:
-            free, high = self.limit - self.written - self.reserved, shard.bytes_high
-            allowance = high + max(0, free - self.planned) // 2
-            self.planned -= high
-            if high > free:
+            left, high = self.left[shard.part], shard.bytes_high
+            allowance = high + max(0, left - self.planned[shard.part]) // 2
+            self.planned[shard.part] -= high
+            if high > left:
                 limit = (
                     f"part {shard.part} would pass its limit: its shards may take {self.limit:,}"
                 )
-                taken = f"bytes, those written take {self.written:,}"
-                return 0, f"{limit} {taken}, and shard {shard.number} may take {high:,}"
-            self.reserved += allowance
+                return (
+                    0,
+                    f"{limit} bytes, {left:,} are left, shard {shard.number} may take {high:,}",
+                )
+            self.left[shard.part] -= allowance
             return allowance, ""
 
     def release(self, outcome: ShardOutcome) -> None:
         """Ends a shard's reservation, of which it took what it weighs."""
         with self.lock:
-            self.reserved -= outcome.allowance_bytes
-            self.written += outcome.row.get("bytes", 0)
+            self.left[outcome.shard.part] += outcome.allowance_bytes - outcome.row.get("bytes", 0)

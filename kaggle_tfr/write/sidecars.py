@@ -25,15 +25,9 @@ TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 def write_sidecars(
     work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], *, tfds: bool
 ) -> None:
-    """Writes what lies beside the part's shards, whose `rows` are in their order; shards.csv last.
-
-    The tables may be large: they are made where a rename suffices to publish them.
-    """
+    """Writes what lies beside the part's shards (rows: in their order), shards.csv last."""
     shards = pd.DataFrame(list(rows.values()), columns=COLUMNS)
-    near = None if storage.is_remote(part_dir) else storage.join(part_dir, "journal")
-    with tempfile.TemporaryDirectory(dir=near) as scratch:
-        for name, path in _write_image_tables(work_dir, plan, part, rows, scratch).items():
-            storage.publish_file(path, storage.join(part_dir, name))
+    _write_image_tables(work_dir, part_dir, plan, part, rows)
     if tfds:
         _write_tfds(part_dir, plan, part, shards)
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
@@ -55,11 +49,11 @@ def write_sidecars(
 
 
 def _write_image_tables(
-    work_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], scratch: str
-) -> dict[str, str]:
-    """A CSV a split in the local folder `scratch`, as {"train.csv": its path for now}.
+    work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row]
+) -> None:
+    """Writes a CSV a split: a row a record, with what it must hold, its file and its place there.
 
-    A row a record: what it must hold, and where. Memory does not grow with the dataset.
+    One shard's rows at a time, so that memory does not grow with the dataset.
     """
     columns = ["image_id", "label", "label_name", *plan.labels.label_columns]
     for field in plan.schema.fields:
@@ -68,19 +62,19 @@ def _write_image_tables(
     # Codes of masks follow the picture's size, so its size before counts.
     columns += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
     columns = [*dict.fromkeys(columns), "fold", "file", "record"]
-    paths: dict[str, str] = {}
-    for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
-        refused = [reject["image_id"] for reject in rows[shard.number]["rejects"]]
-        kept = table[~table["image_id"].isin(refused)]
-        kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
-        kept = kept.assign(file=rows[shard.number]["file"], record=range(len(kept)))
-        name = f"{shard.split}.csv"
-        first = name not in paths
-        paths[name] = os.path.join(scratch, f"{name}.tmp")
-        with open(paths[name], "w" if first else "a", encoding="utf-8", newline="") as file:
+    near = None if storage.is_remote(part_dir) else storage.join(part_dir, "journal")
+    with tempfile.TemporaryDirectory(dir=near) as scratch:
+        for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
+            row, path = rows[shard.number], os.path.join(scratch, f"{shard.split}.csv")
+            refused = [reject["image_id"] for reject in row["rejects"]]
+            kept = table[~table["image_id"].isin(refused)].assign(file=row["file"])
+            kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
+            kept["record"] = range(len(kept))
             kept = kept[[column for column in columns if column in kept]]
-            kept.to_csv(file, header=first, index=False, lineterminator="\n")
-    return paths
+            first = not os.path.exists(path)
+            kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n")
+        for name in sorted(os.listdir(scratch)):
+            storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
 
 
 def to_slug(text: str) -> str:

@@ -5,12 +5,12 @@ import os
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,7 @@ from kaggle_tfr.write.journal import Row
 
 FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
 SOURCE_COLUMNS = ["part", "file", "record", "image_id", "psnr", "psnr_swapped", "problem"]
-MAX_FAULTS = 20  # of one file: a file with more is to be written again anyway
-MAX_COMPARED_SHARDS = 10  # of a part
+MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
 MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look the same turned
 # How a record lies that fits once it is turned as this EXIF orientation asks for.
 _TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
@@ -42,8 +41,7 @@ Sums = Counter[str]  # of pictures: images, pixels, R, G, B, and of their square
 Stats = dict[str, Sums]  # by split
 
 
-@dataclass(frozen=True)
-class Verification:
+class Verification(NamedTuple):
     """What the reading of part folders has shown."""
 
     faults: pd.DataFrame  # record from 0, −1 for the file; offset in the (unpacked) file
@@ -74,11 +72,10 @@ def verify_parts(
 ) -> Verification:
     """The faults of part folders, a source check and the channels' sums, after one reading.
 
-    Every byte is read: sha256, the CRCs of every record, its fields against the plan's row, its
-    image against height and width, the index; names, counts and files against plan and shards.csv.
+    Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
+    index; names, counts and files against plan and shards.csv.
     work_dir: the plan's, to hold `sample` records against their sources.
-    Raises: FileNotFoundError: a folder has no plan.json. RuntimeError: no fault, but a picture fits
-        its source better swapped or turned.
+    Raises: FileNotFoundError: no plan.json. RuntimeError: no fault but swapped or turned pictures.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
     stats: dict[str, Stats] = {str(folder): defaultdict(Counter) for folder in listed}
@@ -91,9 +88,10 @@ def verify_parts(
         except ValueError as error:
             faults.append((folder, "shards.csv", -1, 0, str(error)))
             continue
-        faults += [(folder, file, -1, 0, text) for file, text in _check_folder(folder, plan, rows)]
+        problems = list(_check_folder(folder, plan, rows))
+        faults += [(folder, file, -1, 0, text) for file, text in problems]
         chosen = _choose_sources(work_dir, plan, rows, share, rng) if work_dir else {}
-        tasks.append(_list_checks(folder, plan, rows, chosen))
+        tasks.append(_list_checks(folder, plan, rows, chosen, dict(problems)))
         total += sum(row["count"] for row in rows)
     shown: Row = {"label": "Verifying records", "total": total}
     shown["advance"] = lambda check: check.row["count"]
@@ -136,7 +134,10 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     for path in sorted(set(storage.list_files(pattern, folder)) - listed):
         yield path[len(folder) :].lstrip("/"), "not in shards.csv"
     for name in sorted({f"{row['split']}.csv" for row in rows}):
-        if not _is_image_table(storage.join(folder, name)):
+        columns, path = set[Any](), storage.join(folder, name)
+        with suppress(FileNotFoundError, ValueError), storage.on_disk(path) as local:
+            columns |= set(pd.read_csv(local, nrows=0))  # ValueError: empty, or no text
+        if not {"image_id", "label", "file"} <= columns:
             yield name, "missing or broken: labels cannot be compared with the plan"
     for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
         path = storage.join(folder, name)
@@ -158,18 +159,16 @@ def _choose_sources(
 
 
 def _list_checks(
-    folder: str, plan: Plan, rows: Sequence[Row], chosen: Mapping[str, Mapping[str, str]]
+    folder: str, plan: Plan, rows: Sequence[Row], chosen: Row, broken: Container[str]
 ) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
-    sources = [field.source for field in plan.schema.fields if field.type == "bytes"]
-    names = [name for name in sources if isinstance(name, str)]
-    text = dict.fromkeys(["image_id", "label_name", "file", *names], str)
-    for split in sorted({row["split"] for row in rows}):
-        path = storage.join(folder, f"{split}.csv")
-        if not _is_image_table(path):
-            continue
-        with storage.on_disk(path) as local:
+    texts = [
+        f.source for f in plan.schema.fields if f.type == "bytes" and isinstance(f.source, str)
+    ]
+    text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
+    for split in sorted({row["split"] for row in rows if f"{row['split']}.csv" not in broken}):
+        with storage.on_disk(storage.join(folder, f"{split}.csv")) as local:
             blocks = pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000)
             records = (block.assign(split=split).to_dict("records") for block in blocks)
             for file, own in groupby(chain.from_iterable(records), itemgetter("file")):
@@ -178,15 +177,6 @@ def _list_checks(
                     yield ShardCheck(folder, slim, row, list(own), paths)
     for row in left.values():
         yield ShardCheck(folder, slim, row, [], {})
-
-
-def _is_image_table(path: str) -> bool:
-    """Whether a split's CSV is there with the columns that tell its records apart."""
-    try:
-        with storage.on_disk(path) as local:
-            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0))
-    except (FileNotFoundError, ValueError):  # ValueError: empty, or no text
-        return False
 
 
 def _read_index(path: str) -> dict[int, int]:
@@ -279,13 +269,11 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
         if name not in found or name not in right:
             return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
         if found[name] != right[name]:
-            kinds = [
-                (side, side.WhichOneof("kind") or "bytes_list")
-                for side in (found[name], right[name])
-            ]
-            values = [list(getattr(feature, kind).value) for feature, kind in kinds]
-            here, there = (journal.shorten(str(v[0] if len(v) == 1 else v)) for v in values)
-            return f"'{name}' is {here}, the plan says {there}"
+            said = []
+            for feature in (found[name], right[name]):
+                values = list(getattr(feature, feature.WhichOneof("kind") or "bytes_list").value)
+                said.append(journal.shorten(str(values if len(values) != 1 else values[0])))
+            return f"'{name}' is {said[0]}, the plan says {said[1]}"
     return "its features are not in the order that the schema writes"
 
 
@@ -294,8 +282,8 @@ def compare_with_source(
 ) -> tuple[float, float, str]:
     """(psnr, psnr_swapped, problem) of a record's pixels, uint8 RGB (height, width, 3).
 
-    In dB, as it is and with red and blue swapped; the problem is "" or what fits better. The source
-    is read in full and resized by Pillow alone, apart from the way the record was made.
+    In dB, as it is and with red and blue swapped; the problem is "" or what fits better. Pillow
+    alone resizes the source, apart from the way the record was made.
     """
     height, width = pixels.shape[:2]
     upright = Image.fromarray(read_upright(source))
@@ -376,10 +364,7 @@ def save_stats(stats: Stats, path: str) -> None:
 
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
-    """The paths of mean_rgb/{split}_files.json and {split}_records.json: {"R", "G", "B"} each.
-
-    In this form ImageNet's pipelines take the mean that they subtract.
-    """
+    """The paths of mean_rgb/{split}_{files,records}.json, in the form of ImageNet's pipelines."""
     folder, paths = storage.make_folder(storage.join(work_dir, "mean_rgb")), []
     for kind, stats in (("files", files), ("records", records)):
         for split, sums in sorted(stats.items()):
