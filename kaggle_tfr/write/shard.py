@@ -142,7 +142,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
 
 
 class ByteBudget:
-    """What is left of each part's limit beside what is written, and reserved by shards under way."""
+    """What each part's limit leaves beside bytes written and reserved by shards under way."""
 
     def __init__(self, plan: Plan, missing: Iterable[Shard], rows: Iterable[Row]) -> None:
         self.limit, self.lock, self.left = plan.shard_limit_bytes, threading.Lock(), Counter[int]()
