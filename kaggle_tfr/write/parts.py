@@ -73,8 +73,7 @@ def write_parts(
     plan = _check_plan(read_plan(work_dir), part, metadata_for)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
-    done: dict[int, journal.Row] = {}
-    run_id = uuid.uuid4().hex
+    done, run_id = dict[int, journal.Row](), uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
         label, check = f"Checking finished shards of part {number}", partial(_check_shard, folder)
@@ -104,12 +103,12 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
         )
     if not 0 <= part <= plan.n_parts:
         raise ValueError(f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that.")
-    if metadata_for and not find_spec("tensorflow_datasets"):
-        raise ImportError(
-            'METADATA = ["tfds"] needs tensorflow-datasets, which is not installed. '
-            'Run: pip install "kaggle-tfr[tfds]", or set METADATA = [].'
-        )
     if metadata_for:
+        if not find_spec("tensorflow_datasets"):
+            raise ImportError(
+                'METADATA = ["tfds"] needs tensorflow-datasets. Run: pip install '
+                '"kaggle-tfr[tfds]", or set METADATA = [].'
+            )
         shards = number_shards(plan.shards, sidecars.TFDS_NAME)
         settings = replace(plan.settings, shard_name=sidecars.TFDS_NAME)
         fingerprint = f"{plan.fingerprint}-tfds"
@@ -181,8 +180,7 @@ def _write_missing(
             else:
                 done[outcome.shard.number] = outcome.row
     finally:
-        # Workers cannot be ended from outside: after an interrupt threads look here, and other
-        # processes at the claim.
+        # Workers cannot be ended from outside: threads look here, other processes at the claim.
         stopped_runs.add(run_id)
         for folder in folders.values():
             if journal.is_claimed(folder, run_id):

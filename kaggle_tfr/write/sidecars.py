@@ -33,28 +33,24 @@ def write_sidecars(
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
     rejects = [reject | {"file": row["file"]} for row in rows.values() for reject in row["rejects"]]
     refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
-    texts = {
+    texts = {"rejects.csv": refused} if rejects else {}
+    texts |= {
         "schema.json": plan.schema.to_json(),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
-        "rejects.csv": refused,
         "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
+    if not rejects:
+        storage.remove(storage.join(part_dir, "rejects.csv"))
     for name, text in texts.items():
-        if name != "rejects.csv" or rejects:
-            storage.write_atomically(storage.join(part_dir, name), text.encode())
-        else:
-            storage.remove(storage.join(part_dir, name))
+        storage.write_atomically(storage.join(part_dir, name), text.encode())
 
 
 def _write_image_tables(
     work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row]
 ) -> None:
-    """Writes a CSV a split: a row a record, with what it must hold, its file and its place there.
-
-    One shard's rows at a time, so that memory does not grow with the dataset.
-    """
+    """Writes a CSV a split, a row a record, with one shard's rows in memory at a time."""
     columns = ["image_id", "label", "label_name", *plan.labels.label_columns]
     for field in plan.schema.fields:
         columns += [field.source] if isinstance(field.source, str) else field.source

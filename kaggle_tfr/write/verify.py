@@ -184,10 +184,8 @@ def _read_index(path: str) -> dict[int, int]:
     try:
         lines = storage.read_bytes(path).splitlines()
         return {int(offset): int(length) for offset, length in map(bytes.split, lines)}
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        return {-1: 0}
+    except (FileNotFoundError, ValueError) as error:
+        return {-1: 0} if isinstance(error, ValueError) else {}
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
@@ -324,10 +322,7 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
 
 
 def channel_stats_of_files(images: pd.DataFrame) -> Stats:
-    """The sums over every pixel of the good rows' files, by split.
-
-    images: columns path, and where there are such split ("train" without it) and problem.
-    """
+    """The sums over every pixel of the files (path, perhaps split and problem), by split."""
     good = images[images["problem"] == ""] if "problem" in images else images
     splits = good["split"] if "split" in good else pd.Series("train", good.index)
     pairs = list(zip(splits.astype(str), good["path"], strict=True))

@@ -98,6 +98,5 @@ def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-
     assert errors == ["KeyboardInterrupt"]
     assert digests(out) == digests(work / "whole")

@@ -69,7 +69,6 @@ def test_each_region_of_a_frame_is_covered_without_the_index_too(part, at):
     shutil.rmtree(part / "index")
     shard = min(part.glob("*.tfrec"))
     flip(shard, at % (int.from_bytes(shard.read_bytes()[:8], "little") + FRAME), 4)
-
     assert verify_parts(str(part)).faults.query("record >= 0")["record"].iloc[0] == 0
 
 
@@ -102,7 +101,6 @@ def test_several_damaged_records_and_the_end_of_a_cut_file_are_named(part, cut):
     size = int(shard.stat().st_size * cut)
     last = record_at(shard, size)
     shard.write_bytes(shard.read_bytes()[:size])
-
     faults = verify_parts(str(part)).faults
     named = faults[faults["record"] >= 0]
     assert named["record"].tolist() == [0, 1, 4, last]
@@ -161,9 +159,7 @@ def test_missing_unknown_and_renamed_files_are_named(part):
     table.to_csv(part / "shards.csv", index=False)
     lines = (part / "train.csv").read_text().splitlines(keepends=True)
     (part / "train.csv").write_text("".join(lines[:-2]))
-
     faults = by_file(part)
-
     assert "the file is missing" in faults[first.name]
     assert faults["trees-f9-009-12.tfrec"] == "not in shards.csv"
     assert "12 records were found, shards.csv has 11" in faults[third.name]
@@ -181,9 +177,7 @@ def test_damaged_sidecars_are_named(part):
     row = json.loads(pd.read_csv(part / "shards.csv").to_json(orient="records"))[0]
     (part / "journal").mkdir()
     (part / "journal" / "000000.json").write_text(json.dumps(row | {"rejects": [], "number": 0}))
-
     faults = by_file(part)
-
     assert "different from plan.json" in faults["labels.json"]
     assert "missing" in faults["schema.json"]
     assert "labels cannot be compared" in faults["train.csv"]
@@ -197,7 +191,6 @@ def test_a_broken_list_of_shards_is_named(part, text):
     kept = (part / "shards.csv").read_text()
     (part / "shards.csv").write_text(text)
     assert verify_parts(str(part)).faults["file"].tolist() == ["shards.csv"]
-
     (part / "shards.csv").write_text(kept)
     (part / "train.csv").write_text(text)
     assert verify_parts(str(part)).faults["file"].tolist() == ["train.csv"]
@@ -210,7 +203,6 @@ def test_masks_and_lists_are_held_against_the_plan_too(tmp_path):
     masks = Labels("masks", ("Fish", "Gravel"), ("Fish", "Gravel"))
     plan_images(table, tmp_path, n_shards=3, size=30, labels=masks)
     write_parts(str(tmp_path))
-
     assert verify_parts(str(tmp_path / "part-1")).faults.empty
     codes = pd.read_csv(tmp_path / "part-1" / "train.csv")
     assert {"Fish", "Gravel", "source_height"} <= set(codes)
@@ -219,7 +211,6 @@ def test_masks_and_lists_are_held_against_the_plan_too(tmp_path):
 def test_a_good_part_has_no_fault_and_shows_its_sources(made):
     """No fault is an empty table; a sample has a high PSNR, far less with red and blue swapped."""
     found = verify_parts([str(made / "part-1")], str(made), sample=12)
-
     assert found.faults.empty
     assert list(found.faults.columns) == ["part", "file", "record", "offset", "problem"]
     assert len(found.sources) == 12
