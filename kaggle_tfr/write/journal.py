@@ -1,10 +1,9 @@
 """What is finished in a part folder, and whether it may be kept: journal, shards.csv, staleness."""
 
-import contextlib
-import io
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from operator import itemgetter
 from typing import Any
@@ -15,17 +14,12 @@ from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan, read_plan
 
 COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard", "refused"]
-NUMBERS = ["fold", "count", "bytes", "part", "shard", "refused"]
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
+NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
 RUN = "journal/run"  # holds the id of the run that writes the part
 
 Row = dict[Any, Any]  # of COLUMNS and rejects; in the journal also number (of the shard)
 _key = itemgetter("part", "split", "fold", "shard")
-
-
-def check_name(name: str, source: str) -> None:
-    """Raises: ValueError: a file of that name lies outside the part, where nothing is touched."""
-    storage.check_inside(name, f"{source}: the file name '{name}'", "(the part)")
 
 
 def is_claimed(part_dir: str, run_id: str) -> bool:
@@ -56,7 +50,7 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
     if stale:
         _clear_part(part_dir)
     storage.make_folder(storage.join(part_dir, "journal"))
-    # This run's claim: what another run still has at work somewhere stops.
+    # What another run still has at work somewhere stops.
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
         # The second as storage.write_atomically names them.
@@ -77,15 +71,14 @@ def differences(old: Plan, new: Plan) -> list[str]:
     for plan in (old, new):
         values: Row = {"NAME": plan.name, "SCHEMA": asdict(plan.schema)}
         values |= {"the list of classes": plan.labels.classes, "the number of parts": plan.n_parts}
-        values |= {"the image format": plan.image.format}
+        values["the image format"] = plan.image.format
         values |= {name.upper(): value for name, value in asdict(plan.settings).items()}
         texts.append({name: json.dumps(v, ensure_ascii=False) for name, v in values.items()})
     was, now = texts
-    return [
-        f"{name}: {shorten(was[name])} there, {shorten(now[name])} now"
-        for name in now
-        if was[name] != now[name]
-    ] or ["the images: their list, labels, sizes or shards"]
+    named = [
+        f"{k}: {shorten(was[k])} there, {shorten(now[k])} now" for k in now if was[k] != now[k]
+    ]
+    return named or ["the images: their list, labels, sizes or shards"]
 
 
 def shorten(text: str) -> str:
@@ -103,12 +96,13 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
     refused = _read_csv(storage.join(part_dir, "rejects.csv"), REJECT_COLUMNS) if listed else []
     for row in listed:
         row["rejects"] = [reject for reject in refused if reject["file"] == row["file"]]
-    for path in storage.list_files("journal/*.json", part_dir):
-        listed.append(json.loads(storage.read_bytes(path)))
+    noted = storage.list_files("journal/*.json", part_dir)
+    listed += [json.loads(storage.read_bytes(path)) for path in noted]
     rows = {_key(row): row for row in listed}  # where there are two, the journal's
     for row in rows.values():
         for name in (row["file"], f"{row['split']}.csv"):
-            check_name(name, f"a row of '{table}', or of the journal beside it")
+            what = f"a row of '{table}', or of the journal beside it: '{name}'"
+            storage.check_inside(name, what, f"'{part_dir}'")
     return list(rows.values())
 
 
@@ -116,10 +110,11 @@ def _read_csv(path: str, columns: list[str]) -> list[Row]:
     """The rows of a table, [] where there is none."""
     if not storage.exists(path):
         return []
+    types = dict.fromkeys(columns, str) | NUMBERS
     try:
-        data = io.BytesIO(storage.read_bytes(path))
-        frame = pd.read_csv(data, dtype=str, keep_default_na=False)[columns]
-        return frame.astype({name: int for name in columns if name in NUMBERS}).to_dict("records")
+        with storage.on_disk(path) as local:
+            table = pd.read_csv(local, dtype=types, keep_default_na=False)
+        return table[columns].to_dict("records")
     except (ValueError, KeyError) as error:
         raise ValueError(
             f"'{path}' cannot be read: {error}. Remove shards.csv, and 04_write makes it anew."
@@ -131,27 +126,20 @@ def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
     shards = {(s.part, s.split, s.fold, s.index): s for s in plan.shards}
     matching = []
     for row in rows:
-        shard = shards.get(_key(row))
-        total, name = row["count"] + row["refused"], row["file"]
-        if shard and total == shard.count and name == plan.file_name(shard, row["count"]):
+        shard, total = shards.get(_key(row)), row["count"] + row["refused"]
+        if shard and (row["file"], total) == (plan.file_name(shard, row["count"]), shard.count):
             matching.append(row | {"number": shard.number})
     return matching
-
-
-def to_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The rows as shards.csv holds them, in the order of the plan."""
-    return pd.DataFrame(sorted(rows, key=itemgetter("number")), columns=COLUMNS)
 
 
 def _clear_part(part_dir: str) -> None:
     """Removes what a writer put into the part; other people's files stay. The plan goes last."""
     rows = read_rows_of_part(part_dir)
-    storage.remove(storage.join(part_dir, RUN))
-    names = [row["file"] for row in rows] + [f"index/{row['file']}.idx" for row in rows]
+    names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
     names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
     names += ["shards.csv", "schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
     names += ["dataset-metadata.json", "features.json", "dataset_info.json"]
-    with contextlib.suppress(ValueError, FileNotFoundError):  # class names, as TFDS writes them
+    with suppress(ValueError, FileNotFoundError):  # class names, as TFDS writes them
         fields = read_plan(part_dir).schema.fields
         names += [f"{field.name.replace('/', '.')}.labels.txt" for field in fields]
     for name in names:

@@ -5,8 +5,9 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,62 +23,58 @@ from kaggle_tfr.write.journal import Row, is_claimed
 
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 SECONDS_BETWEEN_CHECKS = 5  # of the part's claim
+CLAIM_LOST = "the run was ended, or another run has begun to write the same part"
 
 # Runs that were interrupted: their threads stop at the next image. Other processes and machines
 # look at the part's claim now and then, and before a shard gets its name.
 stopped_runs: set[str] = set()
 
 
-@dataclass(frozen=True)
-class ShardTask:
-    """All that a worker needs, on any machine: a plan without its shards, the shard's own rows.
-
-    allowance_bytes: what the shard may grow to without the part passing its limit.
-    """
+class ShardTask(NamedTuple):
+    """All that a worker needs, on any machine: a plan without its shards, the shard's own rows."""
 
     plan: Plan
     shard: Shard
     rows: pd.DataFrame
     part_dir: str
-    allowance_bytes: int
-    run_id: str = ""
+    allowance_bytes: int  # to which the shard may grow without the part passing its limit
+    run_id: str
 
 
-@dataclass(frozen=True)
-class ShardOutcome:
+class ShardOutcome(NamedTuple):
     """What became of a task: the shard's row, or the problem that stops the run."""
 
     shard: Shard
-    row: Row = field(default_factory=dict)
-    problem: str = ""
-    allowance_bytes: int = 0
-
-
-class _StopError(Exception):
-    pass
+    row: Row
+    problem: str
+    allowance_bytes: int
 
 
 def write_shard(task: ShardTask) -> ShardOutcome:
     """The outcome of writing one shard: temporary name, count, close, journal row, final name."""
     row, problem = {}, ""
     try:
-        free, needed = storage.free_bytes(task.part_dir), task.shard.bytes_high + SPARE_DISK_BYTES
-        if free < needed:
-            problem = (
-                f"the disk is too full: shard {task.shard.number} may take {needed / 1e6:,.1f} MB, "
-                f"and {free / 1e6:,.1f} MB are free for '{task.part_dir}'"
-            )
-        else:
-            row = _write_whole(task)
-    except _StopError as stop:
+        row = _write_whole(task)
+    except InterruptedError as stop:
         problem = str(stop)
     except (OSError, tf.errors.OpError) as error:
-        problem = _explain_failure(task, error)
+        ours, problem = True, CLAIM_LOST
+        with contextlib.suppress(OSError):  # the folder cannot be read, as the error says
+            ours = is_claimed(task.part_dir, task.run_id)  # another run removes this one's files
+        if ours:
+            free = storage.free_bytes(task.part_dir)
+            problem = f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
     return ShardOutcome(task.shard, row, problem, task.allowance_bytes)
 
 
 def _write_whole(task: ShardTask) -> Row:
     shard, compression = task.shard, task.plan.settings.compression
+    free, needed = storage.free_bytes(task.part_dir), shard.bytes_high + SPARE_DISK_BYTES
+    if free < needed:
+        raise InterruptedError(
+            f"the disk is too full: shard {shard.number} may take {needed / 1e6:,.1f} MB, "
+            f"and {free / 1e6:,.1f} MB are free for '{task.part_dir}'"
+        )
     temporary = storage.scratch_file(task.part_dir, f"{shard.number:06d}")
     index = f"{temporary}.tmp"
     try:
@@ -85,9 +82,8 @@ def _write_whole(task: ShardTask) -> Row:
         frames, size = np.array(lengths, np.int64) + FRAME_BYTES, os.path.getsize(temporary)
         if not compression and size != (expected := frames.sum()):
             raise OSError(f"'{temporary}' has {size:,} bytes after closing, expected {expected:,}.")
-        count, sha256 = len(lengths), storage.sha256_of(temporary)
-        name = task.plan.file_name(shard, count)
-        row = {"file": name, "split": shard.split, "fold": shard.fold, "count": count}
+        name, sha256 = task.plan.file_name(shard, len(lengths)), storage.sha256_of(temporary)
+        row = {"file": name, "split": shard.split, "fold": shard.fold, "count": len(lengths)}
         row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
         if not compression:
@@ -95,7 +91,8 @@ def _write_whole(task: ShardTask) -> Row:
             # Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
             np.savetxt(index, np.stack([frames.cumsum() - frames, frames], axis=1), "%d")
             storage.publish_file(index, storage.join(task.part_dir, f"index/{name}.idx"))
-        _check_claim(task)
+        if not is_claimed(task.part_dir, task.run_id):
+            raise InterruptedError(CLAIM_LOST)
         # Before the shard gets its name, so that no file with a final name lacks its row.
         path = storage.join(task.part_dir, f"journal/{shard.number:06d}.json")
         storage.write_atomically(path, json.dumps(row, ensure_ascii=False).encode())
@@ -112,19 +109,19 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
     lengths: list[int] = []
     rejects: list[Row] = []
     size, next_check = 0, time.monotonic() + SECONDS_BETWEEN_CHECKS
-    names, rows = task.rows.columns.tolist(), task.rows.itertuples(index=False, name=None)
-    pictures = storage.read_many(task.rows["path"].tolist())
+    rows: list[Row] = task.rows.to_dict("records")
+    pictures = storage.read_many([row["path"] for row in rows])
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
     with tf.io.TFRecordWriter(temporary, options) as writer:
-        for values, data in zip(rows, pictures, strict=True):
+        for row, data in zip(rows, pictures, strict=True):
             if task.run_id in stopped_runs:
-                raise _StopError("interrupted")
+                raise InterruptedError("interrupted")
             if time.monotonic() > next_check:
-                _check_claim(task)
+                if not is_claimed(task.part_dir, task.run_id):
+                    raise InterruptedError(CLAIM_LOST)
                 next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
             if isinstance(data, OSError):
                 raise data
-            row = dict(zip(names, values, strict=True))
             try:
                 record = encode_row(row, convert(data, settings), schema, settings)
             except RefusedImage as refusal:
@@ -135,7 +132,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             lengths.append(len(record))
             size += len(record) + FRAME_BYTES
             if size > task.allowance_bytes:
-                raise _StopError(
+                raise InterruptedError(
                     f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes "
                     f"after {len(lengths):,} of {task.shard.count:,} images, and only "
                     f"{task.allowance_bytes:,} are left for it. The forecast was "
@@ -144,53 +141,36 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
     return lengths, rejects
 
 
-def _check_claim(task: ShardTask) -> None:
-    if task.run_id and not is_claimed(task.part_dir, task.run_id):
-        raise _StopError("the run was ended, or another run has begun to write the same part")
-
-
-def _explain_failure(task: ShardTask, error: Exception) -> str:
-    try:
-        with contextlib.suppress(OSError):  # the folder cannot be read, as the first error says
-            _check_claim(task)  # another run removes the files that this one is at
-    except _StopError as reason:
-        return str(reason)
-    free = storage.free_bytes(task.part_dir)
-    return f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
-
-
 class ByteBudget:
-    """What a part's shards may weigh: written + reserved for those under way ≤ limit, always."""
+    """What each part's limit leaves beside bytes written and reserved by shards under way."""
 
-    def __init__(
-        self, plan: Plan, part: int, missing: Iterable[Shard], rows: Iterable[Row]
-    ) -> None:
-        self.limit, self.reserved, self.lock = plan.shard_limit_bytes, 0, threading.Lock()
-        self.written = sum(row["bytes"] for row in rows if row["part"] == part)
-        # Upper bound of the shards that have not begun.
-        self.planned = sum(shard.bytes_high for shard in missing if shard.part == part)
+    def __init__(self, plan: Plan, missing: Iterable[Shard], rows: Iterable[Row]) -> None:
+        self.limit, self.lock, self.left = plan.shard_limit_bytes, threading.Lock(), Counter[int]()
+        self.planned = Counter[int]()  # upper bounds of the shards that have not begun
+        for shard in missing:
+            self.left[shard.part] = self.limit
+            self.planned[shard.part] += shard.bytes_high
+        for row in rows:
+            self.left[row["part"]] -= row["bytes"]
 
-    def reserve(self, shard: Shard) -> int:
-        """Bytes that the shard may grow to; 0 when it does not fit any more."""
+    def reserve(self, shard: Shard) -> tuple[int, str]:
+        """(bytes that the shard may grow to, ""), or (0, why it does not fit any more)."""
         with self.lock:
-            free = self.limit - self.written - self.reserved
-            allowance = shard.bytes_high + max(0, free - self.planned) // 2
-            self.planned -= shard.bytes_high
-            if shard.bytes_high > free:
-                return 0
-            self.reserved += allowance
-            return allowance
+            left, high = self.left[shard.part], shard.bytes_high
+            allowance = high + max(0, left - self.planned[shard.part]) // 2
+            self.planned[shard.part] -= high
+            if high > left:
+                limit = (
+                    f"part {shard.part} would pass its limit: its shards may take {self.limit:,}"
+                )
+                return (
+                    0,
+                    f"{limit} bytes, {left:,} are left, shard {shard.number} may take {high:,}",
+                )
+            self.left[shard.part] -= allowance
+            return allowance, ""
 
     def release(self, outcome: ShardOutcome) -> None:
         """Ends a shard's reservation, of which it took what it weighs."""
         with self.lock:
-            self.reserved -= outcome.allowance_bytes
-            self.written += outcome.row.get("bytes", 0)
-
-    def explain(self, shard: Shard) -> str:
-        """Why a shard does not fit any more."""
-        return (
-            f"part {shard.part} would pass its limit: its shards may take {self.limit:,} bytes, "
-            f"those written take {self.written:,}, and shard {shard.number} may take "
-            f"{shard.bytes_high:,}"
-        )
+            self.left[outcome.shard.part] += outcome.allowance_bytes - outcome.row.get("bytes", 0)

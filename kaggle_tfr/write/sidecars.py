@@ -15,37 +15,42 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
-from kaggle_tfr.write.journal import REJECT_COLUMNS, Row
+from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
 
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
 # TFDS finds its shards by this pattern only; a part is a dataset of its own.
 TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
 
-def list_texts(
-    plan: Plan, part: int, rows: Mapping[int, Row], shards: pd.DataFrame
-) -> dict[str, str]:
-    """The texts of the part's small files by their names; "" for rejects.csv without a reject."""
+def write_sidecars(
+    work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], *, tfds: bool
+) -> None:
+    """Writes what lies beside the part's shards (rows: in their order), shards.csv last."""
+    shards = pd.DataFrame(list(rows.values()), columns=COLUMNS)
+    _write_image_tables(work_dir, part_dir, plan, part, rows)
+    if tfds:
+        _write_tfds(part_dir, plan, part, shards)
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
-    rejects = [r | {"file": rows[k]["file"]} for k in sorted(rows) for r in rows[k]["rejects"]]
+    rejects = [reject | {"file": row["file"]} for row in rows.values() for reject in row["rejects"]]
     refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
-    return {
+    texts = {"rejects.csv": refused} if rejects else {}
+    texts |= {
         "schema.json": plan.schema.to_json(),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
-        "rejects.csv": refused if rejects else "",
         "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
+        "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
+    if not rejects:
+        storage.remove(storage.join(part_dir, "rejects.csv"))
+    for name, text in texts.items():
+        storage.write_atomically(storage.join(part_dir, name), text.encode())
 
 
-def write_image_tables(
-    work_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], scratch: str
-) -> dict[str, str]:
-    """A CSV a split in the local folder `scratch`, as {"train.csv": its path for now}.
-
-    Each record's image, label, fold, file and place in the file: the plan's columns that say what
-    a record must hold. One shard's rows at a time, so that memory does not grow with the dataset.
-    """
+def _write_image_tables(
+    work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row]
+) -> None:
+    """Writes a CSV a split, a row a record, with one shard's rows in memory at a time."""
     columns = ["image_id", "label", "label_name", *plan.labels.label_columns]
     for field in plan.schema.fields:
         columns += [field.source] if isinstance(field.source, str) else field.source
@@ -53,19 +58,19 @@ def write_image_tables(
     # Codes of masks follow the picture's size, so its size before counts.
     columns += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
     columns = [*dict.fromkeys(columns), "fold", "file", "record"]
-    paths: dict[str, str] = {}
-    for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
-        refused = [reject["image_id"] for reject in rows[shard.number]["rejects"]]
-        kept = table[~table["image_id"].isin(refused)]
-        kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
-        kept = kept.assign(file=rows[shard.number]["file"], record=range(len(kept)))
-        name = f"{shard.split}.csv"
-        first = name not in paths
-        paths[name] = os.path.join(scratch, f"{name}.tmp")
-        with open(paths[name], "w" if first else "a", encoding="utf-8", newline="") as file:
+    near = None if storage.is_remote(part_dir) else storage.join(part_dir, "journal")
+    with tempfile.TemporaryDirectory(dir=near) as scratch:
+        for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
+            row, path = rows[shard.number], os.path.join(scratch, f"{shard.split}.csv")
+            refused = [reject["image_id"] for reject in row["rejects"]]
+            kept = table[~table["image_id"].isin(refused)].assign(file=row["file"])
+            kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
+            kept["record"] = range(len(kept))
             kept = kept[[column for column in columns if column in kept]]
-            kept.to_csv(file, header=first, index=False, lineterminator="\n")
-    return paths
+            first = not os.path.exists(path)
+            kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n")
+        for name in sorted(os.listdir(scratch)):
+            storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
 
 
 def to_slug(text: str) -> str:
@@ -127,21 +132,10 @@ each part a stratified sample of the whole.
 """
 
 
-def load_tfds() -> Any:
-    """The module tensorflow_datasets. Raises: ImportError: it is not installed."""
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise ImportError(
-            'METADATA = ["tfds"] needs tensorflow-datasets, which is not installed. '
-            'Run: pip install "kaggle-tfr[tfds]", or set METADATA = [].'
-        ) from error
-    return tfds
-
-
-def write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
+def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
     """Writes what `tfds.builder_from_directory(part_dir)` reads; shards have TFDS's names."""
-    tfds = load_tfds()
+    import tensorflow_datasets as tfds
+
     prefix = f"{plan.name}_{part}".replace("{", "{{").replace("}", "}}")
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     name = f"{re.sub(r'[^a-z0-9]+', '_', plan.name.lower()).strip('_')}_{part}"

@@ -1,16 +1,16 @@
 """Parts read again in one pass: faults by file, record and byte, a source check, channel sums."""
 
-import contextlib
 import json
 import os
 import re
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,51 +24,40 @@ from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixel
 from kaggle_tfr.images.header import Header, read_header
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode_row
-from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
+from kaggle_tfr.shards import FRAME_BYTES, read_frames
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row
 
 FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
 SOURCE_COLUMNS = ["part", "file", "record", "image_id", "psnr", "psnr_swapped", "problem"]
-MAX_FAULTS = 20  # of one file: a file with more is to be written again anyway
-MAX_COMPARED_SHARDS = 10  # of a part
+MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
 MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look the same turned
 # How a record lies that fits once it is turned as this EXIF orientation asks for.
-TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
-TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
-FILES_PER_TASK = 32
+_TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
+_TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
 
 Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
 Sums = Counter[str]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
 Stats = dict[str, Sums]  # by split
 
 
-@dataclass(frozen=True)
-class Verification:
-    """What the reading of part folders has shown.
+class Verification(NamedTuple):
+    """What the reading of part folders has shown."""
 
-    faults: record from 0, −1 when the fault is the file's; offset in the (unpacked) file.
-    sources: sampled records' PSNR in dB against the source as Pillow resizes it.
-    stats: of each folder, the sums over each split's pictures; `save_stats` takes them.
-    """
-
-    faults: pd.DataFrame
-    sources: pd.DataFrame
-    stats: dict[str, Stats]
+    faults: pd.DataFrame  # record from 0, −1 for the file; offset in the (unpacked) file
+    sources: pd.DataFrame  # sampled records' PSNR in dB against the source as Pillow resizes it
+    stats: dict[str, Stats]  # of each folder, for `save_stats`
 
 
 @dataclass
 class ShardCheck:
-    """A shard to read, and what its reading has shown so far.
-
-    records: the plan's rows, [] where unknown. chosen: paths of sources by image_id.
-    """
+    """A shard to read, and what its reading has shown so far."""
 
     part_dir: str
     plan: Plan
     row: Row
-    records: list[Row]
-    chosen: Mapping[str, str]
+    records: list[Row]  # of the plan, [] where unknown
+    chosen: Mapping[str, str]  # paths of sources by image_id
     faults: list[Fault] = field(default_factory=list)
     sources: list[tuple[Any, ...]] = field(default_factory=list)
     sums: Sums = field(default_factory=Counter)
@@ -83,16 +72,15 @@ def verify_parts(
 ) -> Verification:
     """The faults of part folders, a source check and the channels' sums, after one reading.
 
-    Every byte is read: sha256, the CRCs of every record, its fields against the plan's row, its
-    image against height and width, the index; names, counts and files against plan and shards.csv.
+    Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
+    index; names, counts and files against plan and shards.csv.
     work_dir: the plan's, to hold `sample` records against their sources.
-    Raises: FileNotFoundError: a folder has no plan.json. RuntimeError: no fault, but a picture fits
-        its source better swapped or turned.
+    Raises: FileNotFoundError: no plan.json. RuntimeError: no fault but swapped or turned pictures.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
-    stats: dict[str, Stats] = {str(folder): {} for folder in listed}
+    stats: dict[str, Stats] = {str(folder): defaultdict(Counter) for folder in listed}
     faults, sources, tasks, total = [], [], [], 0
-    rng = np.random.default_rng(seed)
+    rng, share = np.random.default_rng(seed), -(-sample // max(len(stats), 1))
     for folder in stats:
         plan = read_plan(folder)
         try:
@@ -100,39 +88,27 @@ def verify_parts(
         except ValueError as error:
             faults.append((folder, "shards.csv", -1, 0, str(error)))
             continue
-        faults += [(folder, file, -1, 0, text) for file, text in _check_folder(folder, plan, rows)]
-        share = -(-sample // len(stats))
+        problems = list(_check_folder(folder, plan, rows))
+        faults += [(folder, file, -1, 0, text) for file, text in problems]
         chosen = _choose_sources(work_dir, plan, rows, share, rng) if work_dir else {}
-        tasks.append(_list_checks(folder, plan, rows, chosen))
+        tasks.append(_list_checks(folder, plan, rows, chosen, dict(problems)))
         total += sum(row["count"] for row in rows)
-    for check in parallel.run(
-        check_shard,
-        chain.from_iterable(tasks),
-        label="Verifying records",
-        total=total,
-        advance=lambda check: check.row["count"],
-    ):
+    shown: Row = {"label": "Verifying records", "total": total}
+    shown["advance"] = lambda check: check.row["count"]
+    for check in parallel.run(check_shard, chain.from_iterable(tasks), **shown):
         faults += check.faults
         sources += check.sources
-        stats[check.part_dir].setdefault(check.row["split"], Counter()).update(check.sums)
-    shown = [
-        pd.DataFrame(rows, columns=columns).sort_values(columns[:3], ignore_index=True)
-        for rows, columns in ((faults, FAULT_COLUMNS), (sources, SOURCE_COLUMNS))
-    ]
-    found = Verification(shown[0], shown[1], stats)
-    _raise_for_sources(found)
-    return found
-
-
-def _raise_for_sources(found: Verification) -> None:
-    wrong = found.sources[found.sources["problem"] != ""]
-    if len(wrong) and found.faults.empty:
-        first = wrong.iloc[0]
+        stats[check.part_dir][check.row["split"]].update(check.sums)
+    compared = pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS)
+    wrong = compared[compared["problem"] != ""]
+    if len(wrong) and not faults:
+        _, file, number, image_id, *_, problem = wrong.iloc[0]
         raise RuntimeError(
-            f"{len(wrong)} of {len(found.sources)} records do not show their source as it is; the "
-            f"first, record {first.record} of '{first.file}' ('{first.image_id}'): {first.problem}."
-            " Were files of another program put into the part? Write it anew with OVERWRITE = True."
+            f"{len(wrong)} of {len(compared)} records do not show their source as it is; the first,"
+            f" record {number} of '{file}' ('{image_id}'): {problem}. Were files of another program"
+            " put into the part? Write it anew with OVERWRITE = True."
         )
+    return Verification(pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS), compared, stats)
 
 
 def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
@@ -158,12 +134,14 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     for path in sorted(set(storage.list_files(pattern, folder)) - listed):
         yield path[len(folder) :].lstrip("/"), "not in shards.csv"
     for name in sorted({f"{row['split']}.csv" for row in rows}):
-        if not _is_image_table(storage.join(folder, name)):
+        columns, path = set[Any](), storage.join(folder, name)
+        with suppress(FileNotFoundError, ValueError), storage.on_disk(path) as local:
+            columns |= set(pd.read_csv(local, nrows=0))  # ValueError: empty, or no text
+        if not {"image_id", "label", "file"} <= columns:
             yield name, "missing or broken: labels cannot be compared with the plan"
-    texts = {"schema.json": plan.schema.to_json(), "labels.json": plan.labels.to_json()}
-    for name, text in texts.items():
+    for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
         path = storage.join(folder, name)
-        if not storage.exists(path) or storage.read_bytes(path) != text.encode():
+        if not storage.exists(path) or storage.read_bytes(path) != planned.to_json().encode():
             yield name, "missing, or different from plan.json"
 
 
@@ -181,18 +159,16 @@ def _choose_sources(
 
 
 def _list_checks(
-    folder: str, plan: Plan, rows: Sequence[Row], chosen: Mapping[str, Mapping[str, str]]
+    folder: str, plan: Plan, rows: Sequence[Row], chosen: Row, broken: Container[str]
 ) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
-    sources = [field.source for field in plan.schema.fields if field.type == "bytes"]
-    names = [name for name in sources if isinstance(name, str)]
-    text = dict.fromkeys(["image_id", "label_name", "file", *names], str)
-    for split in sorted({row["split"] for row in rows}):
-        path = storage.join(folder, f"{split}.csv")
-        if not _is_image_table(path):
-            continue
-        with storage.on_disk(path) as local:
+    texts = [
+        f.source for f in plan.schema.fields if f.type == "bytes" and isinstance(f.source, str)
+    ]
+    text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
+    for split in sorted({row["split"] for row in rows if f"{row['split']}.csv" not in broken}):
+        with storage.on_disk(storage.join(folder, f"{split}.csv")) as local:
             blocks = pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000)
             records = (block.assign(split=split).to_dict("records") for block in blocks)
             for file, own in groupby(chain.from_iterable(records), itemgetter("file")):
@@ -203,15 +179,13 @@ def _list_checks(
         yield ShardCheck(folder, slim, row, [], {})
 
 
-def _is_image_table(path: str) -> bool:
-    """Whether a split's CSV is there with the columns that tell its records apart."""
-    if not storage.exists(path):
-        return False
+def _read_index(path: str) -> dict[int, int]:
+    """Length of each frame by its offset; {} without the file, {-1: 0} for a broken one."""
     try:
-        with storage.on_disk(path) as local:
-            return {"image_id", "label", "file"} <= set(pd.read_csv(local, nrows=0).columns)
-    except ValueError:  # empty, or no text
-        return False
+        lines = storage.read_bytes(path).splitlines()
+        return {int(offset): int(length) for offset, length in map(bytes.split, lines)}
+    except (FileNotFoundError, ValueError) as error:
+        return {-1: 0} if isinstance(error, ValueError) else {}
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
@@ -221,7 +195,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
     if not storage.exists(path):
         check.report("the file is missing")
         return check
-    index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
+    index = _read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
         frames = read_frames(str(local), check.plan.settings.compression, index, scratch)
         for number, (offset, data, fault) in enumerate(frames):
@@ -293,13 +267,12 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
         if name not in found or name not in right:
             return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
         if found[name] != right[name]:
-            return f"'{name}' is {_show(found[name])}, the plan says {_show(right[name])}"
+            said = []
+            for feature in (found[name], right[name]):
+                values = list(getattr(feature, feature.WhichOneof("kind") or "bytes_list").value)
+                said.append(journal.shorten(str(values if len(values) != 1 else values[0])))
+            return f"'{name}' is {said[0]}, the plan says {said[1]}"
     return "its features are not in the order that the schema writes"
-
-
-def _show(feature: tf.train.Feature) -> str:
-    values = getattr(feature, feature.WhichOneof("kind") or "bytes_list").value
-    return journal.shorten(str(list(values) if len(values) != 1 else values[0]))
 
 
 def compare_with_source(
@@ -307,8 +280,8 @@ def compare_with_source(
 ) -> tuple[float, float, str]:
     """(psnr, psnr_swapped, problem) of a record's pixels, uint8 RGB (height, width, 3).
 
-    In dB, as it is and with red and blue swapped; the problem is "" or what fits better. The source
-    is read in full and resized by Pillow alone, apart from the way the record was made.
+    In dB, as it is and with red and blue swapped; the problem is "" or what fits better. Pillow
+    alone resizes the source, apart from the way the record was made.
     """
     height, width = pixels.shape[:2]
     upright = Image.fromarray(read_upright(source))
@@ -320,13 +293,10 @@ def compare_with_source(
         upright = upright.crop((left, top, left + width, top + height))
     wanted = np.asarray(upright.resize((width, height), Image.Resampling.LANCZOS))
     as_is, swapped = psnr(wanted, pixels), psnr(wanted, pixels[..., ::-1])
-    fits = {"red and blue are swapped": swapped}
-    for orientation, name in TURNS.items():
-        turned = turn(pixels, orientation)
-        if turned.shape == wanted.shape:
-            fits[f"the picture is {name}"] = psnr(wanted, turned)
-    best = max(fits, key=lambda name: fits[name])
-    return as_is, swapped, best if fits[best] > as_is + MARGIN_DB else ""
+    turned = [(f"the picture is {name}", turn(pixels, way)) for way, name in _TURNS.items()]
+    fits = [(psnr(wanted, other), name) for name, other in turned if other.shape == wanted.shape]
+    best, problem = max([(swapped, "red and blue are swapped"), *fits], key=itemgetter(0))
+    return as_is, swapped, problem if best > as_is + MARGIN_DB else ""
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:
@@ -352,39 +322,29 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
 
 
 def channel_stats_of_files(images: pd.DataFrame) -> Stats:
-    """The sums over every pixel of the good rows' files, by split.
-
-    images: columns path, and where there are such split ("train" without it) and problem.
-    """
+    """The sums over every pixel of the files (path, perhaps split and problem), by split."""
     good = images[images["problem"] == ""] if "problem" in images else images
     splits = good["split"] if "split" in good else pd.Series("train", good.index)
     pairs = list(zip(splits.astype(str), good["path"], strict=True))
-    several = parallel.run(
-        _sum_files,
-        parallel.blocks(pairs, FILES_PER_TASK),
-        label="Pixels of files",
-        total=len(good),
-        advance=lambda stats: sum(sums["images"] for sums in stats.values()),
-    )
-    return combine_stats(several)
+    shown: Row = {"label": "Pixels of files", "total": len(good)}
+    shown["advance"] = lambda stats: sum(sums["images"] for sums in stats.values())
+    return combine_stats(parallel.run(_sum_files, parallel.blocks(pairs, 32), **shown))
 
 
 def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
-    stats: Stats = {}
+    several: list[Stats] = []
     for split, path in pairs:
         # An image that went bad since it was measured is the writer's to report.
-        with contextlib.suppress(FileNotFoundError, RefusedImage):
-            sums = sum_channels(read_pixels(storage.read_bytes(path)))
-            stats.setdefault(split, Counter()).update(sums)
-    return stats
+        with suppress(FileNotFoundError, RefusedImage):
+            several.append({split: sum_channels(read_pixels(storage.read_bytes(path)))})
+    return combine_stats(several)
 
 
 def combine_stats(several: Iterable[Stats]) -> Stats:
     """The sums over the pictures of several parts, by split."""
-    combined: Stats = {}
-    for stats in several:
-        for split, sums in stats.items():
-            combined.setdefault(split, Counter()).update(sums)
+    combined: Stats = defaultdict(Counter)
+    for split, sums in chain.from_iterable(stats.items() for stats in several):
+        combined[split].update(sums)
     return combined
 
 
@@ -399,10 +359,7 @@ def save_stats(stats: Stats, path: str) -> None:
 
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
-    """The paths of mean_rgb/{split}_files.json and {split}_records.json: {"R", "G", "B"} each.
-
-    In this form ImageNet's pipelines take the mean that they subtract.
-    """
+    """The paths of mean_rgb/{split}_{files,records}.json, in the form of ImageNet's pipelines."""
     folder, paths = storage.make_folder(storage.join(work_dir, "mean_rgb")), []
     for kind, stats in (("files", files), ("records", records)):
         for split, sums in sorted(stats.items()):

@@ -13,16 +13,8 @@ from PIL import Image
 from support.plans import make_images, two_parts
 
 from kaggle_tfr.plan.plan import save_plan
+from kaggle_tfr.write import verify
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.verify import (
-    channel_stats_of_files,
-    combine_stats,
-    describe_sums,
-    save_mean_rgb,
-    save_stats,
-    sum_channels,
-    verify_parts,
-)
 
 SPLITS = ["train", "validation", "test"]
 
@@ -61,33 +53,27 @@ def read_pictures(files):
 
 
 def test_files_as_numpy_has_them_by_split(made):
-    """
-    Mean and deviation of every pixel of a split's good files; refused and broken ones are left out.
-    """
+    """Mean and deviation of every pixel of a split's good files; bad ones are left out."""
     images, work = made
     (work / "bad.jpg").write_bytes(b"no picture")
     bad = images.iloc[[0, 0]].assign(path=str(work / "bad.jpg"), problem=["not an image", ""])
-
-    found = channel_stats_of_files(pd.concat([images, bad]))
+    found = verify.channel_stats_of_files(pd.concat([images, bad]))
 
     for split, own in images.groupby("split"):
         good = [Image.open(path).convert("RGB") for path in own["path"]]
-        agree(describe_sums(found[split]), good)
+        agree(verify.describe_sums(found[split]), good)
         assert found[split]["images"] == len(own)
 
 
 def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
     """stats.json: mean and std of train alone, and each split's own below "splits"."""
     part = made[1] / "part-1"
-    shards = pd.read_csv(part / "shards.csv")
-
-    save_stats(verify_parts(str(part)).stats[str(part)], str(tmp_path / "stats.json"))
-
+    verify.save_stats(verify.verify_parts(str(part)).stats[str(part)], str(tmp_path / "stats.json"))
     found = json.loads((tmp_path / "stats.json").read_text())
     splits = found.pop("splits")
     assert found == splits["train"]
     assert set(splits) == set(SPLITS)
-    for split, own in shards.groupby("split"):
+    for split, own in pd.read_csv(part / "shards.csv").groupby("split"):
         pictures = read_pictures(part / file for file in own["file"])
         agree(splits[split], pictures)
         assert splits[split]["images"] == len(pictures) == own["count"].sum()
@@ -96,32 +82,33 @@ def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
     """A part of test images alone has a mean too; without any pixel there is an error."""
     dark, light = np.zeros((1, 1, 3), np.uint8), np.full((1, 3, 3), 40, np.uint8)
-    save_stats({"a": sum_channels(dark), "b": sum_channels(light)}, str(tmp_path / "stats.json"))
-
+    verify.save_stats(
+        {"a": verify.sum_channels(dark), "b": verify.sum_channels(light)},
+        str(tmp_path / "stats.json"),
+    )
     found = json.loads((tmp_path / "stats.json").read_text())
-
     assert found["mean"] == dict.fromkeys("RGB", 30)
     assert found["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
     with pytest.raises(ValueError, match="no pixel to average"):
-        save_stats({}, str(tmp_path / "stats.json"))
+        verify.save_stats({}, str(tmp_path / "stats.json"))
 
 
 def test_parts_combine_exactly_and_imagenet_s_means_are_files(made):
     """mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together."""
     images, work = made
     parts = [work / f"part-{number}" for number in (1, 2)]
-    records = combine_stats(verify_parts([str(part) for part in parts]).stats.values())
-
-    paths = save_mean_rgb(channel_stats_of_files(images), records, str(work))
+    records = verify.combine_stats(
+        verify.verify_parts([str(part) for part in parts]).stats.values()
+    )
+    paths = verify.save_mean_rgb(verify.channel_stats_of_files(images), records, str(work))
 
     names = {f"{split}_{kind}.json" for split in SPLITS for kind in ("files", "records")}
-    assert {Path(path).name for path in paths} == names
-    assert {path.name for path in (work / "mean_rgb").iterdir()} == names
+    assert set(map(Path, paths)) == {work / "mean_rgb" / name for name in names}
     listed = pd.concat(pd.read_csv(part / "shards.csv").assign(at=str(part)) for part in parts)
     for split, rows in listed.groupby("split"):
         originals = [Image.open(path) for path in images.loc[images["split"] == split, "path"]]
         written = read_pictures(rows["at"] + "/" + rows["file"])
         for kind, pictures in (("files", originals), ("records", written)):
-            found = json.loads((work / "mean_rgb" / f"{split}_{kind}.json").read_text())
+            found = json.loads((work / f"mean_rgb/{split}_{kind}.json").read_text())
             assert list(found) == ["R", "G", "B"]
             agree({"mean": found}, pictures)
