@@ -1,4 +1,4 @@
-"""Rows of what a dataset comes with: class folders, a CSV of labels or of run-length codes."""
+"""The table of images and labels: of class folders, a CSV of labels or of run-length codes."""
 
 import io
 import json
@@ -12,18 +12,17 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore import labels as numbering
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
 from kaggle_tfr.paths import fill_path, near_miss, template_fields
+from kaggle_tfr.schema import Labels
 
-Table = numbering.Labelled  # one row per image, and what its labels are
+Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test")
 # "": without an ending a file may be an image too.
 ENDINGS = ("", ".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
-
-# Where `paths.fill_path` raises: an absolute path, a drive, an address, a step up.
-LEADS_OUT = re.compile(r"^([\\/]|[A-Za-z]:|\w+://)|(^|[\\/])\.\.([\\/]|$)")
+MISSING = ("", "nan", "NaN", "<NA>")
+INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
 # What the steps call their own columns; a CSV's column of such a name gets the prefix "csv_".
 RESERVED = {
     *("image_id", "path", "split", "label", "label_name", "problem", "height", "width", "n_bytes"),
@@ -83,7 +82,7 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
 
 
 def read_folders(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels) of class folders: the last folder is the class, the split may be above."""
+    """The table of class folders: the last folder is the class, the split may be above."""
     pattern = settings.pattern or "*/*"
     shapes = "'*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file)"
     if "/" not in pattern:
@@ -91,7 +90,7 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     paths = storage.list_files(pattern, input_dir or "/")
     if not storage.is_remote(input_dir):  # whose folders are those of its files
         images = (path for path in paths if os.path.splitext(path)[1].lower() in ENDINGS)
-        filled = {os.path.dirname(path) for path in images}
+        filled = set(map(os.path.dirname, images))
         folders = storage.list_folders(pattern.rpartition("/")[0], input_dir or "/")
         empty = [folder for folder in folders if folder not in filled]
         if empty:  # a slip, or a lost download
@@ -106,28 +105,28 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace("\\", "/")
     parts = names.str.split("/")
     split = parts.str[-3].where(parts.str[-3].isin(SPLITS), "train")
-    labelled, labels = numbering.single_label_table(parts.str[-2], read_map(input_dir, settings))
+    labelled, labels = single_label_table(parts.str[-2], read_classes(input_dir, settings))
     ids = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([ids, labelled], axis=1), labels
 
 
 def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels) of a CSV with a row per image: one class, a list, 0 or 1 each, or none."""
+    """The table of a CSV with a row per image: one class, a list, 0 or 1 each, or none."""
     rows, columns = read_csv(input_dir, settings), settings.label_columns
     text = rows[columns[0]] if columns else pd.Series("", index=rows.index)
     if len(columns) > 1:
-        labelled = numbering.read_flags(rows[columns])
+        labelled = read_flags(rows[columns])
     elif columns and settings.label_separator:
-        labelled = numbering.split_labels(text, settings.label_separator)
+        labelled = split_labels(text, settings.label_separator)
     else:
-        labelled = numbering.single_label_table(text, read_map(input_dir, settings))
+        labelled = single_label_table(text, read_classes(input_dir, settings))
     if not columns:
         labelled[0]["problem"] = ""
     return _complete(input_dir, settings, rows, labelled)
 
 
 def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels) of a CSV of run-length codes, with one row per image and label.
+    """The table of a CSV of run-length codes, with one row per image and label.
 
     Ids: "0011165.jpg_Fish"; or plain ones beside a column of labels; or plain ones alone, whose one
     class is called like the column of codes, and where several rows of an image are one mask.
@@ -138,33 +137,24 @@ def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
             f"LABEL_COLUMN is {settings.label_column!r}. With SOURCE='rle_csv' set it to the "
             "column of run-length codes, or to [label, code]."
         )
-    plain = len(columns) == 1 and _ids_are_plain(input_dir, settings, rows)
-    images, codes = spread_codes(rows, settings.id_column, columns, plain=plain)
-    labelled = numbering.multi_label_table(codes, "masks", images.pop("problem"))
-    return _complete(input_dir, settings, images, labelled)
-
-
-def _ids_are_plain(input_dir: str, settings: InputSettings, rows: pd.DataFrame) -> bool:
-    """Whether an id is an image's alone, as Carvana's 00087a6bd4dc_01.jpg; looks up some 20."""
     ids = rows[settings.id_column]
     has_tail = ids.str.contains("_", regex=False)
-    if not has_tail.all():
-        return not has_tail.any()
-    some, counts = rows.iloc[:: max(1, len(rows) // 20)], []
-    for names in (ids, ids.str.rpartition("_")[0]):
-        paths = [path for path, _ in fill_paths(some, names, settings) if path]
-        counts.append(sum(storage.exists(f"{input_dir}/{path}") for path in paths))
-    return counts[0] > counts[1]
+    plain = len(columns) == 1 and not has_tail.any()
+    if len(columns) == 1 and has_tail.all():  # may be plain too, as Carvana's 00087a6bd4dc_01.jpg
+        some, counts = rows.iloc[:: max(1, len(rows) // 20)], []
+        for names in (ids, ids.str.rpartition("_")[0]):
+            paths = [path for path, _ in fill_paths(some, names, settings) if path]
+            counts.append(sum(storage.exists(f"{input_dir}/{path}") for path in paths))
+        plain = counts[0] > counts[1]
+    images, codes = spread_codes(rows, settings.id_column, columns, plain=plain)
+    labelled = multi_label_table(codes, "masks", images.pop("problem"))
+    return _complete(input_dir, settings, images, labelled)
 
 
 def spread_codes(
     rows: pd.DataFrame, id_column: str, label_columns: Sequence[str], *, plain: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(one row per image, with a column `problem`; a column of codes per label, "" for no mask).
-
-    rows: one per image and label. label_columns: label and code; or the code alone, with ids such
-    as "0011165.jpg_Fish" or plain.
-    """
+    """(one row per image, with a column `problem`; a column of codes per label, "" for no mask)."""
     ids, codes = rows[id_column], rows[label_columns[-1]].str.strip()
     codes = codes.where(~codes.isin(NO_MASK), "")
     if plain:
@@ -247,21 +237,6 @@ def _parse_csv(data: bytes, path: str, **options: Any) -> pd.DataFrame:
     raise ValueError(f"the labels file '{path}' {what}")
 
 
-def read_map(input_dir: str, settings: InputSettings) -> Mapping[str, int] | None:
-    """LABEL_MAP, given by value or by file name; None for none."""
-    given = settings.label_map
-    if not given or isinstance(given, Mapping):
-        return given or None
-    path = storage.resolve(input_dir, given)
-    try:
-        label_map = json.loads(read_given(path, "LABEL_MAP"))
-    except ValueError as error:
-        raise ValueError(f"the label map '{path}' is not JSON: {error}") from None
-    if not isinstance(label_map, dict):
-        raise ValueError(f"the label map '{path}' holds no {{'class': label}}.")
-    return label_map
-
-
 def read_given(path: str, parameter: str) -> bytes:
     """The bytes of a file that a parameter names, which its FileNotFoundError names too."""
     try:
@@ -269,6 +244,108 @@ def read_given(path: str, parameter: str) -> bytes:
     except (FileNotFoundError, IsADirectoryError):
         what = f"Set {parameter} to a file's name in INPUT_DIR."
         raise FileNotFoundError(f"there is no file '{path}'. {what}") from None
+
+
+def read_classes(input_dir: str, settings: InputSettings) -> list | None:
+    """The classes of LABEL_MAP, given by value or file, so that index = label; None for no map."""
+    given: Any = settings.label_map
+    if not given:
+        return None
+    source = "LABEL_MAP"
+    if isinstance(given, str):
+        path = storage.resolve(input_dir, given)
+        source = f"the label map '{path}'"
+        try:
+            given = json.loads(read_given(path, "LABEL_MAP"))
+        except ValueError as error:
+            raise ValueError(f"{source} is not JSON: {error}") from None
+    items = list(given.items()) if isinstance(given, Mapping) else []
+    wrong = [item for item in items if not isinstance(item[1], int) or item[1] < 0]
+    if wrong or not items:
+        what = "'{}' has {!r}".format(*wrong[0]) if wrong else f"it is {given!r:.40}"
+        mend = "Mend the map, or leave LABEL_MAP empty to number the sorted classes."
+        raise ValueError(f'{source} takes {{"class": label}}, labels from 0, but {what}. {mend}')
+    kind = int if all(INTEGER.fullmatch(str(name)) for name in given) else str
+    classes: list = [None] * (max(given.values()) + 1)
+    for name, label in items:
+        if classes[label] is not None:
+            both = f"'{classes[label]}' and '{name}'. Give each class its own."
+            raise ValueError(f"{source} gives label {label} to both {both}")
+        classes[label] = kind(name)
+    return classes
+
+
+def number_classes(text: pd.Series, classes: list | None = None) -> tuple[np.ndarray, list]:
+    """(int64 label of each row, -1 where none is given; the classes, so that index = label).
+
+    Classes are sorted, as integers when all are; those of a map have None for a number left out.
+
+    >>> number_classes(pd.Series(["10", "9", "", "10"]))
+    (array([ 1,  0, -1,  1]), [9, 10])
+    >>> number_classes(pd.Series(["10", "09"]))[1]
+    ['09', '10']
+    """
+    codes, different = pd.factorize(text.where(~text.isin(MISSING)))
+    names = list(map(str, different))
+    kind: Any = int if all(map(INTEGER.fullmatch, names)) else str
+    classes = sorted(map(kind, names)) if classes is None else classes
+    label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
+    unknown = [name for name in names if name not in label_of]
+    if unknown:
+        raise ValueError(
+            f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} of the data, the "
+            f"first is '{unknown[0]}'. Add them, or leave it empty to number the sorted classes."
+        )
+    return np.array([label_of[name] for name in names] + [-1], np.int64)[codes], classes
+
+
+def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
+    """Columns label, label_name, problem of images with one class each."""
+    label, classes = number_classes(text, classes)
+    table = pd.DataFrame({"label": label, "label_name": text.where(label >= 0, "").astype(object)})
+    table["problem"] = np.where(label < 0, "no label", "").astype(object)
+    return table, Labels("single", tuple(classes))
+
+
+def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> Table:
+    """Columns label (of the combination of classes), label_name ("Fish|Sugar"), problem, `columns`.
+
+    columns: 0/1 for kind "multi", run-length codes for "masks"; named by the classes as text.
+    """
+    present = columns.to_numpy() != ("" if kind == "masks" else 0)
+    combinations, row = np.unique(present, axis=0, return_inverse=True)
+    text = np.array(["|".join(columns.columns[one]) for one in combinations], object)[row.ravel()]
+    table = pd.DataFrame({"label": pd.factorize(text, sort=True)[0], "label_name": text})
+    table = table.set_index(columns.index).assign(problem=problem)
+    names = tuple(map(str, columns))
+    return pd.concat([table, columns], axis=1), Labels(kind, names, names)
+
+
+def read_flags(rows: pd.DataFrame) -> Table:
+    """The multi-label table of columns of text, each of a label and 0 or 1 in every row."""
+    text = rows.apply(lambda column: column.str.strip().str.lower())
+    flags = text.isin(["1", "1.0", "true"]).astype(np.int8)
+    invalid = (flags == 0) & ~text.isin(["0", "0.0", "false"])
+    problem = pd.Series("", index=rows.index, dtype=object)
+    for name in rows:
+        values = rows[name][invalid[name]].astype(object)
+        problem[invalid[name]] = f"label column '{name}' holds '" + values + "', not 0 or 1"
+        problem[rows[name].isin(MISSING)] = f"no label in column '{name}'"
+    return multi_label_table(flags, "multi", problem)
+
+
+def split_labels(text: pd.Series, separator: str) -> Table:
+    """The multi-label table of separated lists of classes."""
+    missing = text.isin(MISSING)
+    single = text.where(~missing, "").str.split(separator).explode().str.strip()
+    single = single[single != ""]
+    label, classes = number_classes(single)
+    flags = np.zeros((len(text), len(classes)), np.int8)
+    flags[text.index.get_indexer(single.index), label] = 1
+    columns = pd.DataFrame(flags, columns=list(map(str, classes)), index=text.index)
+    problem = missing.map({True: "no label", False: ""}).astype(object)
+    table, labels = multi_label_table(columns, "multi", problem)
+    return table, replace(labels, classes=tuple(classes))
 
 
 def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found: Table) -> Table:
@@ -282,14 +359,27 @@ def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
     if not any(below):  # then the template is at fault, and says how
         fill_path(settings.path_template, {**dict(rows.iloc[0]), "image_id": ids.iloc[0]})
-    problem = numbering.find_repeats(ids, table)
+    problem = find_repeats(ids, table)
     table["problem"] = problem.where(problem != "", bad_ids)
     paths = [f"{input_dir}/{path}" if path else "" for path in below]
     images = pd.DataFrame({"image_id": ids, "path": paths, "split": "train"})
     others = rows.drop(columns=[settings.id_column, *settings.label_columns], errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    images = pd.concat([images, table, others], axis=1)
-    return _add_files((images, labels), input_dir, settings)
+    return _add_files(pd.concat([images, table, others], axis=1), labels, input_dir, settings)
+
+
+def find_repeats(ids: pd.Series, table: pd.DataFrame) -> pd.Series:
+    """The problem of each row: its id is empty or listed again (with other labels), or its own."""
+    labels = table["label_name"].where(table["problem"] == "", table["problem"])
+    problem = pd.Series("", index=ids.index, dtype=object)
+    problem[ids.duplicated()] = "listed twice: the first row counts"
+    repeated = ids[ids.duplicated(keep=False)]
+    groups = labels[repeated.index].groupby(repeated)
+    clash = repeated[groups.transform("nunique") > 1]
+    names = groups.agg(lambda names: ", ".join(sorted(set(names))))
+    problem[clash.index] = "listed with different labels: " + clash.map(names).astype(object)
+    problem[ids == ""] = "no id"
+    return problem.where(problem != "", table["problem"])
 
 
 def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> list[tuple]:
@@ -307,16 +397,19 @@ def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> l
     for values in zip(*columns.values(), strict=True):
         try:
             path = template.format_map(dict(zip(columns, values, strict=True)))
-            leads_out = LEADS_OUT.search(path)
-            filled.append(("", "id leads out of INPUT_DIR") if leads_out else (path, ""))
+            storage.check_inside(path, "", "")
+            filled.append((path, ""))
         except IndexError:
             filled.append(("", f"id too short for PATH_TEMPLATE '{template}'"))
+        except ValueError:
+            filled.append(("", "id leads out of INPUT_DIR"))
     return filled
 
 
-def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
+def _add_files(
+    images: pd.DataFrame, labels: Labels, input_dir: str, settings: InputSettings
+) -> Table:
     """The table, then a row with a problem for each file of the image folder without a row."""
-    images, labels = table
     pattern = re.sub(r"\{.*?\}", "*", settings.path_template)
     below = pattern.partition("*")[0].rpartition("/")[0]
     folder = f"{input_dir}/{below}".rstrip("/") or "/"
@@ -331,7 +424,7 @@ def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
         )
     extra = pd.DataFrame({"path": [path for path in files if path not in known]}, dtype=str)
     if extra.empty:
-        return table
+        return images, labels
     extra["image_id"] = extra["path"].str.removeprefix(folder.rstrip("/") + "/")
     extra["problem"] = f"no row in {os.path.basename(settings.labels_csv)}"
     blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))

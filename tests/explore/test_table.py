@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kaggle_tfr.explore.labels import number_classes
-from kaggle_tfr.explore.rows import InputSettings, join_codes, read_table
+from kaggle_tfr.explore.rows import InputSettings, join_codes, number_classes, read_table
 from kaggle_tfr.explore.table import load_images, measure, save_images
 from kaggle_tfr.parameters import settings
 
