@@ -19,10 +19,12 @@ from kaggle_tfr.schema import Labels
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test")
-# "": without an ending a file may be an image too.
+# Without an ending a file may be an image too.
 ENDINGS = ("", ".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
 MISSING = ("", "nan", "NaN", "<NA>")
+FLAGS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
+LEADS_OUT = re.compile(r"^([\\/]|[A-Za-z]:|\w+://)|(^|[\\/])\.\.([\\/]|$)")
 # What the steps call their own columns; a CSV's column of such a name gets the prefix "csv_".
 RESERVED = {
     *("image_id", "path", "split", "label", "label_name", "problem", "height", "width", "n_bytes"),
@@ -72,8 +74,8 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     if settings.source not in sources:
         raise ValueError(f'SOURCE is "{settings.source}". Set it to "csv", "folders" or "rle_csv".')
     images, labels = sources[settings.source](input_dir, settings)
-    text = ("image_id", "path", "split", "label_name", "problem")
-    images = images.astype(dict.fromkeys(text, str))
+    texts = ("image_id", "path", "split", "label_name", "problem")
+    images = images.astype(dict.fromkeys(texts, str))
     if 0 < settings.limit < len(images):
         # Spread evenly: the first rows of class folders would all be of one class.
         rows = np.arange(settings.limit) * len(images) // settings.limit
@@ -83,16 +85,15 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
 
 def read_folders(input_dir: str, settings: InputSettings) -> Table:
     """The table of class folders: the last folder is the class, the split may be above."""
-    pattern = settings.pattern or "*/*"
+    pattern, root = settings.pattern or "*/*", input_dir or "/"
     shapes = "'*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file)"
     if "/" not in pattern:
         raise ValueError(f"PATTERN '{pattern}' has no class folder. Write it as {shapes}.")
-    paths = storage.list_files(pattern, input_dir or "/")
+    paths = storage.list_files(pattern, root)
     if not storage.is_remote(input_dir):  # whose folders are those of its files
+        folders = storage.list_folders(pattern.rpartition("/")[0], root)
         images = (path for path in paths if os.path.splitext(path)[1].lower() in ENDINGS)
-        filled = set(map(os.path.dirname, images))
-        folders = storage.list_folders(pattern.rpartition("/")[0], input_dir or "/")
-        empty = [folder for folder in folders if folder not in filled]
+        empty = sorted(set(folders).difference(map(os.path.dirname, images)))
         if empty:  # a slip, or a lost download
             raise ValueError(
                 f"{len(empty)} of {len(folders)} class folders hold no image, the first is "
@@ -113,30 +114,28 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
 def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
     """The table of a CSV with a row per image: one class, a list, 0 or 1 each, or none."""
     rows, columns = read_csv(input_dir, settings), settings.label_columns
-    text = rows[columns[0]] if columns else pd.Series("", index=rows.index)
-    if len(columns) > 1:
-        labelled = read_flags(rows[columns])
-    elif columns and settings.label_separator:
-        labelled = split_labels(text, settings.label_separator)
-    else:
-        labelled = single_label_table(text, read_classes(input_dir, settings))
     if not columns:
+        labelled = single_label_table(pd.Series("", index=rows.index))
         labelled[0]["problem"] = ""
+    elif len(columns) > 1:
+        labelled = read_flags(rows[columns])
+    elif settings.label_separator:
+        labelled = split_labels(rows[columns[0]], settings.label_separator)
+    else:
+        labelled = single_label_table(rows[columns[0]], read_classes(input_dir, settings))
     return _complete(input_dir, settings, rows, labelled)
 
 
 def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
     """The table of a CSV of run-length codes, with one row per image and label.
 
-    Ids: "0011165.jpg_Fish"; or plain ones beside a column of labels; or plain ones alone, whose one
+    Ids: "0011165.jpg_Fish"; plain ones beside a column of labels; or plain ones alone, whose one
     class is called like the column of codes, and where several rows of an image are one mask.
     """
     rows, columns = read_csv(input_dir, settings), settings.label_columns
     if len(columns) not in (1, 2):
-        raise ValueError(
-            f"LABEL_COLUMN is {settings.label_column!r}. With SOURCE='rle_csv' set it to the "
-            "column of run-length codes, or to [label, code]."
-        )
+        mend = "With 'rle_csv' set it to the column of run-length codes, or to [label, code]."
+        raise ValueError(f"LABEL_COLUMN is {settings.label_column!r}. {mend}")
     ids = rows[settings.id_column]
     has_tail = ids.str.contains("_", regex=False)
     plain = len(columns) == 1 and not has_tail.any()
@@ -194,13 +193,11 @@ def join_codes(codes: Sequence[str]) -> str:
     broken = [code for code in codes if find_code_problem(code, 1 << 31, 1 << 31)]  # of any size
     if broken:
         return broken[0]
-    numbers = list(map(int, " ".join(codes).split()))
-    merged: list[list[int]] = []
-    for start, length in sorted(zip(numbers[::2], numbers[1::2], strict=True)):
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], start + length)
-        else:
-            merged.append([start, start + length])
+    runs = np.array(" ".join(codes).split(), np.int64).reshape(-1, 2)
+    starts, lengths = runs[runs[:, 0].argsort()].T
+    ends = np.maximum.accumulate(starts + lengths)
+    gaps = starts[1:] > ends[:-1]
+    merged = zip(starts[np.append(True, gaps)], ends[np.append(gaps, True)], strict=True)
     return " ".join(f"{start} {end - start}" for start, end in merged)
 
 
@@ -221,8 +218,7 @@ def read_csv(input_dir: str, settings: InputSettings) -> pd.DataFrame:
             raise ValueError(f"the labels file '{path}' {what}")
     rows = _parse_csv(data, path, usecols=ours, dtype=str, keep_default_na=False)
     if rows.empty:
-        what = "has a header and no row. Set LABELS_CSV to the one you mean."
-        raise ValueError(f"the labels file '{path}' {what}")
+        raise ValueError(f"the labels file '{path}' has a header and no row. Mend LABELS_CSV.")
     others = [name for name in header if name not in ours]
     return pd.concat([rows, _parse_csv(data, path, usecols=others)], axis=1) if others else rows
 
@@ -269,16 +265,14 @@ def read_classes(input_dir: str, settings: InputSettings) -> list | None:
     classes: list = [None] * (max(given.values()) + 1)
     for name, label in items:
         if classes[label] is not None:
-            both = f"'{classes[label]}' and '{name}'. Give each class its own."
-            raise ValueError(f"{source} gives label {label} to both {both}")
+            both = f"both '{classes[label]}' and '{name}'. Give each class its own."
+            raise ValueError(f"{source} gives label {label} to {both}")
         classes[label] = kind(name)
     return classes
 
 
 def number_classes(text: pd.Series, classes: list | None = None) -> tuple[np.ndarray, list]:
-    """(int64 label of each row, -1 where none is given; the classes, so that index = label).
-
-    Classes are sorted, as integers when all are; those of a map have None for a number left out.
+    """(int64 label of each row, -1 for none; the classes, sorted when not given: index = label).
 
     >>> number_classes(pd.Series(["10", "9", "", "10"]))
     (array([ 1,  0, -1,  1]), [9, 10])
@@ -308,10 +302,7 @@ def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
 
 
 def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> Table:
-    """Columns label (of the combination of classes), label_name ("Fish|Sugar"), problem, `columns`.
-
-    columns: 0/1 for kind "multi", run-length codes for "masks"; named by the classes as text.
-    """
+    """Columns label (of the classes' combination), label_name ("Fish|Sugar"), problem, `columns`."""
     present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(present, axis=0, return_inverse=True)
     text = np.array(["|".join(columns.columns[one]) for one in combinations], object)[row.ravel()]
@@ -323,34 +314,32 @@ def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> T
 
 def read_flags(rows: pd.DataFrame) -> Table:
     """The multi-label table of columns of text, each of a label and 0 or 1 in every row."""
-    text = rows.apply(lambda column: column.str.strip().str.lower())
-    flags = text.isin(["1", "1.0", "true"]).astype(np.int8)
-    invalid = (flags == 0) & ~text.isin(["0", "0.0", "false"])
+    flags = rows.apply(lambda text: text.str.strip().str.lower().map(FLAGS))
     problem = pd.Series("", index=rows.index, dtype=object)
     for name in rows:
-        values = rows[name][invalid[name]].astype(object)
-        problem[invalid[name]] = f"label column '{name}' holds '" + values + "', not 0 or 1"
+        wrong = rows[name][flags[name].isna()].astype(object)
+        problem[wrong.index] = f"label column '{name}' holds '" + wrong + "', not 0 or 1"
         problem[rows[name].isin(MISSING)] = f"no label in column '{name}'"
-    return multi_label_table(flags, "multi", problem)
+    return multi_label_table(flags.fillna(0).astype(np.int8), "multi", problem)
 
 
 def split_labels(text: pd.Series, separator: str) -> Table:
     """The multi-label table of separated lists of classes."""
     missing = text.isin(MISSING)
-    single = text.where(~missing, "").str.split(separator).explode().str.strip()
+    single = text.mask(missing, "").str.split(separator).explode().str.strip()
     single = single[single != ""]
     label, classes = number_classes(single)
     flags = np.zeros((len(text), len(classes)), np.int8)
     flags[text.index.get_indexer(single.index), label] = 1
-    columns = pd.DataFrame(flags, columns=list(map(str, classes)), index=text.index)
+    columns = pd.DataFrame(flags, text.index, list(map(str, classes)))
     problem = missing.map({True: "no label", False: ""}).astype(object)
     table, labels = multi_label_table(columns, "multi", problem)
     return table, replace(labels, classes=tuple(classes))
 
 
-def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found: Table) -> Table:
+def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, given: Table) -> Table:
     """The images of a CSV's rows with their paths, and of files without a row; their labels."""
-    table, labels = found
+    table, labels = given
     taken = RESERVED.intersection(labels.label_columns)
     if taken:
         what = "as one of the table's own columns is. Rename it in the CSV."
@@ -359,36 +348,25 @@ def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
     if not any(below):  # then the template is at fault, and says how
         fill_path(settings.path_template, {**dict(rows.iloc[0]), "image_id": ids.iloc[0]})
-    problem = find_repeats(ids, table)
-    table["problem"] = problem.where(problem != "", bad_ids)
+    problem = table["problem"].where(table["problem"] != "", bad_ids)
+    repeated = ids[ids.duplicated(keep=False)]
+    found = table["label_name"].where(table["problem"] == "", table["problem"])[repeated.index]
+    names = found.groupby(repeated).unique().map(sorted)
+    clash = "listed with different labels: " + names[names.map(len) > 1].str.join(", ")
+    problem = problem.mask(ids.duplicated(), "listed twice: the first row counts")
+    table["problem"] = ids.map(clash).fillna(problem).mask(ids == "", "no id")
     paths = [f"{input_dir}/{path}" if path else "" for path in below]
     images = pd.DataFrame({"image_id": ids, "path": paths, "split": "train"})
     others = rows.drop(columns=[settings.id_column, *settings.label_columns], errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    return _add_files(pd.concat([images, table, others], axis=1), labels, input_dir, settings)
-
-
-def find_repeats(ids: pd.Series, table: pd.DataFrame) -> pd.Series:
-    """The problem of each row: its id is empty or listed again (with other labels), or its own."""
-    labels = table["label_name"].where(table["problem"] == "", table["problem"])
-    problem = pd.Series("", index=ids.index, dtype=object)
-    problem[ids.duplicated()] = "listed twice: the first row counts"
-    repeated = ids[ids.duplicated(keep=False)]
-    groups = labels[repeated.index].groupby(repeated)
-    clash = repeated[groups.transform("nunique") > 1]
-    names = groups.agg(lambda names: ", ".join(sorted(set(names))))
-    problem[clash.index] = "listed with different labels: " + clash.map(names).astype(object)
-    problem[ids == ""] = "no id"
-    return problem.where(problem != "", table["problem"])
+    images = pd.concat([images, table, others], axis=1)
+    return _add_files((images, labels), input_dir, settings)
 
 
 def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> list[tuple]:
-    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id).
-
-    Templates know the ids by their column's name and as `image_id`.
-    """
+    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id)."""
     template = settings.path_template
-    rows = rows.assign(**{settings.id_column: ids, "image_id": ids})
+    rows = rows.assign(**{settings.id_column: ids, "image_id": ids})  # templates know both names
     fields = {re.split(r"[.\[]", field)[0] for field, _ in template_fields(template)}
     if not fields <= set(rows):
         fill_path(template, dict(rows.iloc[0]))  # names the missing column
@@ -397,19 +375,16 @@ def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> l
     for values in zip(*columns.values(), strict=True):
         try:
             path = template.format_map(dict(zip(columns, values, strict=True)))
-            storage.check_inside(path, "", "")
-            filled.append((path, ""))
+            leads_out = LEADS_OUT.search(path)
+            filled.append(("", "id leads out of INPUT_DIR") if leads_out else (path, ""))
         except IndexError:
             filled.append(("", f"id too short for PATH_TEMPLATE '{template}'"))
-        except ValueError:
-            filled.append(("", "id leads out of INPUT_DIR"))
     return filled
 
 
-def _add_files(
-    images: pd.DataFrame, labels: Labels, input_dir: str, settings: InputSettings
-) -> Table:
+def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
     """The table, then a row with a problem for each file of the image folder without a row."""
+    images, labels = table
     pattern = re.sub(r"\{.*?\}", "*", settings.path_template)
     below = pattern.partition("*")[0].rpartition("/")[0]
     folder = f"{input_dir}/{below}".rstrip("/") or "/"
@@ -424,13 +399,12 @@ def _add_files(
         )
     extra = pd.DataFrame({"path": [path for path in files if path not in known]}, dtype=str)
     if extra.empty:
-        return images, labels
+        return table
     extra["image_id"] = extra["path"].str.removeprefix(folder.rstrip("/") + "/")
     extra["problem"] = f"no row in {os.path.basename(settings.labels_csv)}"
     blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
     extra = extra.assign(split="train", label=-1, label_name="", **blanks)
     # Whole numbers stay whole where the new rows have none.
-    others = [name for name in images if name not in extra]
-    whole = [name for name in others if pd.api.types.is_integer_dtype(images[name])]
+    whole = images.drop(columns=list(extra)).select_dtypes("integer").columns
     images = images.astype(dict.fromkeys(whole, "Int64"))
     return pd.concat([images, extra], ignore_index=True), labels
