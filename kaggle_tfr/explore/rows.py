@@ -66,10 +66,8 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     remote = storage.is_remote(input_dir)
     input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
     if not storage.is_folder(input_dir or "/"):
-        raise FileNotFoundError(
-            f"INPUT_DIR '{input_dir}' is no folder. Give the folder that holds the images, "
-            "a gs:// address, or the slug of an attached Kaggle dataset."
-        )
+        mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
+        raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
     sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
     if settings.source not in sources:
         raise ValueError(f'SOURCE is "{settings.source}". Set it to "csv", "folders" or "rle_csv".')
@@ -95,11 +93,11 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
         images = (path for path in paths if os.path.splitext(path)[1].lower() in ENDINGS)
         empty = sorted(set(folders).difference(map(os.path.dirname, images)))
         if empty:  # a slip, or a lost download
-            raise ValueError(
-                f"{len(empty)} of {len(folders)} class folders hold no image, the first is "
-                f"'{empty[0]}' (looked for '{pattern}' in {input_dir}). Fill or remove it, or set "
-                "PATTERN so that it matches folders with images only."
+            what = (
+                f"hold no image, the first is '{empty[0]}' (looked for '{pattern}' in {input_dir})"
             )
+            mend = "Fill or remove it, or set PATTERN to match folders with images only."
+            raise ValueError(f"{len(empty)} of {len(folders)} class folders {what}. {mend}")
     if not paths:
         mend = f"Set PATTERN to {shapes}, or INPUT_DIR to the folder above them."
         raise FileNotFoundError(f"no file matches '{pattern}' in {input_dir}. {mend}")
@@ -165,11 +163,9 @@ def spread_codes(
     else:
         bad = ids[~ids.str.contains("_", regex=False)]
         if len(bad):
-            raise ValueError(
-                f"SOURCE='rle_csv' takes ids such as '0011165.jpg_Fish', but {len(bad)} of "
-                f"{len(ids)} have no '_', the first is '{bad.iloc[0]}'. Set LABEL_COLUMN to "
-                "[label, code] when the label has a column of its own."
-            )
+            what = f"{len(bad)} of {len(ids)} have no '_', the first is '{bad.iloc[0]}'"
+            mend = "Set LABEL_COLUMN to [label, code] when the label has a column of its own."
+            raise ValueError(f"'rle_csv' takes ids such as '0011165.jpg_Fish', but {what}. {mend}")
         halves = ids.str.rpartition("_")
         ids, names = halves[0], halves[2]
     image, different = pd.factorize(ids)
@@ -185,11 +181,7 @@ def spread_codes(
 
 
 def join_codes(codes: Sequence[str]) -> str:
-    """The run-length code of all the masks together; the first broken code when there is one.
-
-    >>> join_codes(["5 3", "1 2", "6 4"])
-    '1 2 5 5'
-    """
+    """The run-length code of all the masks together; the first broken code when there is one."""
     broken = [code for code in codes if find_code_problem(code, 1 << 31, 1 << 31)]  # of any size
     if broken:
         return broken[0]
@@ -213,12 +205,11 @@ def read_csv(input_dir: str, settings: InputSettings) -> pd.DataFrame:
     for name in ours:
         if name not in header:
             parameter = "ID_COLUMN" if name == settings.id_column else "LABEL_COLUMN"
-            known = f"It has {', '.join(header)}. Set {parameter} to one of them."
-            what = f"has no column '{name}'.{near_miss(name, header)} {known}"
-            raise ValueError(f"the labels file '{path}' {what}")
+            what = f"the labels file '{path}' has no column '{name}'.{near_miss(name, header)}"
+            raise ValueError(f"{what} It has {', '.join(header)}. Set {parameter} to one of them.")
     rows = _parse_csv(data, path, usecols=ours, dtype=str, keep_default_na=False)
     if rows.empty:
-        raise ValueError(f"the labels file '{path}' has a header and no row. Mend LABELS_CSV.")
+        raise ValueError(f"the labels file '{path}' has a header and no row. Set LABELS_CSV.")
     others = [name for name in header if name not in ours]
     return pd.concat([rows, _parse_csv(data, path, usecols=others)], axis=1) if others else rows
 
@@ -276,8 +267,6 @@ def number_classes(text: pd.Series, classes: list | None = None) -> tuple[np.nda
 
     >>> number_classes(pd.Series(["10", "9", "", "10"]))
     (array([ 1,  0, -1,  1]), [9, 10])
-    >>> number_classes(pd.Series(["10", "09"]))[1]
-    ['09', '10']
     """
     codes, different = pd.factorize(text.where(~text.isin(MISSING)))
     names = list(map(str, different))
@@ -286,10 +275,9 @@ def number_classes(text: pd.Series, classes: list | None = None) -> tuple[np.nda
     label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
     unknown = [name for name in names if name not in label_of]
     if unknown:
-        raise ValueError(
-            f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} of the data, the "
-            f"first is '{unknown[0]}'. Add them, or leave it empty to number the sorted classes."
-        )
+        what = f"lacks {len(unknown)} of the data, the first is '{unknown[0]}'"
+        mend = "Add them, or leave it empty to number the sorted classes."
+        raise ValueError(f"LABEL_MAP has {len(label_of)} classes and {what}. {mend}")
     return np.array([label_of[name] for name in names] + [-1], np.int64)[codes], classes
 
 
@@ -302,7 +290,7 @@ def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
 
 
 def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> Table:
-    """Columns label (of the classes' combination), label_name ("Fish|Sugar"), problem, `columns`."""
+    """Columns label (of the combination), label_name ("Fish|Sugar"), problem, given ones."""
     present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(present, axis=0, return_inverse=True)
     text = np.array(["|".join(columns.columns[one]) for one in combinations], object)[row.ravel()]
@@ -342,8 +330,7 @@ def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, given
     table, labels = given
     taken = RESERVED.intersection(labels.label_columns)
     if taken:
-        what = "as one of the table's own columns is. Rename it in the CSV."
-        raise ValueError(f"a label is called '{min(taken)}', {what}")
+        raise ValueError(f"a label is called '{min(taken)}', as a column of ours. Rename it.")
     ids = rows[settings.id_column]
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
     if not any(below):  # then the template is at fault, and says how
@@ -392,11 +379,10 @@ def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
     files = storage.list_files(pattern, folder) if storage.is_folder(folder) else []
     known = set(images["path"])
     if known.isdisjoint(files):
-        raise FileNotFoundError(
-            f"none of the {len(images)} images is there, the first would be "
-            f"'{images['path'].iloc[0]}' ({len(files)} files match '{pattern}' in {folder}). Point "
-            "INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
-        )
+        first = f"'{images['path'].iloc[0]}' ({len(files)} files match '{pattern}' in {folder})"
+        mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
+        what = f"none of the {len(images)} images is there, the first would be {first}"
+        raise FileNotFoundError(f"{what}. {mend}")
     extra = pd.DataFrame({"path": [path for path in files if path not in known]}, dtype=str)
     if extra.empty:
         return table

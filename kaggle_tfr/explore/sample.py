@@ -165,15 +165,14 @@ def _plant_unusual_formats(pictures: Sequence[Any], add: Callable[..., str]) -> 
     turned = add(labels[0], _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
     faded.putalpha(Image.linear_gradient("L").resize(faded.size))
     deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
-    files = {
-        "grey JPEG": (_save(grey.convert("L")), ".jpg"),
-        "CMYK JPEG": (_save(cmyk.convert("CMYK")), ".jpg"),
-        "PNG with alpha": (_save(faded, form="PNG"), ".png"),
-        "16-bit PNG": (_save(deep, form="PNG"), ".png"),
-        "WebP": (_save(web, form="WEBP"), ".webp"),
-    }
-    named = zip(labels[1:], files.items(), strict=True)
-    return {
-        "orientation_6": {"image_id": turned, "height": tall.height, "width": tall.width},
-        "odd_formats": {add(label, *file): kind for label, (kind, file) in named},
-    }
+    files = [
+        (labels[1], _save(grey.convert("L")), ".jpg"),
+        (labels[2], _save(cmyk.convert("CMYK")), ".jpg"),
+        (labels[3], _save(faded, form="PNG"), ".png"),
+        (labels[4], _save(deep, form="PNG"), ".png"),
+        (labels[5], _save(web, form="WEBP"), ".webp"),
+    ]
+    kinds = ("grey JPEG", "CMYK JPEG", "PNG with alpha", "16-bit PNG", "WebP")
+    size = {"height": tall.height, "width": tall.width}
+    odd = {add(*file): kind for file, kind in zip(files, kinds, strict=True)}
+    return {"orientation_6": {"image_id": turned, **size}, "odd_formats": odd}

@@ -30,10 +30,9 @@ def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  #
     results = run(_measure_block, blocks(paths, BLOCK), **show, ordered=True)
     rows = [values for block in results for values in block]
     if rows and all(values[-1] == "missing file" for values in rows):
-        raise FileNotFoundError(
-            f"none of the {len(paths)} images is there, the first is '{paths[0]}'. Point "
-            "INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
-        )
+        what = f"none of the {len(paths)} images is there, the first is '{paths[0]}'"
+        mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
+        raise FileNotFoundError(f"{what}. {mend}")
     images, columns = images.assign(**UNREAD), [*UNREAD, "problem"]
     if rows:
         images.loc[good, columns] = pd.DataFrame(rows, images.index[good], columns)
