@@ -1,4 +1,4 @@
-"""Rows of what a dataset comes with: class folders, a CSV of labels or of run-length codes."""
+"""The table of images and labels: of class folders, a CSV of labels or of run-length codes."""
 
 import io
 import json
@@ -12,17 +12,18 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore import labels as numbering
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
 from kaggle_tfr.paths import fill_path, near_miss, template_fields
+from kaggle_tfr.schema import Labels
 
-Table = numbering.Labelled  # one row per image, and what its labels are
+Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test")
-# "": without an ending a file may be an image too.
+# Without an ending a file may be an image too.
 ENDINGS = ("", ".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
-
-# Where `paths.fill_path` raises: an absolute path, a drive, an address, a step up.
+MISSING = ("", "nan", "NaN", "<NA>")
+FLAGS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
+INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
 LEADS_OUT = re.compile(r"^([\\/]|[A-Za-z]:|\w+://)|(^|[\\/])\.\.([\\/]|$)")
 # What the steps call their own columns; a CSV's column of such a name gets the prefix "csv_".
 RESERVED = {
@@ -65,16 +66,14 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     remote = storage.is_remote(input_dir)
     input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
     if not storage.is_folder(input_dir or "/"):
-        raise FileNotFoundError(
-            f"INPUT_DIR '{input_dir}' is no folder. Give the folder that holds the images, "
-            "a gs:// address, or the slug of an attached Kaggle dataset."
-        )
+        mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
+        raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
     sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
     if settings.source not in sources:
         raise ValueError(f'SOURCE is "{settings.source}". Set it to "csv", "folders" or "rle_csv".')
     images, labels = sources[settings.source](input_dir, settings)
-    text = ("image_id", "path", "split", "label_name", "problem")
-    images = images.astype(dict.fromkeys(text, str))
+    texts = ("image_id", "path", "split", "label_name", "problem")
+    images = images.astype(dict.fromkeys(texts, str))
     if 0 < settings.limit < len(images):
         # Spread evenly: the first rows of class folders would all be of one class.
         rows = np.arange(settings.limit) * len(images) // settings.limit
@@ -83,88 +82,76 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
 
 
 def read_folders(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels) of class folders: the last folder is the class, the split may be above."""
-    pattern = settings.pattern or "*/*"
+    """The table of class folders: the last folder is the class, the split may be above."""
+    pattern, root = settings.pattern or "*/*", input_dir or "/"
     shapes = "'*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file)"
     if "/" not in pattern:
         raise ValueError(f"PATTERN '{pattern}' has no class folder. Write it as {shapes}.")
-    paths = storage.list_files(pattern, input_dir or "/")
+    paths = storage.list_files(pattern, root)
     if not storage.is_remote(input_dir):  # whose folders are those of its files
+        folders = storage.list_folders(pattern.rpartition("/")[0], root)
         images = (path for path in paths if os.path.splitext(path)[1].lower() in ENDINGS)
-        filled = {os.path.dirname(path) for path in images}
-        folders = storage.list_folders(pattern.rpartition("/")[0], input_dir or "/")
-        empty = [folder for folder in folders if folder not in filled]
+        empty = sorted(set(folders).difference(map(os.path.dirname, images)))
         if empty:  # a slip, or a lost download
-            raise ValueError(
-                f"{len(empty)} of {len(folders)} class folders hold no image, the first is "
-                f"'{empty[0]}' (looked for '{pattern}' in {input_dir}). Fill or remove it, or set "
-                "PATTERN so that it matches folders with images only."
+            what = (
+                f"hold no image, the first is '{empty[0]}' (looked for '{pattern}' in {input_dir})"
             )
+            mend = "Fill or remove it, or set PATTERN to match folders with images only."
+            raise ValueError(f"{len(empty)} of {len(folders)} class folders {what}. {mend}")
     if not paths:
         mend = f"Set PATTERN to {shapes}, or INPUT_DIR to the folder above them."
         raise FileNotFoundError(f"no file matches '{pattern}' in {input_dir}. {mend}")
     names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace("\\", "/")
     parts = names.str.split("/")
     split = parts.str[-3].where(parts.str[-3].isin(SPLITS), "train")
-    labelled, labels = numbering.single_label_table(parts.str[-2], read_map(input_dir, settings))
+    labelled, labels = single_label_table(parts.str[-2], read_classes(input_dir, settings))
     ids = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([ids, labelled], axis=1), labels
 
 
 def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels) of a CSV with a row per image: one class, a list, 0 or 1 each, or none."""
+    """The table of a CSV with a row per image: one class, a list, 0 or 1 each, or none."""
     rows, columns = read_csv(input_dir, settings), settings.label_columns
-    text = rows[columns[0]] if columns else pd.Series("", index=rows.index)
-    if len(columns) > 1:
-        labelled = numbering.read_flags(rows[columns])
-    elif columns and settings.label_separator:
-        labelled = numbering.split_labels(text, settings.label_separator)
-    else:
-        labelled = numbering.single_label_table(text, read_map(input_dir, settings))
     if not columns:
+        labelled = single_label_table(pd.Series("", index=rows.index))
         labelled[0]["problem"] = ""
+    elif len(columns) > 1:
+        labelled = read_flags(rows[columns])
+    elif settings.label_separator:
+        labelled = split_labels(rows[columns[0]], settings.label_separator)
+    else:
+        labelled = single_label_table(rows[columns[0]], read_classes(input_dir, settings))
     return _complete(input_dir, settings, rows, labelled)
 
 
 def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels) of a CSV of run-length codes, with one row per image and label.
+    """The table of a CSV of run-length codes, with one row per image and label.
 
-    Ids: "0011165.jpg_Fish"; or plain ones beside a column of labels; or plain ones alone, whose one
+    Ids: "0011165.jpg_Fish"; plain ones beside a column of labels; or plain ones alone, whose one
     class is called like the column of codes, and where several rows of an image are one mask.
     """
     rows, columns = read_csv(input_dir, settings), settings.label_columns
     if len(columns) not in (1, 2):
-        raise ValueError(
-            f"LABEL_COLUMN is {settings.label_column!r}. With SOURCE='rle_csv' set it to the "
-            "column of run-length codes, or to [label, code]."
-        )
-    plain = len(columns) == 1 and _ids_are_plain(input_dir, settings, rows)
-    images, codes = spread_codes(rows, settings.id_column, columns, plain=plain)
-    labelled = numbering.multi_label_table(codes, "masks", images.pop("problem"))
-    return _complete(input_dir, settings, images, labelled)
-
-
-def _ids_are_plain(input_dir: str, settings: InputSettings, rows: pd.DataFrame) -> bool:
-    """Whether an id is an image's alone, as Carvana's 00087a6bd4dc_01.jpg; looks up some 20."""
+        mend = "With 'rle_csv' set it to the column of run-length codes, or to [label, code]."
+        raise ValueError(f"LABEL_COLUMN is {settings.label_column!r}. {mend}")
     ids = rows[settings.id_column]
     has_tail = ids.str.contains("_", regex=False)
-    if not has_tail.all():
-        return not has_tail.any()
-    some, counts = rows.iloc[:: max(1, len(rows) // 20)], []
-    for names in (ids, ids.str.rpartition("_")[0]):
-        paths = [path for path, _ in fill_paths(some, names, settings) if path]
-        counts.append(sum(storage.exists(f"{input_dir}/{path}") for path in paths))
-    return counts[0] > counts[1]
+    plain = len(columns) == 1 and not has_tail.any()
+    if len(columns) == 1 and has_tail.all():  # may be plain too, as Carvana's 00087a6bd4dc_01.jpg
+        some, counts = rows.iloc[:: max(1, len(rows) // 20)], []
+        for names in (ids, ids.str.rpartition("_")[0]):
+            paths = [path for path, _ in fill_paths(some, names, settings) if path]
+            counts.append(sum(storage.exists(f"{input_dir}/{path}") for path in paths))
+        plain = counts[0] > counts[1]
+    images, codes = spread_codes(rows, settings.id_column, columns, plain=plain)
+    labelled = multi_label_table(codes, "masks", images.pop("problem"))
+    return _complete(input_dir, settings, images, labelled)
 
 
 def spread_codes(
     rows: pd.DataFrame, id_column: str, label_columns: Sequence[str], *, plain: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(one row per image, with a column `problem`; a column of codes per label, "" for no mask).
-
-    rows: one per image and label. label_columns: label and code; or the code alone, with ids such
-    as "0011165.jpg_Fish" or plain.
-    """
+    """(one row per image, with a column `problem`; a column of codes per label, "" for no mask)."""
     ids, codes = rows[id_column], rows[label_columns[-1]].str.strip()
     codes = codes.where(~codes.isin(NO_MASK), "")
     if plain:
@@ -176,11 +163,9 @@ def spread_codes(
     else:
         bad = ids[~ids.str.contains("_", regex=False)]
         if len(bad):
-            raise ValueError(
-                f"SOURCE='rle_csv' takes ids such as '0011165.jpg_Fish', but {len(bad)} of "
-                f"{len(ids)} have no '_', the first is '{bad.iloc[0]}'. Set LABEL_COLUMN to "
-                "[label, code] when the label has a column of its own."
-            )
+            what = f"{len(bad)} of {len(ids)} have no '_', the first is '{bad.iloc[0]}'"
+            mend = "Set LABEL_COLUMN to [label, code] when the label has a column of its own."
+            raise ValueError(f"'rle_csv' takes ids such as '0011165.jpg_Fish', but {what}. {mend}")
         halves = ids.str.rpartition("_")
         ids, names = halves[0], halves[2]
     image, different = pd.factorize(ids)
@@ -196,21 +181,15 @@ def spread_codes(
 
 
 def join_codes(codes: Sequence[str]) -> str:
-    """The run-length code of all the masks together; the first broken code when there is one.
-
-    >>> join_codes(["5 3", "1 2", "6 4"])
-    '1 2 5 5'
-    """
+    """The run-length code of all the masks together; the first broken code when there is one."""
     broken = [code for code in codes if find_code_problem(code, 1 << 31, 1 << 31)]  # of any size
     if broken:
         return broken[0]
-    numbers = list(map(int, " ".join(codes).split()))
-    merged: list[list[int]] = []
-    for start, length in sorted(zip(numbers[::2], numbers[1::2], strict=True)):
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], start + length)
-        else:
-            merged.append([start, start + length])
+    runs = np.array(" ".join(codes).split(), np.int64).reshape(-1, 2)
+    starts, lengths = runs[runs[:, 0].argsort()].T
+    ends = np.maximum.accumulate(starts + lengths)
+    gaps = starts[1:] > ends[:-1]
+    merged = zip(starts[np.append(True, gaps)], ends[np.append(gaps, True)], strict=True)
     return " ".join(f"{start} {end - start}" for start, end in merged)
 
 
@@ -226,13 +205,11 @@ def read_csv(input_dir: str, settings: InputSettings) -> pd.DataFrame:
     for name in ours:
         if name not in header:
             parameter = "ID_COLUMN" if name == settings.id_column else "LABEL_COLUMN"
-            known = f"It has {', '.join(header)}. Set {parameter} to one of them."
-            what = f"has no column '{name}'.{near_miss(name, header)} {known}"
-            raise ValueError(f"the labels file '{path}' {what}")
+            what = f"the labels file '{path}' has no column '{name}'.{near_miss(name, header)}"
+            raise ValueError(f"{what} It has {', '.join(header)}. Set {parameter} to one of them.")
     rows = _parse_csv(data, path, usecols=ours, dtype=str, keep_default_na=False)
     if rows.empty:
-        what = "has a header and no row. Set LABELS_CSV to the one you mean."
-        raise ValueError(f"the labels file '{path}' {what}")
+        raise ValueError(f"the labels file '{path}' has a header and no row. Set LABELS_CSV.")
     others = [name for name in header if name not in ours]
     return pd.concat([rows, _parse_csv(data, path, usecols=others)], axis=1) if others else rows
 
@@ -247,21 +224,6 @@ def _parse_csv(data: bytes, path: str, **options: Any) -> pd.DataFrame:
     raise ValueError(f"the labels file '{path}' {what}")
 
 
-def read_map(input_dir: str, settings: InputSettings) -> Mapping[str, int] | None:
-    """LABEL_MAP, given by value or by file name; None for none."""
-    given = settings.label_map
-    if not given or isinstance(given, Mapping):
-        return given or None
-    path = storage.resolve(input_dir, given)
-    try:
-        label_map = json.loads(read_given(path, "LABEL_MAP"))
-    except ValueError as error:
-        raise ValueError(f"the label map '{path}' is not JSON: {error}") from None
-    if not isinstance(label_map, dict):
-        raise ValueError(f"the label map '{path}' holds no {{'class': label}}.")
-    return label_map
-
-
 def read_given(path: str, parameter: str) -> bytes:
     """The bytes of a file that a parameter names, which its FileNotFoundError names too."""
     try:
@@ -271,19 +233,115 @@ def read_given(path: str, parameter: str) -> bytes:
         raise FileNotFoundError(f"there is no file '{path}'. {what}") from None
 
 
-def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found: Table) -> Table:
+def read_classes(input_dir: str, settings: InputSettings) -> list | None:
+    """The classes of LABEL_MAP, given by value or file, so that index = label; None for no map."""
+    given: Any = settings.label_map
+    if not given:
+        return None
+    source = "LABEL_MAP"
+    if isinstance(given, str):
+        path = storage.resolve(input_dir, given)
+        source = f"the label map '{path}'"
+        try:
+            given = json.loads(read_given(path, "LABEL_MAP"))
+        except ValueError as error:
+            raise ValueError(f"{source} is not JSON: {error}") from None
+    items = list(given.items()) if isinstance(given, Mapping) else []
+    wrong = [item for item in items if not isinstance(item[1], int) or item[1] < 0]
+    if wrong or not items:
+        what = "'{}' has {!r}".format(*wrong[0]) if wrong else f"it is {given!r:.40}"
+        mend = "Mend the map, or leave LABEL_MAP empty to number the sorted classes."
+        raise ValueError(f'{source} takes {{"class": label}}, labels from 0, but {what}. {mend}')
+    kind = int if all(INTEGER.fullmatch(str(name)) for name in given) else str
+    classes: list = [None] * (max(given.values()) + 1)
+    for name, label in items:
+        if classes[label] is not None:
+            both = f"both '{classes[label]}' and '{name}'. Give each class its own."
+            raise ValueError(f"{source} gives label {label} to {both}")
+        classes[label] = kind(name)
+    return classes
+
+
+def number_classes(text: pd.Series, classes: list | None = None) -> tuple[np.ndarray, list]:
+    """(int64 label of each row, -1 for none; the classes, sorted when not given: index = label).
+
+    >>> number_classes(pd.Series(["10", "9", "", "10"]))
+    (array([ 1,  0, -1,  1]), [9, 10])
+    """
+    codes, different = pd.factorize(text.where(~text.isin(MISSING)))
+    names = list(map(str, different))
+    kind: Any = int if all(map(INTEGER.fullmatch, names)) else str
+    classes = sorted(map(kind, names)) if classes is None else classes
+    label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
+    unknown = [name for name in names if name not in label_of]
+    if unknown:
+        what = f"lacks {len(unknown)} of the data, the first is '{unknown[0]}'"
+        mend = "Add them, or leave it empty to number the sorted classes."
+        raise ValueError(f"LABEL_MAP has {len(label_of)} classes and {what}. {mend}")
+    return np.array([label_of[name] for name in names] + [-1], np.int64)[codes], classes
+
+
+def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
+    """Columns label, label_name, problem of images with one class each."""
+    label, classes = number_classes(text, classes)
+    table = pd.DataFrame({"label": label, "label_name": text.where(label >= 0, "").astype(object)})
+    table["problem"] = np.where(label < 0, "no label", "").astype(object)
+    return table, Labels("single", tuple(classes))
+
+
+def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> Table:
+    """Columns label (of the combination), label_name ("Fish|Sugar"), problem, given ones."""
+    present = columns.to_numpy() != ("" if kind == "masks" else 0)
+    combinations, row = np.unique(present, axis=0, return_inverse=True)
+    text = np.array(["|".join(columns.columns[one]) for one in combinations], object)[row.ravel()]
+    table = pd.DataFrame({"label": pd.factorize(text, sort=True)[0], "label_name": text})
+    table = table.set_index(columns.index).assign(problem=problem)
+    names = tuple(map(str, columns))
+    return pd.concat([table, columns], axis=1), Labels(kind, names, names)
+
+
+def read_flags(rows: pd.DataFrame) -> Table:
+    """The multi-label table of columns of text, each of a label and 0 or 1 in every row."""
+    flags = rows.apply(lambda text: text.str.strip().str.lower().map(FLAGS))
+    problem = pd.Series("", index=rows.index, dtype=object)
+    for name in rows:
+        wrong = rows[name][flags[name].isna()].astype(object)
+        problem[wrong.index] = f"label column '{name}' holds '" + wrong + "', not 0 or 1"
+        problem[rows[name].isin(MISSING)] = f"no label in column '{name}'"
+    return multi_label_table(flags.fillna(0).astype(np.int8), "multi", problem)
+
+
+def split_labels(text: pd.Series, separator: str) -> Table:
+    """The multi-label table of separated lists of classes."""
+    missing = text.isin(MISSING)
+    single = text.mask(missing, "").str.split(separator).explode().str.strip()
+    single = single[single != ""]
+    label, classes = number_classes(single)
+    flags = np.zeros((len(text), len(classes)), np.int8)
+    flags[text.index.get_indexer(single.index), label] = 1
+    columns = pd.DataFrame(flags, text.index, list(map(str, classes)))
+    problem = missing.map({True: "no label", False: ""}).astype(object)
+    table, labels = multi_label_table(columns, "multi", problem)
+    return table, replace(labels, classes=tuple(classes))
+
+
+def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, given: Table) -> Table:
     """The images of a CSV's rows with their paths, and of files without a row; their labels."""
-    table, labels = found
+    table, labels = given
     taken = RESERVED.intersection(labels.label_columns)
     if taken:
-        what = "as one of the table's own columns is. Rename it in the CSV."
-        raise ValueError(f"a label is called '{min(taken)}', {what}")
+        raise ValueError(f"a label is called '{min(taken)}', as a column of ours. Rename it.")
     ids = rows[settings.id_column]
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
     if not any(below):  # then the template is at fault, and says how
         fill_path(settings.path_template, {**dict(rows.iloc[0]), "image_id": ids.iloc[0]})
-    problem = numbering.find_repeats(ids, table)
-    table["problem"] = problem.where(problem != "", bad_ids)
+    problem = table["problem"].where(table["problem"] != "", bad_ids)
+    repeated = ids[ids.duplicated(keep=False)]
+    found = table["label_name"].where(table["problem"] == "", table["problem"])[repeated.index]
+    names = found.groupby(repeated).unique().map(sorted)
+    clash = "listed with different labels: " + names[names.map(len) > 1].str.join(", ")
+    problem = problem.mask(ids.duplicated(), "listed twice: the first row counts")
+    table["problem"] = ids.map(clash).fillna(problem).mask(ids == "", "no id")
     paths = [f"{input_dir}/{path}" if path else "" for path in below]
     images = pd.DataFrame({"image_id": ids, "path": paths, "split": "train"})
     others = rows.drop(columns=[settings.id_column, *settings.label_columns], errors="ignore")
@@ -293,12 +351,9 @@ def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, found
 
 
 def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> list[tuple]:
-    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id).
-
-    Templates know the ids by their column's name and as `image_id`.
-    """
+    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id)."""
     template = settings.path_template
-    rows = rows.assign(**{settings.id_column: ids, "image_id": ids})
+    rows = rows.assign(**{settings.id_column: ids, "image_id": ids})  # templates know both names
     fields = {re.split(r"[.\[]", field)[0] for field, _ in template_fields(template)}
     if not fields <= set(rows):
         fill_path(template, dict(rows.iloc[0]))  # names the missing column
@@ -324,11 +379,10 @@ def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
     files = storage.list_files(pattern, folder) if storage.is_folder(folder) else []
     known = set(images["path"])
     if known.isdisjoint(files):
-        raise FileNotFoundError(
-            f"none of the {len(images)} images is there, the first would be "
-            f"'{images['path'].iloc[0]}' ({len(files)} files match '{pattern}' in {folder}). Point "
-            "INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
-        )
+        first = f"'{images['path'].iloc[0]}' ({len(files)} files match '{pattern}' in {folder})"
+        mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
+        what = f"none of the {len(images)} images is there, the first would be {first}"
+        raise FileNotFoundError(f"{what}. {mend}")
     extra = pd.DataFrame({"path": [path for path in files if path not in known]}, dtype=str)
     if extra.empty:
         return table
@@ -337,7 +391,6 @@ def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
     blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
     extra = extra.assign(split="train", label=-1, label_name="", **blanks)
     # Whole numbers stay whole where the new rows have none.
-    others = [name for name in images if name not in extra]
-    whole = [name for name in others if pd.api.types.is_integer_dtype(images[name])]
+    whole = images.drop(columns=list(extra)).select_dtypes("integer").columns
     images = images.astype(dict.fromkeys(whole, "Int64"))
     return pd.concat([images, extra], ignore_index=True), labels

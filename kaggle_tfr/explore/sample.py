@@ -17,8 +17,6 @@ from PIL import Image
 from kaggle_tfr.paths import find_input
 from kaggle_tfr.storage import write_atomically
 
-SEED = 20_240_601
-
 # class: photograph, factors of red, green and blue, number of different pictures
 CLASSES = {
     "flower": ("sklearn.datasets.images/flower.jpg", (1.0, 1.0, 1.0), 120),
@@ -28,13 +26,11 @@ CLASSES = {
     "temple": ("sklearn.datasets.images/china.jpg", (1.0, 1.0, 1.0), 140),
 }
 
-# Of the 128 bits of a picture's outline: keeps any two some 60 of 256 bits of hash apart.
-MIN_DIFFERENCE = 40
-MIN_CONTRAST = 25  # standard deviation in grey levels of the outline; a flat sky has no usable hash
+# Pictures' outlines differ in 40 of 128 bits, hashes then in some 60 of 256; a flat sky has none.
+MIN_DIFFERENCE, MIN_CONTRAST = 40, 25  # bits; standard deviation in grey levels
 SHORT_SIDE, LONG_SIDE = 150, 1600
 
 Truth = dict[str, Any]  # what truth.json holds
-AddFile = Callable[..., str]  # (label or None, bytes or None, suffix) → the image id it gets
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
@@ -48,24 +44,23 @@ def input_or_sample(input_dir: str, work: str) -> str:
 def write_sample(folder: str) -> Truth:
     """`truth.json`: every planted case, after writing `train.csv` and `train_images/` beside it.
 
-    About 430 pictures, 15 MB; the same bytes every time. A complete folder is left as it is.
+    The same bytes every time, 15 MB. A complete folder is left as it is.
     """
     path = Path(folder, "truth.json")
     if not path.exists():
         labels, files, truth = _make_everything()
-        images = Path(folder, "train_images")
-        images.mkdir(parents=True, exist_ok=True)
+        path.with_name("train_images").mkdir(parents=True, exist_ok=True)
         for image_id, data in files.items():
-            (images / image_id).write_bytes(data)
-        rows = [f"{image_id},{label}\n" for image_id, label in sorted(labels.items())]
-        write_atomically(f"{folder}/train.csv", "".join(["image_id,label\n", *rows]).encode())
+            Path(folder, "train_images", image_id).write_bytes(data)
+        rows = ["image_id,label", *map(",".join, sorted(labels.items())), ""]
+        write_atomically(f"{folder}/train.csv", "\n".join(rows).encode())
         write_atomically(str(path), json.dumps(truth, indent=2).encode())
     return json.loads(path.read_bytes())
 
 
 def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
     """Labels by image id, file content by image id, and the truth about both."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(20_240_601)
     pictures = _draw_pictures(rng)
     names = [f"{number:04d}" for number in rng.permutation(len(pictures) + 100)]
     labels, files = dict[str, str](), dict[str, bytes]()
@@ -84,11 +79,17 @@ def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
     truth = _plant_copies([(kept[i], *pictures[i]) for i in large], files, add)
     truth |= _plant_unusual_formats([pictures[i] for i in others[:6]], add)
     whole, without_row = (_save(pictures[i][1]) for i in others[6:])
-    truth |= _plant_faults(whole, without_row, add)
+    refused = {
+        add("temple", whole[: len(whole) * 6 // 10]): "truncated",
+        add("flower", b""): "empty file",
+        add("portrait", b"This is a text, whatever its name says.\n"): "not an image",
+        add("sunset", None): "missing file",
+    }
+    truth |= {"refused": refused, "unlisted": add(None, without_row)}
     truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
     # Inputs: the rows and the file without one. Duplicates: 3 × 3, and two in the group of three.
     counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
-    counts |= {"refused": len(truth["refused"]) + 1, "duplicates": 11, "conflicts": 4}
+    counts |= {"refused": len(refused) + 1, "duplicates": 11, "conflicts": 4}
     counts["written"] = counts["inputs"] - counts["refused"] - 11 - 4
     return labels, files, truth | {"counts": counts | {"classes": len(CLASSES)}}
 
@@ -135,7 +136,9 @@ def _save(picture: Image.Image, quality: int = 88, form: str = "JPEG", **options
     return stream.getvalue()
 
 
-def _plant_copies(originals: Sequence[Any], files: dict[str, bytes], add: AddFile) -> Truth:
+def _plant_copies(
+    originals: Sequence[Any], files: dict[str, bytes], add: Callable[..., str]
+) -> Truth:
     """Copies such as people's datasets have. originals: 12 (id, label, picture)."""
 
     def copy(number: int, quality: int = 0, *, half: bool = False, label: str = "") -> list[str]:
@@ -154,7 +157,7 @@ def _plant_copies(originals: Sequence[Any], files: dict[str, bytes], add: AddFil
     }
 
 
-def _plant_unusual_formats(pictures: Sequence[Any], add: AddFile) -> Truth:
+def _plant_unusual_formats(pictures: Sequence[Any], add: Callable[..., str]) -> Truth:
     """Good pictures that careless readers turn on their side, swap, clip or refuse."""
     labels, (tall, grey, cmyk, faded, deep, web) = zip(*pictures, strict=True)
     exif = Image.Exif()
@@ -162,26 +165,14 @@ def _plant_unusual_formats(pictures: Sequence[Any], add: AddFile) -> Truth:
     turned = add(labels[0], _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
     faded.putalpha(Image.linear_gradient("L").resize(faded.size))
     deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
-    files = {
-        "grey JPEG": (_save(grey.convert("L")), ".jpg"),
-        "CMYK JPEG": (_save(cmyk.convert("CMYK")), ".jpg"),
-        "PNG with alpha": (_save(faded, form="PNG"), ".png"),
-        "16-bit PNG": (_save(deep, form="PNG"), ".png"),
-        "WebP": (_save(web, form="WEBP"), ".webp"),
-    }
-    named = zip(labels[1:], files.items(), strict=True)
-    return {
-        "orientation_6": {"image_id": turned, "height": tall.height, "width": tall.width},
-        "odd_formats": {add(label, *file): kind for label, (kind, file) in named},
-    }
-
-
-def _plant_faults(whole: bytes, without_row: bytes, add: AddFile) -> Truth:
-    """Inputs that must be refused, each for its own reason, and a file without a row."""
-    refused = {
-        add("temple", whole[: len(whole) * 6 // 10]): "truncated",
-        add("flower", b""): "empty file",
-        add("portrait", b"This is a text, whatever its name says.\n"): "not an image",
-        add("sunset", None): "missing file",
-    }
-    return {"refused": refused, "unlisted": add(None, without_row)}
+    files = [
+        (labels[1], _save(grey.convert("L")), ".jpg"),
+        (labels[2], _save(cmyk.convert("CMYK")), ".jpg"),
+        (labels[3], _save(faded, form="PNG"), ".png"),
+        (labels[4], _save(deep, form="PNG"), ".png"),
+        (labels[5], _save(web, form="WEBP"), ".webp"),
+    ]
+    kinds = ("grey JPEG", "CMYK JPEG", "PNG with alpha", "16-bit PNG", "WebP")
+    size = {"height": tall.height, "width": tall.width}
+    odd = {add(*file): kind for file, kind in zip(files, kinds, strict=True)}
+    return {"orientation_6": {"image_id": turned, **size}, "odd_formats": odd}

@@ -13,7 +13,6 @@ from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.schema import Labels
 
 BLOCK = 64  # images a task: enough to hide the cost of sending it, few enough to move the bar
-
 # The columns that `measure` adds, with their values where no image could be read.
 UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
 
@@ -31,10 +30,9 @@ def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  #
     results = run(_measure_block, blocks(paths, BLOCK), **show, ordered=True)
     rows = [values for block in results for values in block]
     if rows and all(values[-1] == "missing file" for values in rows):
-        raise FileNotFoundError(
-            f"none of the {len(paths)} images is there, the first is '{paths[0]}'. Point "
-            "INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
-        )
+        what = f"none of the {len(paths)} images is there, the first is '{paths[0]}'"
+        mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
+        raise FileNotFoundError(f"{what}. {mend}")
     images, columns = images.assign(**UNREAD), [*UNREAD, "problem"]
     if rows:
         images.loc[good, columns] = pd.DataFrame(rows, images.index[good], columns)
@@ -53,8 +51,8 @@ def _measure_block(paths: list[str]) -> list[tuple[Any, ...]]:
     for path, data in zip(paths, storage.read_many(paths), strict=True):
         if isinstance(data, OSError):
             missing = isinstance(data, FileNotFoundError)
-            problem = "missing file" if missing else f"unreadable: {data.strerror or data}"
-            rows.append((*unread, problem))
+            reason = "missing file" if missing else f"unreadable: {data.strerror or data}"
+            rows.append((*unread, reason))
             continue
         try:
             head = check_image(data, name=path)
@@ -66,10 +64,7 @@ def _measure_block(paths: list[str]) -> list[tuple[Any, ...]]:
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
-    """Writes labels.json, labels.txt ("0:daisy"), rejects.csv, label_map.json, images.parquet.
-
-    label_map.json ({"daisy": 0}) is for one class per image. images.parquet comes last.
-    """
+    """Writes the labels as text and JSON, label_map.json if single, rejects.csv, images.parquet."""
     storage.make_folder(work_dir)
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     label_of = {str(name): i for i, name in enumerate(labels.classes) if name is not None}
@@ -80,7 +75,7 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
     }
     if labels.kind == "single":
         files["label_map.json"] = json.dumps(label_of, ensure_ascii=False, indent=1)
-    for name, text in files.items():
+    for name, text in files.items():  # and images.parquet last, for it says that all is there
         storage.write_atomically(storage.join(work_dir, name), text.encode())
     storage.write_parquet(images, storage.join(work_dir, "images.parquet"))
 

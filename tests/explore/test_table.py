@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kaggle_tfr.explore.labels import number_classes
-from kaggle_tfr.explore.rows import InputSettings, join_codes, read_table
+from kaggle_tfr.explore.rows import InputSettings, join_codes, number_classes, read_table
 from kaggle_tfr.explore.table import load_images, measure, save_images
 from kaggle_tfr.parameters import settings
 
@@ -45,7 +44,6 @@ def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no '.*images.parquet'. Run 01_explore"):
         load_images(str(work))
     save_images(images, labels, str(work))
-
     again, labels_again = load_images(str(work))
     pd.testing.assert_frame_equal(again, images)
     assert labels_again == labels
@@ -64,7 +62,6 @@ def test_paths_index_into_the_id(tmp_path):
     put_csv(tmp_path, "id,label\nab12,5\ncd34,70\ne,5\n")
     put_image(tmp_path / "train" / "a" / "b" / "ab12.jpg")
     template = "train/{id[0]}/{id[1]}/{id}.jpg"
-
     images = measure(*read(tmp_path, id_column="id", path_template=template))
 
     short = f"id too short for PATH_TEMPLATE '{template}'"
@@ -75,11 +72,7 @@ def test_paths_index_into_the_id(tmp_path):
 
 
 def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
-    """
-    Rows that clash, lack something or lead out and files without a row have a reason each.
-
-    The CSV's other columns stay, whole numbers whole, under a prefix where ours have the name.
-    """
+    """Each has its reason; other columns stay, whole numbers whole, prefixed where ours clash."""
     rows = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
     rows += ["../../etc/passwd,x", "..\\..\\boot.ini,x", "a..b.jpg,x"]
     names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"]
@@ -87,18 +80,10 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
     images = measure(*read(put_csv(tmp_path, text, names)))
 
+    clash, outside = "listed with different labels: x, y", "id leads out of INPUT_DIR"
     assert images["problem"].tolist() == [
-        "",
-        "listed twice: the first row counts",
-        "listed with different labels: x, y",
-        "listed with different labels: x, y",
-        "no label",
-        "no id",
-        "",
-        "id leads out of INPUT_DIR",
-        "id leads out of INPUT_DIR",
-        "missing file",
-        "no row in train.csv",
+        *("", "listed twice: the first row counts", clash, clash, "no label", "no id", ""),
+        *(outside, outside, "missing file", "no row in train.csv"),
     ]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 0, 0, -1]
     assert set(images["path"][7:9]) == {""}
@@ -108,16 +93,14 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
 def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
     """Spaces, accents, other scripts in class names; JPEG, PNG, WebP mixed; sorted classes."""
-    put_image(tmp_path / "näive rose" / "1.jpg")
-    put_image(tmp_path / "菊" / "2.png")
-    put_image(tmp_path / "Aster" / "3.webp")
+    for name in ("näive rose/1.jpg", "菊/2.png", "Aster/3.webp"):
+        put_image(tmp_path / name)
     (tmp_path / "Aster" / "notes.txt").write_text("no image")
 
     table, labels = read(tmp_path, source="folders", pattern="*/*")
-    images = measure(table, labels)
 
     assert labels.classes == ("Aster", "näive rose", "菊")
-    assert images[["image_id", "format", "problem"]].to_numpy().tolist() == [
+    assert measure(table, labels)[["image_id", "format", "problem"]].to_numpy().tolist() == [
         ["Aster/3.webp", "WEBP", ""],
         ["Aster/notes.txt", "", "not an image"],
         ["näive rose/1.jpg", "JPEG", ""],
@@ -145,7 +128,6 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
     """Label columns make a multi-label table: int8 columns and the combination's name."""
     text = "image_id,rust,scab\na.jpg,1,1\nb.jpg,0,1\nc.jpg,0,0\nd.jpg,2,0\ne.jpg,,1\n"
     folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"])
-
     table, labels = read(folder, label_column=["rust", "scab"])
 
     assert labels.kind == "multi"
@@ -161,7 +143,6 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
 def test_a_separated_list_of_labels(tmp_path):
     """LABEL_SEPARATOR splits one column into labels; numbers sort as numbers."""
     text = "image_id,label\na.jpg,10 9\nb.jpg,9\nc.jpg,\n"
-
     table, labels = read(put_csv(tmp_path, text, ["a.jpg", "b.jpg"]), label_separator=" ")
 
     assert labels.classes == (9, 10)
@@ -226,34 +207,29 @@ def test_joined_codes_hold_every_pixel_once(masks):
     assert pixels == sorted(set().union(*masks))
 
 
-ROW = "image_id,label\na.jpg,x\n"
+ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
 
 
 @pytest.mark.parametrize(
     ("text", "changes", "error", "message"),
     [
-        (None, {}, FileNotFoundError, r"no file '.*train.csv'. Set LABELS_CSV"),
-        ("", {}, ValueError, r"train.csv' is empty. Set LABELS_CSV"),
-        ("image_id,label\n", {}, ValueError, r"has a header and no row"),
-        ("image_id,lable\na.jpg,x\n", {}, ValueError, r"no column 'label'. Did you mean \"lable\""),
-        ("id,label\na.jpg,x\n", {}, ValueError, r"no column 'image_id'.* Set ID_COLUMN"),
-        ('image_id,label\n"a.jpg,x\n', {}, ValueError, r"is no CSV in UTF-8"),
-        ("image_id,path,b\na.jpg,1,0\n", {"label_column": ["path", "b"]}, ValueError,
-         r"a label is called 'path'"),
-        (ROW, {"path_template": "train_images/{imageid}"}, ValueError,
-         r"names the column 'imageid'.*Did you mean \"image_id\""),
-        (ROW, {"path_template": "../train_images/{image_id}"}, ValueError,
-         r"'../train_images/{image_id}' leads out of its folder"),
-        (ROW, {"path_template": "images/{image_id}"}, FileNotFoundError,
-         r"none of the 1 images is there.* set PATH_TEMPLATE"),
-        (ROW, {"label_map": "no.json"}, FileNotFoundError, r"no file '.*no.json'. Set LABEL_MAP"),
-        (ROW, {"label_map": "train.csv"}, ValueError, r"label map '.*train.csv' is not JSON"),
-        (ROW, {"label_map": {"x": 0}, "label_separator": " "}, ValueError, r"Leave it empty for"),
-        (ROW, {"input": "no"}, FileNotFoundError, r"INPUT_DIR '.*/no' is no folder. Give"),
-        (ROW, {"source": "tables"}, ValueError, r'SOURCE is "tables". Set it to "csv"'),
-        ("id,code\na_1.jpg,1 1\nb.jpg,1 1\n", CODES, ValueError, r"1 of 2 have no '_', .*'b.jpg'"),
-        ("id,code\nb.jpg,1 1\n", CODES | {"label_column": []}, ValueError,
-         r"LABEL_COLUMN is \[\].*set it to the column of run-length codes"),
+        (None, {}, MISSING, r"no file '.*train.csv'. Set LABELS_CSV"),
+        ("", {}, WRONG, r"train.csv' is empty. Set LABELS_CSV"),
+        ("image_id,label\n", {}, WRONG, r"has a header and no row"),
+        ("image_id,lable\na.jpg,x\n", {}, WRONG, r"no column 'label'. Did you mean \"lable\""),
+        ("id,label\na.jpg,x\n", {}, WRONG, r"no column 'image_id'.* Set ID_COLUMN"),
+        ('image_id,label\n"a.jpg,x\n', {}, WRONG, r"is no CSV in UTF-8"),
+        ("image_id,path,b\na,1,0\n", {"label_column": ["path", "b"]}, WRONG, r"label is called 'path'"),
+        (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),
+        (ROW, {"path_template": "../x/{image_id}"}, WRONG, r"'../x/{image_id}' leads out of its"),
+        (ROW, {"path_template": "x/{image_id}"}, MISSING, r"none of the 1 .* set PATH_TEMPLATE"),
+        (ROW, {"label_map": "no.json"}, MISSING, r"no file '.*no.json'. Set LABEL_MAP"),
+        (ROW, {"label_map": "train.csv"}, WRONG, r"label map '.*train.csv' is not JSON"),
+        (ROW, {"label_map": {"x": 0}, "label_separator": " "}, WRONG, r"Leave it empty for"),
+        (ROW, {"input": "no"}, MISSING, r"INPUT_DIR '.*/no' is no folder. Give"),
+        (ROW, {"source": "tables"}, WRONG, r'SOURCE is "tables". Set it to "csv"'),
+        ("id,code\na_1.jpg,1 1\nb.jpg,1 1\n", CODES, WRONG, r"1 of 2 have no '_', .*'b.jpg'"),
+        ("id,code\nb,1\n", CODES | {"label_column": []}, WRONG, r"LABEL_COLUMN is \[\].*set it to"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, message):
@@ -284,9 +260,8 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
 def test_class_folders_that_do_not_fit_the_settings(tmp_path, changes, error, message):
     """An empty class stops the run, as a map or pattern does that does not fit."""
     put_image(tmp_path / "rose" / "1.jpg")
-    for name in ("tulip", "lily"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "lily" / "notes.txt").write_text("text")
+    (tmp_path / "tulip").mkdir()
+    put_csv(tmp_path / "lily", "text")
     pattern = {"pattern": "rose/*"} if "label_map" in changes else {}
 
     with pytest.raises(error, match=message):
