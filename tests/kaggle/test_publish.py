@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def publish(folders, **settings):
-    settings |= {"poll_seconds": 0.01, "wait_seconds": 5, "say": str}
+    settings |= {"poll_seconds": 0.01}
     return publish_parts([str(folder) for folder in folders], **settings)
 
 

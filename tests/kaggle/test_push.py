@@ -55,7 +55,7 @@ def one(tmp_path, kaggle):
 
 
 def push(folders, tmp_path, **settings):
-    done = push_kernels(folders, str(tmp_path / "got"), poll_seconds=0.01, say=str, **settings)
+    done = push_kernels(folders, str(tmp_path / "got"), poll_seconds=0.01, **settings)
     return done.set_index(done["name"].str.split("/").str[1])
 
 
