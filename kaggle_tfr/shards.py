@@ -258,3 +258,14 @@ def read_frames(
             with open(source, "wb") as rest:
                 file.seek(offset)
                 shutil.copyfileobj(file, rest)
+
+
+def read_index(path: str) -> dict[int, int]:
+    """Length of each frame by its offset, from a shard's .idx; {} without one, {-1: 0} if broken."""
+    if not storage.exists(path):
+        return {}
+    try:
+        lines = storage.read_bytes(path).decode().splitlines()
+        return {int(offset): int(length) for offset, length in map(str.split, lines)}
+    except ValueError:
+        return {-1: 0}
