@@ -28,9 +28,7 @@ def part(table, tmp_path_factory):
 
 
 def test_the_index_alone_finds_every_record(part):
-    """
-    A reader that seeks by the .idx, as DALI's and torch's do, gets what TensorFlow reads.
-    """
+    """A reader that seeks by the .idx, as DALI's and torch's do, gets what TensorFlow reads."""
     from tensorflow.train import Example
 
     for shard in sorted(part.glob("*.tfrec")):
@@ -46,9 +44,7 @@ def test_the_index_alone_finds_every_record(part):
 
 @pytest.mark.parametrize("schema", ["default", "petals", "flowers", "cassava"])
 def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
-    """
-    tfds.builder_from_directory gives the records' own images and labels, for any schema.
-    """
+    """tfds.builder_from_directory gives the records' own images and labels, for any schema."""
     tfds = pytest.importorskip("tensorflow_datasets", reason="the extra tfds is not installed")
     import tensorflow as tf
 
@@ -74,9 +70,7 @@ def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
 
 
 def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
-    """
-    METADATA = ["tfds"] renames the files and adds two; the records are the same.
-    """
+    """METADATA = ["tfds"] renames the files and adds two; the records are the same."""
     plan_images(table, tmp_path)
     write_parts(str(tmp_path), metadata_for=["tfds"])
     found = digests(tmp_path / "part-1")
@@ -91,9 +85,7 @@ def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
 
 
 def test_tfds_and_gzip_do_not_go_together(table, tmp_path):
-    """
-    TFDS reads no packed records: said before anything is written.
-    """
+    """TFDS reads no packed records: said before anything is written."""
     plan_images(table, tmp_path, compression="GZIP")
 
     with pytest.raises(ValueError, match=r'COMPRESSION is "GZIP", which TFDS cannot read'):
@@ -106,9 +98,7 @@ def test_tfds_and_gzip_do_not_go_together(table, tmp_path):
     [("x", 1), ("Čassava läaves", 1), ("日本", 12), ("a very long name of a dataset, " * 4, 3)],
 )
 def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
-    """
-    6 to 50 characters for title and slug, 20 to 80 for the subtitle, one licence.
-    """
+    """6 to 50 characters for title and slug, 20 to 80 for the subtitle, one licence."""
     plan = read_plan(str(part))
     plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
 
@@ -124,9 +114,7 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
 
 
 def test_the_description_tells_counts_and_recipe(part):
-    """
-    Title and text are filled from the plan: classes, counts, size and settings.
-    """
+    """Title and text are filled from the plan: classes, counts, size and settings."""
     text = json.loads((part / "dataset-metadata.json").read_text())["description"]
 
     assert "24 images in 6 TFRecord shards" in text

@@ -87,9 +87,7 @@ def browser(tmp_path_factory):
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
 def test_every_notebook_runs_in_jupyterlab(lab, browser, tmp_path_factory):
-    """
-    Opened in notebooks/ and run from the first cell to the last, each shows its figures once.
-    """
+    """Opened in notebooks/ and run from the first cell to the last, each shows its figures once."""
     shots = tmp_path_factory.mktemp("screenshots")
     for name in NAMES:
         browser.get(f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb?reset")
