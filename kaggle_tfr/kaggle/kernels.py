@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+import os
 import re
 import textwrap
 import zipfile
@@ -26,7 +27,8 @@ SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel 
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
 _MOUNTS = {"competitions": ("competition_sources", 1), "datasets": ("dataset_sources", 2)}
-_MOUNTS["notebooks"] = ("kernel_sources", 2)
+_MOUNTS |= {"notebooks": ("kernel_sources", 2)}
+Values = Mapping[str, Any]
 # What the package imports, and the name under which pip knows it.
 _SAME_NAMES = "tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib"
 PIP_NAMES = {name: name for name in _SAME_NAMES.split()}
@@ -48,17 +50,7 @@ truth = write_sample(INPUT_DIR)"""
 
 _CARRIER = '''\
 # This notebook carries its package, because a push sends the notebook and nothing else.
-import base64
-import glob
-import hashlib
-import importlib.util
-import io
-import os
-import subprocess
-import sys
-import tempfile
-import time
-import zipfile
+import base64, glob, hashlib, importlib.util, io, os, subprocess, sys, tempfile, time, zipfile
 from pathlib import Path
 
 os.environ.setdefault("KAGGLE_TFR_STARTED", str(time.time()))  # the session's end counts from here
@@ -109,7 +101,7 @@ def zip_package() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compresslevel=9) as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
-            # An entry that is built so is dated 1980: the same every time.
+            # Dated 1980 every time.
             entry = zipfile.ZipInfo(path.relative_to(PACKAGE.parent).as_posix())
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
@@ -117,11 +109,7 @@ def zip_package() -> bytes:
 
 
 def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
-    """The source of the cell that makes `import kaggle_tfr` work anywhere.
-
-    It names what the image lacks before any work starts, and leaves an equal package alone.
-    needed: pip's name by module.
-    """
+    """The source of the cell that makes `import kaggle_tfr` work. needed: pip's name by module."""
     text = "\n".join(textwrap.wrap(base64.b64encode(archive).decode(), 96))
     pairs = "".join(f'    "{module}": "{name}",\n' for module, name in needed.items())
     digest = hashlib.sha256(archive).hexdigest()
@@ -129,7 +117,7 @@ def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
 
 
 def write_kernels(
-    values: Mapping[str, Any],
+    values: Values,
     out: str,
     *,
     parts: int = 0,
@@ -139,30 +127,26 @@ def write_kernels(
 ) -> list[str]:
     """The folders made below `out`, in the order in which to push them.
 
-    values: a recipe's parameters.
-    parts: 1 makes one kernel with all steps; more make one that plans and one per part that
-        writes. 0 asks the plan in WORK_DIR, and is 1 where there is none.
-    owner: the Kaggle user; without one `push` fills it in.
-    sources: inputs to attach in place of INPUT_DIR's, as "competition" or "owner/dataset".
-    internet: without it, the first cell needs a dataset of wheels for what the image lacks.
+    values: a recipe's parameters. parts: 1 makes one kernel with all steps, more make one that
+    plans and one a part; 0 asks the plan in WORK_DIR, and is 1 where there is none.
+    owner: without one `push` fills it in. sources: "competition" or "owner/dataset", attached in
+    place of INPUT_DIR's. internet: without it what the image lacks has to come in wheels.
 
     Raises: ValueError: a parameter is wrong, or the inputs are not on Kaggle.
     """
     check_parameters(values)
     parts, owner = parts or _planned_parts(values), owner or OWNER
-    common = _find_sources(values, sources, parts, internet=internet)
-    common["enable_internet"] = internet
+    common = _find_sources(values, sources, parts, internet) | {"enable_internet": internet}
     stem = to_slug(values.get("NAME", DEFAULTS["NAME"]))
-    values = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
+    kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
 
-    def write(slug: str, steps: Sequence[str], openings: Mapping[str, str], **own: Any) -> str:
-        folder = Path(out, slug)
-        _write_kernel(folder, f"{owner}/{slug}", steps, {**values, **own}, openings, common)
-        return str(folder)
+    def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
+        _write_kernel(Path(out, slug), f"{owner}/{slug}", steps, kept | own, openings, common)
+        return os.path.join(out, slug)
 
     if parts == 1:
         slug = _kernel_slug(stem, "tfrecords")
-        return [write(slug, USUAL, _open_all(slug, values))]
+        return [write(slug, USUAL, _open_all(slug, kept))]
     planner = _kernel_slug(stem, "tfrecords-plan")
     restore = _OPENING + _RESTORE.format(planner, "WORK_DIR")
     folders = [write(planner, PLANNING, {USUAL[0]: restore})]
@@ -186,20 +170,15 @@ def _kernel_slug(stem: str, tail: str) -> str:
     return f"{stem[: 49 - len(tail)].strip('-')}-{tail}".strip("-")
 
 
-def _open_all(slug: str, values: Mapping[str, Any]) -> dict[str, str]:
+def _open_all(slug: str, values: Values) -> dict[str, str]:
     """Code that goes before the steps of a kernel that does all of them."""
-    first = _OPENING + _RESTORE.format(slug, "WORK_DIR")
-    first += "" if values.get("INPUT_DIR") else _SAMPLE
+    sample = "" if values.get("INPUT_DIR") else _SAMPLE
+    first = _OPENING + _RESTORE.format(slug, "WORK_DIR") + sample
     return {USUAL[0]: first, WRITING: _OPENING + _CHECK_PARTS.format(1)}
 
 
 def _write_kernel(  # noqa: PLR0917
-    folder: Path,
-    name: str,
-    steps: Sequence[str],
-    values: Mapping[str, Any],
-    openings: Mapping[str, str],
-    common: Mapping[str, Any],
+    folder: Path, name: str, steps: Sequence[str], values: Values, openings: Values, common: Values
 ) -> None:
     """Writes and checks the kernel "owner/slug". openings: code before a step's own, by step."""
     # A title that makes this very slug: Kaggle would otherwise choose another.
@@ -212,14 +191,11 @@ def _write_kernel(  # noqa: PLR0917
     code = folder / description["code_file"]
     code.parent.mkdir(parents=True, exist_ok=True)
     code.write_text(_join_notebooks(title, steps, values, openings), encoding="utf-8")
-    text = json.dumps(description, indent=2) + "\n"
-    (folder / KERNEL_FILE).write_text(text, encoding="utf-8")
+    (folder / KERNEL_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
     check_metadata(str(folder), KERNEL_FILE)
 
 
-def _join_notebooks(
-    title: str, steps: Sequence[str], values: Mapping[str, Any], openings: Mapping[str, str]
-) -> str:
+def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: Values) -> str:
     """A notebook with the cells of several, one parameters cell, and the package in its first."""
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -235,13 +211,12 @@ def _join_notebooks(
             if "parameters" not in cell.metadata.get("tags", [])
             and not cell.source.startswith(("## Parameters", "## Next"))
         ]
-    lines = [line for step in steps for line in parameters_cell(step).splitlines()]
-    defaults = new_code_cell("\n".join(dict.fromkeys(lines)), metadata={"tags": ["parameters"]})
+    lines = dict.fromkeys(line for step in steps for line in parameters_cell(step).splitlines())
+    defaults = new_code_cell("\n".join(lines), metadata={"tags": ["parameters"]})
     frame = new_notebook(cells=[defaults], metadata={**source.metadata, "papermill": {}})
     known = {parameter.name for step in steps for parameter in of_notebook(step)}
-    values = {parameter: value for parameter, value in values.items() if parameter in known}
-    if values:
-        frame = parameterize_notebook(frame, values, comment="From the recipe")
+    if filled_in := {name: value for name, value in values.items() if name in known}:
+        frame = parameterize_notebook(frame, filled_in, comment="From the recipe")
     made_of = ", ".join(f"`{step}`" for step in steps)
     needed = {m: name for m, name in PIP_NAMES.items() if ONE_STEP.get(m, steps[0]) in steps}
     cells = [
@@ -259,7 +234,7 @@ def _join_notebooks(
     return nbformat.writes(notebook, split_lines=False) + "\n"
 
 
-def _planned_parts(values: Mapping[str, Any]) -> int:
+def _planned_parts(values: Values) -> int:
     try:
         plan = read_plan(work_dir(values.get("WORK_DIR", "")))
     except (OSError, ValueError):
@@ -268,7 +243,7 @@ def _planned_parts(values: Mapping[str, Any]) -> int:
 
 
 def _find_sources(
-    values: Mapping[str, Any], sources: Sequence[str], parts: int, *, internet: bool
+    values: Values, sources: Sequence[str], parts: int, internet: bool
 ) -> dict[str, Any]:
     """Names of the inputs to attach, INPUT_DIR's among them, by metadata key."""
     folder = values.get("INPUT_DIR", "")

@@ -1,6 +1,5 @@
 """Kaggle's rules for kernels and datasets, checked here because its client lets most slips pass."""
 
-import csv
 import json
 import os
 import re
@@ -9,14 +8,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from kaggle_tfr import storage
 from kaggle_tfr.paths import near_miss
 from kaggle_tfr.write.sidecars import to_slug
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
-MAX_DATASET_FILES = 50  # at the top level
-MAX_DATASET_BYTES = 200 * 10**9
+MAX_DATASET_FILES, MAX_DATASET_BYTES = 50, 200 * 10**9  # the files at the top level
 
 _REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
 _OWNED = r"[A-Za-z0-9_-]+/[a-z0-9]+(?:-[a-z0-9]+)*"  # owner/slug
@@ -26,17 +26,15 @@ _SOURCES = {
     "kernel_sources": (_OWNED + r"(/\d+)?", "owner/kernel"),
     "model_sources": (r"[\w-]+(/[\w.-]+){3,4}", "owner/model/framework/variation/version"),
 }
-_FLAG = ((True, False, "true", "false"), "neither true nor false")
 # What a key may hold, and what to say of anything else.
-_VALUES = {
-    "language": (("python",), "not 'python'"),
-    "kernel_type": (("notebook",), "not 'notebook'"),
-    **dict.fromkeys(("is_private", "enable_gpu", "enable_tpu", "enable_internet"), _FLAG),
-}
-_OTHER_KEYS = "id_no keywords machine_shape docker_image docker_image_pinning_type"
-_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, *_OTHER_KEYS.split()}
-_DATASET_KEYS = """title id id_no subtitle description licenses keywords resources image data
-expectedUpdateFrequency userSpecifiedSources"""
+_FLAG: tuple[tuple[Any, ...], str] = ((True, False, "true", "false"), "neither true nor false")
+_VALUES = dict.fromkeys(("is_private", "enable_gpu", "enable_tpu", "enable_internet"), _FLAG)
+_VALUES |= {"language": (("python",), "not 'python'")}
+_VALUES |= {"kernel_type": (("notebook",), "not 'notebook'")}
+_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, "id_no", "keywords", "machine_shape"}
+_KERNEL_KEYS |= {"docker_image", "docker_image_pinning_type"}
+_DATASET_KEYS = {"title", "id", "id_no", "subtitle", "description", "licenses", "keywords"}
+_DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "userSpecifiedSources"}
 # Source: docs/kernels.md of Kaggle's client, and its list of retired ones.
 ACCELERATORS = """NvidiaTeslaT4 NvidiaL4 NvidiaL4X1 NvidiaTeslaA100 NvidiaH100 NvidiaRtxPro6000
 TpuV5E8 TpuV6E8"""
@@ -53,37 +51,31 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
 
     Raises: FileNotFoundError: no such file. ValueError: every fault found, one a line.
     """
-    values = read_json(folder, file)
-    find_faults = _kernel_faults if file == KERNEL_FILE else _dataset_faults
-    faults = list(find_faults(values, folder))
+    values, is_kernel = read_json(folder, file), file == KERNEL_FILE
+    known, least = (_KERNEL_KEYS, 5) if is_kernel else (_DATASET_KEYS, 6)
+    wrong = "no such key, Kaggle would ignore it."
+    faults = [f"{k}: {wrong}{near_miss(k, known)}" for k in sorted(values.keys() - known)]
+    name, title = str(values.get("id", "")), str(values.get("title", ""))
+    slug, wanted = name.partition("/")[2], f"characters; Kaggle wants {least} to 50."
+    if not re.fullmatch(_OWNED, name):
+        faults.append(f"id: '{name}' is not 'owner/slug' with a slug of a-z, 0-9 and single '-'.")
+    elif not least <= len(slug) <= 50:
+        faults.append(f"id: the slug '{slug}' has {len(slug)} {wanted}")
+    if not least <= len(title) <= 50:
+        faults.append(f"title: '{title}' has {len(title)} {wanted}")
+    if is_kernel and slug != to_slug(title):
+        faults.append(f"title: '{title}' makes the slug '{to_slug(title)}', but id says '{slug}'.")
+    faults += (_kernel_faults if is_kernel else _dataset_faults)(values, folder)
     if faults:
         raise ValueError("\n  ".join([f"'{folder}/{file}' would not do on Kaggle:", *faults]))
     return values
 
 
-def _common_faults(values: Mapping[str, Any], known: set[str], least: int) -> Iterator[str]:
-    """least: the fewest characters of a title and of a slug."""
-    for key in sorted(values.keys() - known):
-        yield f"{key}: no such key, Kaggle would ignore it.{near_miss(key, known)}"
-    name, title = str(values.get("id", "")), str(values.get("title", ""))
-    slug = name.partition("/")[2]
-    if not re.fullmatch(_OWNED, name):
-        yield f"id: '{name}' is not 'owner/slug' with a slug of a-z, 0-9 and single '-'."
-    elif not least <= len(slug) <= 50:
-        yield f"id: the slug '{slug}' has {len(slug)} characters; Kaggle wants {least} to 50."
-    if not least <= len(title) <= 50:
-        yield f"title: '{title}' has {len(title)} characters; Kaggle wants {least} to 50."
-
-
 def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
-    yield from _common_faults(values, _KERNEL_KEYS, 5)
     for key in _REQUIRED:
         if key not in values:
             default = " (its default is not what the docs say)" if key == "enable_internet" else ""
             yield f"{key}: missing{default}."
-    slug, title = str(values.get("id", "")).partition("/")[2], str(values.get("title", ""))
-    if slug != to_slug(title):
-        yield f"title: '{title}' makes the slug '{to_slug(title)}', but id says '{slug}'."
     for key, (allowed, wrong) in _VALUES.items():
         if key in values and values[key] not in allowed:
             yield f"{key}: {values[key]!r}, {wrong}."
@@ -103,20 +95,13 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         yield from (f"{key}: '{n}' is not '{form}'." for n in names if not re.fullmatch(pattern, n))
         if len(set(names)) < len(names):
             yield f"{key}: a source is listed twice."
-    yield from _code_faults(str(values.get("code_file", "")), folder)
-
-
-def _code_faults(name: str, folder: str) -> Iterator[str]:
-    path = Path(folder, name)
-    if not path.is_file():
+    code = Path(folder, name := str(values.get("code_file", "")))
+    if not code.is_file():
         yield f"code_file: there is no '{name}' in the folder."
         return
-    size = path.stat().st_size
-    if size >= MAX_NOTEBOOK_BYTES:
-        yield (
-            f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. "
-            "Put a large parameter, such as a label map, into an attached dataset."
-        )
+    if (size := code.stat().st_size) >= MAX_NOTEBOOK_BYTES:
+        mend = "Put a large parameter, such as a label map, into an attached dataset."
+        yield f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. {mend}"
     try:
         read_json(folder, name)["cells"]
     except (ValueError, KeyError):
@@ -124,7 +109,6 @@ def _code_faults(name: str, folder: str) -> Iterator[str]:
 
 
 def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
-    yield from _common_faults(values, set(_DATASET_KEYS.split()), 6)
     subtitle, licenses = str(values.get("subtitle") or ""), values.get("licenses")
     if subtitle and not 20 <= len(subtitle) <= 80:
         yield f"subtitle: {len(subtitle)} characters; Kaggle wants 20 to 80."
@@ -161,11 +145,10 @@ def list_kernels(folder: str) -> list[str]:
     """The folder itself, when it is a kernel's, else those in it; FileNotFoundError if none."""
     if Path(folder, KERNEL_FILE).exists():
         return [folder]
-    kernels = sorted(str(path.parent) for path in Path(folder).glob(f"*/{KERNEL_FILE}"))
-    if not kernels:
-        hint = "Make some: python -m kaggle_tfr kernel RECIPE --out DIR"
-        raise FileNotFoundError(f"'{folder}' holds no kernel. {hint}")
-    return kernels
+    if kernels := sorted(str(path.parent) for path in Path(folder).glob(f"*/{KERNEL_FILE}")):
+        return kernels
+    hint = "Make some: python -m kaggle_tfr kernel RECIPE --out DIR"
+    raise FileNotFoundError(f"'{folder}' holds no kernel. {hint}")
 
 
 def list_upload(folder: str) -> tuple[dict[str, int], list[str]]:
@@ -177,13 +160,13 @@ def list_upload(folder: str) -> tuple[dict[str, int], list[str]]:
 
 def find_damage(part_dir: str) -> str:
     """What is wrong with the first file that is not as the part's shards.csv says; "" if none."""
-    with open(os.path.join(part_dir, "shards.csv"), encoding="utf-8", newline="") as listing:
-        for row in csv.DictReader(listing):
-            path = storage.join(part_dir, row["file"])
-            if not storage.exists(path):
-                return f"{row['file']} is missing"
-            if storage.sha256_of(path) != row["sha256"]:
-                return f"{row['file']} has another sha256 than shards.csv says"
+    listing = pd.read_csv(os.path.join(part_dir, "shards.csv"), dtype=str)
+    for file, sha256 in zip(listing["file"], listing["sha256"], strict=True):
+        path = storage.join(part_dir, file)
+        if not storage.exists(path):
+            return f"{file} is missing"
+        if storage.sha256_of(path) != sha256:
+            return f"{file} has another sha256 than shards.csv says"
     return ""
 
 
@@ -193,10 +176,8 @@ def find_missing_output(output: str) -> str:
     for part in parts:
         if not (part / "shards.csv").exists():
             return f"{part.name} is not finished; push again, and it goes on where it stopped"
-        damage = find_damage(str(part))
-        if damage:
+        if damage := find_damage(str(part)):
             return f"{part.name} arrived damaged: {damage}"
         shutil.rmtree(part / "journal", ignore_errors=True)  # of a version that went before
-    return (
-        "" if parts or Path(output, "plan.json").exists() else "it left neither a plan nor a part"
-    )
+    left = parts or Path(output, "plan.json").exists()
+    return "" if left else "it left neither a plan nor a part"

@@ -18,10 +18,7 @@ def scratch_dir() -> str:
 
 
 def copy_plan(kernel: str, work: str) -> None:
-    """Copies the output of the planning kernel, by its slug, to where the writing steps look.
-
-    Raises: FileNotFoundError: it is not attached, or has left no plan.
-    """
+    """Copies the planning kernel's output; FileNotFoundError: not attached, or without a plan."""
     source = find_input(kernel)
     if not Path(source, "plan.json").is_file():
         hint = f"Has the kernel '{kernel}' run to its end?"
@@ -30,10 +27,7 @@ def copy_plan(kernel: str, work: str) -> None:
 
 
 def restore_previous_output(kernel: str, folder: str) -> int:
-    """Number of files copied from this kernel's earlier version, so that it continues from there.
-
-    0 where the kernel has no earlier output attached; files that exist already do not count.
-    """
+    """Number of files copied from this kernel's earlier version; it continues from there."""
     try:
         source = find_input(kernel)
     except FileNotFoundError:
@@ -58,11 +52,9 @@ def _copy_files(source: str, pattern: str, folder: str) -> int:
     for path in paths:
         target = Path(folder, path.relative_to(source))
         skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
-        if skipped or not path.is_file():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.tmp")
-        shutil.copyfile(path, temporary)
-        temporary.replace(target)
-        copied += 1
+        if path.is_file() and not skipped:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, f"{target}.tmp")
+            os.replace(f"{target}.tmp", target)
+            copied += 1
     return copied

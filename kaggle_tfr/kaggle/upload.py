@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,14 @@ _REFUSAL = re.compile(
     r"Kernel push error: .*|Dataset (?:version )?creation error: .*"
     r"|The following are not valid (?:dataset|competition|kernel) sources and could not .*"
 )
-# How the client begins a line about a missing or private kernel or dataset: its HTTP library's
-# words, the server's, and those of older versions ("404 - Not Found").
+# How the client begins a line about a missing or private kernel or dataset, in all its versions.
 _MISSING = re.compile(
-    r"^(?:40[34] (?:Client Error: |- )|(?:Not Found|Forbidden)\b|.*Permission '[\w.]+' was denied)",
-    re.MULTILINE,
+    r"(?m)^(?:40[34] (?:Client Error: |- )|(?:Not Found|Forbidden)\b"
+    r"|.*Permission '[\w.]+' was denied)"
 )
 ENDED = ("complete", "error", "cancel_acknowledged")
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
-Say = Callable[[str], object]
+MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
 
 
 class KaggleError(RuntimeError):
@@ -58,8 +57,8 @@ def call(*arguments: str) -> str:
     errors = [line.strip() for line in re.split(r"[\r\n]+", done.stderr) if line.strip()]
     asked = " ".join(["kaggle", *arguments])
     if done.returncode and "No module named" in done.stderr:
-        hint = f'{errors[-1]}. Run: pip install "kaggle-tfr[kaggle]"'
-        raise ImportError(f"Kaggle's client cannot be started: {hint}")
+        mend = 'Run: pip install "kaggle-tfr[kaggle]"'
+        raise ImportError(f"Kaggle's client cannot be started: {errors[-1]}. {mend}")
     if done.returncode:
         errors = [line for line in errors[-5:] if "B/s]" not in line]  # no progress bars
         said = "\n".join([done.stdout.strip(), *errors]).strip()
@@ -85,11 +84,11 @@ def username() -> str:
 class _Kernel:
     """State: waiting → running → finished, or unfinished, failed, refused, unknown."""
 
+    name: str
     folder: str
     metadata: dict[str, Any]
     digest: str
     output: str
-    name: str = ""
     state: str = "waiting"
     version: int = 0
     problem: str = ""
@@ -104,18 +103,13 @@ class _Kernel:
 
 
 def push_kernels(
-    folders: Sequence[str],
-    output: str,
-    *,
-    at_once: int = 3,
-    poll_seconds: float = 60,
-    say: Say = print,
+    folders: Sequence[str], output: str, *, at_once: int = 3, poll_seconds: float = 60
 ) -> pd.DataFrame:
     """One row a kernel, with its state and problem, after all have ended or failed.
 
     Finished kernels are not pushed again, running ones are only waited for, unfinished ones go on
     from their own output; so the same call continues after an interruption.
-    output: the folder for the kernels' outputs, one folder each, and notes of how far they are.
+    Their outputs lie in `output`, a folder each, beside notes of how far they are.
 
     Raises: ValueError, FileNotFoundError: a kernel would not do on Kaggle; nothing was pushed.
     """
@@ -125,31 +119,29 @@ def push_kernels(
         sources = kernel.metadata.get("kernel_sources", [])
         kernel.after = [other for other in kernels if other.name in sources and other is not kernel]
         if kernel.state != "waiting":
-            say(f"{kernel.name}: {kernel.state} already, not pushed again")
+            print(f"{kernel.name}: {kernel.state} already, not pushed again")
     running = kernels
     while running:
-        _push_ready(kernels, at_once, say)
+        _push_ready(kernels, at_once)
         running = [kernel for kernel in kernels if kernel.state == "running"]
         for kernel in running:
-            _poll_kernel(kernel, say)
+            _poll_kernel(kernel)
         if any(kernel.state == "running" for kernel in running):
             time.sleep(poll_seconds)
-    for kernel in kernels:
+    for kernel in (kernel for kernel in kernels if kernel.state == "waiting"):
         missing = ", ".join(other.name for other in kernel.after if other.state != "finished")
-        if kernel.state == "waiting":
-            kernel.problem = f"not pushed: it needs the output of {missing}"
+        kernel.problem = f"not pushed: it needs the output of {missing}"
     columns = ["name", "state", "version", "problem", "output"]
-    return pd.DataFrame([[getattr(k, c) for c in columns] for k in kernels], columns=columns)
+    return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
 
 
 def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     """The kernel of a folder, under the user's name, as far as an earlier call brought it."""
     text = json.dumps(check_metadata(folder, KERNEL_FILE)).replace(f'"{OWNER}/', f'"{owner}/')
     metadata = json.loads(text)
-    code = Path(folder, metadata["code_file"]).read_bytes()
+    name, code = metadata["id"], Path(folder, metadata["code_file"]).read_bytes()
     digest = hashlib.sha256(text.encode() + code).hexdigest()
-    name = metadata["id"]
-    kernel = _Kernel(folder, metadata, digest, os.path.join(output, Path(name).name), name)
+    kernel = _Kernel(name, folder, metadata, digest, os.path.join(output, Path(name).name))
     path = f"{kernel.output}.json"
     before = rules.read_json("", path) if os.path.exists(path) else {}
     state = before["state"] if before.get("digest") == digest else ""
@@ -162,7 +154,7 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     return kernel
 
 
-def _push_ready(kernels: Sequence[_Kernel], at_once: int, say: Say) -> None:
+def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
     """Pushes the kernels whose sources are there, as long as no more than `at_once` run."""
     for kernel in kernels:
         ready = all(other.state == "finished" for other in kernel.after)
@@ -170,27 +162,17 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int, say: Say) -> None:
         if kernel.state != "waiting" or not ready or busy >= at_once:
             continue
         try:
-            _compare_parts(kernel, kernels)
-            version = re.search(r"version (\d+)", _push_kernel(kernel))
+            version = re.search(r"version (\d+)", _push_kernel(kernel, kernels))
         except KaggleError as error:
             kernel.state, kernel.problem = "refused", str(error)
         else:
             kernel.state, kernel.version = "running", int(version.group(1)) if version else 0
             kernel.save()
-        say(f"{kernel.name}: {kernel.problem or f'version {kernel.version} pushed'}")
+        print(f"{kernel.name}: {kernel.problem or f'version {kernel.version} pushed'}")
 
 
-def _push_kernel(kernel: _Kernel) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        code = Path(kernel.folder, kernel.metadata["code_file"])
-        shutil.copy(code, folder)
-        described = kernel.metadata | {"code_file": code.name}
-        Path(folder, KERNEL_FILE).write_text(json.dumps(described), encoding="utf-8")
-        return call("kernels", "push", "-p", folder)
-
-
-def _compare_parts(kernel: _Kernel, kernels: Sequence[_Kernel]) -> None:
-    """Raises a KaggleError when the kernels that write do not fit the plan made for them."""
+def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
+    """The client's answer; KaggleError when the kernels that write do not fit their plan."""
     for planner in kernel.after:
         if not os.path.exists(os.path.join(planner.output, "plan.json")):
             continue
@@ -201,21 +183,26 @@ def _compare_parts(kernel: _Kernel, kernels: Sequence[_Kernel]) -> None:
                 f"the plan has {planned} parts and {made} kernels would write them. Make the "
                 f"folders again with --parts {planned}; the planning kernel need not run again."
             )
+    with tempfile.TemporaryDirectory() as folder:
+        code = Path(shutil.copy(Path(kernel.folder, kernel.metadata["code_file"]), folder)).name
+        text = json.dumps(kernel.metadata | {"code_file": code})
+        Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
+        return call("kernels", "push", "-p", folder)
 
 
-def _poll_kernel(kernel: _Kernel, say: Say) -> None:
+def _poll_kernel(kernel: _Kernel) -> None:
     """Asks for the kernel's status, and fetches its output when it has ended."""
     try:
         said = call("kernels", "status", kernel.name)
         found = re.search(r'has status "(?:\w+\.)?(\w+)"', said)
         status = found.group(1).lower() if found else "unknown"
         if status != kernel.status:
-            say(f"{kernel.name}: {status.replace('_', ' ')}")
+            print(f"{kernel.name}: {status.replace('_', ' ')}")
         kernel.status = status
         if status in ENDED:
             _fetch_output(kernel, said)
             kernel.save()
-            say(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
+            print(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
         kernel.unanswered = 0
     except KaggleError as error:
         # A session goes on while the network is away, so one failed request says nothing of it.
@@ -247,8 +234,6 @@ def publish_parts(
     public: bool = False,
     dir_mode: str = "tar",
     poll_seconds: float = 20,
-    wait_seconds: float = 1800,
-    say: Say = print,
 ) -> pd.DataFrame:
     """One row a dataset: created, a new version, or there already; and its problem.
 
@@ -266,14 +251,13 @@ def publish_parts(
             if exists and not _differences(folder, name):
                 state = "there already"
             else:
-                _send_dataset(folder, name, notes, public=public, dir_mode=dir_mode, exists=exists)
+                _send(folder, name, notes, public=public, dir_mode=dir_mode, exists=exists)
                 state = "new version" if exists else "created"
-                wrong = _await_dataset(folder, name, poll_seconds, wait_seconds, exists)
-                if wrong:
+                if wrong := _wait(folder, name, poll_seconds, exists):
                     state, problem = "incomplete", f"{wrong}. Publish again with --notes."
         except KaggleError as error:
             problem = str(error)
-        say(f"{name}: {state}{problem and f': {problem}'}")
+        print(f"{name}: {state}{problem and f': {problem}'}")
         rows.append([name, state, problem, folder])
     return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
 
@@ -290,15 +274,12 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
-        damage = rules.find_damage(folder) if Path(folder, "shards.csv").exists() else ""
-        if damage:
+        if damage := Path(folder, "shards.csv").exists() and rules.find_damage(folder):
             raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
     return names
 
 
-def _send_dataset(
-    folder: str, name: str, notes: str, *, public: bool, dir_mode: str, exists: bool
-) -> None:
+def _send(folder: str, name: str, notes: str, *, public: bool, dir_mode: str, exists: bool) -> None:
     if exists and not notes:
         raise KaggleError(
             f"the dataset {name} exists and holds other files. To replace them by a new version "
@@ -322,11 +303,9 @@ def _dataset_status(name: str) -> str:
         return ""
 
 
-def _await_dataset(
-    folder: str, name: str, poll_seconds: float, wait_seconds: float, replaced: bool
-) -> str:
+def _wait(folder: str, name: str, poll_seconds: float, replaced: bool) -> str:
     """What is wrong with the dataset once Kaggle has taken the files in; "" for nothing."""
-    until = time.monotonic() + wait_seconds
+    until = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         status = _dataset_status(name)
         if status in ("failed", "deleted"):
@@ -347,9 +326,9 @@ def _differences(folder: str, name: str) -> list[str]:
         # Kaggle unpacks an archive in its own time; until then it is one file.
         if archives := there.keys() & {f"{inner}.zip", f"{inner}.tar"}:
             there = {file: size for file, size in there.items() if file not in archives}
-            continue
-        files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
-        here |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
+        else:
+            files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
+            here |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
     found = [f"{file} is missing there" for file in here.keys() - there.keys()]
     found += [f"{file} is there and not here" for file in there.keys() - here.keys()]
     pairs = [(file, there[file], here[file]) for file in here.keys() & there.keys()]
@@ -372,7 +351,8 @@ def _list_files(name: str) -> dict[str, int]:
         said = call("datasets", "files", name, "--csv", "--page-size", "200", *page)
         table = said[said.find("name,size") :] if "name,size" in said else ""
         files |= {row["name"]: int(row["size"]) for row in csv.DictReader(io.StringIO(table))}
-        following = re.search(r"^Next Page Token = (\S+)", said, re.MULTILINE)
-        if not following:
+        page = [
+            f"--page-token={token}" for token in re.findall(r"(?m)^Next Page Token = (\S+)", said)
+        ]
+        if not page:
             return files
-        page = [f"--page-token={following.group(1)}"]

@@ -29,7 +29,6 @@ def make_kernel(folder, slug, after="", **changes):
 
 
 def leave_part(kaggle, folder, part):
-    """Has the stub's kernel of a part leave that part."""
     write_part(folder / f"part-{part}", {f"{part}.tfrec": bytes(range(part * 50))})
     kaggle.outputs[f"{USER}/tea-part-{part}"] = folder
 
@@ -49,13 +48,12 @@ def recipe(tmp_path, kaggle):
 
 @pytest.fixture
 def one(tmp_path, kaggle):
-    """A single kernel that leaves one part."""
     leave_part(kaggle, tmp_path / "left", 1)
     return [make_kernel(tmp_path / "k" / "tea-1", "tea-part-1")]
 
 
 def push(folders, tmp_path, **settings):
-    done = push_kernels(folders, str(tmp_path / "got"), poll_seconds=0.01, say=str, **settings)
+    done = push_kernels(folders, str(tmp_path / "got"), poll_seconds=0.01, **settings)
     return done.set_index(done["name"].str.split("/").str[1])
 
 
@@ -115,21 +113,18 @@ def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
     folder = make_kernel(tmp_path / "k", "tea-plan", dataset_sources=["ada/no-such"])
     kaggle.invalid_sources = ["ada/no-such"]
 
-    (row,) = push([folder], tmp_path).itertuples()
-
-    assert row.state == "refused"
-    assert "ada/no-such" in row.problem
+    done = push([folder], tmp_path)
+    assert list(done.state) == ["refused"]
+    assert "ada/no-such" in done.problem["tea-plan"]
 
 
 def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):
     """An error is reported with what Kaggle says and where the log lies."""
     kaggle.statuses[PART] = ["ERROR"]
     (row,) = push(one, tmp_path).itertuples()
-
     assert row.state == "failed"
     assert "the notebook threw an exception" in row.problem
     assert (tmp_path / "got" / "tea-part-1" / "tea-part-1.log").exists()
-
     kaggle.statuses[PART] = ["COMPLETE"]
     assert push(one, tmp_path).version["tea-part-1"] == 2
 
@@ -139,11 +134,9 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
     listing = tmp_path / "left" / "part-1" / "shards.csv"
     kept = listing.read_bytes()
     listing.unlink()
-    done = push(one, tmp_path)
-
-    assert done.state["tea-part-1"] == "unfinished"
-    assert "push again" in done.problem["tea-part-1"]
-
+    (row,) = push(one, tmp_path).itertuples()
+    assert row.state == "unfinished"
+    assert "push again" in row.problem
     listing.write_bytes(kept)
     assert list(push(one, tmp_path).state) == ["finished"]
     sources = [v.get("kernelDataSources", []) for v in kaggle.kernels[PART]]
@@ -163,7 +156,6 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     process.wait()
 
     kaggle.statuses[PART] = ["COMPLETE"]
-
     assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 1
 
@@ -193,6 +185,5 @@ def test_without_a_key_the_error_says_how_to_get_one(monkeypatch, one, tmp_path)
     """No user is known: nothing is pushed, and the client's own way out is told."""
     monkeypatch.delenv("KAGGLE_USERNAME")
     monkeypatch.delenv("KAGGLE_KEY")
-
     with pytest.raises(RuntimeError, match="Authentication required"):
         push(one, tmp_path)

@@ -1,11 +1,9 @@
 """A machine like Kaggle's: /kaggle/input read-only, /kaggle/working empty, no net, no checkout.
 
-Made of Linux namespaces, so nothing outside sees it; `python` is an environment that holds the
-requirements and not this project.
+Made of Linux namespaces, so nothing outside sees it.
 """
 
 import os
-import shutil
 import subprocess
 import sysconfig
 import venv
@@ -63,36 +61,27 @@ def make_environment(folder, lacking=()):
 
 
 def run_kernel(python, text, working, inputs, **environment):
-    """The finished process of one session; the executed notebook lies in `working` afterwards.
-
-    inputs: the folder by its place below /kaggle/input.
-    """
+    """The finished session's process. inputs: the folder by its place below /kaggle/input."""
     return _run(python, [*_PAPERMILL, "-k", "python3"], text, working, inputs, **environment)
 
 
 def run_python(python, script, working, inputs):
-    """As `run_kernel`, for a script instead of a notebook, which needs no Jupyter."""
     return _run(python, ["/kaggle/src/code"], script, working, inputs)
 
 
 def _run(python, command, code, working, inputs, **environment):
-    test = [*UNSHARE, "true"]
-    if (
-        not shutil.which("unshare")
-        or subprocess.run(test, stderr=subprocess.DEVNULL, check=False).returncode
-    ):
+    test = ["sh", "-c", " ".join([*UNSHARE, "true"])]
+    if subprocess.run(test, stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("this machine does not let tests make namespaces (unshare --mount --net)")
-    working.mkdir(parents=True, exist_ok=True)
-    beside = {name: f"{working}.{name}" for name in ("code", "inputs", "home")}
-    Path(beside["code"]).write_text(code, encoding="utf-8")
-    Path(beside["inputs"]).write_text("".join(f"{name}\t{path}\n" for name, path in inputs.items()))
-    Path(beside["home"]).mkdir(exist_ok=True)
-    session = {"HOME": beside["home"], "TMPDIR": beside["home"], "PATH": os.environ["PATH"]}
-    session |= {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHON": python}
-    session |= {"CHECKOUT": str(ROOT), "CODE": beside["code"], "INPUTS": beside["inputs"]}
+    home = f"{working}.home"
+    for folder in (working, Path(home)):
+        folder.mkdir(parents=True, exist_ok=True)
+    session = {"CHECKOUT": str(ROOT), "WORKING": str(working), "PYTHON": python, **environment}
+    session |= {"CODE": f"{working}.code", "INPUTS": f"{working}.inputs"}
+    Path(session["CODE"]).write_text(code, encoding="utf-8")
+    Path(session["INPUTS"]).write_text("".join(f"{n}\t{path}\n" for n, path in inputs.items()))
+    session |= {"HOME": home, "TMPDIR": home, "PATH": os.environ["PATH"]}
+    session |= {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TF_CPP_MIN_LOG_LEVEL": "2"}
     session |= {"START": f"PYTHON, COMMAND = {python!r}, {command!r}\n{_START}"}
-    session |= {"WORKING": str(working), **environment}
-    enter = [*UNSHARE, "sh", "-c", _ENTER]
-    return subprocess.run(
-        enter, env=session, capture_output=True, text=True, check=False, timeout=900
-    )
+    settings = {"env": session, "capture_output": True, "text": True, "timeout": 900}
+    return subprocess.run([*UNSHARE, "sh", "-c", _ENTER], check=False, **settings)

@@ -16,7 +16,6 @@ import pytest
 from kaggle_tfr.kaggle import upload
 from support.kaggle_client import run_client
 
-MODIFIED = "Sat, 01 Aug 2026 12:00:00 GMT"
 USER = "ada"
 
 
@@ -43,20 +42,20 @@ class Kaggle:
         if method in self.refuse:
             return 200, {"status": "error", "error": self.refuse[method], "url": ""}
         if method in self.deny:
-            return 400, {"code": 400, "message": self.deny[method]}
+            return _fail(400, self.deny[method])
         owner = request.get("ownerSlug") or request.get("userName", "")
         slug = request.get("datasetSlug") or request.get("kernelSlug") or request.get("slug", "")
         try:
             return getattr(self, f"_{method}")(f"{owner}/{slug}".lstrip("/"), request)
         except (AttributeError, KeyError, ValueError) as error:
             # No 5xx and no silence: the client would try again for minutes.
-            return 400, {"code": 400, "message": f"{method}: {error!r}"}
+            return _fail(400, f"{method}: {error!r}")
 
     def _SaveKernel(self, slug, request):  # noqa: N802
         if len(request["text"].encode()) >= 1 << 20:
             return 200, {"error": "Kernel source code exceeds the maximum of 1 megabyte"}
         if slug.split("/")[0] != USER:
-            return 403, {"code": 403, "message": "Permission 'kernels.update' was denied"}
+            return _fail(403, "Permission 'kernels.update' was denied")
         versions = self.kernels.setdefault(slug, [])
         versions.append(request)
         if self.on_save:
@@ -67,24 +66,21 @@ class Kaggle:
 
     def _GetKernelSessionStatus(self, slug, _):  # noqa: N802
         if slug not in self.kernels:
-            return 404, {"code": 404, "message": "Not Found"}
+            return _fail(404, "Not Found")
         left = self.statuses.get(slug, ["COMPLETE"])
         status = left.pop(0) if len(left) > 1 else left[0]
         failure = {"failureMessage": "the notebook threw an exception"} if status == "ERROR" else {}
         return 200, {"status": status} | failure
 
     def _ListKernelSessionOutput(self, slug, request):  # noqa: N802
-        root = Path(self.outputs.get(slug, "/nowhere"))
+        root, url = Path(self.outputs.get(slug, "/nowhere")), f"http://localhost/output/{slug}"
         names = sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
         page, more = _page(names, request, 20)
-        url = f"http://localhost/output/{slug}"
         files = [{"url": f"{url}/{quote(name)}", "fileName": name} for name in page]
         return 200, {"files": files, "log": "[]", "nextPageToken": more}
 
     def _GetDatasetStatus(self, slug, _):  # noqa: N802
-        if slug not in self.datasets:
-            return 404, {"code": 404, "message": "Not Found"}
-        return 200, {"status": "READY"}
+        return (200, {"status": "READY"}) if slug in self.datasets else _fail(404, "Not Found")
 
     def _StartBlobUpload(self, _, request):  # noqa: N802
         token = f"token-{len(self.blobs)}"
@@ -102,8 +98,8 @@ class Kaggle:
     def _ListDatasetFiles(self, slug, request):  # noqa: N802
         files = self.datasets[slug]
         page, more = _page(list(files), request, min(request.get("pageSize", 20), 200))
-        made = {"creationDate": "2026-08-01T12:00:00Z"}
-        listed = [{"name": name, "totalBytes": len(files[name])} | made for name in page]
+        date = "2026-08-01T12:00:00Z"
+        listed = [{"name": n, "totalBytes": len(files[n]), "creationDate": date} for n in page]
         return 200, {"datasetFiles": listed, "nextPageToken": more}
 
     def _GetDatasetMetadata(self, *_):  # noqa: N802
@@ -113,12 +109,14 @@ class Kaggle:
         return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
 
     def sha256(self, slug):
-        """The sha256 of each file that has arrived in a dataset."""
         return {n: hashlib.sha256(data).hexdigest() for n, data in self.datasets[slug].items()}
 
 
+def _fail(code, message):
+    return code, {"code": code, "message": message}
+
+
 def _page(names, request, size):
-    """(the names of the page that a request asks for, the next page's token)."""
     start = int(request.get("pageToken") or 0)
     return names[start : start + size], str(start + size) if start + size < len(names) else ""
 
@@ -129,18 +127,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         request = json.loads(self._body() or b"{}")
         status, body = self.server.kaggle.answer(urlsplit(self.path).path.split("/")[-1], request)
-        if status == 302:
-            self._send(302, b"", {"Location": body})
-        else:
-            self._send(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        headers = {"Location": body} if status == 302 else {"Content-Type": "application/json"}
+        self._send(status, json.dumps(body).encode(), headers)
 
     def do_PUT(self):
         kaggle, data = self.server.kaggle, self._body()
         blob = kaggle.blobs[urlsplit(self.path).path.split("/")[-1]]
         have = blob.get("data", b"")
         if self.headers.get("Content-Range", "").startswith("bytes */"):
-            known = {"Range": f"bytes=0-{len(have) - 1}"} if have else {}
-            self._send(308, b"", known)
+            self._send(308, b"", {"Range": f"bytes=0-{len(have) - 1}"} if have else {})
         elif blob["name"] in kaggle.break_upload:
             self._send(400, b"broken")
         elif blob["name"] in kaggle.cut_upload:
@@ -153,12 +148,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         kind, owner, slug, name = unquote(urlsplit(self.path).path).strip("/").split("/", 3)
-        kaggle = self.server.kaggle
+        source = f"{owner}/{slug}"
         if kind == "output":
-            data = (Path(kaggle.outputs[f"{owner}/{slug}"]) / name).read_bytes()
+            data = Path(self.server.kaggle.outputs[source], name).read_bytes()
         else:
-            data = kaggle.datasets[f"{owner}/{slug}"][name]
-        self._send(200, data, {"Last-Modified": MODIFIED})
+            data = self.server.kaggle.datasets[source][name]
+        self._send(200, data, {"Last-Modified": "Sat, 01 Aug 2026 12:00:00 GMT"})
 
     def _body(self):
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
@@ -172,9 +167,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, status, body, headers=()):
         self.send_response(status)
-        for name, value in dict(headers).items():
+        for name, value in {**dict(headers), "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
@@ -182,32 +176,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_):
-        """Nothing: the client hangs up on what it need not fetch."""
-
-
 @pytest.fixture(name="kaggle")
 def fixture_kaggle(tmp_path, monkeypatch):
     """The stub, with this process's environment sending the real client to it."""
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.kaggle = Kaggle()
-    thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
-    thread.start()
     home = tmp_path / "home"
     home.mkdir()
-    proxy = f"http://127.0.0.1:{server.server_port}"
-    environment = {"KAGGLE_API_ENVIRONMENT": "LOCALHOST", "http_proxy": proxy, "no_proxy": ""}
-    environment |= {"HOME": str(home), "TMPDIR": str(home)}
-    for name, value in {**environment, "KAGGLE_USERNAME": USER, "KAGGLE_KEY": "key"}.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(upload, "subprocess", SimpleNamespace(run=run_client))
-    yield server.kaggle
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.kaggle, server.daemon_threads = Kaggle(), True
+        server.handle_error = lambda *_: None  # the client hangs up on what it need not fetch
+        environment = {"KAGGLE_API_ENVIRONMENT": "LOCALHOST", "no_proxy": ""}
+        environment |= {"http_proxy": f"http://127.0.0.1:{server.server_port}"}
+        environment |= {"HOME": str(home), "TMPDIR": str(home)}
+        for name, value in {**environment, "KAGGLE_USERNAME": USER, "KAGGLE_KEY": "key"}.items():
+            monkeypatch.setenv(name, value)
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
+        yield server.kaggle
+        server.shutdown()
 
 
 def write_part(folder, shards):
