@@ -54,9 +54,7 @@ def planted_clusters(truth):
 
 
 def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
-    """
-    rejects.csv names the planted faults, each by its reason, and nothing else.
-    """
+    """rejects.csv names the planted faults, each by its reason, and nothing else."""
     rejects = pd.read_csv(work / "rejects.csv", dtype=str).set_index("image_id")["problem"]
 
     assert set(rejects.index) == {*truth["refused"], truth["unlisted"]}
@@ -66,10 +64,7 @@ def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
 
 
 def test_exactly_the_planted_duplicates_are_found(work, truth):
-    """
-    The clusters are the planted ones. A cluster of one label keeps its largest picture; one of two
-    labels keeps none, and says so.
-    """
+    """A cluster of one label keeps its largest picture; one of two keeps none, and says so."""
     duplicates = pd.read_parquet(work / "duplicates.parquet").set_index("image_id")
     clusters = {frozenset(ids) for ids in duplicates.groupby("cluster").groups.values()}
     conflicting = {image_id for pair in truth["label_conflicts"] for image_id in pair}
@@ -84,9 +79,7 @@ def test_exactly_the_planted_duplicates_are_found(work, truth):
 
 
 def test_everything_is_accounted_for(work, truth):
-    """
-    Rows in = written + duplicates dropped + conflicts dropped + refused, in the files themselves.
-    """
+    """Rows in = written + duplicates dropped + conflicts dropped + refused, in the files."""
     counts = truth["counts"]
     images = pd.read_parquet(work / "images.parquet")
     plan = pd.read_parquet(work / "plan.parquet")
@@ -105,9 +98,7 @@ def test_everything_is_accounted_for(work, truth):
 
 
 def test_every_record_is_read_by_tensorflow_alone(work, truth, records):
-    """
-    A literal feature dict is enough; labels, sizes and pixels agree with plan and picture.
-    """
+    """A literal feature dict is enough; labels, sizes and pixels agree with plan and picture."""
     import tensorflow as tf
 
     plan = pd.read_parquet(work / "plan.parquet").set_index("image_id")
@@ -123,9 +114,7 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth, records):
 
 
 def test_the_driver_says_where_everything_lies(work):
-    """
-    The last lines name shards, executed notebooks and figures, and show the accounting.
-    """
+    """The last lines name shards, executed notebooks and figures, and show the accounting."""
     said = (work.parent / "said.txt").read_text()
 
     for text in (f"{work}/part-1/", f"{work}/notebooks/", f"{work}/figures/", "written"):
@@ -135,9 +124,7 @@ def test_the_driver_says_where_everything_lies(work):
 
 
 def test_executed_notebooks_show_each_figure_once(work):
-    """
-    Every figure appears in exactly one output, and no cell wrote a warning or an error.
-    """
+    """Every figure appears in exactly one output, and no cell wrote a warning or an error."""
     pictures = 0
     for path in sorted((work / "notebooks").glob("*.ipynb")):
         cells = nbformat.read(path, as_version=4).cells

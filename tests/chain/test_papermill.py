@@ -24,9 +24,7 @@ def parts(work):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
-    """
-    `papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files, byte for byte.
-    """
+    """`papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files."""
     make_input(recipe, tmp_path / "in")
     text = str(ROOT / "recipes" / f"{recipe}.yaml")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -81,7 +81,7 @@ endless = (taken.append(path) or path for path in many)
 rose = "gs://flowers/set/rose/1 ö.jpg"
 print(json.dumps({
     "files": tell(storage.list_files, "*/*.jpg", "gs://flowers/set"),
-    "bytes": [tell(storage.read_bytes, rose), storage.size(rose)],
+    "bytes": [tell(storage.read_bytes, rose), storage.size_and_time(rose)[0]],
     "sha256": storage.sha256_of(rose),
     "folders": [storage.is_folder("gs://flowers/" + name) for name in ("set", "tulips")],
     "no object": tell(storage.read_bytes, "gs://flowers/set/rose/2.jpg"),
