@@ -94,9 +94,7 @@ print(json.dumps({
 
 
 def test_a_bucket_answers_like_a_disk(tmp_path):
-    """TensorFlow's own client lists and reads, 32 objects at a time; what is missing is a
-    FileNotFoundError with its name.
-    """
+    """It is read 32 objects at a time; what is missing is a FileNotFoundError with its name."""
     files = {f"many/{k:02d}.jpg": b"x" * k for k in range(1, 65)}
     for name, data in {"set/rose/1 ö.jpg": b"petal", **files}.items():
         (tmp_path / "f" / name).parent.mkdir(parents=True, exist_ok=True)
