@@ -42,21 +42,20 @@ def _verify(options: argparse.Namespace) -> int:
 
     use_backend(options.jobs)
     faults = verify_parts(options.folders).faults
-    if len(faults):
-        print(faults.to_string(index=False))
-        print(f"{len(faults)} faults.", file=sys.stderr)
-        return 1
-    print("No fault: every record was read, parsed, decoded and compared with its plan.")
-    return 0
+    if faults.empty:
+        print("No fault: every record was read, parsed, decoded and compared with its plan.")
+        return 0
+    print(faults.to_string(index=False))
+    print(f"{len(faults)} faults.", file=sys.stderr)
+    return 1
 
 
 def _kernel(options: argparse.Namespace) -> int:
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    settings = {"parts": options.parts, "owner": options.owner, "sources": options.sources}
-    values = _read_values(options)
-    for folder in write_kernels(values, options.out, **settings, internet=options.internet):
-        print(folder)
+    names = ("parts", "owner", "sources", "internet")
+    chosen = {name: getattr(options, name) for name in names}
+    print(*write_kernels(_read_values(options), options.out, **chosen), sep="\n")
     print(f"Now: python -m kaggle_tfr push {options.out}")
     return 0
 
@@ -66,22 +65,16 @@ def _push(options: argparse.Namespace) -> int:
     from kaggle_tfr.kaggle.upload import push_kernels
 
     folders = [found for folder in options.folders for found in list_kernels(folder)]
-    done = push_kernels(
-        folders, options.out, at_once=options.at_once, poll_seconds=options.poll_seconds
-    )
+    pace = {"at_once": options.at_once, "poll_seconds": options.poll_seconds}
+    done = push_kernels(folders, options.out, **pace)
     return _report(done, done["state"] == "finished")
 
 
 def _publish(options: argparse.Namespace) -> int:
     from kaggle_tfr.kaggle.upload import publish_parts
 
-    done = publish_parts(
-        options.folders,
-        notes=options.notes,
-        public=options.public,
-        dir_mode=options.dir_mode,
-        poll_seconds=options.poll_seconds,
-    )
+    names = ("notes", "public", "dir_mode", "poll_seconds")
+    done = publish_parts(options.folders, **{name: getattr(options, name) for name in names})
     return _report(done, done["problem"] == "")
 
 
@@ -100,10 +93,8 @@ def _read_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m kaggle_tfr",
-        description="Labelled images to TFRecord shards: plan first, write second.",
-    )
+    what = "Labelled images to TFRecord shards: plan first, write second."
+    parser = argparse.ArgumentParser("python -m kaggle_tfr", description=what)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, function: Callable, help_: str, **options: Any) -> argparse.ArgumentParser:
@@ -113,7 +104,11 @@ def _parser() -> argparse.ArgumentParser:
 
     sample = add("sample", _sample, "write the bundled sample competition")
     sample.add_argument("folder", metavar="DIR")
-    form = {"epilog": _list_parameters(), "formatter_class": argparse.RawDescriptionHelpFormatter}
+    lines = ["parameters, their defaults, and the notebooks that take them:"]
+    for one in TABLE:
+        said = one.help or ", ".join(one.choices)
+        lines.append(f"  {one.name:16} {one.default!r:28} {one.notebooks:18} {said}".rstrip())
+    form = {"epilog": "\n".join(lines), "formatter_class": argparse.RawDescriptionHelpFormatter}
     run = add("run", _run, "run the notebooks with a recipe, keep executed copies", **form)
     _add_recipe(run)
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
@@ -133,9 +128,8 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     kernel.add_argument("--parts", type=int, default=0, help=what)
     kernel.add_argument("--owner", default="", help="your Kaggle name (default: push fills it in)")
     what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'
-    kernel.add_argument(
-        "--source", dest="sources", action="append", default=[], metavar="SLUG", help=what
-    )
+    many: dict[str, Any] = {"action": "append", "default": [], "metavar": "SLUG"}
+    kernel.add_argument("--source", dest="sources", help=what, **many)
     kernel.add_argument("--no-internet", dest="internet", action="store_false")
     push = add("push", _push, "push kernels, wait for them, fetch what they made")
     push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
@@ -153,23 +147,9 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a YAML file of parameters")
-    parser.add_argument(
-        "-p",
-        dest="parameters",
-        action="append",
-        nargs=2,
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="a parameter that overrides the recipe; may be given many times",
-    )
-
-
-def _list_parameters() -> str:
-    lines = ["parameters, their defaults, and the notebooks that take them:"]
-    for one in TABLE:
-        said = one.help or ", ".join(one.choices)
-        lines.append(f"  {one.name:16} {one.default!r:28} {one.notebooks:18} {said}".rstrip())
-    return "\n".join(lines)
+    many: dict[str, Any] = {"action": "append", "nargs": 2, "default": []}
+    what = "a parameter that overrides the recipe; may be given many times"
+    parser.add_argument("-p", dest="parameters", metavar=("NAME", "VALUE"), help=what, **many)
 
 
 if __name__ == "__main__":

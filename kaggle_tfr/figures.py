@@ -1,9 +1,9 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,21 +15,16 @@ from matplotlib.ticker import MaxNLocator
 
 BLUE, ORANGE, GREY, RED, GREEN = "#31688e", "#e07b39", "#9aa0a6", "#c0392b", "#35825b"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
-Arguments = ParamSpec("Arguments")
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
 STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False}
 STYLE |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
 
 
-def styled(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+@contextmanager
+def styled() -> Iterator[None]:
     """A decorator: the function plots in this module's style."""
-
-    @wraps(plot)
-    def plot_in_style(*values: Arguments.args, **options: Arguments.kwargs) -> Figure:
-        with plt.rc_context(STYLE):
-            return plot(*values, **options)
-
-    return plot_in_style
+    with plt.rc_context(STYLE):
+        yield
 
 
 def new_figure(
@@ -51,7 +46,7 @@ def save_figure(figure: Figure, folder: str, name: str) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def plot_class_balance(label_names: pd.Series, title: str = "Images per class") -> Figure:
     """Bars of images per class, largest first; a curve over ranks when there are many classes."""
     counts = label_names.value_counts()
@@ -63,7 +58,7 @@ def plot_class_balance(label_names: pd.Series, title: str = "Images per class") 
     return figure
 
 
-@styled
+@styled()
 def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     """Width against height of good images, their aspect ratios; `sides`: target, 0 for none."""
     good = images[images["problem"] == ""]
@@ -85,14 +80,13 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) -> Figure:
     """Horizontal bars of named counts, in the order given."""
     counts = pd.Series(counts, dtype="int64")
-    names, values = counts.index.astype(str), counts.to_numpy()
-    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(names), 2))
-    bars = axis.barh(names, values, color=BLUE)
-    axis.bar_label(bars, labels=[f"{value:,}" for value in values], padding=3)
+    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(counts), 2))
+    bars = axis.barh(counts.index.astype(str), counts.to_numpy(), color=BLUE)
+    axis.bar_label(bars, fmt="{:,.0f}", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.12)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
@@ -100,21 +94,21 @@ def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) 
     return figure
 
 
-@styled
+@styled()
 def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
     """A histogram with its median drawn in and named."""
     figure, ((axis,),) = new_figure(1, 1, 7, 2.6)
     axis.hist(values, bins=min(40, max(5, len(values) // 3)), color=BLUE)
     if len(values):
-        middle = values.median()
-        axis.axvline(middle, color=ORANGE, linewidth=1.2, label=f"median {middle:,.1f}")
+        label = f"median {values.median():,.1f}"
+        axis.axvline(values.median(), color=ORANGE, linewidth=1.2, label=label)
         axis.legend()
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel=xlabel, ylabel="images", title=title)
     return figure
 
 
-@styled
+@styled()
 def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
     """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
     figure, ((axis,),) = new_figure(1, 1, 7, 3)
@@ -132,7 +126,7 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def plot_grid(
     pictures: Sequence[np.ndarray],
     titles: Sequence[str],
@@ -144,33 +138,27 @@ def plot_grid(
     """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title in its colour."""
     if not len(pictures):
         return _plot_nothing(title)
-    columns = max(1, min(columns, len(pictures)))
+    columns = min(columns, len(pictures))
     rows = -(-len(pictures) // columns)
     figure, axes = new_figure(rows, columns, 1.6 * columns + 0.2, 1.85 * rows + 0.4)
-    cells = list(axes.flat)
-    _show_pictures(figure, axes, zip(cells, pictures, titles, strict=False), title)
-    for axis, color in zip(cells, colors, strict=False):
+    _show_pictures(figure, axes, zip(axes.flat, pictures, titles, strict=False), title)
+    for axis, color in zip(axes.flat, colors, strict=False):
         axis.title.set_color(color)
     return figure
 
 
-@styled
+@styled()
 def plot_pairs(
-    pictures: Sequence[tuple[np.ndarray, np.ndarray]],
-    titles: Sequence[tuple[str, str]],
-    *,
-    title: str = "",
-    pairs_a_row: int = 3,
+    pictures: Sequence[tuple[np.ndarray, ...]], titles: Sequence[tuple[str, ...]], title: str = ""
 ) -> Figure:
     """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
     if not len(pictures):
         return _plot_nothing(title)
-    pairs_a_row = max(1, min(pairs_a_row, len(pictures)))
+    pairs_a_row = min(3, len(pictures))
     rows = -(-len(pictures) // pairs_a_row)
-    gaps = {"width_ratios": [1, 1, 0.12] * pairs_a_row}
-    size = 3.6 * pairs_a_row, 1.6 * rows + 0.4
-    figure, axes = new_figure(rows, 3 * pairs_a_row, *size, gridspec_kw=gaps)
-    cells = [axis for number, axis in enumerate(axes.flat) if number % 3 < 2]
+    size, gaps = (3.6 * pairs_a_row, 1.6 * rows + 0.4), [1, 1, 0.12] * pairs_a_row
+    figure, axes = new_figure(rows, len(gaps), *size, width_ratios=gaps)
+    cells = axes.reshape(-1, 3)[:, :2].flat
     halves = ([half for pair in some for half in pair] for some in (pictures, titles))
     _show_pictures(figure, axes, zip(cells, *halves, strict=False), title)
     return figure
@@ -196,12 +184,9 @@ def _plot_nothing(title: str) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
-    """A picture and, beside it, the picture under each mask that is not empty.
-
-    picture: uint8 (h, w, 3); masks: name → uint8 (h, w), 0 outside.
-    """
+    """A picture, uint8 (h, w, 3), and again under each mask, uint8 (h, w), that is not all 0."""
     named = {name: mask for name, mask in masks.items() if np.any(mask)}
     figure, axes = new_figure(1, 1 + len(named), 2.8 * (1 + len(named)), 2.4)
     for axis in axes.flat:
@@ -214,19 +199,23 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str 
     return figure
 
 
-@styled
+@styled()
 def plot_folds(table: pd.DataFrame) -> Figure:
-    """Images per class and fold: equal columns in a row mean a fair split.
-
-    table: columns split, fold, label_name; one row an image.
-    """
+    """Images per class and fold (rows with split, fold, label_name): equal columns are fair."""
     counts = pd.crosstab(table["label_name"], _name_folds(table))
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
-    if len(counts) > MANY_CLASSES:
-        return _plot_many_folds(counts)
-    height = 1.1 + 0.3 * max(len(counts), 2)
-    figure, ((axis,),) = new_figure(1, 1, max(5.0, 2.2 + 0.65 * counts.shape[1]), height)
     shares = counts.div(counts.sum(axis=1), axis=0).to_numpy()
+    if len(counts) > MANY_CLASSES:
+        figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
+        ranks = np.arange(1, len(counts) + 1)
+        axis.plot(ranks, shares, linewidth=0.7, label=counts.columns.astype(str), alpha=0.8)
+        axis.set(xscale="log", xlabel="class, by rank", ylabel="share of the class in the fold")
+        axis.set_title(f"Share of each of {len(counts):,} classes per fold")
+        if counts.shape[1] <= 10:
+            axis.legend(ncols=5, fontsize=7)
+        return figure
+    size = max(5.0, 2.2 + 0.65 * counts.shape[1]), 1.1 + 0.3 * max(len(counts), 2)
+    figure, ((axis,),) = new_figure(1, 1, *size)
     _draw_counts(axis, counts, shares, darkest=max(shares.max() * 1.3, 0.01))
     axis.set_title("Images per class and fold")
     return figure
@@ -245,27 +234,13 @@ def _draw_counts(axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: 
     return image
 
 
-@styled
-def _plot_many_folds(counts: pd.DataFrame) -> Figure:
-    figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
-    shares = counts.div(counts.sum(axis=1), axis=0)
-    ranks = np.arange(1, len(counts) + 1)
-    for column in shares:
-        axis.plot(ranks, shares[column], linewidth=0.7, label=str(column), alpha=0.8)
-    axis.set(xscale="log", xlabel="class, by rank", ylabel="share of the class in the fold")
-    axis.set_title(f"Share of each of {len(counts):,} classes per fold")
-    if counts.shape[1] <= 10:
-        axis.legend(ncols=5, fontsize=7)
-    return figure
-
-
 def _name_folds(table: pd.DataFrame) -> pd.Series:
     """'fold 0' inside the training split, the split's name outside."""
     fold = "fold " + table["fold"].astype(str)
     return fold.where(table["fold"] >= 0, table["split"])
 
 
-@styled
+@styled()
 def plot_shards(shards: pd.DataFrame) -> Figure:
     """Records per shard (rows with split, fold, part, count), a bar each, coloured by fold."""
     figure, ((axis,),) = new_figure(1, 1, 8, 3)
@@ -283,12 +258,9 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
-    """Bars with their uncertainty against a limit each.
-
-    rows: what is measured; columns value, low, high, limit in one unit, text beside the bar.
-    """
+    """Bars, each with its uncertainty, limit and text (columns value, low, high, limit, text)."""
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
     share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
     fits = rows["high"] <= rows["limit"]
@@ -306,21 +278,20 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-@styled
+@styled()
 def plot_written(shards: pd.DataFrame, title: str = "Written against the forecast") -> Figure:
     """Bytes of each shard, and the bound planned for it (columns bytes and bytes_high)."""
     figure, ((axis,),) = new_figure(1, 1, 8, 2.8)
-    places = np.arange(len(shards))
-    axis.bar(places, shards["bytes"] / 1e6, color=BLUE, width=0.85, label="written")
-    high = shards["bytes_high"] / 1e6
-    axis.scatter(places, high, marker="_", color=ORANGE, s=120, label="at most")
+    places, megabytes = np.arange(len(shards)), shards[["bytes", "bytes_high"]] / 1e6
+    axis.bar(places, megabytes["bytes"], color=BLUE, width=0.85, label="written")
+    axis.scatter(places, megabytes.bytes_high, marker="_", color=ORANGE, s=120, label="at most")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="shard", ylabel="MB", title=title)
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
-@styled
+@styled()
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     """Loss and accuracy by epoch, training and validation, of the history of `model.fit`."""
     names = [name for name in history if f"val_{name}" in history]
@@ -329,18 +300,19 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
         epochs = np.arange(1, len(history[name]) + 1)
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
         axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
-        axis.set(title=name.capitalize(), xlabel="epoch", ylim=(0, None))
+        limits = {"xlim": (0.5, len(epochs) + 0.5), "ylim": (0, None)}
+        axis.set(title=name.capitalize(), xlabel="epoch", **limits)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.flat[0].legend()
     return figure
 
 
-@styled
+@styled()
 def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
     """True class by predicted class: the share of each row as colour, images as numbers.
 
-    confusions: columns true, predicted (indices of `classes`) and images, one row a pair that
-    occurs. Of more than 40 classes those of the most frequent wrong pairs.
+    confusions: columns true, predicted (indices of `classes`), images; one row a pair that occurs.
+    Of more than 40 classes those of the most frequent wrong pairs are shown.
     """
     wrong = confusions[confusions["true"] != confusions["predicted"]]
     wrong = wrong.sort_values("images", ascending=False, kind="stable")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pandas as pd
@@ -35,11 +36,8 @@ class NotebookError(RuntimeError):
 def start(values: Mapping[str, Any], *, workers: bool = True) -> str:
     """The work folder, after a notebook's parameters were checked; one printed line says where.
 
-    values: the notebook's `globals()`. workers: start N_JOBS workers of BACKEND, which reading
-        and training do without.
-
-    Raises:
-        ValueError: a parameter is misspelt or does not fit.
+    values: its `globals()`. workers: N_JOBS of BACKEND, which reading and training do without.
+    Raises: ValueError: a parameter is misspelt or does not fit.
     """
     check_parameters(values, notebook=True)
     work, said = work_dir(values["WORK_DIR"]), ""
@@ -53,9 +51,7 @@ def start(values: Mapping[str, Any], *, workers: bool = True) -> str:
 
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     """One row per outcome with `images` and `share`, and a last row for all.
-
-    Raises:
-        RuntimeError: the counts do not add up to `total`.
+    Raises: RuntimeError: the counts do not add up to `total`.
     """
     counted = sum(counts.values())
     if counted != total:
@@ -69,11 +65,8 @@ def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
 
 
 def hours_left() -> float:
-    """Hours of work until the session's end, less what closing down takes; inf outside of Kaggle.
-
-    The first cell of a kernel notes when it began.
-    """
-    began = os.environ.get("KAGGLE_TFR_STARTED")
+    """Hours of work until the session's end, less what closing down takes; inf outside Kaggle."""
+    began = os.environ.get("KAGGLE_TFR_STARTED")  # set by the first cell of a kernel
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not began:
         return float("inf")
     return SESSION_HOURS - RESERVE_HOURS - (time.time() - float(began)) / 3600
@@ -83,25 +76,22 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
     """The work folder, after the notebooks ran in it; executed copies lie in its notebooks/.
 
     values: parameters of any notebook; each notebook is given its own.
-
-    Raises:
-        ValueError: a parameter or a notebook's name is wrong; nothing has run then.
-        NotebookError: a cell failed.
+    Raises: ValueError: a wrong parameter or name, before any run; NotebookError: a cell failed.
     """
     check_parameters(values)
-    notebooks = [_full_name(name) for name in notebooks]
+    full_names = {key: name for name in NOTEBOOKS for key in (name, name.split("_")[0])}
+    for name in notebooks:
+        if name not in full_names:
+            there = f"{near_miss(name, NOTEBOOKS)} There are {', '.join(NOTEBOOKS)}."
+            raise ValueError(f"there is no notebook '{name}'.{there}")
     values = _with_absolute_folders(values)
     folder = values["WORK_DIR"]
     copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
     copies.mkdir(parents=True, exist_ok=True)
-    for position, name in enumerate(notebooks, 1):
+    for position, name in enumerate([full_names[name] for name in notebooks], 1):
         print(f"[{position}/{len(notebooks)}] {name}", flush=True)
-        own = {parameter.name for parameter in of_notebook(name)}
-        _run_notebook(
-            PROJECT / "notebooks" / f"{name}.ipynb",
-            copies / f"{name}.ipynb",
-            {key: value for key, value in values.items() if key in own},
-        )
+        own = {one.name: values[one.name] for one in of_notebook(name) if one.name in values}
+        _run_notebook(PROJECT / "notebooks" / f"{name}.ipynb", copies / f"{name}.ipynb", own)
     return folder
 
 
@@ -118,16 +108,6 @@ def summarize(folder: str) -> str:
     if table.exists():
         lines += ["", pd.read_csv(table, keep_default_na=False).to_string(index=False)]
     return "\n".join(lines)
-
-
-def _full_name(name: str) -> str:
-    matches = [full for full in NOTEBOOKS if name in (full, full.split("_")[0])]
-    if not matches:
-        raise ValueError(
-            f"there is no notebook '{name}'.{near_miss(name, NOTEBOOKS)} "
-            f"There are {', '.join(NOTEBOOKS)}."
-        )
-    return matches[0]
 
 
 def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,35 +129,19 @@ def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     import papermill
 
+    # What a kernel inherits: the package that runs here, and figures shown in the notebook.
+    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    before, options = dict(os.environ), {"progress_bar": sys.stderr.isatty()}
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     try:
-        with _environment_of_kernels():
-            papermill.execute_notebook(
-                str(source),
-                str(copy),
-                parameters=values,
-                kernel_name="python3",
-                progress_bar=sys.stderr.isatty(),
-            )
+        papermill.execute_notebook(source, copy, values, kernel_name="python3", **options)
     except papermill.PapermillExecutionError as error:
-        cell = "\n".join("    " + line for line in error.source.strip().splitlines())
+        cell = indent(error.source.strip(), "    ")
         raise NotebookError(
             f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
             f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
         ) from None
-
-
-@contextmanager
-def _environment_of_kernels() -> Iterator[None]:
-    """What a kernel inherits: the package that runs here, and figures shown in the notebook."""
-    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    wanted = {
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-    }
-    before = dict(os.environ)
-    os.environ.update(wanted)
-    try:
-        yield
     finally:
         os.environ.clear()
         os.environ.update(before)

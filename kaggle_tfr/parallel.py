@@ -20,7 +20,6 @@ WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
 RETRIES = 3  # of a task that a worker could not take on; one that raises is not tried again
 IN_FLIGHT_MORE = 32  # tasks beyond two a thread, so that workers that join later find work
 SECONDS_BETWEEN_LINES = 30
-
 _active: dict[str, Any] = {"config": None, "client": None}
 
 
@@ -32,9 +31,7 @@ def package_versions() -> dict[str, str]:
 def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = "") -> str:
     """One line that says where work runs from now on in this process.
 
-    n_jobs: workers; 0 is one a core. With dask it sizes a local cluster; a given `scheduler`
-    address ("tcp://host:8786") brings its own workers.
-
+    n_jobs: workers, 0 for one a core; a cluster at `scheduler` ("tcp://host:8786") has its own.
     Raises: ValueError: an unknown backend; ConnectionError: no scheduler answers there, or it has
     no workers; ImportError: dask is not installed, or this package not on the workers.
     """
@@ -78,7 +75,6 @@ def run(
 
     function, items: picklable. total: where the bar ends, `advance(result)` how far one moves it.
     local_only: on this machine even where there is a cluster: too much data to send.
-
     Raises: ConnectionError: the scheduler is gone; RuntimeError: the cluster gave a task up.
     """
     if total is None:
@@ -102,10 +98,8 @@ def _connect(workers: int, scheduler: str) -> Any:
         import dask
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
-        raise ImportError(
-            'BACKEND="dask" needs dask and distributed: pip install "kaggle-tfr[dask]", or set '
-            'BACKEND="threading".'
-        ) from error
+        mend = 'pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
+        raise ImportError(f'BACKEND="dask" needs dask and distributed: {mend}') from error
     # Dask keeps the last thousand messages for its debugger: here each may hold a shard's table.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
@@ -113,15 +107,13 @@ def _connect(workers: int, scheduler: str) -> Any:
     try:
         client = Client(scheduler, timeout=WAIT_SECONDS)
     except (OSError, ValueError) as error:
-        raise ConnectionError(
-            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. Run `dask scheduler`"
-            ' and set the address that it prints; "" starts a cluster on this machine.'
-        ) from None
-    try:
+        mend = 'Run `dask scheduler` and set the address that it prints; "" starts a cluster here.'
+        message = f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. {mend}"
+        raise ConnectionError(message) from None
+    with contextlib.ExitStack() as failed:
+        failed.callback(client.close)
         _check_workers(client, scheduler)
-    except BaseException:
-        client.close()
-        raise
+        failed.pop_all()
     return client
 
 
@@ -129,18 +121,16 @@ def _check_workers(client: Any, scheduler: str) -> None:
     try:
         client.wait_for_workers(1, timeout=WAIT_SECONDS)
     except TimeoutError:
-        raise ConnectionError(
-            f"the Dask scheduler at {scheduler} has had no worker for {WAIT_SECONDS} s. Start "
-            f"some: dask worker {scheduler} --nthreads 1 --nworkers -1"
-        ) from None
+        what = f"the Dask scheduler at {scheduler} has had no worker for {WAIT_SECONDS} s. "
+        mend = f"Start some: dask worker {scheduler} --nthreads 1 --nworkers -1"
+        raise ConnectionError(what + mend) from None
     here = package_versions()
     try:
         workers = client.run(package_versions)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"a worker of {scheduler} cannot import this package: {error}. Install it on every "
-            "machine of the cluster, with the same versions as here."
-        ) from None
+        mend = "Install it on every machine of the cluster, with the same versions as here."
+        message = f"a worker of {scheduler} cannot import this package: {error}. {mend}"
+        raise ModuleNotFoundError(message) from None
     for worker, there in workers.items():
         other = [f"{k} {v or 'missing'} ({here[k]} here)" for k, v in there.items() if v != here[k]]
         if other:
@@ -160,7 +150,7 @@ def _run_on_cluster(
     calls = (cloudpickle.dumps((function, item)) for item in items)
     window = 2 * sum(client.nthreads().values()) + IN_FLIGHT_MORE
     in_flight: dict[Any, None] = {}  # futures, oldest first
-    finished: dict[Any, Any] = {}
+    finished = {}
     arriving = as_completed(loop=client.loop, with_results=True, raise_errors=False)
     try:
         while True:
@@ -218,22 +208,21 @@ def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
     from dask.distributed import KilledWorker
 
     reason = " ".join(f"{type(error).__name__}: {error}".split())
-    again = "What is finished stays; run the same notebook again, and it goes on from there."
-    if isinstance(error, KilledWorker):
-        return RuntimeError(
-            f"A task was given up, because every worker that took it died ({reason}). See their "
-            "logs; if their memory ran out, start workers with fewer threads or more memory "
-            f"(`dask worker --nthreads 1 --memory-limit 4GB`). {again}"
-        )
+    kind: type[Exception] = RuntimeError
     lost = isinstance(error, ConnectionError) or "connection-lost" in reason
-    if lost or client.status != "running":
+    if isinstance(error, KilledWorker):
+        what = "A task was given up, because every worker that took it died"
+        mend = "See their logs; if their memory ran out, start workers with fewer threads or more "
+        mend += "memory (`dask worker --nthreads 1 --memory-limit 4GB`)."
+    elif lost or client.status != "running":
         where = f" at {client.scheduler.address}" if client.scheduler else ""
-        mend = f"Start it and its workers again. {again}"
-        return ConnectionError(f"The Dask scheduler{where} is gone ({reason}). {mend}")
-    return RuntimeError(
-        f"The cluster could not run a task ({reason}). Do all workers see the same folders, and "
-        f"have they the same packages as this process? {again}"
-    )
+        what, kind = f"The Dask scheduler{where} is gone", ConnectionError
+        mend = "Start it and its workers again."
+    else:
+        what = "The cluster could not run a task"
+        mend = "Do all workers see the same folders, and have they this process's packages?"
+    again = "What is finished stays; run the same notebook again, and it goes on from there."
+    return kind(f"{what} ({reason}). {mend} {again}")
 
 
 def _with_progress(
@@ -243,9 +232,8 @@ def _with_progress(
     # Others than a notebook's kernel may have imported IPython too.
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     in_notebook, in_batch = hasattr(shell, "kernel"), os.environ.get("KAGGLE_KERNEL_RUN_TYPE")
-    if not total:  # nothing to show, and perhaps nothing to do
-        show = lambda _: None  # noqa: E731
-    elif in_batch != "Batch" and (in_notebook or sys.stderr.isatty()):
+    show = _log_lines(label, total)
+    if total and in_batch != "Batch" and (in_notebook or sys.stderr.isatty()):
         from fastprogress.fastprogress import progress_bar
 
         bar = progress_bar(range(total), total=total)
@@ -253,15 +241,14 @@ def _with_progress(
             bar.comment = label
         bar.update(0)
         show = bar.update
-    else:
-        show = _log_lines(label, total)
     done = 0
     for result in results:
         done += advance(result)
         if done < total:
             show(done)
         yield result
-    show(total)  # what was refused counts as done
+    if total:
+        show(total)  # what was refused counts as done
 
 
 def _log_lines(label: str, total: int) -> Callable[[int], None]:
@@ -276,7 +263,7 @@ def _log_lines(label: str, total: int) -> Callable[[int], None]:
         last, seconds = now, max(now - start, 1e-9)
         rate = done / seconds
         rest = f", {(total - done) / rate:,.0f} s to go" if done < total else ""
-        line = f"{label}: {done:,} of {total:,} in {seconds:,.0f} s ({rate:,.0f}/s{rest})"
-        print(line, flush=True)
+        said = f"{done:,} of {total:,} in {seconds:,.0f} s ({rate:,.0f}/s{rest})"
+        print(f"{label}: {said}", flush=True)
 
     return show

@@ -10,10 +10,8 @@ import yaml
 
 from kaggle_tfr.paths import near_miss
 
-NOTEBOOKS = (
-    *("01_explore", "02_deduplicate", "03_plan", "04_write"),
-    *("05_read_and_visualize", "06_train"),
-)
+_STEPS = ("explore", "deduplicate", "plan", "write", "read_and_visualize", "train")
+NOTEBOOKS = tuple(f"{number:02d}_{step}" for number, step in enumerate(_STEPS, 1))
 Settings = TypeVar("Settings")
 
 
@@ -42,6 +40,9 @@ class Parameter:
 
 
 _ALL, _READING = "01 02 03 04 05 06", "05 06"
+_RESIZE = ("short_side", "stretch", "center_crop", "fill", "none")
+_CONFLICTS = ("drop", "majority", "keep")
+_VALIDATION = 'share of train that becomes "validation"'
 TABLE = (
     Parameter("WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"),
     Parameter("N_JOBS", 0, _ALL, "0: all cores", low=0),
@@ -62,31 +63,19 @@ TABLE = (
     Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),
     Parameter("CANDIDATE_BITS", 70, "02", "the radius of these candidates", low=0, high=256),
     Parameter("KEEP", "largest", "02", "of a cluster", choices=("largest", "first", "all")),
-    Parameter(
-        *("CONFLICTS", "drop", "02", "same picture, different labels"),
-        choices=("drop", "majority", "keep"),
-    ),
+    Parameter("CONFLICTS", "drop", "02", "same picture, different labels", choices=_CONFLICTS),
     Parameter("EXACT_HASHES", False, "02", "imagehash's own bits, several times slower"),
     Parameter("SCHEMA", "default", "03", "a preset's name, or {feature: source}", (dict,)),
     Parameter("GROUP_COLUMN", "", "03", "its values never cross a fold: patient, site"),
-    Parameter(
-        *("IMAGE_SIZE", 256, "03 05 06", "pixels: an int, or [height, width]", (list,)), low=1
-    ),
-    Parameter(
-        *("RESIZE", "short_side", "03"),
-        choices=("short_side", "stretch", "center_crop", "fill", "none"),
-    ),
+    Parameter("IMAGE_SIZE", 256, "03 05 06", "pixels: an int, or [height, width]", (list,), low=1),
+    Parameter("RESIZE", "short_side", "03", choices=_RESIZE),
     Parameter("RESAMPLE", "area", "03", "area is fastest", choices=("area", "lanczos")),
     Parameter("QUALITY", 90, "03", "JPEG, 1 to 100", low=1, high=100),
     Parameter("CHROMA", "4:2:0", "03", "4:4:4: larger files", choices=("4:2:0", "4:4:4")),
     Parameter("OPTIMIZE", True, "03", "Huffman tables for each picture: 3 % smaller, slower"),
     Parameter("COMPRESSION", "", "03", "JPEG gains nothing from it", choices=("", "GZIP")),
     Parameter("N_FOLDS", 5, "03", "0 or 1: no folds", low=0),
-    Parameter(
-        *("VALIDATION_SIZE", 0.0, "03", 'share of train that becomes "validation"'),
-        low=0,
-        high=0.95,
-    ),
+    Parameter("VALIDATION_SIZE", 0.0, "03", _VALIDATION, low=0, high=0.95),
     Parameter("SHARD_MB", 200, "03", "about", (float,), low=0),
     Parameter("N_SHARDS", 0, "03", "in all; 0: as SHARD_MB says", low=0),
     Parameter("SHARD_IMAGES", 0, "03", "at most, in a shard; 0: as SHARD_MB says", low=0),
@@ -128,8 +117,7 @@ def parameters_cell(notebook: str) -> str:
 def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     """The frozen dataclass whose fields are parameters by their names in lower case.
 
-    values: by the parameters' own names, such as a notebook's `globals()`; what is not among them
-        has its default.
+    values: by the parameters' own names, such as a notebook's `globals()`; others: defaults.
     """
     names = [field.name.upper() for field in fields(cls)]  # type: ignore[arg-type]  # a dataclass
     return cls(**{name.lower(): values.get(name, DEFAULTS[name]) for name in names})
@@ -138,11 +126,8 @@ def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
 def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> None:
     """None, when every ALL-CAPS name is a parameter with a fitting value.
 
-    notebook: `values` are a notebook's `globals()`, where a person has names of his own: of those
-        that are no parameter only such as look like one are an error.
-
-    Raises:
-        ValueError: a misspelt name (the near miss is named), a wrong type, a value out of range.
+    notebook: `values` are a notebook's `globals()`: a name that is like no parameter may stand.
+    Raises: ValueError: a misspelt name (the near miss is named), a wrong type or value.
     """
     for name, value in values.items():
         if not name.isupper() or name.startswith("_"):
@@ -159,16 +144,10 @@ def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> No
 
 
 def check_value(name: str, value: Any) -> None:
-    """None, when `value` fits the parameter `name`.
-
-    Raises:
-        ValueError: see `check_parameters`.
-    """
+    """Raises a ValueError, as `check_parameters` does, unless the value fits the parameter."""
     if name not in PARAMETERS:
-        raise ValueError(
-            f"{name} is no parameter.{near_miss(name, PARAMETERS)} "
-            f"There are: {', '.join(sorted(PARAMETERS))}."
-        )
+        there = f"{near_miss(name, PARAMETERS)} There are: {', '.join(sorted(PARAMETERS))}."
+        raise ValueError(f"{name} is no parameter.{there}")
     one = PARAMETERS[name]
     if not isinstance(value, one.types) or isinstance(value, bool) != (bool in one.types):
         wanted = " or ".join(kind.__name__ for kind in one.types)
@@ -178,10 +157,8 @@ def check_value(name: str, value: Any) -> None:
             "sign and a point is one too."
         )
     if one.choices and value not in one.choices:
-        raise ValueError(
-            f"{name} is {value!r}.{near_miss(str(value), one.choices)} "
-            f"It can be {', '.join(map(repr, one.choices))}."
-        )
+        hint, listed = near_miss(str(value), one.choices), ", ".join(map(repr, one.choices))
+        raise ValueError(f"{name} is {value!r}.{hint} It can be {listed}.")
     items = value if isinstance(value, list) else []
     kind, what = (int, "two whole numbers") if one.types[0] is int else (str, "strings")
     fits = all(isinstance(item, kind) and not isinstance(item, bool) for item in items)
@@ -204,8 +181,7 @@ def parse_value(name: str, text: str) -> Any:
     >>> parse_value("IMAGE_SIZE", "[192, 256]")
     [192, 256]
 
-    Raises:
-        ValueError: no such parameter, or a text that does not fit it.
+    Raises: ValueError: no such parameter, or a text that does not fit it.
     """
     types = PARAMETERS[name].types if name in PARAMETERS else (str,)
     value: Any = text
@@ -221,11 +197,9 @@ def parse_value(name: str, text: str) -> Any:
 
 
 def load_recipe(path: str) -> dict[str, Any]:
-    """The parameters that a recipe sets, checked.
+    """The parameters that a recipe sets.
 
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: not flat YAML, a misspelt name, a value that does not fit.
+    Raises: FileNotFoundError; ValueError: not flat YAML, or as `check_parameters`.
     """
     try:
         with open(path, encoding="utf-8") as file:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,8 @@ SOURCES = {
     "split": "bytes",
 }
 LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
-RAGGED = -1
-FLOAT32_MAX = 3.4028234663852886e38
+KINDS = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # of columns; others: bytes
+RAGGED, FLOAT32_MAX = -1, 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {name: name for name in ("image", "label", "height", "width", "image_id")},
     "landmark": {name: name for name in ("image", "label", "height", "width")},
@@ -55,7 +55,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Labels:
-    """What labels.json holds: the name of the dataset and its classes.
+    """What labels.json holds.
 
     kind: "single" (a class per image), "multi" (0 or 1 for each class), "masks" (run-length codes).
     classes: index = label, sorted, with the type of the original ids.
@@ -94,14 +94,11 @@ class Field:
 
 @dataclass(frozen=True)
 class RecordSchema:
-    """The features of a record, in the order of their description.
-
-    kind: as in `Labels`. n_classes: length of one-hot fields. label_columns: as in `Labels`.
-    """
+    """The features of a record in order; kind, label_columns: as in `Labels`."""
 
     fields: tuple[Field, ...]
     kind: str = "single"
-    n_classes: int = 0
+    n_classes: int = 0  # the length of one-hot fields
     label_columns: tuple[str, ...] = ()
 
     @property
@@ -137,19 +134,10 @@ class RecordSchema:
     def from_dict(cls, values: Mapping[str, Any]) -> "RecordSchema":
         """The schema of a mapping that came through JSON; 0.1 wrote fields with more keys."""
         fields = tuple(
-            Field(field["name"], _as_source(field["source"]), field["type"], field["size"])
-            for field in values["fields"]
+            Field(one["name"], _freeze(one["source"]), one["type"], one["size"])
+            for one in values["fields"]
         )
         return cls(**{**values, "fields": fields, "label_columns": tuple(values["label_columns"])})
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "RecordSchema":
-        """The schema that `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
-
-
-def _as_source(source: str | list[str]) -> str | tuple[str, ...]:
-    return source if isinstance(source, str) else tuple(source)
 
 
 def load_schema(
@@ -160,8 +148,8 @@ def load_schema(
     """The schema of that preset's name or that description, fitted to a table when one is given.
 
     given: {feature: source} or {feature: {from, type, size}}; `from` may be a list.
-    images, labels: of `explore.read_table`: set kind, n_classes, label_columns; check the columns.
-        The field made of `label` becomes a list for several labels, and one field each for masks.
+    images, labels: of `explore.read_table`: the field made of `label` becomes a list for several
+        labels, and one field each for masks; every column is checked.
     Raises: ValueError: an unknown preset, source or type; a table without a column; no image.
     """
     if isinstance(given, str) and given not in PRESETS:
@@ -169,15 +157,11 @@ def load_schema(
             f"SCHEMA is '{given}'.{near_miss(given, PRESETS)} There are {', '.join(PRESETS)}; "
             "or describe one's own: {feature: {from: column, type: int64}}."
         )
-    described = PRESETS[given] if isinstance(given, str) else given
-    if isinstance(described, RecordSchema):
-        schema = described
-    else:
-        schema = RecordSchema(tuple(_make_field(*item, images) for item in described.items()))
+    schema = PRESETS[given] if isinstance(given, str) else given
+    if not isinstance(schema, RecordSchema):
+        schema = RecordSchema(tuple(_make_field(*item, images) for item in schema.items()))
     if not schema.image_key:
-        raise ValueError(
-            "SCHEMA has no field made of the image. Add one, such as 'image: image' in YAML."
-        )
+        raise ValueError("SCHEMA has no field made of the image. Add one, such as 'image: image'.")
     return schema if images is None else _fit(schema, images, labels)
 
 
@@ -195,7 +179,9 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
     size = {"ragged": RAGGED}.get(spec.get("size", 0), spec.get("size", 0))
     size = size or (len(source) if many else RAGGED if source in ("one_hot", "labels") else 0)
     usual = SOURCES.get(source[0] if many else source)
-    type_ = spec.get("type") or usual or _type_of(source, images)
+    column = None if images is None or many else images.get(source)
+    suggested = KINDS.get("O" if column is None else column.dtype.kind, "bytes")
+    type_ = spec.get("type") or usual or suggested
     unknown = set(spec) - {"type", "size"}
     if unknown or type_ not in LISTS or not isinstance(size, int) or size < RAGGED:
         wrong = f"the key '{min(unknown)}'" if unknown else f"type {type_!r} and size {size!r}"
@@ -203,14 +189,11 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
             f"SCHEMA field '{name}' has {wrong}. A field is {{from: column, "
             "type: bytes | int64 | float, size: n | ragged}."
         )
-    return Field(name, _as_source(source), type_, size)
+    return Field(name, _freeze(source), type_, size)
 
 
-def _type_of(source: Any, images: pd.DataFrame | None) -> str:
-    """The type that a column's own values suggest; bytes when there is no table to ask."""
-    column = None if images is None or not isinstance(source, str) else images.get(source)
-    kind = "O" if column is None else getattr(column.dtype, "kind", "O")
-    return {"i": "int64", "u": "int64", "b": "int64", "f": "float"}.get(kind, "bytes")
+def _freeze(source: str | list[str]) -> str | tuple[str, ...]:
+    return source if isinstance(source, str) else tuple(source)
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:
@@ -231,19 +214,14 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
                     f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the "
                     f"table.{hint} There are {', '.join(images.columns)}."
                 )
-        _check_values(field, images)
+        if not isinstance(field.source, str) or field.source in SOURCES:
+            continue
+        for name, value in zip(images["image_id"], images[field.source].tolist(), strict=True):
+            try:
+                as_values(value, field.type, field.size)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(_describe(field, name, value, error)) from None
     return RecordSchema(tuple(fields), labels.kind, len(labels.classes), columns)
-
-
-def _check_values(field: Field, images: pd.DataFrame) -> None:
-    """Raises for the first value of the table's own column that does not fit, before any work."""
-    if not isinstance(field.source, str) or field.source in SOURCES:
-        return
-    for name, value in zip(images.image_id.tolist(), images[field.source].tolist(), strict=True):
-        try:
-            as_values(value, field.type, field.size)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(_describe(field, name, value, error)) from None
 
 
 def _describe(field: Field, image_id: Any, value: Any, error: Exception) -> str:
@@ -315,10 +293,7 @@ def _example_class() -> Any:
 
 
 def _find_value(
-    source: str | tuple[str, ...],
-    row: Mapping[str, Any],
-    picture: "Converted",
-    schema: RecordSchema,
+    source: str | Sequence[str], row: Mapping[str, Any], picture: "Converted", schema: RecordSchema
 ) -> Any:
     """What a field is made of: values of the row, of its labels or of the picture as written."""
     if not isinstance(source, str):
@@ -329,9 +304,10 @@ def _find_value(
         return getattr(picture, source)
     if source == "depth":
         return count_channels(picture.data)
-    if source in ("format", "extension"):
-        name = picture.format.lower()
-        return name if source == "format" else name.replace("jpeg", "jpg")
+    if source == "format":
+        return picture.format.lower()
+    if source == "extension":
+        return picture.format.lower().replace("jpeg", "jpg")
     if source == "labels" or (source == "one_hot" and schema.kind == "multi"):
         return [row[name] for name in schema.label_columns]
     if source != "one_hot":
@@ -342,16 +318,15 @@ def _find_value(
 
 
 def as_values(value: Any, type_: str, size: int = 0) -> list:
-    """The value as the list that a feature holds, checked.
+    """The value as the list that a feature holds; type_, size: as in `Field`.
 
-    type_, size: as in `Field`. Lists may come as lists, arrays, or text: "[1, 2]" or "1 2".
-    Raises: ValueError: a value that does not fit; the caller knows of which image it is.
+    Lists may come as lists, arrays, or text: "[1, 2]" or "1 2". Raises: ValueError: no fit.
     """
     single = {"bytes": _as_bytes, "int64": _as_int, "float": _as_float}[type_]
     if not size:
         return [single(value)]
     values = [single(one) for one in _as_list(value)]
-    if size not in (-1, len(values)):
+    if size not in (RAGGED, len(values)):
         raise ValueError(f"a list of {len(values)} where SCHEMA says {size}")
     return values
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 ANSWER_SECONDS = 45
-
 AnyPath = str | os.PathLike[str]
-
 _OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")
 
 
@@ -34,10 +32,8 @@ def is_remote(path: AnyPath) -> bool:
 def check_inside(name: str, what: str, where: str) -> None:
     """Raises a ValueError for a name that is absolute, an address, or has a part ".."."""
     if _OUTSIDE.search(name):
-        raise ValueError(
-            f"{what} leads out of its folder {where}. "
-            "Give a path below the folder, without '..' and without a leading '/'."
-        )
+        mend = "Give a path below the folder, without '..' and without a leading '/'."
+        raise ValueError(f"{what} leads out of its folder {where}. {mend}")
 
 
 def join(folder: AnyPath, *names: str) -> str:
@@ -77,16 +73,15 @@ def on_disk(path: AnyPath) -> Iterator[AnyPath]:
 def read_many(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     """The bytes of each file or object in order, or the OSError that reading it met.
 
-    A file is read when its turn comes; of a bucket's objects 32 are read ahead.
-    Raises: TimeoutError: a bucket does not answer.
+    Only of a bucket files are read ahead. Raises: TimeoutError: it does not answer.
     """
 
     def read(path: AnyPath) -> bytes | OSError:
         try:
             return read_bytes(path)
+        except TimeoutError:
+            raise
         except OSError as error:
-            if isinstance(error, TimeoutError):
-                raise
             return error
 
     reads: deque[Callable[[], bytes | OSError]] = deque()
@@ -101,10 +96,10 @@ def read_many(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
     """Writes the bytes so that `path` is either whole or as it was before, whatever happens."""
-    folder, name = os.path.split(path)
     # Workers on other machines may write the same file, and have the same process number.
-    name = f"{name}.{uuid.uuid4().hex}.tmp"
-    temporary = os.path.join(tempfile.gettempdir() if is_remote(path) else folder, name)
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    if is_remote(path):
+        temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -115,15 +110,14 @@ def write_atomically(path: AnyPath, data: bytes) -> None:
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
-    """Sorted paths of the files that match `pattern` (`*`, `?`, `[…]`) below the literal `folder`.
+    """Sorted paths of the files, none hidden, that match `pattern` (`*`, `?`, `[…]`) in `folder`.
 
-    A wildcard stays within one level; hidden files are passed over.
+    The folder is literal; a wildcard stays within one level.
     """
-    if is_remote(folder):
-        address = join(folder, pattern)
-        with _bucket(address) as gfile:
-            return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
-    return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
+    if not is_remote(folder):
+        return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
+    with _bucket(address := join(folder, pattern)) as gfile:
+        return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
 
 
 def list_folders(pattern: str, folder: AnyPath) -> list[str]:
@@ -167,20 +161,16 @@ def remove(path: AnyPath) -> None:
         _call(path, os.remove, "remove")
 
 
-def size(path: AnyPath) -> int:
-    """Bytes of the file or object."""
-    return size_and_time(path)[0]
-
-
 def size_and_time(path: AnyPath) -> tuple[int, int]:
     """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed."""
     status = _call(path, os.stat, "stat")
-    names = ("length", "mtime_nsec") if is_remote(path) else ("st_size", "st_mtime_ns")
-    return getattr(status, names[0]), getattr(status, names[1])
+    if is_remote(path):
+        return status.length, status.mtime_nsec
+    return status.st_size, status.st_mtime_ns
 
 
 def sha256_of(path: AnyPath) -> str:
-    """sha256 of a file or object, in hexadecimal."""
+    """The digest of a file or object, in hexadecimal."""
     with on_disk(path) as local, open(local, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -211,8 +201,7 @@ def scratch_folder(part_dir: str) -> str | None:
 
 def scratch_file(part_dir: str, stem: str) -> str:
     """A new local file to write into, from where a rename is enough."""
-    folder = scratch_folder(part_dir)
-    handle, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".tmp", dir=folder)
+    handle, path = tempfile.mkstemp(".tmp", f"{stem}-", scratch_folder(part_dir))
     os.close(handle)
     os.chmod(path, 0o644)  # mkstemp hides its files from others
     return path
@@ -224,11 +213,11 @@ def publish_file(temporary: str, path: str) -> None:
         with _bucket(path) as gfile:
             gfile.copy(temporary, path, overwrite=True)
         os.remove(temporary)
-        return
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    os.replace(temporary, path)
+    else:
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        os.replace(temporary, path)
 
 
 def _call(path: AnyPath, on_disk: Callable[[AnyPath], Any], in_bucket: str) -> Any:

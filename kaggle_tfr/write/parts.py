@@ -126,7 +126,7 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
 def _check_shard(folder: str, row: journal.Row) -> journal.Row | None:
     """The row when its shard has the row's size and sha256; a damaged file is removed."""
     path = storage.join(folder, row["file"])
-    whole = storage.exists(path) and storage.size(path) == row["bytes"]
+    whole = storage.exists(path) and storage.size_and_time(path)[0] == row["bytes"]
     if whole and storage.sha256_of(path) == row["sha256"]:
         return row
     storage.remove(path)

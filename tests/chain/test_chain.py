@@ -36,27 +36,15 @@ def records(work):
     import tensorflow as tf
 
     files = sorted(str(path) for path in (work / "part-1").glob("*.tfrec"))
-    features = {
-        "image": tf.io.FixedLenFeature([], tf.string),
-        "image_id": tf.io.FixedLenFeature([], tf.string),
-        "label": tf.io.FixedLenFeature([], tf.int64),
-        "height": tf.io.FixedLenFeature([], tf.int64),
-        "width": tf.io.FixedLenFeature([], tf.int64),
-    }
+    text, number = tf.io.FixedLenFeature([], tf.string), tf.io.FixedLenFeature([], tf.int64)
+    features = dict.fromkeys(("image", "image_id"), text)
+    features |= dict.fromkeys(("label", "height", "width"), number)
     data = tf.data.TFRecordDataset(files).map(lambda r: tf.io.parse_single_example(r, features))
     return {record["image_id"].decode(): record for record in data.as_numpy_iterator()}
 
 
-def planted_clusters(truth):
-    kinds = ("exact_copies", "reencoded_copies", "half_size_copies", "label_conflicts")
-    pairs = [frozenset(pair) for kind in kinds for pair in truth[kind]]
-    return {*pairs, frozenset(truth["group_of_three"])}
-
-
 def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
-    """
-    rejects.csv names the planted faults, each by its reason, and nothing else.
-    """
+    """rejects.csv names the planted faults, each by its reason, and nothing else."""
     rejects = pd.read_csv(work / "rejects.csv", dtype=str).set_index("image_id")["problem"]
 
     assert set(rejects.index) == {*truth["refused"], truth["unlisted"]}
@@ -66,16 +54,15 @@ def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
 
 
 def test_exactly_the_planted_duplicates_are_found(work, truth):
-    """
-    The clusters are the planted ones. A cluster of one label keeps its largest picture; one of two
-    labels keeps none, and says so.
-    """
+    """A cluster of one label keeps its largest picture; one of two keeps none, and says so."""
     duplicates = pd.read_parquet(work / "duplicates.parquet").set_index("image_id")
     clusters = {frozenset(ids) for ids in duplicates.groupby("cluster").groups.values()}
     conflicting = {image_id for pair in truth["label_conflicts"] for image_id in pair}
     kept = duplicates[duplicates["keep"]]
+    kinds = ("exact_copies", "reencoded_copies", "half_size_copies", "label_conflicts")
+    planted = [frozenset(pair) for kind in kinds for pair in truth[kind]]
 
-    assert clusters == planted_clusters(truth)
+    assert clusters == {*planted, frozenset(truth["group_of_three"])}
     assert not conflicting & set(kept.index)
     assert duplicates.loc[sorted(conflicting), "reason"].str.contains("conflict").all()
     assert kept["cluster"].is_unique
@@ -84,9 +71,7 @@ def test_exactly_the_planted_duplicates_are_found(work, truth):
 
 
 def test_everything_is_accounted_for(work, truth):
-    """
-    Rows in = written + duplicates dropped + conflicts dropped + refused, in the files themselves.
-    """
+    """Rows in = written + duplicates dropped + conflicts dropped + refused, in the files."""
     counts = truth["counts"]
     images = pd.read_parquet(work / "images.parquet")
     plan = pd.read_parquet(work / "plan.parquet")
@@ -94,20 +79,14 @@ def test_everything_is_accounted_for(work, truth):
 
     assert len(images) == counts["inputs"]
     assert len(plan) == shards["count"].sum() == counts["written"]
-    total = counts["written"] + counts["duplicates"] + counts["conflicts"] + counts["refused"]
-    assert total == counts["inputs"]
     table = pd.read_csv(work / "accounting.csv").set_index("outcome")["images"]
-    assert table["written"] == counts["written"]
-    assert table["duplicates dropped"] == counts["duplicates"]
-    assert table["conflicts dropped"] == counts["conflicts"]
-    assert table["refused"] == counts["refused"]
-    assert table["total"] == counts["inputs"]
+    outcomes = ["written", "duplicates dropped", "conflicts dropped", "refused"]
+    assert table[outcomes].tolist() == [counts[name.split()[0]] for name in outcomes]
+    assert table[outcomes].sum() == table["total"] == counts["inputs"]
 
 
 def test_every_record_is_read_by_tensorflow_alone(work, truth, records):
-    """
-    A literal feature dict is enough; labels, sizes and pixels agree with plan and picture.
-    """
+    """A literal feature dict is enough; labels, sizes and pixels agree with plan and picture."""
     import tensorflow as tf
 
     plan = pd.read_parquet(work / "plan.parquet").set_index("image_id")
@@ -123,9 +102,7 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth, records):
 
 
 def test_the_driver_says_where_everything_lies(work):
-    """
-    The last lines name shards, executed notebooks and figures, and show the accounting.
-    """
+    """The last lines name shards, executed notebooks and figures, and show the accounting."""
     said = (work.parent / "said.txt").read_text()
 
     for text in (f"{work}/part-1/", f"{work}/notebooks/", f"{work}/figures/", "written"):
@@ -135,9 +112,7 @@ def test_the_driver_says_where_everything_lies(work):
 
 
 def test_executed_notebooks_show_each_figure_once(work):
-    """
-    Every figure appears in exactly one output, and no cell wrote a warning or an error.
-    """
+    """Every figure appears in exactly one output, and no cell wrote a warning or an error."""
     pictures = 0
     for path in sorted((work / "notebooks").glob("*.ipynb")):
         cells = nbformat.read(path, as_version=4).cells

@@ -19,26 +19,15 @@ def cells(notebook, kind="code"):
     return ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == kind]
 
 
-def test_no_outputs_are_committed(notebook):
-    """
-    Outputs, counts and private metadata stay out of the repository.
-    """
-    for cell in notebook["cells"]:
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
-
-
-def test_the_kernel_is_plain_python(notebook):
-    """
-    Any machine has a kernel named python3.
-    """
+def test_nothing_of_a_run_is_committed(notebook):
+    """No outputs and counts; the kernel is python3, which any machine has."""
+    assert not [cell for cell in notebook["cells"] if cell.get("outputs")]
+    assert {cell.get("execution_count") for cell in notebook["cells"]} == {None}
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
 
 
 def test_cells_are_thin(notebook):
-    """
-    Code cells call helpers: no functions, classes or loops, a median of a few lines.
-    """
+    """Code cells call helpers: no functions, classes or loops, a median of a few lines."""
     sources = cells(notebook)
     forbidden = ast.FunctionDef | ast.ClassDef | ast.For | ast.While | ast.Lambda
     for source in sources:
@@ -47,9 +36,7 @@ def test_cells_are_thin(notebook):
 
 
 def test_the_parameters_cell_holds_literals_only(notebook):
-    """
-    One cell is tagged; each line of it sets one ALL-CAPS name to a literal, without annotations.
-    """
+    """One cell is tagged; each line of it sets one ALL-CAPS name to a literal, unannotated."""
     (source,) = [
         "".join(c["source"])
         for c in notebook["cells"]
@@ -64,9 +51,7 @@ def test_the_parameters_cell_holds_literals_only(notebook):
 
 
 def test_parameters_are_checked_right_after_their_cell(notebook):
-    """
-    The cell after the parameters stops a misspelt one, wherever it was set.
-    """
+    """The cell after the parameters stops a misspelt one, wherever it was set."""
     code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     index = next(n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", []))
 
@@ -74,9 +59,7 @@ def test_parameters_are_checked_right_after_their_cell(notebook):
 
 
 def test_few_names_are_imported(notebook):
-    """
-    A notebook takes its steps whole, in at most four lines; what it calls exists.
-    """
+    """A notebook takes its steps whole, in at most four lines; what it calls exists."""
     sources = cells(notebook)
     lines = [line for line in sources[0].splitlines() if line.startswith("from kaggle_tfr")]
     names = {}
@@ -91,9 +74,7 @@ def test_few_names_are_imported(notebook):
 
 
 def test_the_story_has_its_order(notebook):
-    """
-    A title first, "Parameters", numbered sections, "Next" at the end; markdown before code.
-    """
+    """A title first, "Parameters", numbered sections, "Next" at the end; markdown before code."""
     text = cells(notebook, "markdown")
 
     assert notebook["cells"][0]["cell_type"] == "markdown"

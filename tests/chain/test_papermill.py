@@ -15,37 +15,29 @@ STEPS = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_vis
 
 def parts(work):
     """Every file of the parts but for the copies of the settings, by name."""
-    return {
-        str(path.relative_to(work)): path.read_bytes() for path in work.rglob("part-*/**/*.tf*")
-    }
+    return {str(at.relative_to(work)): at.read_bytes() for at in work.rglob("part-*/**/*.tf*")}
 
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
-    """
-    `papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files, byte for byte.
-    """
+    """`papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files."""
     make_input(recipe, tmp_path / "in")
     text = str(ROOT / "recipes" / f"{recipe}.yaml")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    options = ["-p", "INPUT_DIR", str(tmp_path / "in"), "-p", "WORK_DIR"]
+    options, commands = ["-p", "INPUT_DIR", str(tmp_path / "in"), "-p", "WORK_DIR"], []
     for step in STEPS:
         notebook = str(ROOT / "notebooks" / f"{step}.ipynb")
         command = [sys.executable, "-m", "papermill", notebook, str(tmp_path / f"{step}.ipynb")]
         command += ["-k", "python3", "-f", text, *options, str(tmp_path / "hand")]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=300
-        )
+        commands.append(command)
+    driver = [sys.executable, "-m", "kaggle_tfr", "run", text, *options, str(tmp_path / "driver")]
+    for command in [*commands, driver]:
+        run = {"env": environment, "capture_output": True, "text": True, "timeout": 600}
+        done = subprocess.run(command, cwd=ROOT, check=False, **run)
         assert done.returncode == 0, done.stderr[-3000:]
 
-    command = [sys.executable, "-m", "kaggle_tfr", "run", text, *options, str(tmp_path / "driver")]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
-    )
-
-    assert done.returncode == 0, done.stderr[-3000:]
     made = parts(tmp_path / "hand")
     assert made
     assert made == parts(tmp_path / "driver")

@@ -20,9 +20,7 @@ def blocks(readme, language):
 
 
 def test_every_make_target_exists(readme, root):
-    """
-    Each `make X` of the README is a target of the Makefile.
-    """
+    """Each `make X` of the README is a target of the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", readme, re.MULTILINE))
 
@@ -31,9 +29,7 @@ def test_every_make_target_exists(readme, root):
 
 
 def test_every_command_is_one_the_driver_takes(readme):
-    """
-    Each `python -m kaggle_tfr …` in a block of shell lines parses.
-    """
+    """Each `python -m kaggle_tfr …` in a block of shell lines parses."""
     lines = [
         line for block in blocks(readme, "bash") for line in block.replace("\\\n", " ").splitlines()
     ]
@@ -45,9 +41,7 @@ def test_every_command_is_one_the_driver_takes(readme):
 
 
 def test_every_recipe_shown_is_valid(readme):
-    """
-    YAML of the README sets only parameters that exist, to values that fit.
-    """
+    """YAML of the README sets only parameters that exist, to values that fit."""
     shown = [yaml.safe_load(block) for block in blocks(readme, "yaml")]
 
     assert shown
@@ -56,9 +50,7 @@ def test_every_recipe_shown_is_valid(readme):
 
 
 def test_every_link_and_picture_is_there(readme, root):
-    """
-    Relative links lead somewhere, and each picture is a small one.
-    """
+    """Relative links lead somewhere, and each picture is a small one."""
     for target in re.findall(r"\]\(([^)#]+)\)", readme):
         if "://" not in target:
             assert (root / target).exists(), target
@@ -67,9 +59,7 @@ def test_every_link_and_picture_is_there(readme, root):
 
 
 def test_the_reading_order_names_every_module(readme, root):
-    """
-    "Read the code" lists the whole package, nothing more and nothing less.
-    """
+    """The code map lists the whole package, nothing more and nothing less."""
     tree = readme.partition("## Read the code")[2].partition("```")[2].partition("```")[0]
     listed = {"": set(re.findall(r"^  (\w+)\.py", tree, re.MULTILINE))}
     for room, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
@@ -83,9 +73,7 @@ def test_the_reading_order_names_every_module(readme, root):
 
 
 def test_the_calls_of_a_record_are_where_the_readme_says(readme, root):
-    """
-    Each call of "Read the code" is defined in the file beside it.
-    """
+    """Each call of "Read the code" is defined in the file beside it."""
     section = readme.partition("## Read the code")[2]
     calls = re.findall(r"\| \d+ \| `(\w+)` \| `([\w/]+\.py)` \|", section)
 
@@ -95,9 +83,7 @@ def test_the_calls_of_a_record_are_where_the_readme_says(readme, root):
 
 
 def test_python_shown_can_be_run(readme):
-    """
-    Python blocks at least compile, and import names that exist.
-    """
+    """Python blocks at least compile, and import names that exist."""
     for block in blocks(readme, "python"):
         compile(block, "README.md", "exec")
         for line in block.splitlines():

@@ -48,9 +48,7 @@ def counts_in(work):
 
 
 def test_landmark(tmp_path):
-    """
-    Nested folders, ids with gaps; short side 384, smaller originals byte for byte.
-    """
+    """Nested folders, ids with gaps; short side 384, smaller originals byte for byte."""
     rows = []
     large, small = draw_pictures(10, 450, 600), draw_pictures(20, 200, 300)[10:]
     for k, picture in enumerate(large + small):
@@ -84,9 +82,7 @@ def test_landmark(tmp_path):
 
 
 def test_cassava(tmp_path):
-    """
-    Stretched to height × width; 15 stratified files with their counts in their names.
-    """
+    """Stretched to height × width; 15 stratified files with their counts in their names."""
     pictures, rows = draw_pictures(90, 120, 160), []
     for k, picture in enumerate(pictures):
         save_picture(picture, tmp_path / "in" / "train_images" / f"{k:010d}.jpg", quality=95)
@@ -115,9 +111,7 @@ def test_cassava(tmp_path):
 
 
 def test_imagenet(tmp_path):
-    """
-    Split folders, a given label map, GZIP, 256 × 256 from the middle.
-    """
+    """Split folders, a given label map, GZIP, 256 × 256 from the middle."""
     pictures = iter(draw_pictures(36, 280, 400))
     for split, count in (("train", 12), ("val", 4), ("test", 2)):
         for wnid in ("n01440764", "n01443537"):
@@ -170,9 +164,7 @@ CLOUDS = {
 
 
 def test_clouds(tmp_path, clouds):
-    """
-    Original bytes, codes as they are, twenty files.
-    """
+    """Original bytes, codes as they are, twenty files."""
     folder, masks = clouds
     work = str(tmp_path)
 
@@ -193,9 +185,7 @@ def test_clouds(tmp_path, clouds):
 
 
 def test_masks_shrink_with_their_pictures(tmp_path, clouds):
-    """
-    At half the size each mask covers a quarter of the pixels, at half the coordinates.
-    """
+    """At half the size each mask covers a quarter of the pixels, at half the coordinates."""
     folder, masks = clouds
     changes = {"INPUT_DIR": str(folder), "RESIZE": "short_side", "IMAGE_SIZE": 70, "N_SHARDS": 2}
     named = {"name": "image_id", "image_raw": "image", "height": "height", "width": "width"}
@@ -229,9 +219,7 @@ def petals(tmp_path_factory):
 
 
 def test_petals(tmp_path, petals):
-    """
-    192 × 192 from the middle, full chroma, one-hot and label name; 16 files that mix the classes.
-    """
+    """192 × 192 from the middle, full chroma, one-hot and label name; 16 files of mixed classes."""
     work = str(tmp_path)
     features = {"image": TEXT, "class": INT, "label": TEXT}
     features |= {"size": tf.io.FixedLenFeature([2], tf.int64)}
@@ -257,9 +245,7 @@ def test_petals(tmp_path, petals):
 
 
 def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
-    """
-    gs:// through TensorFlow's own client gives the same files, byte for byte.
-    """
+    """gs:// through TensorFlow's own client gives the same files, byte for byte."""
     run_chain("petals", str(tmp_path / "disk"), INPUT_DIR=str(petals))
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
@@ -297,9 +283,7 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
 
 
 def test_flowers(tmp_path):
-    """
-    Original bytes of JPEG and PNG, 30 % for validation, labels.txt; a conflict drops out.
-    """
+    """Original bytes of JPEG and PNG, 30 % for validation, labels.txt; a conflict drops out."""
     folder = tmp_path / "in"
     for k, picture in enumerate(draw_pictures(60, 100, 130)):
         kind, label = ("png" if k % 5 == 0 else "jpg"), ["tulip", "daisy", "rose"][k % 3]
@@ -338,9 +322,7 @@ def test_flowers(tmp_path):
 
 
 def test_every_line_of_a_recipe_says_what_it_is_for(root):
-    """
-    Each setting has a comment, on its line.
-    """
+    """Each setting has a comment, on its line."""
     for path in sorted((root / "recipes").glob("*.yaml")):
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
         bare = [line for line in lines if " # " not in line]

@@ -79,9 +79,7 @@ def verify_damaged(folder, table, out):
 
 @pytest.mark.parametrize("step", [hash_images, write, verify_damaged])
 def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
-    """Its work is done by others, one of them new; every byte, fault, size and statistic is as
-    from one thread.
-    """
+    """Others do its work, one of them new; each byte, fault and statistic is as from one thread."""
     monkeypatch.setattr(cache, "BLOCK", 2)
     with worker_dies(on_cluster):
         made = step(*work, tmp_path / "cluster")
@@ -134,16 +132,12 @@ def test_another_run_takes_a_part_over(work, on_cluster, tmp_path):
 
 def test_order_is_kept_where_it_is_asked_for(on_cluster):
     """The first results wait for the slowest, and come first."""
-    slow = partial(square, slow=3)
-    found = list(parallel.run(slow, range(40), label="squares", ordered=True))
-
-    assert found == [number * number for number in range(40)]
+    found = parallel.run(partial(square, slow=3), range(40), label="squares", ordered=True)
+    assert list(found) == [number * number for number in range(40)]
 
 
 def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
-    """Of endless items only a window is sent, and when the results are no longer wanted, the
-    scheduler forgets the rest.
-    """
+    """Of endless items only a window is sent; without a reader the scheduler forgets the rest."""
     sent = []
     endless = (sent.append(number) or number for number in itertools.count())
 
@@ -198,9 +192,8 @@ def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
 
 
 def test_what_dies_is_named_and_the_run_can_be_taken_up(work, tmp_path, monkeypatch):
-    """Without a worker the message has the command that starts some; a task on which workers crash
-    does not bring them all down; what was finished stays when the scheduler dies, and the next run
-    needs no cluster.
+    """The message has the command that starts workers; a task that kills them does not end all;
+    what was finished stays when the scheduler dies, and the next run needs no cluster.
     """
     (folder, _), out = work, tmp_path / "out"
     limit = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
@@ -234,9 +227,7 @@ def test_what_dies_is_named_and_the_run_can_be_taken_up(work, tmp_path, monkeypa
 
 
 def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
-    """Without SCHEDULER the run brings two worker processes of its own, and leaves none: then the
-    message has the address and the command that starts a scheduler.
-    """
+    """Without SCHEDULER a run has its own workers, and leaves none; the message says how to go."""
     assert "2 worker threads" in parallel.use_backend(2, "dask")
 
     assert sorted(parallel.run(square, range(20), label="squares")) == [n * n for n in range(20)]
@@ -267,9 +258,7 @@ def test_without_the_extra_the_message_says_what_to_install():
 
 @pytest.mark.heavy
 def test_the_client_s_memory_does_not_follow_the_plan(root, monkeypatch):
-    """From 10⁴ to 10⁶ rows of plan it grows by a window of tasks and a footer of the plan, 40 MB,
-    where the table alone would take 136 MB.
-    """
+    """From 10⁴ to 10⁶ rows of plan it grows by 40 MB, where the table alone would take 136 MB."""
     monkeypatch.syspath_prepend(str(root))
     from benchmarks.dask_scale import ROWS, measure_memory
 

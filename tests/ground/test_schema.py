@@ -1,6 +1,6 @@
 """Records: what six published readers parse, and fields of every type both ways."""
 
-import io
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from support.readers import make_picture
 
 from kaggle_tfr.schema import (
     PRESETS,
@@ -24,78 +24,58 @@ from kaggle_tfr.schema import (
 LABELS = Labels("single", ("daisy", "rose"))
 
 
-def picture(mode="RGB", kind="JPEG"):
-    stream = io.BytesIO()
-    Image.new(mode, (30, 20)).save(stream, kind)
-    return SimpleNamespace(data=stream.getvalue(), height=20, width=30, format=kind)
+def picture():
+    data = make_picture(0, 30, 20)
+    return SimpleNamespace(data=data, height=20, width=30, format="JPEG")
 
 
 def make_table(**columns):
     return pd.DataFrame({"image_id": ["a.jpg"], "label": [1], "label_name": ["rose"], **columns})
 
 
-def round_trip(schema, row, image=None):
-    image = image or picture()
-    found = parse(encode(row, image, schema), schema)
+def round_trip(schema, row):
+    found = parse(encode(row, picture(), schema), schema)
     return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
-TEXT = tf.io.FixedLenFeature([], tf.string)
-INT = tf.io.FixedLenFeature([], tf.int64)
-CLOUD_LABELS = {"Fish": ["1 2"], "Flower": [""], "Gravel": ["3 4"], "Sugar": [""]}
+def features(texts, integers):
+    text, integer = tf.io.FixedLenFeature([], tf.string), tf.io.FixedLenFeature([], tf.int64)
+    return dict.fromkeys(texts.split(), text) | dict.fromkeys(integers.split(), integer)
+
+
+PETALS = {"size": tf.io.FixedLenFeature([2], tf.int64)}
+PETALS["one_hot_class"] = tf.io.VarLenFeature(tf.float32)
 
 
 @pytest.mark.parametrize(
     ("name", "features", "values", "columns"),
     [
         (
-            "landmark",
-            {"image": TEXT, "label": INT, "height": INT, "width": INT},
-            {"label": 1, "height": 20, "width": 30},
-            {},
+            *("landmark", features("image", "label height width")),
+            *({"label": 1, "height": 20, "width": 30}, {}),
         ),
         (
-            "cassava",
-            {"image": TEXT, "target": INT, "image_name": TEXT},
-            {"target": 1, "image_name": b"a.jpg"},
-            {},
+            *("cassava", features("image image_name", "target")),
+            *({"target": 1, "image_name": b"a.jpg"}, {}),
         ),
-        ("imagenet", {"label": INT, "image_raw": TEXT}, {"label": 1}, {}),
+        ("imagenet", features("image_raw", "label"), {"label": 1}, {}),
         (
-            "clouds",
-            {
-                **dict.fromkeys(["height", "width", "depth"], INT),
-                **dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT),
-            },
+            *("clouds", features("image_raw fish flower gravel sugar", "height width depth")),
             {"depth": 3, "fish": b"1 2", "flower": b"", "gravel": b"3 4", "sugar": b""},
-            CLOUD_LABELS,
+            {"Fish": ["1 2"], "Flower": [""], "Gravel": ["3 4"], "Sugar": [""]},
         ),
         (
-            "petals",
-            {
-                "image": TEXT,
-                "class": INT,
-                "label": TEXT,
-                "size": tf.io.FixedLenFeature([2], tf.int64),
-                "one_hot_class": tf.io.VarLenFeature(tf.float32),
-            },
-            {"class": 1, "label": b"rose", "size": [20, 30], "one_hot_class": [0.0, 1.0]},
-            {},
+            *("petals", features("image label", "class") | PETALS),
+            *({"class": 1, "label": b"rose", "size": [20, 30], "one_hot_class": [0.0, 1.0]}, {}),
         ),
         (
             "flowers",
-            {
-                **dict.fromkeys(["image/encoded", "image/format"], TEXT),
-                **dict.fromkeys(["image/class/label", "image/height", "image/width"], INT),
-            },
-            {"image/format": b"jpg", "image/class/label": 1, "image/height": 20},
-            {},
+            features("image/encoded image/format", "image/class/label image/height image/width"),
+            *({"image/format": b"jpg", "image/class/label": 1, "image/height": 20}, {}),
         ),
         (
-            "default",
-            {"image": TEXT, "image_id": TEXT, "label": INT, "height": INT, "width": INT},
-            {"label": 1, "image_id": b"a.jpg"},
-            {},
+            *("default", features("image image_id", "label height width")),
+            *({"label": 1, "image_id": b"a.jpg"}, {}),
         ),
     ],
 )
@@ -169,7 +149,7 @@ def test_the_same_row_gives_the_same_bytes():
 def test_a_schema_survives_json(name):
     """schema.json gives back the same schema, and so the same feature dict."""
     schema = load_schema(name)
-    again = RecordSchema.from_json(schema.to_json())
+    again = RecordSchema.from_dict(json.loads(schema.to_json()))
 
     assert again == schema
     assert hash(again) == hash(schema)
@@ -248,9 +228,7 @@ def test_any_value_survives(text, number, fraction):
 
 
 def test_numpy_and_pandas_values_are_taken():
-    """What a table hands out fits: NumPy's integers, floats and arrays, pandas' NA named as
-    missing.
-    """
+    """NumPy's integers, floats and arrays fit; pandas' NA is named as missing."""
     fields = {"x": {"type": "int64"}, "y": {"type": "float", "size": 2}}
     schema = load_schema({"image": "image", **fields})
     row = {"image_id": "a", "x": np.int8(3), "y": np.array([1, 2], np.float32)}

@@ -6,23 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr.deduplicate.clusters import (
-    DuplicateSettings,
-    choose_rows,
-    count_outcomes,
-    find_clusters,
-    save_clusters,
-)
-from kaggle_tfr.deduplicate.hashing import hash_images
-from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.explore.rows import InputSettings, read_table
-from kaggle_tfr.explore.table import measure, save_images
+from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
-from kaggle_tfr.plan.folds import assign_folds
-from kaggle_tfr.plan.forecast import make_forecast
-from kaggle_tfr.plan.make import make_plan
-from kaggle_tfr.plan.plan import PlanSettings, save_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.write.parts import write_parts
 
@@ -33,34 +19,30 @@ def run_chain(recipe, work, **changes):
     """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures."""
     values = DEFAULTS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
     check_parameters(values)
-    images, labels = read_table(values["INPUT_DIR"], settings(InputSettings, values))
-    images = measure(images, labels)
-    save_images(images, labels, work)
-    pairs = find_pairs(hash_images(images, work), values["MAX_BITS"])
+    given = settings(explore.InputSettings, values)
+    images, labels = explore.read_table(values["INPUT_DIR"], given)
+    images = explore.measure(images, labels)
+    explore.save_images(images, labels, work)
+    pairs = deduplicate.find_pairs(deduplicate.hash_images(images, work), values["MAX_BITS"])
     rules = {"keep": values["KEEP"], "conflicts": values["CONFLICTS"]}
-    clusters = find_clusters(images, pairs, kind=labels.kind, **rules)
-    save_clusters(clusters, DuplicateSettings(values["MAX_BITS"]), work)
-    table, shards = _plan_and_write(choose_rows(images, clusters), labels, work, values)
-    counts = count_outcomes(images, clusters)
+    clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
+    deduplicate.save_clusters(clusters, deduplicate.DuplicateSettings(values["MAX_BITS"]), work)
+    table, shards = _plan_and_write(deduplicate.choose_rows(images, clusters), labels, work, values)
+    counts = deduplicate.count_outcomes(images, clusters)
     account({**counts, "written": int(shards["count"].sum())}, len(images))
     return images, table, shards
 
 
 def _plan_and_write(rows, labels, work, values):
-    chosen = settings(PlanSettings, values)
-    folded = assign_folds(
-        rows,
-        n_folds=chosen.n_folds,
-        seed=chosen.seed,
-        validation_size=chosen.validation_size,
-        group_column=chosen.group_column,
-        label_columns=labels.label_columns,
-    )
+    chosen = settings(plan.PlanSettings, values)
+    names = ("n_folds", "seed", "validation_size", "group_column")
+    rules = {name: getattr(chosen, name) for name in names}
+    folded = plan.assign_folds(rows, label_columns=labels.label_columns, **rules)
     schema, image = load_schema(values["SCHEMA"], rows, labels), chosen.image
     same = {"compression": chosen.compression, "seed": chosen.seed}
-    forecast = make_forecast(folded, schema, image, **same)
-    plan, table = make_plan(folded, forecast, labels, schema, image, chosen)
-    save_plan(plan, table, work)
+    forecast = plan.make_forecast(folded, schema, image, **same)
+    made, table = plan.make_plan(folded, forecast, labels, schema, image, chosen)
+    plan.save_plan(made, table, work)
     return table, write_parts(work, work)
 
 
@@ -81,11 +63,9 @@ def draw_pictures(count, height, width):
     cells = [cell for cell in cells if np.asarray(cell.convert("L")).std() > 30]
     turns = [None, *Image.Transpose]
     pictures = [cell if turn is None else cell.transpose(turn) for turn in turns for cell in cells]
-    if count > len(pictures):
-        raise ValueError(f"{count} pictures asked for, there are {len(pictures)}.")
-    return [
-        picture.resize((width, height), Image.Resampling.BICUBIC) for picture in pictures[:count]
-    ]
+    assert count <= len(pictures)
+    size = (width, height), Image.Resampling.BICUBIC
+    return [picture.resize(*size) for picture in pictures[:count]]
 
 
 def save_picture(picture, path, **options):

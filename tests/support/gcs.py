@@ -42,17 +42,11 @@ class Bucket:
         authority.issue_cert(*HOSTS).configure_cert(self._tls)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets, proxy = [], f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.env = {
-            **dict.fromkeys(("https_proxy", "http_proxy"), proxy),  # nothing gets out
-            "no_proxy": "",
-            "CURL_CA_BUNDLE": str(folder / "ca.pem"),
-            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token",
-            "NO_GCE_CHECK": "true",
-            "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
-            "GCS_STAT_CACHE_MAX_AGE": "0",
-            "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        }
+        self.env = {"https_proxy": proxy, "http_proxy": proxy, "no_proxy": ""}  # nothing gets out
+        self.env |= {"CURL_CA_BUNDLE": str(folder / "ca.pem"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.env |= {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "token", "NO_GCE_CHECK": "true"}
+        self.env |= {"GCS_STAT_CACHE_MAX_AGE": "0", "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0"}
+        self.env["GCS_RETRY_CONFIG_MAX_RETRIES"] = "1"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):
