@@ -135,7 +135,7 @@ def _choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     """The schema given, else the one in the shard's folder."""
     if not given:
         if text := _read(folder, "schema.json"):
-            return RecordSchema.from_json(text)
+            return RecordSchema.from_dict(json.loads(text))
         raise ValueError(
             f"'{folder}' has no schema.json, so nothing says how to read '{file}'. "
             'Give find_shards a `schema`: a preset such as "cassava", or a mapping of its features.'
@@ -151,7 +151,7 @@ def _choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
 
 def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     """(bytes, compression, count) of a shard, by quick look-ups. first: of its folder."""
-    size, remote = storage.size(row.file), storage.is_remote(row.file)
+    size, remote = storage.size_and_time(row.file)[0], storage.is_remote(row.file)
     if row.bytes not in (-1, size):
         raise ValueError(
             f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut, or of "
