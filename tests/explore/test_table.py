@@ -219,7 +219,7 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         ("image_id,lable\na.jpg,x\n", {}, WRONG, r"no column 'label'. Did you mean \"lable\""),
         ("id,label\na.jpg,x\n", {}, WRONG, r"no column 'image_id'.* Set ID_COLUMN"),
         ('image_id,label\n"a.jpg,x\n', {}, WRONG, r"is no CSV in UTF-8"),
-        ("image_id,path,b\na,1,0\n", {"label_column": ["path", "b"]}, WRONG, r"label is called 'path'"),
+        ("image_id,path,b\na,1,0\n", {"label_column": ["path", "b"]}, WRONG, r"is called 'path'"),
         (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),
         (ROW, {"path_template": "../x/{image_id}"}, WRONG, r"'../x/{image_id}' leads out of its"),
         (ROW, {"path_template": "x/{image_id}"}, MISSING, r"none of the 1 .* set PATH_TEMPLATE"),
@@ -273,7 +273,6 @@ def test_sizes_are_as_shown(data_dir):
     paths = sorted(str(path) for path in Path(data_dir / "exif").glob("*.jp*g"))
 
     measured = measure(pd.DataFrame({"image_id": paths, "path": paths, "problem": ""}))
-
     assert len(measured[["height", "width"]].drop_duplicates()) == 1
     assert sorted(set(measured["orientation"])) == list(range(1, 9))
 
