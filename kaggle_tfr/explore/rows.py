@@ -50,9 +50,8 @@ class InputSettings:
 
     @property
     def label_columns(self) -> list[str]:
-        """LABEL_COLUMN as a list, empty for no labels."""
-        given = self.label_column
-        return [name for name in ([given] if isinstance(given, str) else given) if name]
+        given = [self.label_column] if isinstance(self.label_column, str) else self.label_column
+        return [name for name in given if name]
 
 
 def read_table(input_dir: str, settings: InputSettings) -> Table:
@@ -175,9 +174,9 @@ def spread_codes(
     problem = np.full(len(different), "", object)
     again = pd.DataFrame({"image": image, "label": label}).duplicated().to_numpy() & (not plain)
     problem[image[again]] = [f"label '{name}' listed twice" for name in classes[label[again]]]
-    one = rows.drop(columns=label_columns)[~ids.duplicated()].reset_index(drop=True)
-    one[id_column], one["problem"] = different, problem
-    return one, pd.DataFrame(spread, columns=list(classes))
+    images = rows.drop(columns=label_columns)[~ids.duplicated()].reset_index(drop=True)
+    images[id_column], images["problem"] = different, problem
+    return images, pd.DataFrame(spread, columns=list(classes))
 
 
 def join_codes(codes: Sequence[str]) -> str:
@@ -229,8 +228,8 @@ def read_given(path: str, parameter: str) -> bytes:
     try:
         return storage.read_bytes(path)
     except (FileNotFoundError, IsADirectoryError):
-        what = f"Set {parameter} to a file's name in INPUT_DIR."
-        raise FileNotFoundError(f"there is no file '{path}'. {what}") from None
+        what = f"there is no file '{path}'. Set {parameter} to a file's name in INPUT_DIR."
+        raise FileNotFoundError(what) from None
 
 
 def read_classes(input_dir: str, settings: InputSettings) -> list | None:
@@ -246,7 +245,7 @@ def read_classes(input_dir: str, settings: InputSettings) -> list | None:
             given = json.loads(read_given(path, "LABEL_MAP"))
         except ValueError as error:
             raise ValueError(f"{source} is not JSON: {error}") from None
-    items = list(given.items()) if isinstance(given, Mapping) else []
+    items = list(given.items() if isinstance(given, Mapping) else ())
     wrong = [item for item in items if not isinstance(item[1], int) or item[1] < 0]
     if wrong or not items:
         what = "'{}' has {!r}".format(*wrong[0]) if wrong else f"it is {given!r:.40}"

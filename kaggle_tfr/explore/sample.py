@@ -30,8 +30,6 @@ CLASSES = {
 MIN_DIFFERENCE, MIN_CONTRAST = 40, 25  # bits; standard deviation in grey levels
 SHORT_SIDE, LONG_SIDE = 150, 1600
 
-Truth = dict[str, Any]  # what truth.json holds
-
 
 def input_or_sample(input_dir: str, work: str) -> str:
     """The existing input folder; for "" the sample's, written to `work`/sample when missing."""
@@ -41,7 +39,7 @@ def input_or_sample(input_dir: str, work: str) -> str:
     return os.path.join(work, "sample")
 
 
-def write_sample(folder: str) -> Truth:
+def write_sample(folder: str) -> dict[str, Any]:
     """`truth.json`: every planted case, after writing `train.csv` and `train_images/` beside it.
 
     The same bytes every time, 15 MB. A complete folder is left as it is.
@@ -58,7 +56,7 @@ def write_sample(folder: str) -> Truth:
     return json.loads(path.read_bytes())
 
 
-def _make_everything() -> tuple[dict[str, str], dict[str, bytes], Truth]:
+def _make_everything() -> tuple[dict[str, str], dict[str, bytes], dict[str, Any]]:
     """Labels by image id, file content by image id, and the truth about both."""
     rng = np.random.default_rng(20_240_601)
     pictures = _draw_pictures(rng)
@@ -138,7 +136,7 @@ def _save(picture: Image.Image, quality: int = 88, form: str = "JPEG", **options
 
 def _plant_copies(
     originals: Sequence[Any], files: dict[str, bytes], add: Callable[..., str]
-) -> Truth:
+) -> dict[str, Any]:
     """Copies such as people's datasets have. originals: 12 (id, label, picture)."""
 
     def copy(number: int, quality: int = 0, *, half: bool = False, label: str = "") -> list[str]:
@@ -157,7 +155,7 @@ def _plant_copies(
     }
 
 
-def _plant_unusual_formats(pictures: Sequence[Any], add: Callable[..., str]) -> Truth:
+def _plant_unusual_formats(pictures: Sequence[Any], add: Callable[..., str]) -> dict[str, Any]:
     """Good pictures that careless readers turn on their side, swap, clip or refuse."""
     labels, (tall, grey, cmyk, faded, deep, web) = zip(*pictures, strict=True)
     exif = Image.Exif()

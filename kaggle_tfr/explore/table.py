@@ -46,8 +46,7 @@ def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  #
 
 def _measure_block(paths: list[str]) -> list[tuple[Any, ...]]:
     """height, width, n_bytes, format, orientation, note, problem of each image."""
-    rows: list[tuple[Any, ...]] = []
-    unread = tuple(UNREAD.values())
+    rows, unread = list[tuple[Any, ...]](), tuple(UNREAD.values())
     for path, data in zip(paths, storage.read_many(paths), strict=True):
         if isinstance(data, OSError):
             missing = isinstance(data, FileNotFoundError)
@@ -87,8 +86,8 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
         labels = Labels.from_dict(json.loads(storage.read_bytes(f"{work_dir}/labels.json")))
         return storage.read_parquet(path), labels
     except FileNotFoundError:
-        what = f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
-        raise FileNotFoundError(what) from None
+        mend = "Run 01_explore with this WORK_DIR first."
+        raise FileNotFoundError(f"there is no '{path}'. {mend}") from None
 
 
 def sample_per_class(images: pd.DataFrame, count: int, classes: int = 8) -> pd.DataFrame:
