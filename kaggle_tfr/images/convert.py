@@ -60,10 +60,8 @@ class ImageSettings:
             if value not in known:
                 raise ValueError(f"{field} is {value!r}; expected one of {', '.join(known)}.")
         if (self.size is None) != (self.resize == "none"):
-            wrong = f"size is {self.size} with resize {self.resize!r}"
-            raise ValueError(
-                f'{wrong}; give (height, width) in pixels, or None with resize "none".'
-            )
+            wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
+            raise ValueError(f'{wrong} pixels, or None with resize "none".')
         if self.size and min(self.size) < 1:
             raise ValueError(f"size is {self.size}; expected at least 1 pixel each way.")
         if not 1 <= self.quality <= 100:
@@ -170,7 +168,7 @@ def _decode(
     if header.scan and not profile:
         least = at_least or (rows, columns)
         scale = next((k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1)
-        # Scaled inside the decoder's cosine transform. OpenCV versions turn different files.
+        # Scaled inside the decoder's cosine transform; turned by us, since OpenCV versions differ.
         name = f"IMREAD_{flag}" if scale == 1 else f"IMREAD_REDUCED_{flag}_{scale}"
         flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
         with suppress(cv2.error):
