@@ -29,9 +29,8 @@ def compute_columns(
         known = row >= 0
         for name, values in columns.items():
             values[known] = cache[name].to_numpy()[row[known]]
-    # Sorted, so that a file that several rows need is read once.
-    todo = table[~known].sort_values(key)
-    blocks = parallel.blocks(todo, BLOCK)
+    todo = table[~known].sort_values(key)  # so that a file that several rows need is read once
+    blocks = [todo[start : start + BLOCK] for start in range(0, len(todo), BLOCK)]
     work = parallel.run(compute, blocks, label=label, total=len(todo), advance=len, ordered=True)
     due = time.monotonic() + SECONDS_BETWEEN_SAVES
     for block, values in zip(blocks, work, strict=True):

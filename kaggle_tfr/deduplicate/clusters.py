@@ -10,7 +10,6 @@ from scipy.sparse import coo_matrix, csgraph, csr_matrix
 from kaggle_tfr import storage
 
 CHOICES = {"KEEP": ("largest", "first", "all"), "CONFLICTS": ("drop", "majority", "keep")}
-LONGEST_CHAIN = 2  # pairs from the picture kept: further away a picture may look quite different
 COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
            "steps", "chain", "conflict"]  # fmt: skip
 
@@ -37,31 +36,25 @@ def find_clusters(
     pairs: row numbers a, b and distance (bits); with a column accepted, only those accepted.
     kind: of the labels; unless "single", they are compared as sets.
     keep: "largest" picture (most pixels, then bytes, then first image_id), "first" row, or "all".
-    conflicts: of a cluster with different labels "drop" all, keep what the "majority" (more than
-    any other label) says, or "keep" the picture whatever its label.
-    Columns: image_id, cluster (from 0, in the order of the table), distance (bits, of the last pair
-    on the way from the picture kept; 0 for itself), keep (bool), reason ("kept: …", "duplicate of
-    …", "conflict: …"), path, label_name, split, steps (pairs on that way), chain (bool: some
-    picture of the cluster is more than two steps away), conflict (bool: several labels).
+    conflicts: of different labels "drop" all, keep what the "majority" says, or "keep" whichever.
+    Columns: `COLUMNS`; cluster counts from 0 in the table's order, steps the pairs on the way from
+    the picture kept; distance is of the last (bits); chain: one of the cluster is over two away;
+    conflict: several labels.
     Raises: ValueError for an unknown `keep` or `conflicts`.
     """
     for name, value in (("KEEP", keep), ("CONFLICTS", conflicts)):
         if value not in (known := CHOICES[name]):
             raise ValueError(f"{name} is '{value}'. Set it to one of {', '.join(known)}.")
-    pairs = pairs[pairs["accepted"]] if "accepted" in pairs else pairs
-    members, graph = _connect(images.reset_index(drop=True), pairs.drop_duplicates(["a", "b"]))
-    members = _trace_steps(_compare_labels(members, kind, keep, conflicts), graph)
-    members["keep"] = members["candidate" if keep == "all" else "keeper"] & ~members["dropped"]
-    return members.assign(reason=_explain(members, keep, conflicts))[COLUMNS].reset_index(drop=True)
-
-
-def _connect(images: pd.DataFrame, pairs: pd.DataFrame) -> tuple[pd.DataFrame, csr_matrix]:
-    """(images in clusters, with their numbers; bits between all images, 0 stored where equal)."""
-    n, bits = len(images), pairs["distance"].to_numpy(np.int64)
+    pairs = (pairs[pairs["accepted"]] if "accepted" in pairs else pairs).drop_duplicates(["a", "b"])
+    n, bits = len(images), pairs["distance"].to_numpy(np.int64)  # 0 is stored where hashes agree
     graph = coo_matrix((bits, (pairs["a"], pairs["b"])), shape=(n, n)).tocsr()
     component = csgraph.connected_components(graph, directed=False)[1]
     rows = np.flatnonzero(np.bincount(component, minlength=n)[component] > 1)
-    return images.loc[rows].assign(cluster=pd.factorize(component[rows])[0]), graph
+    members = images.reset_index(drop=True).loc[rows]
+    members = members.assign(cluster=pd.factorize(component[rows])[0])
+    members = _trace_steps(_compare_labels(members, kind, keep, conflicts), graph)
+    members["keep"] = members["candidate" if keep == "all" else "keeper"] & ~members["dropped"]
+    return members.assign(reason=_explain(members, keep, conflicts))[COLUMNS].reset_index(drop=True)
 
 
 def _compare_labels(members: pd.DataFrame, kind: str, keep: str, conflicts: str) -> pd.DataFrame:
@@ -84,8 +77,8 @@ def _compare_labels(members: pd.DataFrame, kind: str, keep: str, conflicts: str)
         pixels, name = members["height"].astype(np.int64) * members["width"], members["image_id"]
         order |= {"pixels": -pixels, "n_bytes": -members["n_bytes"], "name": name.astype(str)}
     first = pd.DataFrame(order).sort_values(list(order), kind="stable").drop_duplicates("cluster")
-    columns = {"conflict": conflict, "dropped": dropped, "candidate": candidate}
-    return members.assign(**columns, keeper=members.index.isin(first.index))
+    members = members.assign(conflict=conflict, dropped=dropped, candidate=candidate)
+    return members.assign(keeper=members.index.isin(first.index))
 
 
 def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
@@ -100,7 +93,7 @@ def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
     length, before, _ = csgraph.dijkstra(cost, indices=rows[keeper], **options)
     before = np.where(keeper, rows, before[rows])
     steps = pd.Series(length[rows].astype(np.int64), members.index)
-    chain = steps.groupby(members["cluster"]).transform("max") > LONGEST_CHAIN
+    chain = steps.groupby(members["cluster"]).transform("max") > 2
     through = members["image_id"].reindex(before).to_numpy()
     distance = np.asarray(graph[rows, before] + graph[before, rows]).ravel()
     return members.assign(steps=steps, through=through, distance=distance, chain=chain)
@@ -143,19 +136,13 @@ def save_clusters(clusters: pd.DataFrame, settings: DuplicateSettings, work_dir:
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
     """What `save_clusters` wrote. Raises: FileNotFoundError where 02_deduplicate has not run."""
     table, values = (storage.join(work_dir, f"duplicates.{kind}") for kind in ("parquet", "json"))
-    for path in (table, values):
-        if not storage.exists(path):
-            raise FileNotFoundError(
-                f"there is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
-            )
+    if missing := [path for path in (table, values) if not storage.exists(path)]:
+        raise FileNotFoundError(f"no '{missing[0]}'. Run 02_deduplicate with this WORK_DIR first.")
     return storage.read_parquet(table), DuplicateSettings(**json.loads(storage.read_bytes(values)))
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `images` to write: good ones that no cluster drops.
-
-    Gains `cluster` (int64), -1 for an image on its own; rows that share one must share a fold.
-    """
+    """The good rows that no cluster drops; rows of one `cluster` (-1: none) must share a fold."""
     cluster = images["image_id"].map(clusters.set_index("image_id")["cluster"])
     dropped = images["image_id"].isin(clusters.loc[~clusters["keep"], "image_id"])
     table = images.assign(cluster=cluster.fillna(-1).astype("int64"))
@@ -164,9 +151,8 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
 
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
     """Images by what becomes of them; each is counted once: a refused one is in no cluster."""
-    refused = int((images["problem"] != "").sum())
-    reasons = clusters["reason"][~clusters["keep"]]
+    refused, reasons = int((images["problem"] != "").sum()), clusters["reason"][~clusters["keep"]]
     conflicts = int(reasons.str.startswith("conflict").sum())
-    written, duplicates = len(images) - refused - len(reasons), len(reasons) - conflicts
-    counts = {"written": written, "duplicates dropped": duplicates, "conflicts dropped": conflicts}
+    counts = {"written": len(images) - refused - len(reasons)}
+    counts |= {"duplicates dropped": len(reasons) - conflicts, "conflicts dropped": conflicts}
     return counts | {"refused": refused}

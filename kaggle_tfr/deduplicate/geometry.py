@@ -13,16 +13,7 @@ from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import read_pixels
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small pictures
-MAX_FEATURES = 400  # of a picture, the strongest
-RATIO = 0.8  # Lowe's: the best match must be that much nearer than the second best
-CONTRAST = 0.02  # half of OpenCV's default: small pictures have few features
-MAX_ERROR = 4.0  # pixels by which an inlier may miss its place
-SCALES = 0.5, 2.0  # of one picture against the other
-MIN_INLIERS = 12
-MAX_CACHED = 4096  # pictures whose features are kept: about 55 kB each
-SAMPLE = 64  # pairs by which the time is estimated
 KEY = ["path_a", "path_b", "bytes_a", "bytes_b"]
-
 Features = tuple[np.ndarray, np.ndarray]
 
 
@@ -31,34 +22,30 @@ def verify_geometry(
 ) -> pd.DataFrame:
     """The pairs with columns inliers (int64) and accepted (bool) added.
 
-    images: columns path and n_bytes; its rows are what `pairs` numbers. Of each pair SIFT features
-    are matched and a similarity transform fitted; inliers counts the matches that it explains.
-    accepted: within `max_bits` by their hashes, or at least 12 inliers.
+    images: columns path and n_bytes; its rows are what `pairs` numbers. inliers: matches of SIFT
+    features that one similarity transform explains. accepted: within `max_bits`, or 12 inliers.
     `geometry.parquet` in work_dir is saved as the work goes on, and its pairs not verified again.
-    Source: Lowe, "Distinctive Image Features from Scale-Invariant Keypoints"; Arandjelović and
-    Zisserman, "Three things everyone should know to improve object retrieval" (RootSIFT).
+    Source: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
     """
     find_features.cache_clear()  # of an earlier call, since when files may have changed
     table = _list_pairs(images, pairs).assign(inliers=np.int64(-1))
-    path = storage.join(work_dir, "geometry.parquet") if work_dir else ""
+    path = work_dir and storage.join(work_dir, "geometry.parquet")
     table = compute_columns(_count_block, table, ["inliers"], KEY, path, label="Verifying geometry")
     inliers = table["inliers"].to_numpy()
-    accepted = (pairs["distance"].to_numpy() <= max_bits) | (inliers >= MIN_INLIERS)
+    accepted = (pairs["distance"].to_numpy() <= max_bits) | (inliers >= 12)
     return pairs.assign(inliers=inliers, accepted=accepted)
 
 
 def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame) -> float:
     """Seconds that `verify_geometry` will take here, estimated from 64 of the pairs."""
-    table = _list_pairs(images, pairs.sample(min(SAMPLE, len(pairs)), random_state=0))
-    paths = set(table["path_a"]) | set(table["path_b"])
-    start = time.monotonic()
+    table = _list_pairs(images, pairs.sample(min(64, len(pairs)), random_state=0))
+    paths, start = set(table["path_a"]) | set(table["path_b"]), time.monotonic()
     for path in paths:
         find_features(path)
     ready = time.monotonic()
     _count_block(table)
-    per_pair = (time.monotonic() - ready) / max(1, len(table))
-    per_picture = (ready - start) / max(1, len(paths))
-    return len(np.union1d(pairs["a"], pairs["b"])) * per_picture + len(pairs) * per_pair
+    seconds = (time.monotonic() - ready) / max(1, len(table)) * len(pairs)
+    return seconds + (ready - start) / max(1, len(paths)) * len(np.union1d(pairs["a"], pairs["b"]))
 
 
 def _list_pairs(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +59,7 @@ def _count_block(table: pd.DataFrame) -> list[tuple[int]]:
     return [(count_inliers(find_features(a), find_features(b)),) for a, b in pairs]
 
 
-@lru_cache(MAX_CACHED)
+@lru_cache(4096)  # about 55 kB each
 def find_features(path: str) -> Features:
     """(float32 (n, 2) places, float32 (n, 128) RootSIFT descriptors); none when unreadable."""
     none = np.empty((0, 2), np.float32), np.empty((0, 128), np.float32)
@@ -80,13 +67,13 @@ def find_features(path: str) -> Features:
         pixels = read_pixels(storage.read_bytes(path), at_least=(SIDE, SIDE))
     except (OSError, RefusedImage):
         return none
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-    scale = SIDE / min(grey.shape)
+    grey, scale = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), SIDE / min(pixels.shape[:2])
     # A narrow strip of a picture must not become a huge one.
-    height, width = (max(1, min(round(side * scale), 4 * SIDE)) for side in grey.shape)
+    size = [max(1, min(round(side * scale), 4 * SIDE)) for side in grey.shape[::-1]]
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    grey = cv2.resize(grey, (width, height), interpolation=method)
-    sift = cv2.SIFT.create(MAX_FEATURES, contrastThreshold=CONTRAST)
+    grey = cv2.resize(grey, size, interpolation=method)
+    # The strongest 400, at half of OpenCV's contrast: small pictures have few features.
+    sift = cv2.SIFT.create(400, contrastThreshold=0.02)
     points, descriptors = sift.detectAndCompute(grey, None)
     if descriptors is None:
         return none
@@ -100,17 +87,17 @@ def count_inliers(features: Features, others: Features) -> int:
     if min(len(places), len(other_places)) < 3:
         return 0
     cosine = descriptors @ other_descriptors.T  # of unit vectors: 1 - half the distance squared
-    best = cosine.argmax(axis=1)
-    nearest = 1 - cosine.max(axis=1)
+    best, nearest = cosine.argmax(axis=1), 1 - cosine.max(axis=1)
     np.put_along_axis(cosine, best[:, None], -1, axis=1)
-    matched = np.flatnonzero(nearest < RATIO**2 * (1 - cosine.max(axis=1)))
+    # Lowe's ratio: the best match must be that much nearer than the second best.
+    matched = np.flatnonzero(nearest < 0.8**2 * (1 - cosine.max(axis=1)))
     matched = matched[np.argsort(nearest[matched], kind="stable")]
     # A feature that many match to would count as many inliers.
     matched = matched[np.unique(best[matched], return_index=True)[1]]
     if len(matched) < 3:
         return 0
-    start, end = places[matched], other_places[best[matched]]  # fitted by RANSAC, the default
-    transform, inlier = cv2.estimateAffinePartial2D(start, end, ransacReprojThreshold=MAX_ERROR)
-    if transform is None or not SCALES[0] <= np.hypot(*transform[:, 0]) <= SCALES[1]:
-        return 0
-    return int(inlier.sum())
+    start, end = places[matched], other_places[best[matched]]  # by RANSAC, within four pixels
+    transform, inlier = cv2.estimateAffinePartial2D(start, end, ransacReprojThreshold=4)
+    # One picture is at most twice as large as the other.
+    likely = transform is not None and 0.5 <= np.hypot(*transform[:, 0]) <= 2
+    return int(inlier.sum()) if likely else 0

@@ -1,6 +1,7 @@
 """Four perceptual hashes of a picture, 64 bits each, by which near-duplicates are recognised."""
 
 import io
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 
@@ -24,12 +25,10 @@ COMPUTED = [*HASHES, "texture", "digest", "problem"]
 def hash_picture(data: bytes, *, exact: bool = False) -> tuple[np.ndarray, float]:
     """(uint8 (32,) average, perceptual, difference and wavelet hash of 64 bits each, texture).
 
-    Bits run row by row, the most significant first, as imagehash prints them. The picture is
-    decoded once, as records show it: grey, upright, and scaled down to no less than 256 pixels a
-    side, which moves a fraction of one bit of 256. `exact` takes the file as it is stored, whole
-    and not turned, and gives imagehash's own bits, at a tenth of the speed.
-    texture: grey levels of 255 by which a 32-pixel thumbnail departs from an even shade or ramp;
-    below `FLAT` the bits are noise, and all such pictures would be duplicates.
+    The picture is decoded once, as records show it: grey, upright, and scaled down to no less than
+    256 pixels a side, which moves a fraction of one bit of 256. `exact` takes the file as it is
+    stored, whole and not turned, and gives imagehash's own bits, at a tenth of the speed.
+    texture: grey levels of 255 by which a 32-pixel thumbnail departs from an even shade or ramp.
     Raises: RefusedImage for data that is no whole image; with `exact` OSError, as Pillow says it.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
@@ -51,49 +50,43 @@ def hash_images(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
 
     images: columns image_id, path, problem; a row with a problem is not read.
     Columns: image_id, path, n_bytes, changed (nanoseconds since 1970), exact, the four of `HASHES`
-    (uint64), texture (grey levels of 255), digest (of the file), problem.
-    `hashes.parquet` in work_dir (`exact_hashes.parquet` with `exact`) is saved as the work goes on.
-    What it holds of files with the same path, size and time of change is taken from there.
+    (uint64), texture, digest (of the file), problem. hashes.parquet (exact_hashes.parquet) in
+    work_dir is saved as the work goes on; files of the same path, size and time come from there.
     """
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     blocks, n = parallel.blocks(table["path"].tolist(), 1024), len(table)
     label = "Looking at files"
     status = parallel.run(_stat_files, blocks, label=label, total=n, advance=len, ordered=True)
     table[["n_bytes", "changed"]] = np.concatenate([np.empty((0, 2), np.int64), *status])
-    noughts = dict.fromkeys(HASHES, np.uint64(0))
-    table = table.assign(exact=exact, **noughts, texture=np.float32(0), digest="")
+    table[list(HASHES)] = np.uint64(0)
     path = storage.join(work_dir, "exact_hashes.parquet" if exact else "hashes.parquet")
+    table = table.assign(exact=exact, texture=np.float32(0), digest="")
     table = table[["image_id", *KEY[:-1], *COMPUTED]]
     return compute_columns(_hash_block, table, COMPUTED, KEY, path, label="Hashing pictures")
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
     """(bytes, nanoseconds since 1970 of the last change) of each file; -1, -1 where none is."""
-    status = []
-    for path in paths:
-        try:
-            status.append(storage.size_and_time(path))
-        except OSError:
-            status.append((-1, -1))
+    status = [(-1, -1)] * len(paths)
+    for row, path in enumerate(paths):
+        with suppress(OSError):
+            status[row] = storage.size_and_time(path)
     return status
 
 
 def _hash_block(table: pd.DataFrame) -> list[tuple]:
-    return [_hash_file(*row) for row in table[["path", "problem", "exact"]].itertuples(index=False)]
-
-
-def _hash_file(path: str, problem: str, exact: bool) -> tuple:
-    """What the columns `COMPUTED` hold for one file."""
-    bits, texture, digest = np.zeros(32, np.uint8), 0.0, ""
-    try:
-        data = b"" if problem else storage.read_bytes(path)
-    except OSError as error:
-        problem = f"not readable: {error}"
-    if not problem:
-        digest = blake2b(data, digest_size=16).hexdigest()
+    """What the columns `COMPUTED` hold for each file."""
+    rows = []
+    for path, known, exact in table[["path", "problem", "exact"]].itertuples(index=False):
+        bits, texture, digest, problem = np.zeros(32, np.uint8), 0.0, "", known
+        step = "not readable"
         try:
-            bits, texture = hash_picture(data, exact=exact)
+            if not known:
+                data = storage.read_bytes(path)
+                digest, step = blake2b(data, digest_size=16).hexdigest(), "no hash"
+                bits, texture = hash_picture(data, exact=exact)
         # Pillow raises what its plugins raise, and one bad file must not end the run.
         except Exception as error:  # noqa: BLE001
-            problem = f"no hash: {error}"
-    return (*bits.view(">u8").tolist(), texture, digest, problem)
+            problem = f"{step}: {error}"
+        rows.append((*bits.view(">u8").tolist(), texture, digest, problem))
+    return rows

@@ -13,12 +13,8 @@ from kaggle_tfr.deduplicate.hashing import FLAT, HASHES
 from kaggle_tfr.images.convert import load_pictures
 
 MAX_EQUAL = 20  # pictures of one hash that are still paired each with each
-BITS = 256
-SAMPLE = 20_000  # codes by which the correlation of bits is estimated
 SLICE = 1 << 15  # codes: what is compared at once stays in the processor's cache
 MAX_PAIRS = 50_000_000
-Halves = tuple[np.ndarray, np.ndarray]  # of pairs
-Design = tuple[list[np.ndarray], int]  # groups of blocks of bits, and blocks in a table's key
 
 
 def find_pairs(hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
@@ -26,9 +22,8 @@ def find_pairs(hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
 
     hashes: of `hash_images`, or columns `HASHES` (uint64) and perhaps texture, digest, problem.
     Columns: a < b (row numbers of `hashes`), distance and the distance by each hash (bits).
-    Of more than 20 pictures with equal hashes each is paired with the first alone, and the first
-    with other pictures: the clusters are the same, and a blank page a million times over does not
-    fill the memory. Pictures with almost no texture pair only with files equal byte for byte.
+    Of more than 20 equal hashes each is paired with the first alone, and the first with others:
+    the clusters are the same. Pictures of almost no texture pair only with files of equal bytes.
     """
     defaults = {"texture": FLAT, "digest": "", "problem": ""}
     hashes = pd.DataFrame(defaults | dict(hashes.items()), hashes.index)
@@ -37,9 +32,8 @@ def find_pairs(hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
     words = hashes[list(HASHES)].to_numpy(np.uint64)
     group = pd.DataFrame(words[rows]).groupby([0, 1, 2, 3], sort=False).ngroup().to_numpy()
     codes = words[rows[np.unique(group, return_index=True)[1]]].astype(">u8").view(np.uint8)
-    near = near_pairs(codes, max_bits)
     group = np.append(group, pd.factorize(hashes["digest"].iloc[blank])[0] + len(codes))
-    a, b = np.sort(_pair_rows(np.append(rows, blank), group, near), axis=0)
+    a, b = np.sort(_pair_rows(np.append(rows, blank), group, near_pairs(codes, max_bits)), axis=0)
     a, b = np.divmod(np.sort(a * len(words) + b), max(1, len(words)))
     bits = np.bitwise_count(words[a] ^ words[b]).astype(np.int64)
     columns = {"a": a, "b": b, "distance": bits.sum(axis=1)}
@@ -60,27 +54,22 @@ def _pair_rows(rows: np.ndarray, group: np.ndarray, near: np.ndarray) -> np.ndar
     a = starts[left[pair]] + within // n_right[pair]
     b = starts[right[pair]] + within % n_right[pair]
     once = (left[pair] != right[pair]) | (a < b)
-    first = starts[group]
-    others = np.flatnonzero((sizes[group] > MAX_EQUAL) & (first != np.arange(len(rows))))
-    return rows[[np.append(a[once], first[others]), np.append(b[once], others)]]
+    others = np.flatnonzero((sizes[group] > MAX_EQUAL) & (starts[group] != np.arange(len(rows))))
+    return rows[[np.append(a[once], starts[group[others]]), np.append(b[once], others)]]
 
 
 def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     """int64 (2, m): every pair a < b of codes, uint8 (n, 32), with at most `radius` bits between.
 
-    Of the blocks the bits are cut into, `radius` differing bits leave some equal; if the groups are
-    few enough, one of them has `in_key` equal blocks. So each pair is equal in one of the tables
-    whose keys are all choices of `in_key` blocks of a group. Correlated bits go to different
-    groups: in one key they would make huge buckets. Where tables do not pay, faiss compares all.
-    Raises: ValueError when there are more pairs than any dataset of pictures should have.
+    Of few enough groups of blocks of bits one has `in_key` blocks that `radius` bits leave equal: a
+    pair is equal in a table whose key is some `in_key` blocks. Where none pays, faiss compares all.
+    Raises: ValueError: over 50 million pairs, more than a dataset of pictures should have.
     Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index Hashing".
     """
-    codes = np.ascontiguousarray(codes, np.uint8)
     pieces, design = compare_all(codes, radius), choose_design(len(codes), radius)
     if design:
-        groups, in_key = design
-        tables = [table for group in groups for table in combinations(group, in_key)]
-        search = partial(search_table, *arrange(codes, groups), radius=radius)
+        tables = [table for group in design[0] for table in combinations(group, design[1])]
+        search = partial(search_table, *arrange(codes, design[0]), radius=radius)
         # Every task reads all codes: too much to send to a cluster.
         pieces = parallel.run(search, tables, label="Looking for pairs", local_only=True)
     waiting = [np.empty(0, np.int64)]
@@ -93,19 +82,17 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
             break
     pairs = np.unique(np.concatenate(waiting))
     if len(pairs) > MAX_PAIRS:
-        raise ValueError(
-            f"{len(codes):,} pictures have over {MAX_PAIRS:,} pairs within {radius} bits: too wide "
-            "a radius, or all one scene. Set MAX_BITS (with SECOND_LOOK also CANDIDATE_BITS) lower."
-        )
+        reason = f"{len(codes):,} pictures have over {MAX_PAIRS:,} pairs within {radius} bits"
+        raise ValueError(f"{reason}. Set MAX_BITS (with SECOND_LOOK also CANDIDATE_BITS) lower.")
     return np.stack(np.divmod(pairs, max(1, len(codes))))
 
 
-def choose_design(n: int, radius: int) -> Design | None:
-    """The cheapest `Design` for n codes, or None when comparing all with all is cheaper."""
+def choose_design(n: int, radius: int) -> tuple[list[np.ndarray], int] | None:
+    """(groups of blocks of bits, blocks in a table's key); None where comparing all is cheaper."""
     best, least = None, 0.6 * n * n  # nanoseconds, as measured; only their ratio matters
     for in_key, n_blocks in product(range(1, 6), range(16, 97)):
         n_groups = n_blocks if in_key == 1 else (n_blocks - radius - 1) // (in_key - 1)
-        bits = BITS // n_blocks * in_key
+        bits = 256 // n_blocks * in_key
         if n_blocks < radius + in_key or not 10 <= bits <= 22:
             continue
         groups = np.array_split(np.arange(n_blocks), n_groups)
@@ -119,15 +106,14 @@ def choose_design(n: int, radius: int) -> Design | None:
 
 def arrange(codes: np.ndarray, groups: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(uint64 (4, n) words, uint16 (n_blocks, n) blocks) of the bits in an order of their own."""
-    sample = codes[:: max(1, len(codes) // SAMPLE)][:SAMPLE]
+    sample = codes[:: max(1, len(codes) // 20_000)][:20_000]
     with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
-        correlation = np.asarray(np.corrcoef(np.unpackbits(sample, axis=1).T))
-    correlation = np.nan_to_num(correlation) ** 2
+        correlation = np.nan_to_num(np.asarray(np.corrcoef(np.unpackbits(sample, axis=1).T))) ** 2
     ends = np.cumsum([len(group) for group in groups])
-    edges = np.linspace(0, BITS, ends[-1] + 1).astype(int)
+    edges = np.linspace(0, 256, ends[-1] + 1).astype(int)
     room = np.diff(edges[ends], prepend=0)
     chosen: list[list[int]] = [[] for _ in groups]
-    cost = np.zeros((len(groups), BITS))
+    cost = np.zeros((len(groups), 256))
     # Each bit goes to the group with which it is least correlated, and that has room.
     for bit in np.argsort(-correlation.sum(axis=0), kind="stable"):
         group = int(np.argmin(cost[:, bit]))
@@ -145,9 +131,7 @@ def arrange(codes: np.ndarray, groups: list[np.ndarray]) -> tuple[np.ndarray, np
     return words, blocks
 
 
-def search_table(
-    words: np.ndarray, blocks: np.ndarray, table: tuple[int, ...], *, radius: int
-) -> np.ndarray:
+def search_table(words: np.ndarray, blocks: np.ndarray, table: tuple, *, radius: int) -> np.ndarray:
     """int64: a · n + b for each pair a < b within the radius that is equal in these blocks."""
     n = words.shape[1]
     key = np.zeros(n, np.uint32)
@@ -160,44 +144,37 @@ def search_table(
     sizes = -np.sort(-sizes[sizes > 1])
     # The two words with least of the key differ most; one word would let most pairs through.
     first = (table[0] * 4 // len(blocks) + 2) % 4
-    prefilter = words[first][order], words[first - 1][order]
-    pairs = [np.empty(0, np.int64)]
-    for left, right in _bucket_candidates(prefilter, sizes, radius):
-        a, b = order[left], order[right]
-        distance = np.zeros(len(a), np.int64)
-        for word in words:
-            distance += np.bitwise_count(word[a] ^ word[b])
-            near = distance <= radius
-            a, b, distance = a[near], b[near], distance[near]
-        pairs.append(np.minimum(a, b) * n + np.maximum(a, b))
-    return np.concatenate(pairs)
-
-
-def _bucket_candidates(words: Halves, sizes: np.ndarray, radius: int) -> Iterator[Halves]:
-    """(left, right) positions in the same bucket whose two words are within the radius."""
-    (word, other), ends = words, np.cumsum(sizes)
+    one, two = words[first][order], words[first - 1][order]
+    pairs, ends = [np.empty(0, np.int64)], np.cumsum(sizes)
     end = np.repeat(ends, sizes)
     for apart in range(1, int(sizes[0]) if len(sizes) else 0):
         stop = int(ends[np.searchsorted(-sizes, -apart) - 1]) - apart
         for start in range(0, stop, SLICE):
             some = slice(start, min(start + SLICE, stop))
             others = slice(some.start + apart, some.stop + apart)
-            distance = np.bitwise_count(word[some] ^ word[others])
-            distance += np.bitwise_count(other[some] ^ other[others])
+            distance = np.bitwise_count(one[some] ^ one[others])
+            distance += np.bitwise_count(two[some] ^ two[others])
             left = np.flatnonzero(distance <= radius) + start
             left = left[end[left] > left + apart]
-            if len(left):
-                yield left, left + apart
+            if not len(left):
+                continue
+            a, b, distance = order[left], order[left + apart], np.zeros(len(left), np.int64)
+            for word in words:
+                distance += np.bitwise_count(word[a] ^ word[b])
+                near = distance <= radius
+                a, b, distance = a[near], b[near], distance[near]
+            pairs.append(np.minimum(a, b) * n + np.maximum(a, b))
+    return np.concatenate(pairs)
 
 
 def compare_all(codes: np.ndarray, radius: int) -> Iterator[np.ndarray]:
     """Pieces of a · n + b of the pairs within the radius, by faiss."""
     import faiss
 
-    index = faiss.IndexBinaryFlat(BITS)
+    index = faiss.IndexBinaryFlat(256)
     index.add(codes)
-    for start in range(0, len(codes), SLICE // 8):
-        some = codes[start : start + SLICE // 8]
+    for start in range(0, len(codes), 4096):
+        some = codes[start : start + 4096]
         limits, _, b = index.range_search(some, radius + 1)  # the first distance that is too far
         a = np.repeat(np.arange(start, start + len(some)), np.diff(limits.astype(np.int64)))
         yield (a * len(codes) + b)[a < b]
@@ -208,9 +185,8 @@ def count_by_radius(
 ) -> pd.DataFrame:
     """One row per radius: how many pairs it takes in, and how many of their labels agree.
 
-    images: the table whose rows the pairs number, with a column label. radii: ascending.
-    Columns: radius (bits), pairs, agree (share of all within), new (pairs beyond the radius
-    before), new_agree (share of the new). A share of no pairs is NaN.
+    images: its rows are what the pairs number; column label. radii: ascending. Columns: radius
+    (bits), pairs, agree (share), new (beyond the radius before), new_agree; a share of none is NaN.
     """
     label, radii = images["label"].to_numpy(), list(radii)
     same = pd.Series(label[pairs["a"].to_numpy()] == label[pairs["b"].to_numpy()])
@@ -232,12 +208,11 @@ def load_pairs(
     images: pd.DataFrame, pairs: pd.DataFrame, most: int = 12, side: int = 200
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
     """(pictures, titles) of the first `most` pairs of `find_pairs` or `verify_geometry`."""
-    displayed = pairs.head(most)
-    left, right = images.iloc[displayed["a"]], images.iloc[displayed["b"]]
+    left, right = (images.iloc[pairs[end].head(most)] for end in "ab")
     pictures = (load_pictures(list(half["path"]), side) for half in (left, right))
-    why = displayed["distance"].astype(str) + " bits"
-    if "inliers" in displayed:
-        why += ", " + displayed["inliers"].astype(str) + " matches"
+    why = pairs["distance"].head(most).astype(str) + " bits"
+    if "inliers" in pairs:
+        why += ", " + pairs["inliers"].head(most).astype(str) + " matches"
     titles = [
         (f"{a.image_id}\n{a.label_name}", f"{b.image_id}: {text}\n{b.label_name}")
         for a, b, text in zip(left.itertuples(), right.itertuples(), why, strict=True)

@@ -8,8 +8,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import ExifTags, Image, ImageCms
 
-# Pillow's limit for "decompression bombs" makes way for ours, which is a setting.
-Image.MAX_IMAGE_PIXELS = None
+Image.MAX_IMAGE_PIXELS = None  # ours is a setting
 NOT_RGB = ("L", "CMYK")  # modes with colour profiles of their own
 
 
@@ -53,13 +52,11 @@ def to_rgb(image: Image.Image, profile: bytes = b"") -> Image.Image:
     elif image.mode in ("I", "F", "LAB"):
         raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
     elif image.has_transparency_data:
-        image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image).convert("RGB")
+        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     elif image.mode in ("1", "P", "PA", "YCbCr", "HSV"):
         image = image.convert("RGB")
-    transform = srgb_transform(profile, image.mode) if profile else None
-    if transform:
+    if profile and (transform := srgb_transform(profile, image.mode)):
         return ImageCms.applyTransform(image, transform) or image
     return image if image.mode == "RGB" else image.convert("RGB")
 
@@ -74,9 +71,8 @@ def turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """A view of the pixels (rows, columns, …), the way up that an EXIF orientation asks for."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
-    down = -1 if orientation in (3, 4, 7, 8) else 1
-    right = -1 if orientation in (2, 3, 6, 7) else 1
-    return pixels[::down, ::right]
+    down, right = orientation in (3, 4, 7, 8), orientation in (2, 3, 6, 7)
+    return pixels[:: -1 if down else 1, :: -1 if right else 1]
 
 
 def find_profile(image: Image.Image) -> bytes:
@@ -88,10 +84,7 @@ def find_profile(image: Image.Image) -> bytes:
 
 @lru_cache(maxsize=64)
 def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """The transform from a profile of such pixels to sRGB; None where it cannot be read.
-
-    None, too, where no colour moves by more than 3 of 255 levels: sRGB has many copies.
-    """
+    """The transform from a profile of such pixels to sRGB; None for (nearly) sRGB or none."""
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         made = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
@@ -101,5 +94,5 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
         return made
     steps = np.linspace(0, 255, 9).round().astype(np.uint8)
     cube = Image.fromarray(np.stack(np.meshgrid(steps, steps, steps), -1).reshape(27, 27, 3))
-    moved = np.asarray(ImageCms.applyTransform(cube, made))
-    return made if np.abs(moved.astype(int) - np.asarray(cube)).max() > 3 else None
+    moved = np.asarray(ImageCms.applyTransform(cube, made)).astype(int)
+    return made if np.abs(moved - np.asarray(cube)).max() > 3 else None  # of 255 levels

@@ -1,7 +1,4 @@
-"""From the bytes of a picture to those of a record: header → pixels → resized → encoded.
-
-Inside, pixels are uint8 (height, width, 3), blue first. OpenCV reads plain JPEG; Pillow the rest.
-"""
+"""From a picture's bytes to a record's. Inside, pixels are uint8 (height, width, 3), blue first."""
 
 import ctypes
 import io
@@ -16,30 +13,23 @@ from PIL import Image
 
 from kaggle_tfr.images import colour
 from kaggle_tfr.images.colour import RefusedImage
-from kaggle_tfr.images.header import MAX_PIXELS, Header, read_header, scan_is_orderly
+from kaggle_tfr.images.header import MAX_PIXELS, Header, read_header
 from kaggle_tfr.storage import read_bytes
 
-# Largest ratios of sides for a way to shrink, by PSNR against Lanczos, which tests/images repeats.
-CUBIC_LIMIT = 1.3  # one cubic step: nearer to Lanczos than an area step
-LINEAR_LIMIT = 1.5  # one bilinear step: within half a dB at quality 70, and fastest
-# A cubic step *up* to the next whole multiple of the target, then a mean over whole blocks: thrice
-# as fast as an area step over fractions, and up to 3 dB nearer to Lanczos.
-WHOLE_LIMIT = 2.5
-CHOICES = {
-    "resize": ("short_side", "stretch", "center_crop", "fill", "none"),
-    "resample": ("area", "lanczos"),
-    "subsampling": ("4:2:0", "4:4:4"),
-    "format": ("JPEG", "PNG"),
-}
+# Largest ratios of sides, by PSNR against Lanczos, for one cubic step; for one bilinear step, which
+# is fastest; for a cubic step *up* to the next whole multiple of the target, then a mean over whole
+# blocks: thrice as fast as an area step over fractions, and up to 3 dB nearer to Lanczos.
+CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
+CHOICES: dict[str, tuple] = {"resize": ("short_side", "stretch", "center_crop", "fill", "none")}
+CHOICES |= {"resample": ("area", "lanczos"), "subsampling": ("4:2:0", "4:4:4")}
+CHOICES |= {"format": ("JPEG", "PNG")}
 
-# glibc would return each large buffer to the kernel, and the next picture waits for fresh, zeroed
-# pages: a fifth of its time. Source: mallopt(3).
+# glibc would return large buffers to the kernel, and new pages cost a fifth of a picture's time.
 with suppress(AttributeError, OSError, TypeError):  # no glibc: musl, macOS; Windows
     mallopt = ctypes.CDLL(None).mallopt
-    mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD of malloc.h: 32 MiB, the most that glibc takes
+    mallopt(-3, 32 << 20)  # mallopt(3): M_MMAP_THRESHOLD, 32 MiB, the most that glibc takes
     mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
-# Pictures are what runs in parallel here; OpenCV's own threads would only fight over the cores.
-cv2.setNumThreads(1)
+cv2.setNumThreads(1)  # pictures run in parallel; OpenCV's own threads would fight over the cores
 
 
 @dataclass(frozen=True)
@@ -48,10 +38,9 @@ class ImageSettings:
 
     size: (height, width) in pixels; (s, s) for short_side; None for resize "none".
     resize: "short_side" shrinks to a short side of s, never enlarges; "stretch" ignores the shape;
-        "fill" scales until `size` is just covered, "center_crop" until the short side is the longer
-        side of `size`, both then crop the middle; "none" keeps every pixel.
-    quality: 1 to 100. resample: "area" is fast, "lanczos" is Pillow's.
-    optimize: make Huffman tables for each picture: 3 % smaller, a seventh slower for small ones.
+    "fill" scales until `size` is just covered, "center_crop" until the short side is the longer
+    side of `size`, both then crop the middle; "none" keeps every pixel.
+    optimize: Huffman tables of its own: 3 % smaller, a seventh slower for small pictures.
     pass_through: a picture that needs nothing done keeps its own bytes.
     """
 
@@ -73,7 +62,7 @@ class ImageSettings:
         if (self.size is None) != (self.resize == "none"):
             wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
             raise ValueError(f'{wrong} pixels, or None with resize "none".')
-        if self.size is not None and min(self.size) < 1:
+        if self.size and min(self.size) < 1:
             raise ValueError(f"size is {self.size}; expected at least 1 pixel each way.")
         if not 1 <= self.quality <= 100:
             raise ValueError(f"quality is {self.quality}; expected 1 to 100.")
@@ -94,14 +83,24 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
     """The record's image of a picture's bytes: upright, 8-bit sRGB. Raises: RefusedImage."""
     header = read_header(data, settings.max_pixels)
     height, width = header.height, header.width
-    if passes_through(header, settings):
+    side = settings.size[0] if settings.size and settings.resize == "short_side" else 0
+    small = min(height, width) <= side and header.format == "JPEG" == settings.format
+    fits = small or (settings.size is None and header.format in ("JPEG", "PNG"))
+    if settings.pass_through and header.plain and fits:
         _check_pixels(data, header)
         return Converted(data, height, width, header.format, touched=False)
     stored = _as_stored(_scaled_size(height, width, settings), header)
     pixels = _resize(*_decode(data, header, stored), stored, settings.resample)
     height, width = output_size(height, width, settings)
     pixels = _crop_middle(_to_upright_srgb(pixels, header), height, width)
-    return Converted(_encode(pixels, settings), height, width, settings.format, touched=True)
+    options = []
+    if settings.format == "JPEG":
+        sampling = f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
+        options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
+        options += [cv2.IMWRITE_JPEG_OPTIMIZE, int(settings.optimize)]
+        options += [cv2.IMWRITE_JPEG_QUALITY, settings.quality]
+    data = cv2.imencode(f".{settings.format}", pixels, options)[1].tobytes()
+    return Converted(data, height, width, settings.format, touched=True)
 
 
 def check_image(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") -> Header:
@@ -119,11 +118,8 @@ def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndar
 
 
 def read_grey(data: bytes, at_least: int) -> Image.Image:
-    """The luma (mode "L") of a picture, upright, reduced by a whole number; sides >= `at_least`.
-
-    A profile of RGB, which moves photographs' luma by 2 of 255 levels, is left out: JPEG's decoder
-    can then give luma at once. Raises: RefusedImage.
-    """
+    """The luma (mode "L"), upright, reduced by a whole number to no less. Raises: RefusedImage."""
+    # Without a profile of RGB, which moves luma by 2 of 255, JPEG's decoder gives it at once.
     with colour.refusing(data):
         image = Image.open(io.BytesIO(data))
         image.draft("L", (at_least, at_least))
@@ -146,17 +142,13 @@ def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
     return pictures
 
 
-def passes_through(header: Header, settings: ImageSettings) -> bool:
-    """Whether the picture's own bytes may be the record's image."""
-    side = settings.size[0] if settings.size and settings.resize == "short_side" else 0
-    small = min(header.height, header.width) <= side and header.format == "JPEG" == settings.format
-    fits = small or (settings.size is None and header.format in ("JPEG", "PNG"))
-    return settings.pass_through and header.plain and fits
-
-
 def _check_pixels(data: bytes, header: Header) -> None:
     """Refuses whatever Pillow refuses, at the smallest scale."""
-    if header.scan and not scan_is_orderly(data, header.scan):
+    scan = np.frombuffer(data, np.uint8)[header.scan or len(data) :]
+    after = scan[np.flatnonzero(scan[:-1] == 0xFF) + 1]
+    # 00 is an escaped 255, FF padding, D0 to D7 restart the decoder in mid-scan.
+    markers = after[(after != 0) & (after != 0xFF) & ((after < 0xD0) | (after > 0xD7))]
+    if markers[:1].tolist() != [0xD9]:  # any but the image's end is of damage
         header = replace(header, scan=0)  # so that Pillow decides
     _decode(data, header, (1, 1), flag="GRAYSCALE")
 
@@ -169,19 +161,14 @@ def _as_stored(size: tuple[int, int], header: Header) -> tuple[int, int]:
 def _decode(
     data: bytes, header: Header, at_least: tuple[int, int] | None, flag: str = "COLOR"
 ) -> tuple[np.ndarray, tuple[float, float]]:
-    """(pixels, extent) of the first frame as stored; of a JPEG maybe at 1/2, 1/4 or 1/8.
-
-    at_least: (rows, columns) to scale down to at most, None for full size.
-    extent: (rows, columns) that the picture fills; a scaled decode rounds them up.
-    """
+    """(pixels, the extent that they fill) of the first frame as stored; a JPEG perhaps at 1/k."""
     rows, columns = _as_stored((header.height, header.width), header)
     # A profile of RGB waits until the picture is small; one of another kind cannot.
     profile = header.profile if header.mode in colour.NOT_RGB else b""
     if header.scan and not profile:
         least = at_least or (rows, columns)
         scale = next((k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1)
-        # Scaled inside the decoder's cosine transform: nearly lossless, and faster. OpenCV versions
-        # disagree about which files they turn, so we do the turning.
+        # Scaled inside the decoder's cosine transform; turned by us, since OpenCV versions differ.
         name = f"IMREAD_{flag}" if scale == 1 else f"IMREAD_REDUCED_{flag}_{scale}"
         flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
         with suppress(cv2.error):
@@ -199,7 +186,7 @@ def _decode(
 def _resize(
     pixels: np.ndarray, extent: tuple[float, float], size: tuple[int, int], resample: str
 ) -> np.ndarray:
-    """The pixels at `size`, antialiased; `extent` as of `_decode`."""
+    """The pixels at `size`, antialiased."""
     (rows, columns), (height, width) = extent, size
     if extent == size:
         return pixels
@@ -221,7 +208,6 @@ def _resize(
 
 
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
-    """The pixels in sRGB, and the way up that the header's orientation asks for."""
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
         pixels = cv2.cvtColor(np.asarray(colour.to_rgb(image, header.profile)), cv2.COLOR_RGB2BGR)
@@ -235,16 +221,6 @@ def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
 def _crop_middle(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
     return pixels[top : top + height, left : left + width]
-
-
-def _encode(pixels: np.ndarray, settings: ImageSettings) -> bytes:
-    if settings.format == "PNG":
-        return cv2.imencode(".png", pixels)[1].tobytes()
-    sampling = f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
-    options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
-    options += [cv2.IMWRITE_JPEG_OPTIMIZE, int(settings.optimize)]
-    options += [cv2.IMWRITE_JPEG_QUALITY, settings.quality]
-    return cv2.imencode(".jpg", pixels, options)[1].tobytes()
 
 
 def output_size(height: int, width: int, settings: ImageSettings) -> tuple[int, int]:

@@ -4,7 +4,6 @@ import io
 import os
 from dataclasses import dataclass, replace
 
-import numpy as np
 from PIL import Image, TiffImagePlugin
 
 from kaggle_tfr.images.colour import RefusedImage, find_orientation, find_profile, refusing
@@ -19,10 +18,9 @@ class Header:
     """What the first bytes of a picture say.
 
     height, width: in pixels as shown. orientation: EXIF's, 1 (upright) to 8. mode: Pillow's.
-    note: what is unusual yet no reason to refuse, else "".
+    note: what is unusual yet no reason to refuse. profile: the embedded one where it is not sRGB.
     plain: shown right by every reader: 8-bit grey or RGB, upright, no profile, no alpha, one frame.
     scan: where the only scan of a sequential grey or RGB JPEG begins; 0 for all else.
-    profile: the embedded colour profile where it is not sRGB.
     """
 
     format: str
@@ -57,7 +55,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
     """The Header of a sequential JPEG with one scan that an end marker follows, or None.
 
     A decoder stops at any marker, so with one ahead it never runs out of data. A tenth of Pillow's
-    time. Not plain where a segment may hold EXIF or a profile: Pillow then reads all but the scan.
+    time. Not plain where EXIF or a profile may be: Pillow then reads it again.
     """
     at = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
     height, width, channels, plain = 0, 0, 0, True
@@ -69,24 +67,14 @@ def _walk_jpeg(data: bytes) -> Header | None:
             channels = segment[5]
         elif marker == 0xDA:
             whole = height * width and channels in (1, 3) and segment[0] == channels
-            if not whole or data.rfind(b"\xff\xd9", at) < 0:  # the end of the image
-                return None
+            whole = whole and data.rfind(b"\xff\xd9", at) >= 0  # the end of the image
             mode = "RGB" if channels == 3 else "L"
-            return Header("JPEG", height, width, 1, mode, "", plain, scan=at)
+            return Header("JPEG", height, width, 1, mode, "", plain, at) if whole else None
         elif marker in (0xE1, 0xE2):  # EXIF and XMP; colour profiles and further pictures
             plain = False
         elif marker not in HARMLESS:
             return None
     return None
-
-
-def scan_is_orderly(data: bytes, scan: int) -> bool:
-    """Whether the first marker in a JPEG's scan data ends the image; any other is of damage."""
-    scan_data = np.frombuffer(data, np.uint8)[scan:]
-    after = scan_data[np.flatnonzero(scan_data[:-1] == 0xFF) + 1]
-    # 00 is an escaped 255, FF padding, D0 to D7 restart the decoder in mid-scan.
-    markers = after[(after != 0) & (after != 0xFF) & ((after < 0xD0) | (after > 0xD7))]
-    return bool(markers.size > 0 and markers[0] == 0xD9)
 
 
 def count_channels(data: bytes) -> int:
@@ -111,11 +99,11 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
     if orientation >= 5:
         width, height = height, width
-    orientation = 1 if kind == "TIFF" else orientation
-    profile = find_profile(image)
+    orientation, profile = 1 if kind == "TIFF" else orientation, find_profile(image)
     deep = kind == "PNG" and data[24:25] == b"\x10"  # IHDR's bit depth
     plain = image.mode in ("L", "RGB") or (kind == "PNG" and image.mode in ("1", "P"))
-    plain = plain and not (animated or profile or deep or image.has_transparency_data)
-    plain = plain and orientation == 1
+    odd = animated or profile or deep or image.has_transparency_data or orientation != 1
     note = "several frames: the first is used" if animated else ""
-    return Header(kind, height, width, orientation, image.mode, note, plain, scan, profile)
+    return Header(
+        kind, height, width, orientation, image.mode, note, plain and not odd, scan, profile
+    )

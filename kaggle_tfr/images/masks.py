@@ -1,7 +1,4 @@
-"""Run-length codes of masks as Kaggle writes them: "start length start length …".
-
-Pixels count from 1, down the first column, then down the next; runs ascend and do not overlap.
-"""
+"""Kaggle's run-length codes of masks: "start length …", from 1, down each column, ascending."""
 
 import numpy as np
 
@@ -17,10 +14,10 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
            [1, 0]], dtype=uint8)
     """
     if problem := find_code_problem(code, height, width):
-        raise ValueError(
-            f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels: {problem}. "
-            "Is it of another picture, or are height and width swapped?"
+        reason = (
+            f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels: {problem}"
         )
+        raise ValueError(f"{reason}. Of another picture, or are height and width swapped?")
     starts, lengths = np.array(code.split(), np.int64).reshape(-1, 2).T
     borders = np.stack([starts - 1, starts - 1 + lengths], axis=1).ravel()
     counts = np.diff(borders, prepend=0, append=height * width)  # outside, inside, outside, …

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
 
-from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.clusters import CHOICES, find_clusters
 
 
 def make_images(labels, sizes=10):
@@ -27,9 +27,7 @@ def kept(clusters):
 def test_the_largest_is_kept_whatever_the_order():
     """Of three copies that of most pixels stays, and each other says whose duplicate it is."""
     images, pairs = make_images(["x"] * 4, [10, 10, 30, 20]), make_pairs((0, 1, 3), (1, 2, 4))
-
     clusters = find_clusters(images, pairs)
-
     reasons = ["duplicate of c by way of b", "duplicate of c", "kept: largest of 3"]
     assert clusters["image_id"].tolist() == ["a", "b", "c"]
     assert clusters["reason"].tolist() == reasons
@@ -62,9 +60,7 @@ def test_conflicts_decides_what_is_kept_of_several_labels(labels, conflicts, exp
     """No label agrees with each; several labels of an image are compared as sets."""
     images = make_images(labels, [30, 20, 10])
     rules = {"kind": "multi" if "|" in labels[0] else "single", "conflicts": conflicts}
-
     clusters = find_clusters(images, make_pairs((0, 1, 2), (1, 2, 2)), **rules)
-
     assert kept(clusters) == expected
 
 
@@ -72,7 +68,6 @@ def test_a_chain_far_beyond_the_radius_is_flagged():
     """Five pictures in a row, each like the next: the last is four steps from the one kept."""
     chain = [(i, i + 1, 20) for i in range(4)]
     clusters = find_clusters(make_images(["x"] * 8), make_pairs(*chain, (5, 6, 20), (6, 7, 20)))
-
     assert clusters["steps"].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
     assert clusters["chain"].tolist() == [True] * 5 + [False] * 3
 
@@ -80,10 +75,8 @@ def test_a_chain_far_beyond_the_radius_is_flagged():
 def test_only_accepted_pairs_make_clusters():
     """Candidates that verification refused connect nothing, and none at all is no special case."""
     images, pairs = make_images(["x"] * 4), make_pairs((0, 1, 60), (2, 3, 60))
-
     one = find_clusters(images, pairs.assign(accepted=[True, False]))
     none = find_clusters(images, pairs.assign(accepted=False))
-
     assert one["image_id"].tolist() == ["a", "b"]
     assert none.empty
     assert list(none) == list(one)
@@ -97,11 +90,7 @@ def test_an_unknown_rule_is_refused_by_name(setting):
 
 
 @settings(max_examples=12)
-@given(
-    st.integers(0, 2**32 - 1),
-    st.sampled_from(["largest", "first", "all"]),
-    st.sampled_from(["drop", "majority", "keep"]),
-)
+@given(st.integers(0, 2**32 - 1), *(st.sampled_from(CHOICES[n]) for n in ("KEEP", "CONFLICTS")))
 def test_every_cluster_keeps_one_or_none_or_all(seed, keep, conflicts):
     """Any pairs, any labels: one picture a cluster stays, none after a conflict, all by "all"."""
     rng = np.random.default_rng(seed)

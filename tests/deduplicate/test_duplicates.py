@@ -56,9 +56,7 @@ def test_pairs_of_flowers_are_those_of_brute_force(flower_hashes):
     for row in range(len(words)):
         apart = np.bitwise_count(words[row + 1 :] ^ words[row]).sum(axis=1)
         expected += [[row, row + 1 + k, apart[k]] for k in np.flatnonzero(apart <= 25)]
-
     pairs = find_pairs(flower_hashes, 25)
-
     assert pairs[["a", "b", "distance"]].to_numpy().tolist() == expected
     assert len(pairs) == 32
     assert (pairs[list(HASHES)].sum(axis=1) == pairs["distance"]).all()
@@ -67,7 +65,6 @@ def test_pairs_of_flowers_are_those_of_brute_force(flower_hashes):
 def test_four_flowers_are_both_rose_and_tulip(flowers, flower_hashes):
     """The conflicts known to be in the data are found, and by default neither copy is kept."""
     clusters = find_clusters(flowers, find_pairs(flower_hashes, 25))
-
     conflicts = clusters[clusters["conflict"]]
     assert conflicts["cluster"].nunique() == 4
     assert set(conflicts["reason"]) == {"conflict: rose, tulip"}
@@ -75,17 +72,14 @@ def test_four_flowers_are_both_rose_and_tulip(flowers, flower_hashes):
     assert not clusters["chain"].any()
 
 
-@pytest.mark.parametrize(
-    ("bits", "n", "accepted"),
-    [
-        (45, (300, 312), (42, 46)),  # 44, give or take what another OpenCV sees in a few pairs
-        pytest.param(70, (29_000, 29_500), (52, 58), marks=pytest.mark.heavy),  # 55
-    ],
-)
+WIDE = pytest.param(70, (29_000, 29_500), (52, 58), marks=pytest.mark.heavy)  # 55
+
+
+# Of 306 pairs 44, give or take what another OpenCV sees in a few.
+@pytest.mark.parametrize(("bits", "n", "accepted"), [(45, (300, 312), (42, 46)), WIDE])
 def test_geometry_confirms_near_pairs_and_finds_others(flowers, flower_hashes, bits, n, accepted):
     """Of 306 or 29,276 it accepts the 32 near and others, all of one scene when seen by eye."""
     verified = verify_geometry(flowers, find_pairs(flower_hashes, bits))
-
     assert n[0] < len(verified) < n[1]
     assert (verified["inliers"][verified["distance"] <= 25] >= 12).all()
     assert accepted[0] <= verified["accepted"].sum() <= accepted[1]
@@ -111,7 +105,6 @@ def check_recall(originals, folder):
     for number, (kind, (_, floor, floor_verified)) in enumerate(COPIES.items(), 1):
         n_near = (pairs["b"][of_original & near] % n_kinds == number).sum()
         n_further = (further["b"] % n_kinds == number).sum()
-        print(kind, n_near, n_further, len(originals))
         assert n_near >= floor * len(originals), kind
         assert n_near + n_further >= floor_verified * len(originals), kind
 
@@ -128,18 +121,14 @@ def test_copies_of_a_thousand_photos_are_found_and_nothing_else(data_dir, tmp_pa
     single = flower_hashes.drop(index=np.unique(pairs[["a", "b"]]))
     chosen = single["path"].iloc[:: len(single) // 940][:940]
     photos = sorted((data_dir / "photos").iterdir())
-
     check_recall([Image.open(path).convert("RGB") for path in [*photos, *chosen]], tmp_path)
 
 
 def test_flat_pictures_pair_only_when_their_files_are_equal(tmp_path):
     """Blank pages of other shades have the same hash, and are no duplicates; a true copy is."""
     pictures = [saved(Image.new("L", (200, 150), shade)) for shade in (40, 90, 140, 190, 90)]
-    pictures += [saved(scene(), quality=quality) for quality in (100, 70)]
-    for number, data in enumerate(pictures):
+    for number, data in enumerate([*pictures, saved(scene()), saved(scene(), quality=70)]):
         (tmp_path / f"{number}.jpg").write_bytes(data)
     images = images_of(sorted(tmp_path.glob("*.jpg")))
-
     pairs = find_pairs(hash_images(images, str(tmp_path)), 25)
-
     assert pairs[["a", "b"]].to_numpy().tolist() == [[1, 4], [5, 6]]

@@ -23,16 +23,13 @@ def images(tmp_path):
 
 @pytest.fixture
 def pairs():
-    a, b = np.triu_indices(7, 1)
-    return pd.DataFrame({"a": a, "b": b, "distance": 60})
+    return pd.DataFrame(np.argwhere(np.tri(7, k=-1).T), columns=["a", "b"]).assign(distance=60)
 
 
 def test_the_same_scene_is_told_from_another(images, pairs):
     """Copies lie where one transform says, other pictures do not; a near pair stays accepted."""
     pairs.loc[2, "distance"] = 10
-
     verified = verify_geometry(images, pairs)
-
     accepted, refused = (verified[verified["accepted"] == value] for value in (True, False))
     assert accepted[["a", "b"]].to_numpy().tolist() == [[0, 1], [0, 2], [0, 3], [1, 2]]
     assert accepted["inliers"].min() == verified["inliers"][2] <= 6
@@ -42,13 +39,8 @@ def test_the_same_scene_is_told_from_another(images, pairs):
 def test_a_rerun_verifies_only_what_is_new(images, pairs, monkeypatch, tmp_path):
     """Pairs already verified come from geometry.parquet, unless a picture has changed."""
     first, verified = verify_geometry(images, pairs, str(tmp_path)), []
-
-    def count_block(block):
-        verified.extend(block.index)
-        return [(7,)] * len(block)
-
+    count_block = lambda block: verified.extend(block.index) or [(7,)] * len(block)  # noqa: E731
     monkeypatch.setattr(geometry, "_count_block", count_block)
-
     pd.testing.assert_frame_equal(first, verify_geometry(images, pairs, str(tmp_path)))
     assert not verified
     images.loc[3, "n_bytes"] += 1
@@ -59,7 +51,5 @@ def test_a_rerun_verifies_only_what_is_new(images, pairs, monkeypatch, tmp_path)
 def test_the_estimate_is_in_proportion_to_the_pairs(images, pairs):
     """A thousand times the pairs of the same pictures take longer, and no pairs take no time."""
     many = pd.concat([pairs] * 1000, ignore_index=True)
-
     none, few, more = (estimate_geometry_seconds(images, p) for p in (pairs[:0], pairs, many))
-
     assert more > 5 * few > none == 0

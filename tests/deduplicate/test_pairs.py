@@ -26,8 +26,7 @@ def test_whatever_bits_differ_some_table_does_not_see_it(n):
     """The `radius` blocks that hit most groups leave `in_key` blocks of one group untouched."""
     for radius in range(0, 71, 5):
         if design := pairs.choose_design(n, radius):
-            hits_that_spare_no_key = sum(len(group) - design[1] + 1 for group in design[0])
-            assert hits_that_spare_no_key > radius
+            assert sum(len(group) - design[1] + 1 for group in design[0]) > radius
 
 
 def crowded_codes(seed, n, spread):
@@ -46,7 +45,6 @@ def test_tables_find_exactly_what_brute_force_finds(seed, radius, spread):
     numbers = [int.from_bytes(code.tobytes(), "big") for code in codes]
     close = [[(x ^ y).bit_count() <= radius for y in numbers] for x in numbers]
     design = np.array_split(np.arange(44), (43 - radius) // 2), 3
-
     assert near_by_design(codes, radius, design) == np.argwhere(np.triu(close, 1)).tolist()
 
 
@@ -57,7 +55,6 @@ def test_ten_thousand_skewed_codes_give_the_pairs_of_brute_force(radius):
     codes = np.packbits(rng.random((10_000, 256)) < rng.beta(2, 2, 256), axis=1)
     flips = rng.random((300, 256)).argsort(axis=1) < np.arange(300)[:, None] % 30
     codes[-300:] = codes[:300] ^ np.packbits(flips, axis=1)
-
     assert pairs.choose_design(len(codes), radius) is not None
     found = near_pairs(codes, radius).T.tolist()
     assert found == near_by_design(codes, radius, None)
@@ -69,7 +66,6 @@ def test_hardly_any_pictures_are_no_special_case(n):
     """None, one and two give no pair or the one pair; files without a hash pair with nothing."""
     codes = np.zeros((n, 32), np.uint8)
     codes[1:, 0] = 7
-
     assert find_pairs(hashes_of(codes), 25)["distance"].tolist() == [3] * (n == 2)
     assert find_pairs(hashes_of(codes).assign(problem="broken"), 25).empty
 
@@ -77,7 +73,6 @@ def test_hardly_any_pictures_are_no_special_case(n):
 def test_a_radius_that_takes_in_everything_is_refused_by_name(monkeypatch):
     """Instead of filling the memory, the error says which parameter to lower."""
     monkeypatch.setattr(pairs, "MAX_PAIRS", 1000)
-
     with pytest.raises(ValueError, match="MAX_BITS.*lower"):
         near_pairs(crowded_codes(0, 200, 0.2), 200)
 
@@ -87,9 +82,7 @@ def test_a_hundred_thousand_equal_hashes_are_one_cluster_and_not_five_billion_pa
     many, few = np.random.default_rng(0).integers(0, 256, (2, 32), np.uint8)
     near = many ^ np.eye(1, 32, dtype=np.uint8)[0] * np.uint8(7)
     codes = np.concatenate([np.tile(many, (100_000, 1)), np.tile(few, (4, 1)), [near]])
-
     found = find_pairs(hashes_of(codes), 25)
-
     assert len(found) == 99_999 + 6 + 1
     assert found.loc[found["distance"] == 3, ["a", "b"]].to_numpy().tolist() == [[0, 100_004]]
     assert ((found["a"] >= 100_000) & (found["distance"] == 0)).sum() == 6
@@ -99,18 +92,14 @@ def test_the_table_of_radii_counts_pairs_and_agreement():
     """Worked by hand: three pairs, of which the second is between two labels."""
     images = pd.DataFrame({"label": [0, 0, 1, 1]})
     found = pd.DataFrame({"a": [0, 1, 2], "b": [1, 2, 3], "distance": [0, 7, 9]})
-
     table = count_by_radius(images, found, [0, 5, 9])
-
-    rows = [(0, 1, 1, 1, 1), (5, 1, 1, 0, np.nan), (9, 3, 2 / 3, 2, 0.5)]
-    columns = ["radius", "pairs", "agree", "new", "new_agree"]
-    pd.testing.assert_frame_equal(table, pd.DataFrame(rows, columns=columns), check_dtype=False)
+    rows = [[0, 1, 1, 1, 1], [5, 1, 1, 0, np.nan], [9, 3, 2 / 3, 2, 0.5]]
+    assert list(table) == ["radius", "pairs", "agree", "new", "new_agree"]
+    np.testing.assert_allclose(table, rows)
 
 
 def test_examples_come_from_both_sides_of_the_radius():
     """The two nearest the radius within it, then the two nearest beyond it."""
     found = pd.DataFrame({"distance": [3, 25, 26, 10, 40, 24]})
-
     examples = [half["distance"].tolist() for half in examples_around(found, 25, 2)]
-
     assert examples == [[25, 24], [26, 40]]

@@ -27,7 +27,6 @@ def decode_slowly(code, height, width):
 def test_a_mask_survives_its_code(mask):
     """Encoded and decoded, by us or one pixel at a time, a mask is what it was."""
     code = encode_mask(mask)
-
     assert find_code_problem(code, *mask.shape) == ""
     assert np.array_equal(decode_mask(code, *mask.shape), mask)
     assert np.array_equal(decode_slowly(code, *mask.shape), mask)
@@ -65,8 +64,6 @@ def test_each_fault_of_a_code_has_its_words(code, problem):
 def test_rows_of_codes_become_columns():
     """Images in order of appearance, labels sorted, absent rows empty."""
     rows = pd.DataFrame({"id": ["b_Y", "a_Y", "b_X"], "code": ["1 1", "nan", "2 2"]})
-
     images, codes = spread_codes(rows, "id", ["code"])
-
     assert images["id"].tolist() == ["b", "a"]
     assert codes.to_dict("list") == {"X": ["2 2", ""], "Y": ["1 1", ""]}

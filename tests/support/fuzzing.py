@@ -1,7 +1,4 @@
-"""Mutated pictures through the image path, in a process of their own, since one may crash it.
-
-`python -m support.fuzzing COUNT SEED`, run in tests/, prints what came of them, as JSON.
-"""
+"""`python -m support.fuzzing COUNT SEED`, in tests/: what came of mutated pictures, as JSON."""
 
 import collections
 import json
@@ -23,10 +20,8 @@ def originals():
     """The bytes of whole pictures of every kind that has its own way through the decoder."""
     for seed in range(3):
         image = scene(90, 120, seed)
-        yield saved(image, quality=75)
-        yield saved(image, subsampling=0, icc_profile=wide_profile())
-        yield saved(image, progressive=True)
-        yield saved(image, restart_marker_blocks=3)
+        options = {"subsampling": 0, "icc_profile": wide_profile()}, {"restart_marker_blocks": 3}
+        yield from (saved(image, **o) for o in ({"quality": 75}, *options, {"progressive": True}))
         yield from (saved(image.convert(mode)) for mode in ("L", "CMYK"))
         yield from (saved(image.convert(mode), "PNG") for mode in ("RGB", "RGBA", "P"))
         yield from (saved(image, "WEBP", quality=80, lossless=choice) for choice in (True, False))
@@ -68,8 +63,7 @@ def main(count, seed):
     found, slowest = collections.Counter(), 0.0
     for _ in range(count):
         data = mutate(rng, pool)
-        pillow = verdict(load, data)
-        found["refused by Pillow"] += bool(pillow)
+        found["refused by Pillow"] += bool(pillow := verdict(load, data))
         found["truncated to Pillow"] += "truncated" in pillow
         for settings in SETTINGS:
             start = time.perf_counter()
@@ -80,8 +74,9 @@ def main(count, seed):
             except RefusedImage:
                 found["refusals of files that Pillow reads"] += not pillow
             slowest = max(slowest, time.perf_counter() - start)
-        refused = bool(verdict(check_image, data))
-        found["verdicts of check unlike Pillow's"] += refused != bool(pillow)
+        found["verdicts of check unlike Pillow's"] += bool(verdict(check_image, data)) != bool(
+            pillow
+        )
     print(json.dumps(found | {"slowest": slowest}))
 
 

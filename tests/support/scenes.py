@@ -20,15 +20,17 @@ def scene(height=300, width=400, seed=0):
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
-def saved(image, kind="JPEG", **options):
+def saved(image, kind="JPEG", orientation=0, **options):
     """The bytes of an image file, by Pillow; JPEG at quality 95 unless told."""
     stream = io.BytesIO()
+    if orientation:
+        options["exif"] = Image.Exif()
+        options["exif"][0x0112] = orientation
     image.save(stream, kind, **({"quality": 95} if kind == "JPEG" else {}) | options)
     return stream.getvalue()
 
 
 def opened(data):
-    """Pillow's image of some bytes."""
     return Image.open(io.BytesIO(data))
 
 
