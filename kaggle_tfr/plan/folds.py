@@ -40,7 +40,7 @@ def assign_folds(
             'Set GROUP_COLUMN to one of these, or to "".'
         )
     if not 0 <= validation_size < 1:
-        raise ValueError(f"VALIDATION_SIZE is {validation_size}. Set it to 0 or more, below 1.")
+        raise ValueError(f"VALIDATION_SIZE is {validation_size}. Set a share from 0 to below 1.")
     group, split = _join_groups(table, group_column)
     labels, train = _label_matrix(table, label_columns), np.flatnonzero(split == "train")
     assign = partial(stratified_group_split, multilabel=len(label_columns) > 1)
@@ -148,8 +148,7 @@ def stratified_group_split(
     counts = (csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels).tocsr()
     bins = np.empty(len(sizes), np.int64)
     if multilabel:
-        rng = check_random_state(seed)
-        order = rng.permutation(len(sizes))
+        order = (rng := check_random_state(seed)).permutation(len(sizes))
         bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
         return bins[group]
     # StratifiedKFold knows no cluster sizes, refuses when all classes are rare, and looks at all
@@ -158,8 +157,7 @@ def stratified_group_split(
     if sizes.max() > 1 or np.ptp(shares) > 0 or not fits:
         return _split_clusters(counts, sizes, shares, seed)[group]
     splitter = StratifiedKFold(len(shares), shuffle=True, random_state=seed)
-    # It warns of classes rarer than folds; `describe_rare_classes` says which.
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # rarer than folds
         for number, (_, held_out) in enumerate(splitter.split(bins, counts.indices)):
             bins[held_out] = number
     return bins[group]

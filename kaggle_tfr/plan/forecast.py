@@ -39,12 +39,6 @@ class Forecast:
     quantile: float
     strata: pd.DataFrame = field(repr=False, compare=False)
 
-    def summary(self) -> dict[str, float]:
-        """What does not depend on the clock, for plan.json."""
-        counts = {"n_images": self.n_images, "n_exact": self.n_exact, "n_sampled": self.n_sampled}
-        mean, low, high = (round(size, 1) for size in self.size)
-        return counts | {"bytes_per_image": mean, "low": low, "high": high}
-
 
 def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
     """Upper ends of the strata: first the exact rows', then such that each weighs the same."""
@@ -189,10 +183,10 @@ def forecast_groups(
 
 def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     """Bytes `known` for sure, relative `size` of what is to be encoded, which rows are `exact`."""
-    height, width, n_bytes = table[["height", "width", "n_bytes"]].to_numpy(float).T
-    codes, unique = pd.MultiIndex.from_frame(table[["height", "width"]]).factorize()
+    given, n_bytes = table[["height", "width"]], table["n_bytes"].to_numpy(float)
+    codes, unique = pd.MultiIndex.from_frame(given).factorize()
     sizes = np.array([output_size(h, w, image) for h, w in unique], float).reshape(-1, 2)[codes]
-    same = (sizes[:, 0] == height) & (sizes[:, 1] == width)
+    same = (sizes == given.to_numpy()).all(axis=1)
     kept = {"none": ["JPEG", "PNG"], "short_side": ["JPEG"][: image.format == "JPEG"]}
     upright = table["orientation"].to_numpy() == 1 if "orientation" in table else True
     exact = (
@@ -201,7 +195,7 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
         & upright
         & image.pass_through
     )
-    density = n_bytes / np.maximum(height * width, 1)
-    size = sizes.prod(axis=1) * np.sqrt(np.maximum(density, 1e-3))
+    density = n_bytes / given.to_numpy(float).prod(axis=1).clip(1)
+    size = sizes.prod(axis=1) * np.sqrt(density.clip(1e-3))
     columns = {"known": np.where(exact, n_bytes, 0.0), "size": np.where(exact, 1.0, size)}
     return pd.DataFrame(columns, table.index).assign(exact=exact)

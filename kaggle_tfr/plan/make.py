@@ -52,7 +52,11 @@ def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
     decisive = {name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")}
     decisive |= {"compression": settings.compression, "shard_name": settings.shard_name}
     sha256 = fingerprint(table, decisive)
-    return replace(plan, forecast=forecast.summary(), shards=shards, fingerprint=sha256), table
+    # What does not depend on the clock.
+    expected = {name: getattr(forecast, name) for name in ("n_images", "n_exact", "n_sampled")}
+    sizes = (round(size, 1) for size in forecast.size)
+    expected |= zip(("bytes_per_image", "low", "high"), sizes, strict=True)
+    return replace(plan, forecast=expected, shards=shards, fingerprint=sha256), table
 
 
 def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
@@ -75,8 +79,7 @@ def _fit_parts(
     groups = forecast_groups(table, image, forecast, ["split", "fold"])
     n_parts = max(1, floor(forecast.size[0] * len(table) / max(limit_bytes, 1)))
     while n_parts <= len(table):
-        n_shards = shards_per_group(groups, n_parts, settings)
-        if n_shards is None:
+        if (n_shards := shards_per_group(groups, n_parts, settings)) is None:
             n_parts += 1
             continue
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
