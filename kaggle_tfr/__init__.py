@@ -1,4 +1,4 @@
-"""Labelled images to TFRecord shards. The rooms are the steps, and data flows from left to right:
+"""Labelled images to TFRecord shards: the rooms are the steps, and data flows from left to right.
 
 explore → deduplicate → plan → write → read → train
 

@@ -114,8 +114,8 @@ def _connect(workers: int, scheduler: str) -> Any:
         client = Client(scheduler, timeout=WAIT_SECONDS)
     except (OSError, ValueError) as error:
         raise ConnectionError(
-            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. Run `dask scheduler` "
-            'and set the address that it prints; "" starts a cluster on this machine.'
+            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. Run `dask scheduler`"
+            ' and set the address that it prints; "" starts a cluster on this machine.'
         ) from None
     try:
         _check_workers(client, scheduler)

@@ -36,11 +36,7 @@ def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def template_fields(template: str) -> list[tuple[str, str]]:
-    """The fields of a template in their order, as (name, format specification).
-
-    >>> template_fields("Id_df{i:02d}-{count}.tfrec")
-    [('i', '02d'), ('count', '')]
-    """
+    """The fields of a template in their order, as (name, format specification)."""
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -53,15 +49,12 @@ def check_template(template: str) -> None:
     used = [field for field, _ in template_fields(template)]
     unknown = next((field for field in used if field not in SHARD_FIELDS), None)
     if unknown is not None:
+        hint, known = near_miss(unknown, SHARD_FIELDS), ", ".join(f"{{{n}}}" for n in SHARD_FIELDS)
         raise ValueError(
-            f"SHARD_NAME '{template}' has the field '{{{unknown}}}'."
-            f"{near_miss(unknown, SHARD_FIELDS)} "
-            f"It can use {', '.join('{' + name + '}' for name in SHARD_FIELDS)}."
+            f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{hint} It can use {known}."
         )
     if "i" not in used:
-        raise ValueError(
-            f"SHARD_NAME '{template}' has no {{i}}, so two shards could get one name. Add {{i}}."
-        )
+        raise ValueError(f"SHARD_NAME '{template}' has no {{i}}, so names could repeat. Add {{i}}.")
     check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
 
 
@@ -82,7 +75,6 @@ def parse_name(template: str, file: str) -> dict[str, str | int]:
 
     >>> parse_name("Id_df{i:02d}-{count}.tfrec", "train/Id_df03-1427.tfrec")
     {'i': 3, 'count': 1427}
-
     Raises: ValueError: the name does not follow the template.
     """
     tail = "/".join(str(file).split("/")[-template.count("/") - 1 :])
@@ -142,8 +134,7 @@ def project_dir() -> Path:
 def work_dir(folder: str = "") -> str:
     """The folder for everything we make, absolute; a `gs://` address stays as it is.
 
-    folder: "" is /kaggle/working on Kaggle and work/ in the project anywhere else; a relative
-        path counts from the project's folder, so that a notebook and the command line agree.
+    folder: "" is /kaggle/working on Kaggle, else work/; relative paths count from the project's.
     """
     if is_remote(folder):
         return folder.rstrip("/")
@@ -156,7 +147,6 @@ def find_input(source: str | os.PathLike[str]) -> str:
     """The existing folder that a path or a Kaggle slug stands for; `gs://` addresses stay as given.
 
     source: a path, a slug ("flowers"), or owner and slug ("me/flowers"); folders may follow.
-
     Raises: FileNotFoundError: with every path looked at; ValueError: an empty source.
     """
     source = os.fspath(source)

@@ -162,7 +162,6 @@ def load_schema(
     given: {feature: source} or {feature: {from, type, size}}; `from` may be a list.
     images, labels: of `explore.read_table`: set kind, n_classes, label_columns; check the columns.
         The field made of `label` becomes a list for several labels, and one field each for masks.
-
     Raises: ValueError: an unknown preset, source or type; a table without a column; no image.
     """
     if isinstance(given, str) and given not in PRESETS:
@@ -227,10 +226,10 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
     for field in fields:
         for source in (field.source,) if isinstance(field.source, str) else field.source:
             if source not in SOURCES and source not in images:
-                known = [*SOURCES, *images.columns]
+                hint = near_miss(source, [*SOURCES, *images.columns])
                 raise ValueError(
                     f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the "
-                    f"table.{near_miss(source, known)} There are {', '.join(images.columns)}."
+                    f"table.{hint} There are {', '.join(images.columns)}."
                 )
         _check_values(field, images)
     return RecordSchema(tuple(fields), labels.kind, len(labels.classes), columns)
@@ -240,12 +239,11 @@ def _check_values(field: Field, images: pd.DataFrame) -> None:
     """Raises for the first value of the table's own column that does not fit, before any work."""
     if not isinstance(field.source, str) or field.source in SOURCES:
         return
-    rows = zip(images["image_id"].tolist(), images[field.source].tolist(), strict=True)
-    for image_id, value in rows:
+    for name, value in zip(images.image_id.tolist(), images[field.source].tolist(), strict=True):
         try:
             as_values(value, field.type, field.size)
         except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(_describe(field, image_id, value, error)) from None
+            raise ValueError(_describe(field, name, value, error)) from None
 
 
 def _describe(field: Field, image_id: Any, value: Any, error: Exception) -> str:
@@ -292,7 +290,6 @@ def encode_row(
 
 def encode(row: Mapping[str, Any], picture: "Converted", schema: RecordSchema) -> bytes:
     """The serialized `tf.train.Example` of an image; the same bytes for the same values.
-
     Raises: ValueError: a value that does not fit its field; image, field and value are named.
     """
     example = _example_class()()

@@ -233,7 +233,7 @@ def read_frames(
     """(offset, data, "") of each record, or (offset, None, problem), going on behind a fault.
 
     path: of a local file. scratch: a folder for what lies behind a fault.
-    lengths: of the frames by their offset, as the index has them, to find the next one by.
+    lengths: of the frames by their offset, as `read_index` gives them, to find the next one by.
     """
     offset, source, size = 0, path, os.path.getsize(path)
     while True:
@@ -258,3 +258,12 @@ def read_frames(
             with open(source, "wb") as rest:
                 file.seek(offset)
                 shutil.copyfileobj(file, rest)
+
+
+def read_index(path: str) -> dict[int, int]:
+    """Length of each frame by its offset, from an `.idx` file; {} without one, {-1: 0} if bad."""
+    try:
+        lines = storage.read_bytes(path).decode().splitlines() if storage.exists(path) else []
+        return {int(offset): int(length) for offset, length in map(str.split, lines)}
+    except ValueError:
+        return {-1: 0}

@@ -115,9 +115,9 @@ def write_atomically(path: AnyPath, data: bytes) -> None:
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
-    """Sorted paths of the files that match `pattern` below `folder`, whose name is literal.
+    """Sorted paths of the files that match `pattern` (`*`, `?`, `[…]`) below the literal `folder`.
 
-    pattern: `*`, `?`, `[…]` within one level; hidden files are passed over.
+    A wildcard stays within one level; hidden files are passed over.
     """
     if is_remote(folder):
         address = join(folder, pattern)
@@ -204,9 +204,14 @@ def free_bytes(part_dir: str) -> int:
     return shutil.disk_usage(tempfile.gettempdir() if is_remote(part_dir) else part_dir).free
 
 
+def scratch_folder(part_dir: str) -> str | None:
+    """Where a part's files are made: its journal folder; None, the machine's, for a bucket."""
+    return None if is_remote(part_dir) else join(part_dir, "journal")
+
+
 def scratch_file(part_dir: str, stem: str) -> str:
-    """A new local file to write into: in the part's journal folder, so that a rename is enough."""
-    folder = None if is_remote(part_dir) else join(part_dir, "journal")
+    """A new local file to write into, from where a rename is enough."""
+    folder = scratch_folder(part_dir)
     handle, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".tmp", dir=folder)
     os.close(handle)
     os.chmod(path, 0o644)  # mkstemp hides its files from others
@@ -245,10 +250,8 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
     except tf.errors.NotFoundError as error:
         raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
     except tf.errors.PermissionDeniedError as error:
-        raise PermissionError(
-            f"'{path}' may not be opened: {error.message}. Is the bucket public? Otherwise set "
-            "GOOGLE_APPLICATION_CREDENTIALS before Python starts."
-        ) from None
+        mend = "Is the bucket public? Else set GOOGLE_APPLICATION_CREDENTIALS before Python starts."
+        raise PermissionError(f"'{path}' may not be opened: {error.message}. {mend}") from None
     except tf.errors.OpError as error:
         raise OSError(f"'{path}' could not be reached: {error.message}") from None
 
@@ -268,7 +271,7 @@ def _check_bucket(bucket: str) -> None:
     thread.join(ANSWER_SECONDS)
     if thread.is_alive():
         raise TimeoutError(
-            f"{bucket} did not answer within {ANSWER_SECONDS} s. Are its name and the network right? "
+            f"{bucket} did not answer within {ANSWER_SECONDS} s. Are name and network right? "
             "Outside Google's cloud set, before Python starts, NO_GCE_CHECK=true for a public "
             "bucket, GOOGLE_APPLICATION_CREDENTIALS for a private one."
         )

@@ -84,12 +84,10 @@ def read_batches(
 
     training: endless and shuffled, (images, labels). Otherwise one exact pass in order, (images,
         labels, mask): 1.0 for an image, 0.0 for the last batch's padding; Keras's sample_weight.
-    labels: int64 classes, float32 (batch, classes) if one-hot or several, or uint8 (batch, height,
-        width, labels) masks.
+    labels: int64 classes, float32 (batch, classes) if one-hot or several, uint8 masks stacked last.
     crop: "random" (default in training), "center" or "pad", see `choose_window`.
-    mean_std: send (pixel / 255 − mean) / std as float32, four times the bytes of uint8.
+    mean_std: send (pixel / 255 − mean) / std as float32. choices: see `decode_record`.
     context: of `strategy.distribute_datasets_from_function`; batch_size is then per replica.
-    choices: flip, one_hot, extra, see `decode_record`.
     Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
     """
     crop = crop or ("random" if training else "center")
@@ -100,13 +98,12 @@ def read_batches(
     decode, context = partial(decode_record, **choices), context or tf.distribute.InputContext()
     own, every, counts = split_work(shards, context)
     data = _read_records(own, shuffle=training and not every, seed=seed)
-    if every:
-        data = data.shard(*every)
+    data = data.shard(*every) if every else data
     if not training:
         steps = count_steps(shards, batch_size, training=False, context=context)
         data = data.map(decode, num_parallel_calls=CORES)
-        check = partial(_check_count, own, counts[context.input_pipeline_id])
-        data = _pad_and_count(data, check, batch_size, steps)
+        expected = counts[context.input_pipeline_id]
+        data = _pad_and_count(data, partial(_check_count, own, expected), batch_size, steps)
     else:
         # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
         data = data.repeat().shuffle(_choose_buffer(own), seed=seed)

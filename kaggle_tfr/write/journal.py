@@ -25,8 +25,7 @@ _key = itemgetter("part", "split", "fold", "shard")
 
 def check_name(name: str, source: str) -> None:
     """Raises: ValueError: a file of that name lies outside the part, where nothing is touched."""
-    if storage.leads_out(name):
-        raise ValueError(f"{source}: the file name '{name}' leads out of the part.")
+    storage.check_inside(name, f"{source}: the file name '{name}'", "(the part)")
 
 
 def is_claimed(part_dir: str, run_id: str) -> bool:

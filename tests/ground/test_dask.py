@@ -74,7 +74,7 @@ def verify_damaged(folder, table, out):
     shard.write_bytes(data)
     found = verify_parts(str(out / "part-1"))
     assert set(found.faults["file"]) == {shard.name}
-    return found.faults["problem"].tolist(), found.stats
+    return found.faults["problem"].tolist(), list(found.stats.values())
 
 
 @pytest.mark.parametrize("step", [hash_images, write, verify_damaged])

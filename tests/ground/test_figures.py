@@ -24,18 +24,16 @@ CONFUSIONS = pd.DataFrame({"true": [0, 1, 1], "predicted": [0, 1, 2], "images": 
 
 
 def folded(classes):
-    rows = 4 * classes
-    return pd.DataFrame(
-        {
-            "split": "train",
-            "fold": np.arange(rows) % 4,
-            "label_name": [f"class {n // 4:03d}" for n in range(rows)],
-        }
-    )
+    names = [f"class {n // 4:03d}" for n in range(4 * classes)]
+    return pd.DataFrame({"split": "train", "fold": list(range(4)) * classes, "label_name": names})
 
 
 def texts(figure):
     return [text.get_text() for axis in figure.axes for text in axis.texts]
+
+
+def rows(figure):
+    return [label.get_text() for label in figure.axes[0].get_yticklabels()]
 
 
 FIGURES = {
@@ -92,17 +90,13 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
 def test_the_class_balance_shows_every_count():
     """Bars carry their numbers, largest class first."""
     figure = FIGURES["class_balance"]()
-
     assert texts(figure) == ["5", "3", "1"]
-    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert names == ["rose", "daisy", "tulip"]
+    assert rows(figure) == ["rose", "daisy", "tulip"]
 
 
 def test_refused_images_are_no_points_in_the_size_plot():
     """Only good images have a size."""
-    points = FIGURES["sizes"]().axes[0].collections[0].get_offsets()
-
-    assert len(points) == 8
+    assert len(FIGURES["sizes"]().axes[0].collections[0].get_offsets()) == 8
 
 
 def test_the_fold_table_shows_counts_per_class_and_fold():
@@ -113,15 +107,13 @@ def test_the_fold_table_shows_counts_per_class_and_fold():
 def test_confusions_of_many_classes_show_the_worst(tmp_path):
     """81,313 classes are no matrix: the classes taken for another are drawn, and named."""
     figure = FIGURES["many_confusions"]()
-
     assert texts(figure) == ["3", "1", "0", "0"]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["1", "2"]
+    assert rows(figure) == ["1", "2"]
     assert texts(FIGURES["confusion"]()) == ["5", "0", "0", "0", "3", "1", "0", "0", "0"]
 
 
 def test_a_figure_is_saved_and_given_back(tmp_path):
     """The copy lands in figures/ and the same Figure returns to be shown."""
     figure = FIGURES["counts"]()
-
     assert figures.save_figure(figure, str(tmp_path), "refused") is figure
     assert (tmp_path / "figures" / "refused.png").exists()

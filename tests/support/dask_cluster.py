@@ -86,7 +86,7 @@ def start_cluster(folder, workers=2, env=()):
 @contextlib.contextmanager
 def worker_dies(cluster):
     """Fails unless in the block a worker is killed in the midst of a task, and a new one works."""
-    victim = next(iter(cluster.joined()))
+    victim = min(cluster.joined())  # the oldest, whose imports are done
     with ThreadPoolExecutor(1) as thread:
         newcomer = thread.submit(_replace, cluster, victim)
         yield
