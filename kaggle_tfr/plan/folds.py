@@ -234,9 +234,8 @@ def check_leakage(
         numbers["sampled_images"] = len(chosen)
         hashes = hashes.drop_duplicates("path")
         at = pd.Index(hashes["path"]).get_indexer(table["path"])
-        hashable = (at >= 0) & ((hashes["problem"] == "") & (hashes["texture"] >= FLAT)).to_numpy()[
-            at
-        ]
+        usable = (hashes["problem"] == "") & (hashes["texture"] >= FLAT)
+        hashable = usable.to_numpy()[at] & (at >= 0)
         words, leaks = [hashes[name].to_numpy()[at] for name in HASHES], 0
         for row in chosen[hashable[chosen]]:
             distance = sum(np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words)

@@ -2,7 +2,6 @@
 
 import gzip
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -145,7 +144,7 @@ def make_forecast(
 
 
 def _measure_records(
-    rows: Sequence[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
+    rows: list[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
 ) -> list[tuple[int, int, float, float]]:
     """Row, bytes, begin and end in seconds of each image that is not refused."""
     from kaggle_tfr.shards import FRAME_BYTES

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from math import ceil, floor
 from typing import Any, cast
@@ -52,14 +51,13 @@ def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
     decisive = {name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")}
     decisive |= {"compression": settings.compression, "shard_name": settings.shard_name}
     sha256 = fingerprint(table, decisive)
-    # What does not depend on the clock.
     expected = {name: getattr(forecast, name) for name in ("n_images", "n_exact", "n_sampled")}
     sizes = (round(size, 1) for size in forecast.size)
     expected |= zip(("bytes_per_image", "low", "high"), sizes, strict=True)
     return replace(plan, forecast=expected, shards=shards, fingerprint=sha256), table
 
 
-def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
+def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
     """sha256 of the settings and of all that the table gives to the records, wherever it lies."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):
@@ -71,10 +69,7 @@ def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
 def _fit_parts(
     table: pd.DataFrame, forecast: Forecast, image: ImageSettings, settings: PlanSettings
 ) -> tuple[pd.DataFrame, int]:
-    """The table with its shards in the fewest parts that fit, and the bytes for a part's shards.
-
-    Parts are measured as they are, not as a mean: the bound of each one must fit.
-    """
+    """The table in the fewest parts whose bounds all fit, and the bytes for the shards of one."""
     table, limit_bytes = table.reset_index(drop=True), settings.limit_bytes
     groups = forecast_groups(table, image, forecast, ["split", "fold"])
     n_parts = max(1, floor(forecast.size[0] * len(table) / max(limit_bytes, 1)))

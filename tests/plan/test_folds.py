@@ -46,8 +46,7 @@ def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, 
         reject()  # too few clusters for so many folds
 
     assert folded.drop(columns=["split", "fold"]).equals(table.drop(columns="split"))
-    assert is_whole(folded, "cluster")
-    assert is_whole(folded, "patient")
+    assert all(is_whole(folded, column) for column in ("cluster", "patient"))
     assert ((folded["fold"] >= 0) == (folded["split"] == "train")).all()
     assert folded["fold"].max() < n_folds
     leakage = check_leakage(folded, group_column="patient")
@@ -65,7 +64,6 @@ def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
     rng = np.random.default_rng(seed)
     labels, sizes = rng.integers(0, 5, n), rng.integers(1, largest + 1, n)
     table = make_table(np.repeat(labels, sizes), np.repeat(np.arange(n), sizes))
-
     with mock.patch.object(folds, "MANY_CLASSES", many_classes):
         folded = assign_folds(table, n_folds=n_folds, seed=seed)
 
@@ -128,7 +126,6 @@ def test_multi_label_images_are_spread_evenly_and_by_cluster():
 def test_impossible_folds_and_shards_are_refused_by_name(settings_, message):
     """The error names the parameter and what to set, and the split and fold that lack images."""
     table, shards = make_table([0, 0, 1, 1]), {("train", 0): 3, ("train", 1): 1}
-
     with pytest.raises(ValueError, match=message):
         assign_shards(assign_folds(table, seed=0, **settings_), shards, seed=0)
 
@@ -136,7 +133,6 @@ def test_impossible_folds_and_shards_are_refused_by_name(settings_, message):
 def test_one_line_says_which_classes_are_not_in_every_fold():
     """The rare class is named, with how many folds there are."""
     folded = assign_folds(make_table([0] * 10 + [1] * 3), n_folds=5, seed=0)
-
     line = folds.describe_rare_classes(folded)
     assert line.startswith("1 of 2 classes")
     assert line.endswith("5 folds: class 1")
@@ -164,7 +160,6 @@ def test_shards_hold_the_same_of_everything_to_within_one(labels, n_shards, n_pa
     """Nothing lost, nothing twice; sizes and class counts of a fold's shards differ by one."""
     table = assign_folds(make_table(labels), n_folds=2, seed=0)
     numbers = {("train", 0): n_shards, ("train", 1): n_shards}
-
     planned = assign_shards(table, numbers, n_parts, seed=1)
 
     for fold in range(2):

@@ -127,7 +127,7 @@ def check_parts(n_bytes, folds, share, files, noise):
 
     assert sorted(planned["image_id"]) == sorted(table["image_id"])
     # A single part is refused only where its upper bound passes the limit.
-    assert plan.n_parts > 1 or forecast.size.expected * len(table) <= limit
+    assert plan.n_parts > 1 or forecast.size[0] * len(table) <= limit
     row_bytes, fixed = sidecar_bytes(table, len(plan.shards))
     for part, rows in planned.groupby("part"):
         n_shards = sum(shard.part == part for shard in plan.shards)
@@ -192,8 +192,7 @@ def test_a_number_of_shards_or_of_images_in_one_is_kept():
 def test_impossible_limits_name_the_parameter(choice, message):
     """The error says which parameter cannot hold, and what would."""
     table = made_table([500_000] * 20, 3)
-    size = {"image_size": 10_000}
-    (forecast,) = forecast_made(table, choose(**size).image, np.full(20, 500_000.0))
+    (forecast,) = forecast_made(table, choose(image_size=10_000).image, np.full(20, 500_000.0))
 
     with pytest.raises(ValueError, match=message):
-        plan_made(table, forecast, **size, **choice)
+        plan_made(table, forecast, image_size=10_000, **choice)

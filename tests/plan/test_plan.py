@@ -36,7 +36,6 @@ def test_a_saved_plan_is_read_back_equal(planned):
     assert values["schema"]["fields"][0]["name"] == "image"
     assert values["versions"]["tensorflow"]
     assert len(values["fingerprint"]) == 64
-    assert {"compression", "seed", "part_limit_gb"} <= set(values["settings"])
 
 
 def test_a_row_group_is_a_shard(planned):
