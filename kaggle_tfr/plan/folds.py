@@ -12,7 +12,6 @@ from scipy.sparse import csgraph, csr_matrix, hstack
 from kaggle_tfr.deduplicate.hashing import FLAT, HASHES
 
 MANY_CLASSES = 10_000
-LEAKAGE_SAMPLE = 300  # images that the leakage check compares with all others
 
 
 def assign_folds(
@@ -35,45 +34,39 @@ def assign_folds(
 
     Raises: ValueError for more folds than clusters, a share outside [0, 1), an unknown column.
     """
-    _check_settings(table, [group_column, *label_columns], validation_size)
-    group = _join_groups(table, group_column)
-    split = table["split"].to_numpy(object) if "split" in table else np.full(len(table), "train")
-    split = _unify_splits(split.astype(str), group)
-    labels = _label_matrix(table, label_columns)
-    assign = partial(stratified_group_split, multilabel=len(label_columns) > 1)
-    train = np.flatnonzero(split == "train")
-    if validation_size > 0 and len(train):
-        shares = np.array([1 - validation_size, validation_size])
-        held_out = assign(group[train], labels[train], shares, seed=seed) == 1
-        split[train[held_out]] = "validation"
-        train = train[~held_out]
-    fold = np.where(split == "train", 0, -1)
-    if n_folds > 1 and len(train):
-        shares = np.full(n_folds, 1 / n_folds)
-        # A seed of its own, or the folds would follow the order of the held-out draw.
-        fold[train] = assign(group[train], labels[train], shares, seed=seed + 1)
-    return table.assign(split=split, fold=fold)
-
-
-def _check_settings(table: pd.DataFrame, columns: Sequence[str], validation_size: float) -> None:
-    if missing := [name for name in columns if name and name not in table]:
+    if missing := [name for name in (group_column, *label_columns) if name and name not in table]:
         raise ValueError(
             f"The table has no column '{missing[0]}', only {', '.join(map(str, table))}. "
             'Set GROUP_COLUMN to one of these, or to "".'
         )
     if not 0 <= validation_size < 1:
-        raise ValueError(
-            f"VALIDATION_SIZE is {validation_size}. Set it to the share of the training images to "
-            "hold out, from 0 to below 1, such as 0.3."
-        )
+        raise ValueError(f"VALIDATION_SIZE is {validation_size}. Set a share from 0 to below 1.")
+    group, split = _join_groups(table, group_column)
+    labels, train = _label_matrix(table, label_columns), np.flatnonzero(split == "train")
+    assign = partial(stratified_group_split, multilabel=len(label_columns) > 1)
+    if validation_size > 0 and len(train):
+        shares = np.array([1 - validation_size, validation_size])
+        held_out = assign(group[train], labels[train], shares, seed) == 1
+        split[train[held_out]] = "validation"
+        train = train[~held_out]
+    fold = np.where(split == "train", 0, -1)
+    if n_folds > 1 and len(train):
+        # A seed of its own, or the folds would follow the order of the held-out draw.
+        fold[train] = assign(group[train], labels[train], np.full(n_folds, 1 / n_folds), seed + 1)
+    return table.assign(split=split, fold=fold)
 
 
-def _join_groups(table: pd.DataFrame, group_column: str) -> np.ndarray:
-    """Int (n,): equal for rows with a common cluster or group, also by way of other rows."""
+def _join_groups(table: pd.DataFrame, group_column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row a number, equal where clusters or groups join rows, and the split of these."""
     n, graph = len(table), csr_matrix((len(table), len(table)))
     for column in {"cluster", group_column} & set(table):
         graph += csr_matrix((np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n))
-    return pd.factorize(csgraph.connected_components(graph, directed=False)[1])[0]
+    group = pd.factorize(csgraph.connected_components(graph, directed=False)[1])[0]
+    split = np.asarray(table.get("split", ["train"] * n)).astype(str)
+    names, codes, sizes = np.unique(split, return_inverse=True, return_counts=True)
+    by_size = np.argsort(sizes, kind="stable")
+    smallest = pd.Series(np.argsort(by_size)[codes]).groupby(group).transform("min")
+    return group, names[by_size].astype(object)[smallest]
 
 
 def _first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
@@ -84,23 +77,14 @@ def _first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
     return np.where(alone, rows, first)
 
 
-def _unify_splits(split: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The splits, with each group wholly in one: of those it spans, the one with fewest rows."""
-    names, codes, sizes = np.unique(split, return_inverse=True, return_counts=True)
-    by_size = np.argsort(sizes, kind="stable")
-    smallest = pd.Series(np.argsort(by_size)[codes]).groupby(group).transform("min")
-    return names[by_size].astype(object)[smallest]
-
-
 def _label_matrix(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
     """Sparse (n, classes) of ones: which classes a row counts for."""
-    n = len(table)
-    if not label_columns:
-        codes = pd.factorize(table["label"], sort=True)[0]
-        return csr_matrix((np.ones(n), (np.arange(n), codes)), shape=(n, codes.max(initial=0) + 1))
-    columns = [table[name] for name in label_columns]
-    yes = [c > 0 if c.dtype.kind in "iufb" else c.fillna("") != "" for c in columns]
-    return csr_matrix(np.stack(yes, axis=1).astype(np.float64))
+    if label_columns:
+        columns = [table[name] for name in label_columns]
+        yes = [c > 0 if c.dtype.kind in "iufb" else c.fillna("") != "" for c in columns]
+        return csr_matrix(np.stack(yes, axis=1).astype(np.float64))
+    n, codes = len(table), pd.factorize(table["label"], sort=True)[0]
+    return csr_matrix((np.ones(n), (np.arange(n), codes)), shape=(n, codes.max(initial=0) + 1))
 
 
 def assign_shards(
@@ -115,19 +99,17 @@ def assign_shards(
     Raises: ValueError for a split and fold with fewer images than shards, or without shards.
     """
     shard, position, part = np.zeros((3, len(table)), np.int64)
-    labels = table["label"].to_numpy()
     groups: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
     n_before = 0
     for number, (key, rows) in enumerate(sorted(groups.items())):
-        n = int(n_shards.get(key, 0))
+        n = n_shards.get(key, 0)
         if not 1 <= n <= len(rows):
             raise ValueError(
                 f"{len(rows)} images of split '{key[0]}', fold {key[1]}, cannot go to {n} "
                 "shards. Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
             )
         rng = np.random.default_rng([seed, number])
-        by_class = _sort_shuffled(rows, labels, rng)
-        shard[by_class] = np.arange(len(rows)) % n
+        shard[_sort_shuffled(rows, table["label"].to_numpy(), rng)] = np.arange(len(rows)) % n
         by_shard = _sort_shuffled(rows, shard, rng)
         position[by_shard] = pd.Series(rows).groupby(shard[by_shard]).cumcount()
         part[rows] = (n_before + shard[rows]) % n_parts + 1
@@ -136,7 +118,6 @@ def assign_shards(
 
 
 def _sort_shuffled(rows: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The rows sorted by their values, in random order where these are equal."""
     rows = rng.permutation(rows)
     return rows[np.argsort(values[rows], kind="stable")]
 
@@ -157,19 +138,17 @@ def stratified_group_split(
     from sklearn.utils import check_random_state
 
     group, sizes = np.unique(group, return_inverse=True, return_counts=True)[1:]
-    n, n_groups = len(group), len(sizes)
-    if n_groups < len(shares):
+    if len(sizes) < len(shares):
         raise ValueError(
-            f"{n_groups} clusters of training images cannot fill {len(shares)} folds or splits. "
+            f"{len(sizes)} clusters of training images cannot fill {len(shares)} folds or splits. "
             "Set N_FOLDS lower, or a GROUP_COLUMN with more groups."
         )
     if not multilabel and (none := labels.sum(axis=1) == 0).any():
         labels = hstack([labels, csr_matrix(none, dtype=float)])
-    counts = (csr_matrix((np.ones(n), (group, np.arange(n)))) @ labels).tocsr()
-    bins = np.empty(n_groups, np.int64)
+    counts = (csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels).tocsr()
+    bins = np.empty(len(sizes), np.int64)
     if multilabel:
-        rng = check_random_state(seed)
-        order = rng.permutation(n_groups)
+        order = (rng := check_random_state(seed)).permutation(len(sizes))
         bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
         return bins[group]
     # StratifiedKFold knows no cluster sizes, refuses when all classes are rare, and looks at all
@@ -178,8 +157,7 @@ def stratified_group_split(
     if sizes.max() > 1 or np.ptp(shares) > 0 or not fits:
         return _split_clusters(counts, sizes, shares, seed)[group]
     splitter = StratifiedKFold(len(shares), shuffle=True, random_state=seed)
-    # It warns of classes rarer than folds; `describe_rare_classes` says which.
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # rarer than folds
         for number, (_, held_out) in enumerate(splitter.split(bins, counts.indices)):
             bins[held_out] = number
     return bins[group]
@@ -198,8 +176,7 @@ def _split_clusters(
     # Class by class where sizes are equal, so that what is left of each evens out the folds.
     order = np.lexsort((chance, counts.indices[counts.indptr[:-1]], -sizes))
     total = np.maximum(np.asarray(counts.sum(axis=0)).ravel(), 1)
-    # In whole numbers where shares are equal, so that a tie is a tie.
-    a_share = shares.max() / shares
+    a_share = shares.max() / shares  # whole numbers where shares are equal: a tie is a tie
     filled, load = np.zeros((len(total), len(shares))), np.zeros(len(shares))
     bins = np.empty(len(sizes), np.int64)
     for cluster in order:
@@ -209,8 +186,7 @@ def _split_clusters(
             behind = (filled[classes[0]] + images[0] / 2) * a_share
         else:
             behind = (images / total[classes]) @ ((filled[classes] + images[:, None] / 2) * a_share)
-        chosen = np.lexsort((load * a_share, behind))[0]
-        bins[cluster] = chosen
+        bins[cluster] = chosen = np.lexsort((load * a_share, behind))[0]
         filled[classes, chosen] += images
         load[chosen] += sizes[cluster]
     return bins
@@ -219,15 +195,14 @@ def _split_clusters(
 def describe_rare_classes(table: pd.DataFrame) -> str:
     """One line: which classes of train are missing from some fold, or that none is."""
     train = table[table["fold"] >= 0]
-    n_folds = int(train["fold"].max()) + 1 if len(train) else 1
+    n_folds = train["fold"].max() + 1 if len(train) else 1
     present = train.groupby(train["label_name"].astype(str))["fold"].nunique()
     rare = present.index[present < n_folds]
     if not len(rare):
         return f"Every class is in every one of {n_folds} folds."
-    return (
-        f"{len(rare):,} of {len(present):,} classes have too few images or clusters to be in every "
-        f"one of {n_folds} folds: {', '.join(rare[:5])}{', …' * (len(rare) > 5)}"
-    )
+    count = f"{len(rare):,} of {len(present):,} classes have too few images or clusters"
+    names = ", ".join(rare[:5]) + ", …" * (len(rare) > 5)
+    return f"{count} to be in every one of {n_folds} folds: {names}"
 
 
 def check_leakage(
@@ -241,8 +216,8 @@ def check_leakage(
 
     clusters_across_folds, groups_across_folds: must be 0; a split counts as a fold.
     max_share_deviation: the largest difference between a class's share in a fold and in all train.
-    sampled_images, sampled_pairs_across_folds: brute force, when `hashes` (of `hash_images`) is
-    given: pairs within max_bits bits of a sample with all images of other folds; must be 0.
+    sampled_images, sampled_pairs_across_folds: given `hashes` (of `hash_images`), by brute force,
+    pairs within max_bits bits of 300 sampled images with all of other folds; must be 0.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
     train = table[table["fold"] >= 0]
@@ -255,21 +230,15 @@ def check_leakage(
             first = _first_rows(table, column)
             numbers[f"{kind}_across_folds"] = len(np.unique(first[fold != fold[first]]))
     if hashes is not None:
-        chosen = np.random.default_rng(0).permutation(len(table))[:LEAKAGE_SAMPLE]
+        chosen = np.random.default_rng(0).permutation(len(table))[:300]
         numbers["sampled_images"] = len(chosen)
-        numbers["sampled_pairs_across_folds"] = _count_leaks(table, hashes, fold, chosen, max_bits)
+        hashes = hashes.drop_duplicates("path")
+        at = pd.Index(hashes["path"]).get_indexer(table["path"])
+        usable = (hashes["problem"] == "") & (hashes["texture"] >= FLAT)
+        hashable = usable.to_numpy()[at] & (at >= 0)
+        words, leaks = [hashes[name].to_numpy()[at] for name in HASHES], 0
+        for row in chosen[hashable[chosen]]:
+            distance = sum(np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words)
+            leaks += int(((distance <= max_bits) & hashable & (fold != fold[row])).sum())
+        numbers["sampled_pairs_across_folds"] = leaks
     return pd.Series(numbers, name="folds", dtype=object)
-
-
-def _count_leaks(
-    table: pd.DataFrame, hashes: pd.DataFrame, fold: np.ndarray, chosen: np.ndarray, max_bits: int
-) -> int:
-    hashes = hashes.drop_duplicates("path")
-    at = pd.Index(hashes["path"]).get_indexer(table["path"])
-    hashable = ((hashes["problem"] == "") & (hashes["texture"] >= FLAT)).to_numpy()[at] & (at >= 0)
-    words = [hashes[name].to_numpy()[at] for name in HASHES]
-    leaks = 0
-    for row in chosen[hashable[chosen]]:
-        distance = sum(np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words)
-        leaks += int(((distance <= max_bits) & hashable & (fold != fold[row])).sum())
-    return leaks

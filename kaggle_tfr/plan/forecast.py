@@ -2,11 +2,10 @@
 
 import gzip
 import time
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,16 +16,9 @@ from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import ImageSettings, convert, output_size
 from kaggle_tfr.schema import RecordSchema, encode_row
 
-CONFIDENCE = 0.999
 STRATUM = 25  # images sampled from each stratum of similar predicted size
-
-
-class Interval(NamedTuple):
-    """A mean, and bounds that hold it with a confidence of 99.9 %."""
-
-    expected: float
-    low: float
-    high: float
+Array = np.ndarray
+Interval = tuple[float, float, float]  # a mean, and bounds that hold it with 99.9 % confidence
 
 
 @dataclass(frozen=True)
@@ -46,14 +38,8 @@ class Forecast:
     quantile: float
     strata: pd.DataFrame = field(repr=False, compare=False)
 
-    def summary(self) -> dict[str, float]:
-        """What does not depend on the clock, as numbers that JSON can hold."""
-        counts = {"n_images": self.n_images, "n_exact": self.n_exact, "n_sampled": self.n_sampled}
-        mean, low, high = (round(size, 1) for size in self.size)
-        return counts | {"bytes_per_image": mean, "low": low, "high": high}
 
-
-def cut_strata(predicted: pd.DataFrame, sample: int) -> np.ndarray:
+def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
     """Upper ends of the strata: first the exact rows', then such that each weighs the same."""
     sizes = np.sort(predicted["size"][~predicted["exact"]])
     if not len(sizes):
@@ -63,11 +49,11 @@ def cut_strata(predicted: pd.DataFrame, sample: int) -> np.ndarray:
     return np.concatenate([[0], np.unique(sizes[np.searchsorted(weight, cuts)]), [np.inf]])
 
 
-def number_strata(predicted: pd.DataFrame, upper: np.ndarray) -> np.ndarray:
+def number_strata(predicted: pd.DataFrame, upper: Array) -> Array:
     return np.where(predicted["exact"], 0, 1 + np.searchsorted(upper[1:-1], predicted["size"]))
 
 
-def draw_sample(labels: np.ndarray, stratum: np.ndarray, seed: int, sample: int) -> np.ndarray:
+def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
     """Sorted positions of the sample: in each stratum one of every run of rows, sorted by label."""
     rng = np.random.default_rng(seed)
     inside = [np.flatnonzero(stratum == number) for number in range(stratum.max() + 1)]
@@ -75,13 +61,13 @@ def draw_sample(labels: np.ndarray, stratum: np.ndarray, seed: int, sample: int)
     chosen = []
     for number, rows in enumerate(inside):
         wanted = min(len(rows), share if number else min(sample, 2 * STRATUM))
-        rows = rows[np.lexsort((rng.random(len(rows)), labels[rows]))]  # noqa: PLW2901
+        by_label = rows[np.lexsort((rng.random(len(rows)), labels[rows]))]
         edges = np.linspace(0, len(rows), wanted + 1).astype(int)
-        chosen += [rows[rng.integers(a, b)] for a, b in pairwise(edges)]
+        chosen += [by_label[rng.integers(a, b)] for a, b in pairwise(edges)]
     return np.sort(np.asarray(chosen, int))
 
 
-def estimate(predicted: pd.DataFrame, upper: np.ndarray, measured: np.ndarray) -> Forecast:
+def estimate(predicted: pd.DataFrame, upper: Array, measured: Array) -> Forecast:
     """The forecast from measured images (n, 4): row, bytes, and seconds at the begin and the end.
 
     Source: separate ratio estimator, Cochran, Sampling Techniques (1977), section 6.10.
@@ -97,18 +83,15 @@ def estimate(predicted: pd.DataFrame, upper: np.ndarray, measured: np.ndarray) -
     guess = np.where(m < n, np.abs(ratio) / 2 * np.bincount(stratum, size, len(n)) / n.clip(1), 0)
     spread = np.where(m > 1, spread, guess)
     took, took_spread = _fit_ratios(seconds, np.ones(len(at)), stratum[at], m)
-    took_spread = np.where(m > 1, took_spread, took)
     interval, quantile = _interval(n, m, (known + ratio[stratum] * size).sum(), spread)
-    took_interval, _ = _interval(n, m, (n * took).sum(), took_spread)
+    took_interval, _ = _interval(n, m, (n * took).sum(), np.where(m > 1, took_spread, took))
     workers = float(max(1.0, seconds.sum() / max(end.max() - begin.min(), 1e-9)))
     strata = {"rows": n, "sampled": m, "ratio": ratio, "spread": spread, "upper": upper}
     counts = len(known), int(n[0]), len(at)
     return Forecast(*counts, interval, took_interval, workers, quantile, pd.DataFrame(strata))
 
 
-def _fit_ratios(
-    y: np.ndarray, x: np.ndarray, stratum: np.ndarray, m: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _fit_ratios(y: Array, x: Array, stratum: Array, m: Array) -> tuple[Array, Array]:
     """Of y to x in each stratum, that of all where nothing was drawn; and the spread about it."""
     add_up, typical = partial(np.bincount, minlength=len(m)), np.full(len(m), y.sum() / x.sum())
     ratio = np.divide(add_up(stratum, y), add_up(stratum, x), out=typical, where=m > 0)
@@ -116,18 +99,13 @@ def _fit_ratios(
     return ratio, np.sqrt(off / (m - 1).clip(1))
 
 
-def _interval(
-    n: np.ndarray, m: np.ndarray, total: float, spread: np.ndarray
-) -> tuple[Interval, float]:
-    """The mean of `total`, and the quantile of t, by Satterthwaite's degrees of freedom.
-
-    n, m, spread: of each stratum the rows, how many were drawn, and the spread of one.
-    """
+def _interval(n: Array, m: Array, total: float, spread: Array) -> tuple[Interval, float]:
+    """Of `total` over strata of n rows, m drawn; and t's quantile by Satterthwaite's freedom."""
     variance = n**2 * (1 - m / n.clip(1)) * spread**2 / m.clip(1)
     freedom = variance.sum() ** 2 / max(np.sum(variance**2 / (m - 1).clip(1)), 1e-300)
-    quantile = float(stats.t.ppf(0.5 + CONFIDENCE / 2, min(max(freedom, 3), 10_000)))
+    quantile = float(stats.t.ppf(0.5 + 0.999 / 2, min(max(freedom, 3), 10_000)))
     mean, half = float(total / n.sum()), float(quantile * np.sqrt(variance.sum()) / n.sum())
-    return Interval(mean, max(mean - half, 0.0), mean + half), quantile
+    return (mean, max(mean - half, 0.0), mean + half), quantile
 
 
 def make_forecast(
@@ -141,17 +119,16 @@ def make_forecast(
 ) -> Forecast:
     """Bytes and seconds a record, from about `sample` images taken the whole way to a record.
 
-    table: columns image_id, path, label, height, width, n_bytes, format. Of images that pass
-    through, whose bytes are known, a few are read for their time and for what the record adds.
+    table: columns image_id, path, label, height, width, n_bytes, format.
 
     Raises: ValueError for no image to forecast, or if every image of the sample was refused.
     """
     if not len(table):
         raise ValueError("there is no image to plan. Look into rejects.csv and duplicates.parquet.")
     table = table.reset_index(drop=True)
-    predicted = predict(table, image)
     # A small dataset is not converted twice for the sake of its forecast.
     sample = min(sample, max(200, len(table) // 10))
+    predicted = predict(table, image)
     upper = cut_strata(predicted, sample)
     chosen = draw_sample(table["label"].to_numpy(), number_strata(predicted, upper), seed, sample)
     rows = table.loc[chosen].drop(columns=["problem", "note"], errors="ignore").to_dict("records")
@@ -167,7 +144,7 @@ def make_forecast(
 
 
 def _measure_records(
-    rows: Sequence[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
+    rows: list[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
 ) -> list[tuple[int, int, float, float]]:
     """Row, bytes, begin and end in seconds of each image that is not refused."""
     from kaggle_tfr.shards import FRAME_BYTES
@@ -175,14 +152,11 @@ def _measure_records(
     measured = []
     for at, row in rows:
         begin = time.time()
-        try:
+        with suppress(RefusedImage):
             converted = convert(storage.read_bytes(row["path"]), image)
-        except RefusedImage:
-            continue
-        record = encode_row(row, converted, schema, image)
-        if compression:
-            record = gzip.compress(record, 6)
-        measured.append((at, len(record) + FRAME_BYTES, begin, time.time()))
+            record = encode_row(row, converted, schema, image)
+            size = FRAME_BYTES + len(gzip.compress(record, 6) if compression else record)
+            measured.append((at, size, begin, time.time()))
     return measured
 
 
@@ -208,15 +182,19 @@ def forecast_groups(
 
 def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     """Bytes `known` for sure, relative `size` of what is to be encoded, which rows are `exact`."""
-    height, width, n_bytes = table[["height", "width", "n_bytes"]].to_numpy(float).T
-    codes, unique = pd.MultiIndex.from_frame(table[["height", "width"]]).factorize()
+    given, n_bytes = table[["height", "width"]], table["n_bytes"].to_numpy(float)
+    codes, unique = pd.MultiIndex.from_frame(given).factorize()
     sizes = np.array([output_size(h, w, image) for h, w in unique], float).reshape(-1, 2)[codes]
-    same = (sizes[:, 0] == height) & (sizes[:, 1] == width)
-    small = ["JPEG"] if image.format == "JPEG" else []
-    kept = {"none": ["JPEG", "PNG"], "short_side": small}.get(image.resize, [])
+    same = (sizes == given.to_numpy()).all(axis=1)
+    kept = {"none": ["JPEG", "PNG"], "short_side": ["JPEG"][: image.format == "JPEG"]}
     upright = table["orientation"].to_numpy() == 1 if "orientation" in table else True
-    exact = same & table["format"].isin(kept).to_numpy() & upright & image.pass_through
-    density = n_bytes / np.maximum(height * width, 1)
-    size = sizes.prod(axis=1) * np.sqrt(np.maximum(density, 1e-3))
+    exact = (
+        same
+        & table["format"].isin(kept.get(image.resize, [])).to_numpy()
+        & upright
+        & image.pass_through
+    )
+    density = n_bytes / given.to_numpy(float).prod(axis=1).clip(1)
+    size = sizes.prod(axis=1) * np.sqrt(density.clip(1e-3))
     columns = {"known": np.where(exact, n_bytes, 0.0), "size": np.where(exact, 1.0, size)}
     return pd.DataFrame(columns, table.index).assign(exact=exact)

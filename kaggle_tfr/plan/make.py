@@ -3,10 +3,9 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from math import ceil, floor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -17,18 +16,9 @@ from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.paths import check_template
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
-from kaggle_tfr.plan.plan import (
-    ORDER,
-    Plan,
-    PlanSettings,
-    Shard,
-    format_bytes,
-    format_seconds,
-    number_shards,
-)
+from kaggle_tfr.plan.plan import ORDER, Plan, PlanSettings, Shard, format_bytes, number_shards
 from kaggle_tfr.schema import Labels, RecordSchema
 
-LARGEST_SHARD_MB = 400
 # schema.json, labels.json, labels.txt, plan.json, shards.csv, rejects.csv and stats.json; a CSV a
 # split comes on top. Five of Kaggle's 50 stay free by default: TFDS's two files and its class
 # names, the index folder (uploaded as one archive) and a cover picture.
@@ -61,10 +51,13 @@ def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
     decisive = {name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")}
     decisive |= {"compression": settings.compression, "shard_name": settings.shard_name}
     sha256 = fingerprint(table, decisive)
-    return replace(plan, forecast=forecast.summary(), shards=shards, fingerprint=sha256), table
+    expected = {name: getattr(forecast, name) for name in ("n_images", "n_exact", "n_sampled")}
+    sizes = (round(size, 1) for size in forecast.size)
+    expected |= zip(("bytes_per_image", "low", "high"), sizes, strict=True)
+    return replace(plan, forecast=expected, shards=shards, fingerprint=sha256), table
 
 
-def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
+def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
     """sha256 of the settings and of all that the table gives to the records, wherever it lies."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):
@@ -76,16 +69,12 @@ def fingerprint(table: pd.DataFrame, settings: Mapping[str, Any]) -> str:
 def _fit_parts(
     table: pd.DataFrame, forecast: Forecast, image: ImageSettings, settings: PlanSettings
 ) -> tuple[pd.DataFrame, int]:
-    """The table with its shards in the fewest parts that fit, and the bytes for a part's shards.
-
-    Parts are measured as they are, not as a mean: the bound of each one must fit.
-    """
+    """The table in the fewest parts whose bounds all fit, and the bytes for the shards of one."""
     table, limit_bytes = table.reset_index(drop=True), settings.limit_bytes
     groups = forecast_groups(table, image, forecast, ["split", "fold"])
-    n_parts = max(1, floor(forecast.size.expected * len(table) / max(limit_bytes, 1)))
+    n_parts = max(1, floor(forecast.size[0] * len(table) / max(limit_bytes, 1)))
     while n_parts <= len(table):
-        n_shards = shards_per_group(groups, n_parts, settings)
-        if n_shards is None:
+        if (n_shards := shards_per_group(groups, n_parts, settings)) is None:
             n_parts += 1
             continue
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
@@ -97,7 +86,7 @@ def _fit_parts(
         n_parts = max(n_parts + 1, floor(n_parts * high / max(limit_bytes - fixed_bytes, 1)))
     raise ValueError(
         f"no number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record alone may take "
-        f"{forecast.size.high / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or lower IMAGE_SIZE or QUALITY."
+        f"{forecast.size[2] / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or lower IMAGE_SIZE or QUALITY."
     )
 
 
@@ -115,42 +104,37 @@ def shards_per_group(
     """Shards of each (split, fold), or None when `n_parts` parts cannot hold them.
 
     groups: by (split, fold), the images (`count`) and `expected` bytes.
-    Unless the settings say n_shards or shard_images, shards are near `shard_mb` × 10⁶ bytes, and
-    grow to 400 MB before there are more parts.
+    They are near shard_mb if not numbered, and grow to 400 MB before there are more parts.
 
     Raises: ValueError if no number of parts can satisfy this.
     """
-    counts, max_part_files = groups["count"], settings.max_part_files
-    max_shards = max_part_files - SIDECAR_FILES - counts.index.unique("split").size
+    counts = groups["count"]
+    max_shards = settings.max_part_files - SIDECAR_FILES - counts.index.unique("split").size
     if len(counts) > max_shards:
         raise ValueError(
-            f"{len(counts)} folds need a shard each in every part, but MAX_PART_FILES = "
-            f"{max_part_files} leaves {max_shards} beside the part's own files. "
-            "Raise MAX_PART_FILES, or lower N_FOLDS."
+            f"MAX_PART_FILES = {settings.max_part_files} leaves {max_shards} shards to a part, but "
+            f"each of {len(counts)} folds needs one. Raise MAX_PART_FILES, or lower N_FOLDS."
         )
-    wanted = None
-    if settings.n_shards:
-        wanted = _apportion(counts, settings.n_shards)
-    elif settings.shard_images:
-        wanted = -(-counts // settings.shard_images)
-    if wanted is not None:
-        each = np.ceil(wanted.to_numpy() / n_parts)[None]
+    if settings.n_shards or settings.shard_images:
+        by_images = -(-counts // (settings.shard_images or 1))
+        wanted = _apportion(counts, settings.n_shards) if settings.n_shards else by_images
+        if np.ceil(wanted / n_parts).sum() > max_shards:
+            return None
     else:
-        largest_mb = max(settings.shard_mb, LARGEST_SHARD_MB)
+        largest_mb = max(settings.shard_mb, 400)
         megabytes = groups["expected"].to_numpy() / n_parts / 1e6
         targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
         each = np.maximum(np.round(megabytes / targets), np.ceil(megabytes / largest_mb)).clip(1)
-    fits = np.flatnonzero(each.sum(axis=1) <= max_shards)
-    if not len(fits):
-        return None
-    if wanted is None:
-        wanted = np.minimum(counts, each[fits[0]].astype(int) * n_parts)
+        fits = each[each.sum(axis=1) <= max_shards].astype(int)
+        if not len(fits):
+            return None
+        wanted = np.minimum(counts, fits[0] * n_parts)
     if wanted.min() < n_parts:
-        group: Any = wanted.idxmin()
+        split, fold = cast("tuple[str, int]", wanted.idxmin())
         raise ValueError(
-            f"the images need {n_parts} parts, but fold {group[1]} of '{group[0]}' has "
-            f"{wanted.min()} shards, and a part takes some of every fold. Raise PART_LIMIT_GB or "
-            "N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
+            f"the images need {n_parts} parts, but fold {fold} of '{split}' has {wanted.min()} "
+            "shards, and a part takes some of every fold. Raise PART_LIMIT_GB or N_SHARDS, lower "
+            "SHARD_IMAGES, or set the two to 0."
         )
     return wanted.to_dict()
 
@@ -163,8 +147,7 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
     if not len(counts) <= n_shards <= counts.sum():
         raise ValueError(
             f"N_SHARDS = {n_shards}, but there are {len(counts)} folds with {counts.sum()} images, "
-            "and a shard holds images of one fold, at least one. Set N_SHARDS between these two, "
-            "or N_FOLDS = 0."
+            "each in shards of its own. Set N_SHARDS between these two, or N_FOLDS = 0."
         )
     shards = np.ones(len(counts), int)
     for _ in range(n_shards - len(counts)):
@@ -174,10 +157,19 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 
 def list_planned(plan: Plan) -> pd.DataFrame:
     """One row a shard of the plan: part, split, fold, count, MB at most, file."""
-    files = [plan.file_name(shard) for shard in plan.shards]
-    table = pd.DataFrame([vars(shard) for shard in plan.shards]).assign(file=files)
+    table = pd.DataFrame([vars(shard) | {"file": plan.file_name(shard)} for shard in plan.shards])
     table["mb_at_most"] = table["bytes_high"] / 1e6
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
+
+
+def format_seconds(seconds: float) -> str:
+    """In the largest unit that gives one or more.
+
+    >>> format_seconds(43_200), format_seconds(90), format_seconds(0.7)
+    ('12 h', '1.5 min', '0.7 s')
+    """
+    each, unit = (3600, "h") if seconds >= 3600 else (60, "min")
+    return f"{seconds / each:.3g} {unit}" if seconds >= 60 else f"{seconds:.2g} s"
 
 
 def list_forecast(forecast: Forecast) -> pd.DataFrame:
@@ -190,21 +182,21 @@ def list_forecast(forecast: Forecast) -> pd.DataFrame:
         f"time in all, {workers:.1f} workers": [format_seconds(v * n / workers) for v in seconds],
     }
     title = f"{forecast.n_sampled:,} sampled, {forecast.n_exact:,} pass through"
-    columns = pd.Index(["expected", "at least", "at most"], name=title)
-    return pd.DataFrame(list(rows.values()), list(rows), columns)
+    table = pd.DataFrame.from_dict(rows, "index", columns=["expected", "at least", "at most"])
+    return table.rename_axis(columns=title)
 
 
 def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
     """What is expected (value, low, high) against each limit, a row a limit, for `plot_limits`."""
     fullest = list_planned(plan).groupby("part")["count"].sum().max()
     part = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
-    limit: float = plan.settings.limit_bytes
-    cases: dict[str, tuple] = {part: (forecast.size, fullest, limit, format_bytes)}
+    cases: dict[str, tuple] = {}
+    cases[part] = forecast.size, fullest, plan.settings.limit_bytes, format_bytes
     if "://" not in folder:
         free = shutil.disk_usage(folder).free
         cases["all parts on this disk"] = forecast.size, forecast.n_images, free, format_bytes
-    times, limit = fullest / forecast.workers, SESSION_HOURS * 3600
-    cases["time to write a part"] = forecast.seconds, times, limit, format_seconds
+    times = fullest / forecast.workers
+    cases["time to write a part"] = forecast.seconds, times, SESSION_HOURS * 3600, format_seconds
     rows = {}
     for name, (interval, times, limit, show) in cases.items():
         value, low, high = (number * times for number in interval)

@@ -66,7 +66,6 @@ class PlanSettings:
 
     @property
     def limit_bytes(self) -> int:
-        """What a part folder may weigh."""
         return round(self.part_limit_gb * 1e9)
 
     @property
@@ -102,7 +101,6 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Of the dataset."""
         return self.labels.name
 
     def file_name(self, shard: Shard, count: int | None = None) -> str:
@@ -116,7 +114,6 @@ class Plan:
         return replace(self, labels=labels, shards=[], forecast={}, outcomes={})
 
     def to_json(self) -> str:
-        """The text of `plan.json`."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -151,17 +148,16 @@ def read_plan(folder: str) -> Plan:
     try:
         values: dict[str, Any] = json.loads(storage.read_bytes(path))
         size = values["image"]["size"]
-        values |= {
+        read = {
             "labels": Labels.from_dict(values["labels"]),
             "schema": RecordSchema.from_dict(values["schema"]),
             "image": ImageSettings(**values["image"] | {"size": size and tuple(size)}),
             "settings": PlanSettings(**values["settings"]),
             "shards": [Shard(**shard) for shard in values["shards"]],
         }
-        return Plan(**values)
+        return Plan(**values | read)
     except FileNotFoundError:
-        message = f"there is no plan.json in '{folder}'. Run 03_plan with this WORK_DIR first."
-        raise FileNotFoundError(message) from None
+        raise FileNotFoundError(f"no plan.json in WORK_DIR '{folder}'. Run 03_plan.") from None
     except (ValueError, TypeError, KeyError) as error:
         message = f"'{path}' is no plan of this version: {error}. Run 03_plan again."
         raise ValueError(message) from None
@@ -184,14 +180,3 @@ def format_bytes(size: float) -> str:
     units = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
     texts = (f"{size / each:.3g} {unit}" for unit, each in units if size >= each)
     return next(texts, f"{size:.0f} B")
-
-
-def format_seconds(seconds: float) -> str:
-    """In the largest unit that gives one or more.
-
-    >>> format_seconds(43_200), format_seconds(90), format_seconds(0.7)
-    ('12 h', '1.5 min', '0.7 s')
-    """
-    units = (("h", 3600), ("min", 60))
-    texts = (f"{seconds / each:.3g} {unit}" for unit, each in units if seconds >= each)
-    return next(texts, f"{seconds:.2g} s")

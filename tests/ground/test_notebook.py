@@ -8,53 +8,38 @@ import pytest
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.notebook import account
 
-RECIPE = "NAME: mine\n"
-
 
 @pytest.fixture
 def recipe(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(RECIPE)
-    return str(path)
+    (tmp_path / "mine.yaml").write_text("NAME: mine\n")
+    return str(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize("command", [[], ["sample"], ["run"], ["verify"], ["kernel"]])
 def test_help_is_there_for_every_command(root, command):
-    """
-    `--help` explains each command and ends well.
-    """
+    """`--help` explains each command and ends well."""
     call = [sys.executable, "-m", "kaggle_tfr", *command, "--help"]
-    done = subprocess.run(call, cwd=root, capture_output=True, text=True, check=True)
+    said = subprocess.check_output(call, cwd=root, text=True)
 
-    assert "usage: python -m kaggle_tfr" in done.stdout
+    assert "usage: python -m kaggle_tfr" in said
 
 
 def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsys):
-    """
-    The near miss is named, the exit code is 1, and no folder was made.
-    """
+    """The near miss is named, the exit code is 1, and no folder was made."""
     work = tmp_path / "work"
-    code = main(["run", recipe, "-p", "WORK_DIR", str(work), "-p", "QUALTY", "70"])
-
-    assert code == 1
+    assert main(["run", recipe, "-p", "WORK_DIR", str(work), "-p", "QUALTY", "70"]) == 1
     assert 'QUALTY is no parameter. Did you mean "QUALITY"?' in capsys.readouterr().err
     assert not work.exists()
 
 
 def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
-    """
-    `--only` takes a number or a name; anything else lists what there is.
-    """
-    code = main(["run", recipe, "--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")])
-
-    assert code == 1
+    """`--only` takes a number or a name; anything else lists what there is."""
+    assert main(["run", recipe, "--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")]) == 1
     assert 'Did you mean "03_plan"?' in capsys.readouterr().err
 
 
 def test_training_runs_by_its_name_only(recipe, tmp_path, capsys):
-    """
-    `--only 06` starts the training notebook, which a whole run leaves out.
-    """
+    """`--only 06` starts the training notebook, which a whole run leaves out."""
     code = main(["run", recipe, "--only", "06", "-p", "WORK_DIR", str(tmp_path / "w")])
 
     said = capsys.readouterr()
@@ -64,28 +49,24 @@ def test_training_runs_by_its_name_only(recipe, tmp_path, capsys):
 
 
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
-    """
-    A missing INPUT_DIR: exit code 1, the cell, the error, and where the executed copy lies.
-    """
+    """A missing INPUT_DIR: exit code 1, the cell, the error, and where the executed copy lies."""
     work = tmp_path / "work"
-    parameters = [("WORK_DIR", str(work)), ("INPUT_DIR", str(tmp_path / "nowhere"))]
-    flags = [word for pair in parameters for word in ("-p", *pair)]
-    code = main(["run", recipe, "--only", "01", *flags])
+    executed = work / "notebooks" / "01_explore.ipynb"
+    flags = ["-p", "WORK_DIR", str(work), "-p", "INPUT_DIR", str(tmp_path / "nowhere")]
+    assert main(["run", recipe, "--only", "01", *flags]) == 1
 
     said = capsys.readouterr().err
-    assert code == 1
     assert "01_explore.ipynb stopped at cell" in said
     assert "input_or_sample(INPUT_DIR" in said
     assert "FileNotFoundError" in said
-    assert str(work / "notebooks" / "01_explore.ipynb") in said
-    assert (work / "notebooks" / "01_explore.ipynb").exists()
+    assert str(executed) in said
+    assert executed.exists()
     assert not list(work.glob("*.parquet"))
 
 
 def test_the_account_closes_or_says_so():
     """Counts that do not add up to the total are an error with every number in it."""
     table = account({"written": 3, "refused": 1}, 4)
-
     assert table["images"].to_dict() == {"written": 3, "refused": 1, "total": 4}
     with pytest.raises(RuntimeError, match="3 written \\+ 1 refused = 4, but 5 came in"):
         account({"written": 3, "refused": 1}, 5)

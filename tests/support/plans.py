@@ -32,19 +32,18 @@ def draw_picture(height, width, seed):
 
 def make_images(folder, n=48, seed=0, sizes=(40, 120)):
     """A folded table of `n` JPEG files of random sizes, in three classes and three folds."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    os.makedirs(folder, exist_ok=True)
     rng, rows = np.random.default_rng(seed), []
     for i in range(n):
         height, width = rng.integers(*sizes, 2).tolist()
-        path = folder / f"{i:04d}.jpg"
+        path = Path(folder, f"{i:04d}.jpg")
         Image.fromarray(draw_picture(height, width, seed + i)).save(path, quality=95)
         label = int(rng.integers(3))
-        size = path.stat().st_size
-        rows.append([f"{i:04d}", str(path), "train", label, CLASSES[label], height, width, size])
+        known = [path.stem, str(path), "train", label, CLASSES[label]]
+        rows.append([*known, height, width, path.stat().st_size])
     names = ["image_id", "path", "split", "label", "label_name", "height", "width", "n_bytes"]
-    table = pd.DataFrame(rows, columns=names).assign(format="JPEG", orientation=1, problem="")
-    return table.assign(cluster=-1, fold=np.arange(n) % 3)
+    same = {"format": "JPEG", "orientation": 1, "problem": "", "cluster": -1}
+    return pd.DataFrame(rows, columns=names).assign(**same, fold=np.arange(n) % 3)
 
 
 def plan_images(table, work, *, size=32, schema="default", labels=LABELS, name="trees", **changes):
@@ -61,19 +60,15 @@ def plan_images(table, work, *, size=32, schema="default", labels=LABELS, name="
 
 def two_parts(table, work, **settings):
     """As `plan_images`, with a limit that two parts just satisfy."""
-    weight = plan_images(table, work, **settings)[0]
-    total = weight.forecast["high"] * len(table)
+    total = plan_images(table, work, **settings)[0].forecast["high"] * len(table)
     return plan_images(table, work, **settings, part_limit_gb=(0.8 * total + 75_000) / 1e9)
 
 
 def digests(folder):
     """sha256 of every file below a folder, by its relative name."""
-    found = {}
-    for base, _, names in os.walk(folder):
-        for name in names:
-            path = Path(base, name)
-            found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    files = {str(path.relative_to(folder)): path for path in Path(folder).rglob("*")}
+    read = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
+    return {name: hashlib.sha256(data).hexdigest() for name, data in read.items()}
 
 
 def read_plainly(files, compression=""):
