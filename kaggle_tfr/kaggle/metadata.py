@@ -119,10 +119,8 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     if not files:
         yield "there are no files to send."
     if count > MAX_DATASET_FILES:
-        yield (
-            f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. Plan larger shards "
-            "(SHARD_MB), or put {split}/ before SHARD_NAME: a folder counts as one."
-        )
+        mend = "Set a larger SHARD_MB, or put {split}/ before SHARD_NAME: a folder counts as one."
+        yield f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. {mend}"
     if size > MAX_DATASET_BYTES:
         yield f"{size / 1e9:,.1f} GB; Kaggle takes {MAX_DATASET_BYTES // 10**9} GB."
 
