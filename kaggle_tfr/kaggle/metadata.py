@@ -47,8 +47,6 @@ _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-
 def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """What a kernel's or dataset's metadata file says, when Kaggle would do just that.
 
-    A dataset's is checked together with the files that lie beside it.
-
     Raises: FileNotFoundError: no such file. ValueError: every fault found, one a line.
     """
     values, is_kernel = read_json(folder, file), file == KERNEL_FILE

@@ -48,8 +48,7 @@ class MissingError(KaggleError):
 def call(*arguments: str) -> str:
     """What `kaggle …` printed, when it did all that it was asked.
 
-    Raises: ImportError: no client. MissingError: no such kernel or dataset. KaggleError: it
-    failed, or reported a refusal while it ended with code 0.
+    Raises: ImportError: no client. MissingError: no such kernel or dataset. KaggleError: refused.
     """
     command = [sys.executable, "-m", "kaggle", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
