@@ -248,10 +248,8 @@ def _find_sources(
     """Names of the inputs to attach, INPUT_DIR's among them, by metadata key."""
     folder = values.get("INPUT_DIR", "")
     if not folder and parts > 1:
-        raise ValueError(
-            "The bundled sample is made inside a kernel, so others could not read it. Set "
-            "INPUT_DIR to the slug of a competition or a dataset, or make one kernel (--parts 1)."
-        )
+        mend = "Set INPUT_DIR to a competition's or dataset's slug, or make one kernel (--parts 1)."
+        raise ValueError(f"One kernel cannot read the bundled sample of another. {mend}")
     if is_remote(folder) and not internet:
         raise ValueError(f"INPUT_DIR '{folder}' cannot be read with the internet off.")
     own = [_find_source(folder)] if folder and not is_remote(folder) else []
@@ -276,8 +274,6 @@ def _find_source(folder: str) -> tuple[str, str]:
         kind = "datasets" if len(names) > 1 and inside == folder else "competitions"
     key, count = _MOUNTS[kind]
     if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside) or len(names) < count:
-        raise ValueError(
-            f"INPUT_DIR '{folder}' is a folder of this machine. Give the slug under which it "
-            'is on Kaggle, "competition" or "owner/dataset": -p INPUT_DIR SLUG.'
-        )
+        mend = 'Give its slug on Kaggle, "competition" or "owner/dataset": -p INPUT_DIR SLUG.'
+        raise ValueError(f"INPUT_DIR '{folder}' is a folder of this machine. {mend}")
     return key, "/".join(names[:count])

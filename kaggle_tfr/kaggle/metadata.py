@@ -47,8 +47,6 @@ _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-
 def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """What a kernel's or dataset's metadata file says, when Kaggle would do just that.
 
-    A dataset's is checked together with the files that lie beside it.
-
     Raises: FileNotFoundError: no such file. ValueError: every fault found, one a line.
     """
     values, is_kernel = read_json(folder, file), file == KERNEL_FILE
@@ -119,10 +117,8 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     if not files:
         yield "there are no files to send."
     if count > MAX_DATASET_FILES:
-        yield (
-            f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. Plan larger shards "
-            "(SHARD_MB), or put {split}/ before SHARD_NAME: a folder counts as one."
-        )
+        mend = "Set a larger SHARD_MB, or put {split}/ before SHARD_NAME: a folder counts as one."
+        yield f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. {mend}"
     if size > MAX_DATASET_BYTES:
         yield f"{size / 1e9:,.1f} GB; Kaggle takes {MAX_DATASET_BYTES // 10**9} GB."
 

@@ -39,10 +39,9 @@ def check_parts(work: str, n_parts: int) -> None:
     """Raises a ValueError unless the plan has as many parts as kernels were made to write them."""
     planned = read_plan(work).n_parts
     if planned != n_parts:
-        raise ValueError(
-            f"The plan has {planned} parts, and the kernels were made for {n_parts}. Make them "
-            f"again: python -m kaggle_tfr kernel RECIPE --parts {planned}, or set PART_LIMIT_GB."
-        )
+        fault = f"The plan has {planned} parts, and the kernels were made for {n_parts}. Make them"
+        mend = f"again: python -m kaggle_tfr kernel RECIPE --parts {planned}, or set PART_LIMIT_GB."
+        raise ValueError(f"{fault} {mend}")
 
 
 def _copy_files(source: str, pattern: str, folder: str) -> int:

@@ -33,7 +33,6 @@ _MISSING = re.compile(
     r"(?m)^(?:40[34] (?:Client Error: |- )|(?:Not Found|Forbidden)\b"
     r"|.*Permission '[\w.]+' was denied)"
 )
-ENDED = ("complete", "error", "cancel_acknowledged")
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
 
@@ -49,8 +48,7 @@ class MissingError(KaggleError):
 def call(*arguments: str) -> str:
     """What `kaggle …` printed, when it did all that it was asked.
 
-    Raises: ImportError: no client. MissingError: no such kernel or dataset. KaggleError: it
-    failed, or reported a refusal while it ended with code 0.
+    Raises: ImportError: no client. MissingError: no such kernel or dataset. KaggleError: refused.
     """
     command = [sys.executable, "-m", "kaggle", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
@@ -73,10 +71,10 @@ def username() -> str:
     """The Kaggle user whose key the client uses; KaggleError when no key is set up."""
     found = re.search(r"username: (\S+)", call("config", "view"))
     if not found or found.group(1) == "None":
-        raise KaggleError(
-            "Kaggle's client knows no user. Put kaggle.json, from your account's settings, into "
-            "~/.kaggle/, or set KAGGLE_USERNAME and KAGGLE_KEY."
+        mend = (
+            "Put your account's kaggle.json into ~/.kaggle/, or set KAGGLE_USERNAME and KAGGLE_KEY."
         )
+        raise KaggleError(f"Kaggle's client knows no user. {mend}")
     return found.group(1)
 
 
@@ -107,9 +105,8 @@ def push_kernels(
 ) -> pd.DataFrame:
     """One row a kernel, with its state and problem, after all have ended or failed.
 
-    Finished kernels are not pushed again, running ones are only waited for, unfinished ones go on
-    from their own output; so the same call continues after an interruption.
-    Their outputs lie in `output`, a folder each, beside notes of how far they are.
+    Finished kernels are not pushed again, running ones only waited for, unfinished ones go on from
+    their own output: the same call continues after an interruption. output: for their outputs.
 
     Raises: ValueError, FileNotFoundError: a kernel would not do on Kaggle; nothing was pushed.
     """
@@ -174,11 +171,10 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
 def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
     """The client's answer; KaggleError when the kernels that write do not fit their plan."""
     for planner in kernel.after:
-        if not os.path.exists(os.path.join(planner.output, "plan.json")):
-            continue
-        planned = rules.read_json(planner.output, "plan.json").get("n_parts")
+        has_plan = os.path.exists(os.path.join(planner.output, "plan.json"))
+        planned = has_plan and rules.read_json(planner.output, "plan.json").get("n_parts")
         made = sum(planner in other.after for other in kernels)
-        if planned != made:
+        if has_plan and planned != made:
             raise KaggleError(
                 f"the plan has {planned} parts and {made} kernels would write them. Make the "
                 f"folders again with --parts {planned}; the planning kernel need not run again."
@@ -195,11 +191,10 @@ def _poll_kernel(kernel: _Kernel) -> None:
     try:
         said = call("kernels", "status", kernel.name)
         found = re.search(r'has status "(?:\w+\.)?(\w+)"', said)
-        status = found.group(1).lower() if found else "unknown"
-        if status != kernel.status:
-            print(f"{kernel.name}: {status.replace('_', ' ')}")
-        kernel.status = status
-        if status in ENDED:
+        before, kernel.status = kernel.status, found.group(1).lower() if found else "unknown"
+        if kernel.status != before:
+            print(f"{kernel.name}: {kernel.status.replace('_', ' ')}")
+        if kernel.status in ("complete", "error", "cancel_acknowledged"):
             _fetch_output(kernel, said)
             kernel.save()
             print(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
@@ -281,18 +276,14 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
 
 def _send(folder: str, name: str, notes: str, *, public: bool, dir_mode: str, exists: bool) -> None:
     if exists and not notes:
-        raise KaggleError(
-            f"the dataset {name} exists and holds other files. To replace them by a new version "
-            "give --notes; to keep them, change the id and title in dataset-metadata.json."
-        )
+        mend = f"To replace them give --notes; to keep them, change {DATASET_FILE}'s id and title."
+        raise KaggleError(f"the dataset {name} exists and holds other files. {mend}")
     action = ["version", "-m", notes] if exists else ["create", *(["--public"] if public else [])]
     said = call("datasets", *action, "-t", "-p", folder, "-r", dir_mode)
     # Some versions of the client make the dataset all the same, without the file.
     if lost := re.findall(r"Upload unsuccessful: (.*)", said):
-        raise KaggleError(
-            f"the upload of {', '.join(lost)} failed, and the dataset was made without. Publish "
-            "again with --notes: a new version holds every file."
-        )
+        fault = f"the upload of {', '.join(lost)} failed, and the dataset was made without."
+        raise KaggleError(f"{fault} Publish again with --notes: a new version holds every file.")
 
 
 def _dataset_status(name: str) -> str:
@@ -351,8 +342,7 @@ def _list_files(name: str) -> dict[str, int]:
         said = call("datasets", "files", name, "--csv", "--page-size", "200", *page)
         table = said[said.find("name,size") :] if "name,size" in said else ""
         files |= {row["name"]: int(row["size"]) for row in csv.DictReader(io.StringIO(table))}
-        page = [
-            f"--page-token={token}" for token in re.findall(r"(?m)^Next Page Token = (\S+)", said)
-        ]
-        if not page:
+        tokens = re.findall(r"(?m)^Next Page Token = (\S+)", said)
+        if not tokens:
             return files
+        page = [f"--page-token={tokens[0]}"]

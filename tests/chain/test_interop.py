@@ -99,7 +99,6 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
     plan = read_plan(str(part))
     plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
     found = describe_dataset(plan, parts, pd.read_csv(part / "shards.csv"))
-
     assert re.fullmatch(r"[a-z0-9-]{6,50}", found["id"].split("/")[1])
     assert 6 <= len(found["title"]) <= 50
     assert 20 <= len(found["subtitle"]) <= 80
@@ -110,7 +109,6 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
 def test_the_description_tells_counts_and_recipe(part):
     """Title and text are filled from the plan: classes, counts, size and settings."""
     text = json.loads((part / "dataset-metadata.json").read_text())["description"]
-
     assert "24 images in 6 TFRecord shards" in text
     assert "| train | 0 | 2 | 8 |" in text
     assert "short_side (32, 32), JPEG quality 90" in text

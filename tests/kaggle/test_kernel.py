@@ -136,7 +136,6 @@ def test_what_a_kernel_could_not_use_is_refused(tmp_path, values, settings, mess
 def test_the_input_is_attached(tmp_path, folder, key, attached):
     """A slug, or what Kaggle mounts in a folder; a bucket needs nothing attached."""
     (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
-
     metadata = check_metadata(made, KERNEL_FILE).items()
     found = {name: names for name, names in metadata if name.endswith("_sources") and names}
     assert found == ({key: attached} if key else {})
@@ -166,7 +165,6 @@ def test_metadata_is_checked_field_by_field(tea, tmp_path, changes, message):
     shutil.copytree(tea, tmp_path, dirs_exist_ok=True)
     path = tmp_path / KERNEL_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
     with pytest.raises(ValueError, match=message):
         check_metadata(str(tmp_path), KERNEL_FILE)
 
@@ -207,7 +205,6 @@ def test_the_package_arrives_where_it_is_not_installed(tmp_path):
     after = f"import subprocess\nsubprocess.run([sys.executable, '-c', '{worker}'])\n"
     after += "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
     done = run_cell(f"{carrier_cell(zip_package(), {})}\n{after}", python, tmp_path)
-
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert done.stdout.split()[-1] == str(folder / "kaggle_tfr/kaggle/session.py"), done.stderr
@@ -217,7 +214,6 @@ def test_the_package_arrives_where_it_is_not_installed(tmp_path):
 def test_a_package_is_unpacked_only_if_whole_and_new(root, environment, tmp_path):
     """Its sha256 stands beside it; where the same files can be imported, they are left alone."""
     cell = carrier_cell(zip_package(), {})
-
     assert run_cell(cell, cwd=root).stdout.strip() == f"kaggle_tfr from {root}"
     damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), environment, tmp_path)
     assert "The package in this cell is damaged" in damaged.stderr
@@ -227,9 +223,7 @@ def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
     """With the internet off and no wheels attached, the first cell lists the missing packages."""
     python = make_environment(tmp_path / "poor", lacking=["faiss", "iterstrat"])
     needed = {name: PIP_NAMES[name] for name in ("numpy", "faiss", "iterstrat")}
-
     done = run_cell(carrier_cell(zip_package(), needed), python, tmp_path)
-
     assert "ImportError: This image lacks faiss-cpu, iterative-stratification" in done.stderr
     assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stderr
 
@@ -259,7 +253,6 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_pat
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
     """`make kernel` has written it from the notebooks and the package as they are."""
     kernels.write_own_kernel(str(tmp_path))
-
     assert (root / KERNEL_FILE).read_text() == (tmp_path / KERNEL_FILE).read_text()
     paths = [folder / "notebooks" / "kernel.ipynb" for folder in (tmp_path, root)]
     made, kept = (nbformat.read(path, as_version=4).cells for path in paths)
@@ -299,7 +292,6 @@ def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
     for name in [*kept, "custom.css"]:
         (tmp_path / "tea" / name).write_text(name)
     monkeypatch.chdir(tmp_path)
-
     counts = [session.restore_previous_output(name, "out") for name in ("tea", "tea", "pea")]
     assert counts == [3, 0, 0]
     assert contents(tmp_path / "out") == {name: name.encode() for name in kept}
@@ -327,9 +319,7 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
     script = "\n".join(cell["source"] for cell in cells[:end] if cell["cell_type"] == "code")
     show = "import glob\nprint(glob.glob(INPUT_DIR + '/*'), work)"
-
     done = run_python(environment, f"{script}\n{show}", tmp_path / "working", {})
-
     assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[-3000:]
     assert "'/kaggle/temp/sample/train.csv'" in done.stdout
     assert done.stdout.split()[-1] == "/kaggle/working"
@@ -341,7 +331,6 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
 def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
     """It runs to its end, and leaves shards that `verify` accepts."""
     done = run_kernel(environment, pushed, tmp_path / "working", {})
-
     assert done.returncode == 0, done.stderr[-3000:]
     assert verify_parts(str(tmp_path / "working" / "part-1")).faults.empty
 

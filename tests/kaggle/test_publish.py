@@ -42,7 +42,6 @@ def checksums(folder):
 def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
     """One `datasets create` a part, every file with its sha256; the second call sends nothing."""
     folders = [make_part(tmp_path / f"part-{part}", part) for part in (1, 2)]
-
     assert list(publish(folders).state) == ["created", "created"]
     for part, folder in enumerate(folders, 1):
         assert kaggle.sha256(f"{USER}/tea-tfrecords-{part}") == checksums(Path(folder))
@@ -55,12 +54,10 @@ def test_an_upload_that_fails_is_an_error(kaggle, folder, capsys):
     """The client makes the dataset without the file and ends with 0; we end with 1 and name it."""
     before = checksums(folder)
     kaggle.break_upload = {"tea-1.tfrec"}
-
     assert main(["publish", str(folder)]) == 1
     assert "tea-1.tfrec" in capsys.readouterr().err
     assert "tea-1.tfrec" not in kaggle.datasets[TEA]
     assert checksums(folder) == before
-
     kaggle.break_upload = set()
     assert list(publish([folder], notes="whole").state) == ["new version"]
     assert kaggle.sha256(TEA) == before
@@ -72,7 +69,6 @@ def test_an_upload_that_is_cut_goes_on_in_the_middle(kaggle, folder):
     (folder / "train").mkdir()
     (folder / "train" / "a.tfrecord").write_bytes(b"records")
     kaggle.cut_upload = {"tea-1.tfrec"}
-
     assert list(publish([folder]).problem) == [""]
     assert before.items() <= kaggle.sha256(TEA).items()
     with tarfile.open(fileobj=io.BytesIO(kaggle.datasets[TEA]["train.tar"])) as files:
@@ -86,7 +82,6 @@ def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
         (folder / "train" / f"{number}.tfrecord").write_bytes(b"records")
     paths = [path for path in folder.rglob("*.*") if path.name != DATASET_FILE]
     kaggle.datasets[TEA] = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
     assert list(publish([folder]).state) == ["there already"]
 
 
@@ -101,7 +96,6 @@ def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
     """It ends with code 1 and the server's words; one that mentions 404 is no missing dataset."""
     kind, method = refusal
     getattr(kaggle, kind)[method] = message
-
     assert main(["publish", str(folder)]) == 1
     assert message in capsys.readouterr().err
     assert kaggle.calls[-1] == method
@@ -113,7 +107,6 @@ def test_a_slug_in_use_is_not_overwritten(kaggle, folder):
     same_sizes["shards.csv"] = same_sizes["shards.csv"].replace(b"tea", b"pea")
     for files in ({"other.csv": b"mine"}, same_sizes):
         kaggle.datasets[TEA] = files
-
         assert re.search("other files.*--notes", publish([folder]).problem[0])
         assert kaggle.datasets[TEA] == files
 
@@ -122,7 +115,6 @@ def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
     """A shard that is not what shards.csv says stops everything before the first upload."""
     folders = [make_part(tmp_path / f"part-{part}", part) for part in (1, 2)]
     (tmp_path / "part-2" / "tea-2.tfrec").write_bytes(b"torn")
-
     with pytest.raises(ValueError, match=r"tea-2\.tfrec"):
         publish(folders)
     assert kaggle.blobs == {}
@@ -150,6 +142,5 @@ def test_too_many_files_are_an_error(folder):
     (folder / "train").mkdir()
     for number in range(47):
         (folder / f"{number}.txt").touch()
-
     with pytest.raises(ValueError, match="51 files; Kaggle takes 50"):
         check_metadata(str(folder), DATASET_FILE)

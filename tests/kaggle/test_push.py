@@ -79,7 +79,6 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     for _ in range(2):
         assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 1
-
     (tmp_path / "k/tea-1/kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
     push(one, tmp_path)
     assert len(kaggle.kernels[PART]) == 2
@@ -90,18 +89,14 @@ def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
     kaggle.statuses[PART] = ["RUNNING", "RUNNING", "COMPLETE"]
     left = []
     kaggle.on_save = lambda _: left.append(len(kaggle.statuses[PART]))
-
     push(recipe, tmp_path, at_once=1)
-
     assert left == [3, 3, 1]
 
 
 def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     """The server's "no" comes with status 200 and the client ends with 0; we end with 1."""
     kaggle.refuse["SaveKernel"] = "Maximum batch CPU session count of 5 reached."
-
     assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
-
     said = capsys.readouterr().err
     assert "Maximum batch CPU session count of 5 reached." in said
     assert f"needs the output of {USER}/tea-plan" in said
@@ -112,7 +107,6 @@ def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
     """A kernel whose dataset could not be attached would run without its input."""
     folder = make_kernel(tmp_path / "k", "tea-plan", dataset_sources=["ada/no-such"])
     kaggle.invalid_sources = ["ada/no-such"]
-
     done = push([folder], tmp_path)
     assert list(done.state) == ["refused"]
     assert "ada/no-such" in done.problem["tea-plan"]
@@ -165,7 +159,6 @@ def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):
     copy = tmp_path / "got" / "tea-part-1" / "part-1" / "1.tfrec"
     copy.parent.mkdir(parents=True)
     copy.write_bytes(bytes(50))
-
     assert list(push(one, tmp_path).state) == ["finished"]
     assert copy.read_bytes() == bytes(range(50))
 
@@ -173,9 +166,7 @@ def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):
 def test_a_plan_with_other_parts_stops_before_they_are_written(kaggle, recipe, tmp_path):
     """Two kernels cannot write three parts: the error says with which option to make them again."""
     (tmp_path / "left" / "plan" / "plan.json").write_text('{"n_parts": 3}')
-
     done = push(recipe, tmp_path)
-
     assert list(done.state) == ["finished", "refused", "refused"]
     assert "--parts 3" in done.problem["tea-part-1"]
     assert list(kaggle.kernels) == [PLAN]
