@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from importlib import metadata
 from itertools import islice
 from typing import Any
@@ -55,7 +55,7 @@ def close_backend() -> None:
             client.close()
 
 
-def blocks(items: Sequence[Any], size: int) -> list[Any]:
+def blocks(items: Any, size: int) -> list[Any]:
     """Slices of a list, array or table, `size` long but for the last."""
     rows = items.iloc if hasattr(items, "iloc") else items
     return [rows[start : start + size] for start in range(0, len(items), size)]

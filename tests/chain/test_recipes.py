@@ -67,10 +67,9 @@ def test_landmark(tmp_path):
     name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
     assert all(name.fullmatch(file) for file in records)
     assert {file: len(held) for file, held in records.items()} == counts_in(work)
-    in_order = table.reset_index(drop=True)
     flat = [record for file in counts_in(work) for record in records[file]]
     assert len(flat) == len(images) == 20
-    for (_, row), record in zip(in_order.iterrows(), flat, strict=True):
+    for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image"])
         assert pixels.shape[:2] == (record["height"], record["width"])
         assert [7, 1000, 203093][record["label"]] == int(row["label_name"])
@@ -105,9 +104,9 @@ def test_cassava(tmp_path):
             assert int(names[-1].split(".")[0]) % 3 == record["target"]
             assert psnr_of(pixels, tmp_path / "in" / "train_images" / names[-1]) > 28
     assert len(set(names)) == 90
-    listed = pd.read_csv(Path(work, "part-1", "train.csv"), dtype=str)
+    listed = pd.read_csv(Path(work, "part-1", "train.csv"), dtype=str, index_col="image_id")
     held_in = {r["image_name"].decode(): file for file, held in records.items() for r in held}
-    assert dict(zip(listed["image_id"], listed["file"], strict=True)) == held_in
+    assert listed["file"].to_dict() == held_in
 
 
 def test_imagenet(tmp_path):
@@ -157,19 +156,16 @@ def clouds(tmp_path_factory):
     return folder, masks
 
 
-CLOUDS = {
-    **dict.fromkeys(["height", "width", "depth"], INT),
-    **dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT),
-}
-
-
 def test_clouds(tmp_path, clouds):
     """Original bytes, codes as they are, twenty files."""
     folder, masks = clouds
     work = str(tmp_path)
 
+    features = dict.fromkeys(["height", "width", "depth"], INT)
+    features |= dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT)
+
     run_chain("clouds", work, INPUT_DIR=str(folder))
-    records = read_records(work, "*.tfrecords", CLOUDS)
+    records = read_records(work, "*.tfrecords", features)
 
     assert sorted(records) == [f"raw_train_images_{i:04d}.tfrecords" for i in range(20)]
     assert set(counts_in(work).values()) == {2}

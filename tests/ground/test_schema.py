@@ -114,24 +114,21 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
     assert found == row | lists | {"note": "né".encode()}
 
 
-def test_several_labels_become_a_list():
-    """With a multi-label table the field made of `label` holds 0 or 1 for each class."""
-    table, names = make_table(rust=[0], scab=[1]), ("rust", "scab")
-    schema = load_schema("default", table, Labels("multi", names, names))
-
-    assert schema.kind == "multi"
-    assert schema.label_keys == ("label",)
-    assert round_trip(schema, table.iloc[0].to_dict())["label"] == [0, 1]
-
-
-def test_masks_become_a_field_each():
-    """With a mask table the field made of `label` becomes one run-length code a class."""
-    table, names = make_table(Fish=["1 2"], Sugar=[""]), ("Fish", "Sugar")
-    schema = load_schema("default", table, Labels("masks", names, names))
+@pytest.mark.parametrize(
+    ("kind", "columns", "keys", "values"),
+    [
+        ("multi", {"rust": [0], "scab": [1]}, ("label",), [[0, 1]]),
+        ("masks", {"Fish": ["1 2"], "Sugar": [""]}, ("Fish", "Sugar"), [b"1 2", b""]),
+    ],
+)
+def test_several_labels_become_a_list_and_masks_a_field_each(kind, columns, keys, values):
+    """In place of the field made of `label`: 0 or 1 for each class, or its run-length codes."""
+    table, names = make_table(**columns), tuple(columns)
+    schema = load_schema("default", table, Labels(kind, names, names))
     found = round_trip(schema, table.iloc[0].to_dict())
 
-    assert schema.label_keys == ("Fish", "Sugar")
-    assert (found["Fish"], found["Sugar"]) == (b"1 2", b"")
+    assert (schema.kind, schema.label_keys) == (kind, keys)
+    assert [found[key] for key in keys] == values
 
 
 def test_the_same_row_gives_the_same_bytes():

@@ -1,6 +1,7 @@
 """Shards as others write them: plain TFRecordWriter, literal features, pictures made by Pillow."""
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +10,19 @@ from PIL import Image
 
 def make_picture(number, width=48, height=32, kind="JPEG"):
     """Bytes of a flat picture whose grey level is `number`: it can be told after decoding."""
+    return _save(Image.new("RGB", (width, height), (number,) * 3), kind)
+
+
+def _save(picture, kind):
     stream = io.BytesIO()
-    Image.new("RGB", (width, height), (number,) * 3).save(stream, kind, quality=95)
+    picture.save(stream, kind, quality=95)
     return stream.getvalue()
 
 
 def save_noise(seed, width, height, kind="JPEG"):
     """Bytes of a smooth coloured picture with detail everywhere."""
     coarse = np.random.default_rng(seed).integers(0, 255, (7, 9, 3), np.uint8)
-    stream = io.BytesIO()
-    picture = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
-    picture.save(stream, kind, quality=95)
-    return stream.getvalue()
+    return _save(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), kind)
 
 
 def make_example(**features):
@@ -53,8 +55,6 @@ def write_shard(path, records, compression=""):
 
 def write_part(folder, shards, classes=("a", "b")):
     """A part folder: {file: (fold, records)} with shards.csv, schema.json and labels.json."""
-    import json
-
     from kaggle_tfr.schema import load_schema
 
     rows = ["file,split,fold,count,bytes,sha256"]
@@ -69,6 +69,5 @@ def write_part(folder, shards, classes=("a", "b")):
 
 def make_record(number, width=48, height=32):
     """A record of the landmark layout whose label and grey level are `number`."""
-    return make_example(
-        image=make_picture(number, width, height), label=number, height=height, width=width
-    )
+    image = make_picture(number, width, height)
+    return make_example(image=image, label=number, height=height, width=width)
