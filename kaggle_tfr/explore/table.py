@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import check_image
+from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.images.masks import find_code_problem
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.schema import Labels

@@ -11,9 +11,18 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr.images import colour
-from kaggle_tfr.images.colour import RefusedImage
-from kaggle_tfr.images.header import MAX_PIXELS, Header, read_header
+from kaggle_tfr.images.header import (
+    MAX_PIXELS,
+    NOT_RGB,
+    Header,
+    RefusedImage,
+    find_orientation,
+    find_profile,
+    read_header,
+    refusing,
+    to_rgb,
+    turn,
+)
 from kaggle_tfr.storage import read_bytes
 
 # Largest ratios of sides, by PSNR against Lanczos, for one cubic step; for one bilinear step, which
@@ -120,14 +129,14 @@ def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndar
 def read_grey(data: bytes, at_least: int) -> Image.Image:
     """The luma (mode "L"), upright, reduced by a whole number to no less. Raises: RefusedImage."""
     # Without a profile of RGB, which moves luma by 2 of 255, JPEG's decoder gives it at once.
-    with colour.refusing(data):
+    with refusing(data):
         image = Image.open(io.BytesIO(data))
         image.draft("L", (at_least, at_least))
         image.load()
-        profile = colour.find_profile(image) if image.mode in colour.NOT_RGB else b""
+        profile = find_profile(image) if image.mode in NOT_RGB else b""
         ready = image.mode == "L" and not (profile or image.has_transparency_data)
-        grey = image if ready else colour.to_rgb(image, profile).convert("L")
-        grey = Image.fromarray(colour.turn(np.asarray(grey), colour.find_orientation(image)))
+        grey = image if ready else to_rgb(image, profile).convert("L")
+        grey = Image.fromarray(turn(np.asarray(grey), find_orientation(image)))
     return grey.reduce(max(1, min(grey.size) // at_least))
 
 
@@ -164,7 +173,7 @@ def _decode(
     """(pixels, the extent that they fill) of the first frame as stored; a JPEG perhaps at 1/k."""
     rows, columns = _as_stored((header.height, header.width), header)
     # A profile of RGB waits until the picture is small; one of another kind cannot.
-    profile = header.profile if header.mode in colour.NOT_RGB else b""
+    profile = header.profile if header.mode in NOT_RGB else b""
     if header.scan and not profile:
         least = at_least or (rows, columns)
         scale = next((k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1)
@@ -175,11 +184,11 @@ def _decode(
             pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
             if pixels is not None and pixels.shape[:2] == (-(-rows // scale), -(-columns // scale)):
                 return pixels, (rows / scale, columns / scale)
-    with colour.refusing(data):
+    with refusing(data):
         image = Image.open(io.BytesIO(data))
         drafted = image.draft(None, at_least[::-1]) if at_least else None
         image.load()
-        pixels = cv2.cvtColor(np.asarray(colour.to_rgb(image, profile)), cv2.COLOR_RGB2BGR)
+        pixels = cv2.cvtColor(np.asarray(to_rgb(image, profile)), cv2.COLOR_RGB2BGR)
     return pixels, drafted[1][:1:-1] if drafted else pixels.shape[:2]
 
 
@@ -210,8 +219,8 @@ def _resize(
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
-        pixels = cv2.cvtColor(np.asarray(colour.to_rgb(image, header.profile)), cv2.COLOR_RGB2BGR)
-    # As `colour.turn`, but ten times as fast. cv2.flip: 1 swaps left and right, 0 top and bottom.
+        pixels = cv2.cvtColor(np.asarray(to_rgb(image, header.profile)), cv2.COLOR_RGB2BGR)
+    # As `turn`, but ten times as fast. cv2.flip: 1 swaps left and right, 0 top and bottom.
     if header.orientation >= 5:
         pixels = cv2.transpose(pixels)
     flip = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}.get(header.orientation)

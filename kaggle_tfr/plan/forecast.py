@@ -12,8 +12,8 @@ import pandas as pd
 from scipy import stats
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import ImageSettings, convert, output_size
+from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.schema import RecordSchema, encode_row
 
 STRATUM = 25  # images sampled from each stratum of similar predicted size

@@ -9,7 +9,7 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.colour import RefusedImage, read_upright
+from kaggle_tfr.images.header import RefusedImage, read_upright
 from kaggle_tfr.read.batches import choose_fold, read_images
 from kaggle_tfr.read.decode import as_size, decode_window, fit_to_size
 

@@ -14,8 +14,8 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import convert
+from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.plan.plan import Plan, Shard
 from kaggle_tfr.schema import encode_row
 from kaggle_tfr.shards import FRAME_BYTES

@@ -19,9 +19,8 @@ from google.protobuf.message import DecodeError
 from PIL import Image, ImageOps
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.images.colour import RefusedImage, read_upright, turn
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
-from kaggle_tfr.images.header import Header, read_header
+from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode_row
 from kaggle_tfr.shards import FRAME_BYTES, read_frames

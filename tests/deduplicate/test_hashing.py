@@ -8,11 +8,11 @@ from PIL import Image
 from support.scenes import opened, saved, scene
 
 from kaggle_tfr import parallel
-from kaggle_tfr.deduplicate import cache, hashing
+from kaggle_tfr.deduplicate import hashing
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings, load_clusters, save_clusters
 from kaggle_tfr.deduplicate.hashing import FLAT, HASHES, hash_images, hash_picture
-from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import ImageSettings, convert
+from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.storage import read_bytes
 
 HOPPER = files("matplotlib") / "mpl-data" / "sample_data" / "grace_hopper.jpg"
@@ -105,7 +105,7 @@ def images(tmp_path):
 def reads(monkeypatch):
     """The paths of the files that were read and hashed, as it happens."""
     paths, hash_block = [], hashing._hash_block
-    monkeypatch.setattr(cache, "BLOCK", 2)
+    monkeypatch.setattr(hashing, "BLOCK", 2)
     monkeypatch.setattr(hashing, "_hash_block", lambda b: paths.extend(b["path"]) or hash_block(b))
     return paths
 
@@ -165,7 +165,7 @@ def test_what_was_done_before_a_stop_is_not_done_again(images, reads, monkeypatc
             yield function(item)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "SECONDS_BETWEEN_SAVES", -100)
+        patch.setattr(hashing, "SECONDS_BETWEEN_SAVES", -100)
         patch.setattr(parallel, "run", die_half_way)
         with pytest.raises(KeyboardInterrupt):
             hash_images(images, str(tmp_path))

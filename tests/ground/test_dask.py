@@ -19,7 +19,7 @@ from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly
 
 from kaggle_tfr import parallel
-from kaggle_tfr.deduplicate import cache, hashing
+from kaggle_tfr.deduplicate import hashing
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import channel_stats_of_files, verify_parts
@@ -80,7 +80,7 @@ def verify_damaged(folder, table, out):
 @pytest.mark.parametrize("step", [hash_images, write, verify_damaged])
 def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
     """Others do its work, one of them new; each byte, fault and statistic is as from one thread."""
-    monkeypatch.setattr(cache, "BLOCK", 2)
+    monkeypatch.setattr(hashing, "BLOCK", 2)
     with worker_dies(on_cluster):
         made = step(*work, tmp_path / "cluster")
 

@@ -16,9 +16,8 @@ from support.fuzzing import load, verdict
 from support.scenes import opened, saved, scene, wide_profile, wide_to_srgb
 
 from kaggle_tfr.images import convert as pictures
-from kaggle_tfr.images.colour import RefusedImage, read_upright
 from kaggle_tfr.images.convert import ImageSettings, check_image, convert, psnr, read_pixels
-from kaggle_tfr.images.header import count_channels, read_header
+from kaggle_tfr.images.header import RefusedImage, count_channels, read_header, read_upright
 
 PASS = ImageSettings(None, resize="none")
 KEEP = replace(PASS, format="PNG", pass_through=False)

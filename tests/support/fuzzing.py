@@ -8,8 +8,8 @@ import warnings
 
 import numpy as np
 
-from kaggle_tfr.images.colour import RefusedImage
 from kaggle_tfr.images.convert import ImageSettings, check_image, convert
+from kaggle_tfr.images.header import RefusedImage
 from support.scenes import opened, saved, scene, wide_profile
 
 SETTINGS = [ImageSettings((48, 48)), ImageSettings((200, 200)), ImageSettings(None, resize="none")]
