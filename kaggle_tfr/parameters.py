@@ -180,7 +180,6 @@ def parse_value(name: str, text: str) -> Any:
     ('007', 70, True)
     >>> parse_value("IMAGE_SIZE", "[192, 256]")
     [192, 256]
-
     Raises: ValueError: no such parameter, or a text that does not fit it.
     """
     types = PARAMETERS[name].types if name in PARAMETERS else (str,)
@@ -198,7 +197,6 @@ def parse_value(name: str, text: str) -> Any:
 
 def load_recipe(path: str) -> dict[str, Any]:
     """The parameters that a recipe sets.
-
     Raises: FileNotFoundError; ValueError: not flat YAML, or as `check_parameters`.
     """
     try:

@@ -106,7 +106,6 @@ def fill_path(template: str, row: Mapping[str, object]) -> str:
 
     >>> fill_path("{site}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7", "site": 3})
     '3/7/a7.jpg'
-
     Raises: ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.
     """
     setting = f"PATH_TEMPLATE '{template}'"

@@ -129,7 +129,6 @@ def write_kernels(
     plans and one a part; 0 asks the plan in WORK_DIR, and is 1 where there is none.
     owner: without one `push` fills it in. sources: "competition" or "owner/dataset", attached in
     place of INPUT_DIR's. internet: without it what the image lacks has to come in wheels.
-
     Raises: ValueError: a parameter is wrong, or the inputs are not on Kaggle.
     """
     check_parameters(values)

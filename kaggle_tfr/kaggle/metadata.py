@@ -46,7 +46,6 @@ _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-
 
 def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """What a kernel's or dataset's metadata file says, when Kaggle would do just that.
-
     Raises: FileNotFoundError: no such file. ValueError: every fault found, one a line.
     """
     values, is_kernel = read_json(folder, file), file == KERNEL_FILE

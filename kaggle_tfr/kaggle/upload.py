@@ -47,7 +47,6 @@ class MissingError(KaggleError):
 
 def call(*arguments: str) -> str:
     """What `kaggle …` printed, when it did all that it was asked.
-
     Raises: ImportError: no client. MissingError: no such kernel or dataset. KaggleError: refused.
     """
     command = [sys.executable, "-m", "kaggle", *arguments]
@@ -107,7 +106,6 @@ def push_kernels(
 
     Finished kernels are not pushed again, running ones only waited for, unfinished ones go on from
     their own output: the same call continues after an interruption. output: for their outputs.
-
     Raises: ValueError, FileNotFoundError: a kernel would not do on Kaggle; nothing was pushed.
     """
     owner = username()
@@ -235,7 +233,6 @@ def publish_parts(
     A dataset with the same files is left alone, so the same call continues after an interruption.
     notes: what a new version says; without them an existing dataset is not touched.
     dir_mode: "tar" or "zip", how sub-folders are sent; the client's own default leaves them out.
-
     Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
     rows = []

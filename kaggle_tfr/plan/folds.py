@@ -31,7 +31,6 @@ def assign_folds(
     validation_size: share of train that becomes split "validation".
     group_column: its values (patients, sites) stay together like clusters, and with them.
     label_columns: of multi-label images, 0/1 or a code that is empty for no; else `label` counts.
-
     Raises: ValueError for more folds than clusters, a share outside [0, 1), an unknown column.
     """
     if missing := [name for name in (group_column, *label_columns) if name and name not in table]:
@@ -95,7 +94,6 @@ def assign_shards(
     n_shards: of each (split, fold), which hold equally many records, also of each class, to within
     one; parts hold equally many shards of each.
     shard: from 0 within its split and fold; part: from 1; position: from 0 in the shard.
-
     Raises: ValueError for a split and fold with fewer images than shards, or without shards.
     """
     shard, position, part = np.zeros((3, len(table)), np.int64)
@@ -129,7 +127,6 @@ def stratified_group_split(
 
     group: int (n,). labels: sparse (n, classes) of ones, one a row at most, or with `multilabel`
     many; rows with none are a class of their own. shares: of the rows, one a bin, summing to 1.
-
     Raises: ValueError for fewer groups than bins.
     Source: Sechidis et al., "On the Stratification of Multi-Label Data" (2011).
     """

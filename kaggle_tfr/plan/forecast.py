@@ -69,7 +69,6 @@ def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
 
 def estimate(predicted: pd.DataFrame, upper: Array, measured: Array) -> Forecast:
     """The forecast from measured images (n, 4): row, bytes, and seconds at the begin and the end.
-
     Source: separate ratio estimator, Cochran, Sampling Techniques (1977), section 6.10.
     """
     known, size = predicted["known"].to_numpy(), predicted["size"].to_numpy()
@@ -120,7 +119,6 @@ def make_forecast(
     """Bytes and seconds a record, from about `sample` images taken the whole way to a record.
 
     table: columns image_id, path, label, height, width, n_bytes, format.
-
     Raises: ValueError for no image to forecast, or if every image of the sample was refused.
     """
     if not len(table):

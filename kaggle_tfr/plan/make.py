@@ -36,7 +36,6 @@ def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
     """The plan and its table, which gains shard, part and position, in the order of the records.
 
     table: the images to write, with split and fold; forecast: of this table, schema and image.
-
     Raises: ValueError if no number of parts satisfies the limits, or SHARD_NAME cannot name shards.
     """
     check_template(settings.shard_name)
@@ -105,7 +104,6 @@ def shards_per_group(
 
     groups: by (split, fold), the images (`count`) and `expected` bytes.
     They are near shard_mb if not numbered, and grow to 400 MB before there are more parts.
-
     Raises: ValueError if no number of parts can satisfy this.
     """
     counts = groups["count"]
@@ -141,7 +139,6 @@ def shards_per_group(
 
 def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
     """`n_shards` over the groups: one each, the others one by one to the fullest shards.
-
     Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
     """
     if not len(counts) <= n_shards <= counts.sum():

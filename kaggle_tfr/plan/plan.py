@@ -141,7 +141,6 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
 
 def read_plan(folder: str) -> Plan:
     """The plan of a work or part folder, without its table.
-
     Raises: FileNotFoundError without a plan.json; ValueError for one that cannot be read.
     """
     path = storage.join(folder, "plan.json")

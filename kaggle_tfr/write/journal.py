@@ -32,7 +32,6 @@ def is_claimed(part_dir: str, run_id: str) -> bool:
 
 def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
     """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
-
     Raises: ValueError: written after another plan; a row cannot be read, or leads out of the part.
     """
     try:
@@ -88,7 +87,6 @@ def shorten(text: str) -> str:
 
 def read_rows_of_part(part_dir: str) -> list[Row]:
     """The rows of shards.csv and of the journal, whatever their files look like.
-
     Raises: ValueError: a table cannot be read, or a row names a file outside the part.
     """
     table = storage.join(part_dir, "shards.csv")

@@ -85,8 +85,7 @@ def to_slug(text: str) -> str:
 
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
     """What dataset-metadata.json holds: title, slug, subtitle and description for Kaggle.
-
-    Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
+    Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md.
     """
     of = f" part {part} of {plan.n_parts}" if plan.n_parts > 1 else ""
     tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if of else "")

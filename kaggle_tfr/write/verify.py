@@ -308,7 +308,6 @@ def sum_channels(pixels: np.ndarray) -> Sums:
 
 def describe_sums(sums: Sums) -> dict[str, Any]:
     """{"mean": {"R", "G", "B"}, "std": {…}, "images", "pixels"}, in grey levels from 0 to 255.
-
     Raises: ValueError: there is no pixel.
     """
     n = sums["pixels"]
