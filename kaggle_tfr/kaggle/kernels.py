@@ -73,7 +73,9 @@ if lacking:
         )
 
 archive = base64.b64decode(
-    """{text}"""
+    """
+{text}
+"""
 )
 sha256 = "{sha256}"
 if hashlib.sha256(archive).hexdigest() != sha256:
