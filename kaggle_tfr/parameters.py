@@ -180,6 +180,7 @@ def parse_value(name: str, text: str) -> Any:
     ('007', 70, True)
     >>> parse_value("IMAGE_SIZE", "[192, 256]")
     [192, 256]
+
     Raises: ValueError: no such parameter, or a text that does not fit it.
     """
     types = PARAMETERS[name].types if name in PARAMETERS else (str,)

@@ -75,6 +75,7 @@ def parse_name(template: str, file: str) -> dict[str, str | int]:
 
     >>> parse_name("Id_df{i:02d}-{count}.tfrec", "train/Id_df03-1427.tfrec")
     {'i': 3, 'count': 1427}
+
     Raises: ValueError: the name does not follow the template.
     """
     tail = "/".join(str(file).split("/")[-template.count("/") - 1 :])
@@ -106,6 +107,7 @@ def fill_path(template: str, row: Mapping[str, object]) -> str:
 
     >>> fill_path("{site}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7", "site": 3})
     '3/7/a7.jpg'
+
     Raises: ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.
     """
     setting = f"PATH_TEMPLATE '{template}'"
