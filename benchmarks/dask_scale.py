@@ -34,14 +34,13 @@ ROOT = str(Path(__file__).resolve().parent.parent)
 
 def plan_mosaics(photos, folder):
     """Plans `IMAGES` pictures of 2000 × 1500 in `SHARDS` shards, in the folder."""
-    from kaggle_tfr.images.convert import ImageSettings
     from kaggle_tfr.parallel import use_backend
 
     use_backend(1)
     make_pictures(photos, folder)
     files = sorted(str(file) for file in Path(folder).glob("large-*.jpg"))
     files = [files[i % len(files)] for i in range(IMAGES)]
-    plan_files(files, folder, ImageSettings((384, 384), quality=70), n_shards=SHARDS)
+    plan_files(files, folder, IMAGE_SIZE=384, QUALITY=70, N_SHARDS=SHARDS)
 
 
 def measure_overhead(photos, rounds):

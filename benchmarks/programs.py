@@ -29,21 +29,20 @@ def list_files(folder, kind):
 
 def ours(folder, kind, workers):
     """Our writer: sharded, indexed, summed, fsynced and renamed."""
-    from kaggle_tfr.images.convert import ImageSettings
     from kaggle_tfr.write.parts import write_parts
 
     side = baselines.SIDES[kind]
-    settings = ImageSettings((side, side), quality=70, optimize=baselines.OPTIMIZE[side])
+    image = {"IMAGE_SIZE": side, "QUALITY": 70, "OPTIMIZE": baselines.OPTIMIZE[side]}
     parallel.use_backend(workers)
     with tempfile.TemporaryDirectory() as work:
-        plan_files(list_files(folder, kind), work, settings)
+        plan_files(list_files(folder, kind), work, **image)
         start = time.perf_counter()
         written = write_parts(work, work)
         return _result(int(written["count"].sum()), start)
 
 
-def plan_files(files, work, image, *, n_shards=SHARDS, name="bench"):
-    """Plans all the files, as one class without folds, in the folder `work`."""
+def plan_files(files, work, *, name="bench", **parameters):
+    """Plans all the files, as one class without folds, in the folder `work`; parameters: of 03."""
     import pandas as pd
 
     from kaggle_tfr.explore.table import measure
@@ -57,9 +56,9 @@ def plan_files(files, work, image, *, n_shards=SHARDS, name="bench"):
     table = table.assign(split="train", label=0, label_name="a", problem="", cluster=-1, fold=0)
     labels = Labels("single", ("a",), name=name)
     table, schema = measure(table, labels), load_schema("default", table, labels)
-    forecast = make_forecast(table, schema, image, sample=40)
-    chosen = settings(PlanSettings, {"N_FOLDS": 0, "N_SHARDS": n_shards})
-    save_plan(*make_plan(table, forecast, labels, schema, image, chosen), work)
+    chosen = settings(PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters})
+    forecast = make_forecast(table, schema, chosen.image, sample=40)
+    save_plan(*make_plan(table, forecast, labels, schema, chosen), work)
 
 
 def landmark_notebook(folder, kind, workers):

@@ -51,7 +51,7 @@ def write_records(data: str, folder: str) -> None:
     for number, (_, picture) in enumerate(photos):
         (Path(folder) / f"{number}.jpg").write_bytes(picture)
     files = [photos[number % len(photos)][0] for number in range(RECORDS)]
-    plan_files(files, folder, settings, n_shards=SHARDS, name="photos")
+    plan_files(files, folder, name="photos", IMAGE_SIZE=SIDE, N_SHARDS=SHARDS)
     write_parts(folder, folder, metadata_for=["tfds"] if HAS_TFDS else [])
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import joblib
 
-BACKENDS = ("threading", "loky", "dask")
+from kaggle_tfr.parameters import check_parameters
+
 PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")  # shard bytes depend on these
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
 RETRIES = 3  # of a task that a worker could not take on; one that raises is not tried again
@@ -35,8 +36,7 @@ def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
     Raises: ValueError: an unknown backend; ConnectionError: no scheduler answers there, or it has
     no workers; ImportError: dask is not installed, or this package not on the workers.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"BACKEND is '{backend}'. Set it to one of {', '.join(BACKENDS)}.")
+    check_parameters({"N_JOBS": n_jobs, "BACKEND": backend, "SCHEDULER": scheduler})
     workers = n_jobs or os.cpu_count() or 1
     close_backend()
     if backend == "dask":

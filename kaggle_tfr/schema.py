@@ -33,6 +33,9 @@ SOURCES = {
 }
 LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 KINDS = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # of columns; others: bytes
+# The splits as files and folders name them, and as we do.
+SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"}
+SPLIT_NAMES |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 RAGGED, FLOAT32_MAX = -1, 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {name: name for name in ("image", "label", "height", "width", "image_id")},
@@ -53,8 +56,16 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+class Saved:
+    """A frozen dataclass that lies in a file as JSON."""
+
+    def to_json(self) -> str:
+        """The text of its file."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"  # type: ignore[call-overload]
+
+
 @dataclass(frozen=True)
-class Labels:
+class Labels(Saved):
     """What labels.json holds.
 
     kind: "single" (a class per image), "multi" (0 or 1 for each class), "masks" (run-length codes).
@@ -66,10 +77,6 @@ class Labels:
     classes: tuple[int | str | None, ...] = ()
     label_columns: tuple[str, ...] = ()
     name: str = ""
-
-    def to_json(self) -> str:
-        """The text of `labels.json`."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Labels":
@@ -93,7 +100,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class RecordSchema:
+class RecordSchema(Saved):
     """The features of a record in order; kind, label_columns: as in `Labels`."""
 
     fields: tuple[Field, ...]
@@ -104,7 +111,7 @@ class RecordSchema:
     @property
     def image_key(self) -> str:
         """The feature that holds the picture."""
-        return self._key("image")
+        return self.key_of("image")
 
     @property
     def label_keys(self) -> tuple[str, ...]:
@@ -113,22 +120,9 @@ class RecordSchema:
         sources = wanted.get(self.kind, self.label_columns)
         return tuple(field.name for field in self.fields if field.source in sources)
 
-    @property
-    def height_key(self) -> str:
-        """The feature that holds the height in pixels, "" for none."""
-        return self._key("height")
-
-    @property
-    def width_key(self) -> str:
-        """The feature that holds the width in pixels, "" for none."""
-        return self._key("width")
-
-    def _key(self, source: str) -> str:
+    def key_of(self, source: str) -> str:
+        """The feature that is made of this source, "" for none."""
         return next((field.name for field in self.fields if field.source == source), "")
-
-    def to_json(self) -> str:
-        """The text of `schema.json`."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RecordSchema":

@@ -17,13 +17,10 @@ import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.paths import find_input, parse_name
-from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_dict, load_schema
+from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
 
 FRAME_BYTES = 16  # around a record: length (8) and its CRC (4) before it, its own CRC (4) after
 LOOKUPS = 16  # questions to a bucket at a time
-# The splits as files and folders name them, and as we do.
-SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"}
-SPLIT_NAMES |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.

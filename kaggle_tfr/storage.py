@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
-_OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")
+# Of names: absolute, an address, or with a part "..".
+OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")
 
 
 def is_remote(path: AnyPath) -> bool:
@@ -31,7 +32,7 @@ def is_remote(path: AnyPath) -> bool:
 
 def check_inside(name: str, what: str, where: str) -> None:
     """Raises a ValueError for a name that is absolute, an address, or has a part ".."."""
-    if _OUTSIDE.search(name):
+    if OUTSIDE.search(name):
         mend = "Give a path below the folder, without '..' and without a leading '/'."
         raise ValueError(f"{what} leads out of its folder {where}. {mend}")
 

@@ -1,21 +1,22 @@
 """Clusters of near-duplicates: which picture of each is kept, and what its labels say."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import coo_matrix, csgraph, csr_matrix
 
 from kaggle_tfr import storage
+from kaggle_tfr.parameters import check_parameters
+from kaggle_tfr.schema import Saved
 
-CHOICES = {"KEEP": ("largest", "first", "all"), "CONFLICTS": ("drop", "majority", "keep")}
 COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
            "steps", "chain", "conflict"]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class DuplicateSettings:
+class DuplicateSettings(Saved):
     """What duplicates.json holds: the radius in bits of 256, and which hashes it was taken with."""
 
     max_bits: int = 25
@@ -42,9 +43,7 @@ def find_clusters(
     conflict: several labels.
     Raises: ValueError for an unknown `keep` or `conflicts`.
     """
-    for name, value in (("KEEP", keep), ("CONFLICTS", conflicts)):
-        if value not in (known := CHOICES[name]):
-            raise ValueError(f"{name} is '{value}'. Set it to one of {', '.join(known)}.")
+    check_parameters({"KEEP": keep, "CONFLICTS": conflicts})
     pairs = (pairs[pairs["accepted"]] if "accepted" in pairs else pairs).drop_duplicates(["a", "b"])
     n, bits = len(images), pairs["distance"].to_numpy(np.int64)  # 0 is stored where hashes agree
     graph = coo_matrix((bits, (pairs["a"], pairs["b"])), shape=(n, n)).tocsr()
@@ -128,8 +127,8 @@ def pairs_of_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFr
 
 def save_clusters(clusters: pd.DataFrame, settings: DuplicateSettings, work_dir: str) -> None:
     """Writes duplicates.json, and duplicates.parquet, which `find_clusters` gave, last."""
-    text = json.dumps(asdict(settings), indent=1) + "\n"
-    storage.write_atomically(storage.join(work_dir, "duplicates.json"), text.encode())
+    path = storage.join(work_dir, "duplicates.json")
+    storage.write_atomically(path, settings.to_json().encode())
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
 
 

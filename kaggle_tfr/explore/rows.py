@@ -13,18 +13,17 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
+from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.paths import fill_path, near_miss, template_fields
-from kaggle_tfr.schema import Labels
+from kaggle_tfr.schema import SPLIT_NAMES, Labels
 
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
-SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test")
 # Without an ending a file may be an image too.
 ENDINGS = ("", ".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
 MISSING = ("", "nan", "NaN", "<NA>")
 FLAGS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
-LEADS_OUT = re.compile(r"^([\\/]|[A-Za-z]:|\w+://)|(^|[\\/])\.\.([\\/]|$)")
 # What the steps call their own columns; a CSV's column of such a name gets the prefix "csv_".
 RESERVED = {
     *("image_id", "path", "split", "label", "label_name", "problem", "height", "width", "n_bytes"),
@@ -68,8 +67,7 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
         mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
         raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
     sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
-    if settings.source not in sources:
-        raise ValueError(f'SOURCE is "{settings.source}". Set it to "csv", "folders" or "rle_csv".')
+    check_parameters({"SOURCE": settings.source, "LIMIT": settings.limit})
     images, labels = sources[settings.source](input_dir, settings)
     texts = ("image_id", "path", "split", "label_name", "problem")
     images = images.astype(dict.fromkeys(texts, str))
@@ -102,7 +100,7 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
         raise FileNotFoundError(f"no file matches '{pattern}' in {input_dir}. {mend}")
     names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace("\\", "/")
     parts = names.str.split("/")
-    split = parts.str[-3].where(parts.str[-3].isin(SPLITS), "train")
+    split = parts.str[-3].where(parts.str[-3].isin(SPLIT_NAMES), "train")
     labelled, labels = single_label_table(parts.str[-2], read_classes(input_dir, settings))
     ids = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([ids, labelled], axis=1), labels
@@ -361,8 +359,8 @@ def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> l
     for values in zip(*columns.values(), strict=True):
         try:
             path = template.format_map(dict(zip(columns, values, strict=True)))
-            leads_out = LEADS_OUT.search(path)
-            filled.append(("", "id leads out of INPUT_DIR") if leads_out else (path, ""))
+            outside = storage.OUTSIDE.search(path)
+            filled.append(("", "id leads out of INPUT_DIR") if outside else (path, ""))
         except IndexError:
             filled.append(("", f"id too short for PATH_TEMPLATE '{template}'"))
     return filled

@@ -23,15 +23,13 @@ from kaggle_tfr.images.header import (
     to_rgb,
     turn,
 )
+from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.storage import read_bytes
 
 # Largest ratios of sides, by PSNR against Lanczos, for one cubic step; for one bilinear step, which
 # is fastest; for a cubic step *up* to the next whole multiple of the target, then a mean over whole
 # blocks: thrice as fast as an area step over fractions, and up to 3 dB nearer to Lanczos.
 CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
-CHOICES: dict[str, tuple] = {"resize": ("short_side", "stretch", "center_crop", "fill", "none")}
-CHOICES |= {"resample": ("area", "lanczos"), "subsampling": ("4:2:0", "4:4:4")}
-CHOICES |= {"format": ("JPEG", "PNG")}
 
 # glibc would return large buffers to the kernel, and new pages cost a fifth of a picture's time.
 with suppress(AttributeError, OSError, TypeError):  # no glibc: musl, macOS; Windows
@@ -64,17 +62,13 @@ class ImageSettings:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        for field, known in CHOICES.items():
-            value = getattr(self, field)
-            if value not in known:
-                raise ValueError(f"{field} is {value!r}; expected one of {', '.join(known)}.")
-        if (self.size is None) != (self.resize == "none"):
+        values = {name.upper(): getattr(self, name) for name in ("resize", "resample", "quality")}
+        check_parameters(values | {"CHROMA": self.subsampling, "OPTIMIZE": self.optimize})
+        if (self.size is None) != (self.resize == "none") or min(self.size or [1]) < 1:
             wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
-            raise ValueError(f'{wrong} pixels, or None with resize "none".')
-        if self.size and min(self.size) < 1:
-            raise ValueError(f"size is {self.size}; expected at least 1 pixel each way.")
-        if not 1 <= self.quality <= 100:
-            raise ValueError(f"quality is {self.quality}; expected 1 to 100.")
+            raise ValueError(f'{wrong} pixels, 1 or more, or None with resize "none".')
+        if self.format not in ("JPEG", "PNG"):
+            raise ValueError(f"format is {self.format!r}; it can be JPEG or PNG.")
 
 
 @dataclass(frozen=True)

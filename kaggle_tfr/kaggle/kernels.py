@@ -238,7 +238,7 @@ def _planned_parts(values: Values) -> int:
         plan = read_plan(work_dir(values.get("WORK_DIR", "")))
     except (OSError, ValueError):
         return 1
-    return plan.n_parts if plan.name == values.get("NAME", DEFAULTS["NAME"]) else 1
+    return plan.n_parts if plan.labels.name == values.get("NAME", DEFAULTS["NAME"]) else 1
 
 
 def _find_sources(

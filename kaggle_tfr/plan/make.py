@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.notebook import SESSION_HOURS
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.paths import check_template
@@ -25,22 +24,21 @@ from kaggle_tfr.schema import Labels, RecordSchema
 SIDECAR_FILES = 7
 
 
-def make_plan(  # noqa: PLR0917 - what a plan is made of, in its own order
+def make_plan(
     table: pd.DataFrame,
     forecast: Forecast,
     labels: Labels,
     schema: RecordSchema,
-    image: ImageSettings,
     settings: PlanSettings,
 ) -> tuple[Plan, pd.DataFrame]:
     """The plan and its table, which gains shard, part and position, in the order of the records.
 
-    table: the images to write, with split and fold; forecast: of this table, schema and image.
+    table: the images to write, with split and fold; forecast: of this table and schema.
     Raises: ValueError if no number of parts satisfies the limits, or SHARD_NAME cannot name shards.
     """
     check_template(settings.shard_name)
-    table, shard_limit_bytes = _fit_parts(table, forecast, image, settings)
-    n_parts, versions = int(table["part"].max()), package_versions()
+    table, shard_limit_bytes = _fit_parts(table, forecast, settings)
+    image, n_parts, versions = settings.image, int(table["part"].max()), package_versions()
     plan = Plan(labels, schema, image, settings, n_parts, shard_limit_bytes, versions=versions)
     bounds = forecast_groups(table, image, forecast, ORDER[:-1]).reset_index()
     bounds["bytes_high"] = np.ceil(bounds["high"]).astype(int)
@@ -66,10 +64,10 @@ def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
 
 
 def _fit_parts(
-    table: pd.DataFrame, forecast: Forecast, image: ImageSettings, settings: PlanSettings
+    table: pd.DataFrame, forecast: Forecast, settings: PlanSettings
 ) -> tuple[pd.DataFrame, int]:
     """The table in the fewest parts whose bounds all fit, and the bytes for the shards of one."""
-    table, limit_bytes = table.reset_index(drop=True), settings.limit_bytes
+    table, limit_bytes, image = table.reset_index(drop=True), settings.limit_bytes, settings.image
     groups = forecast_groups(table, image, forecast, ["split", "fold"])
     n_parts = max(1, floor(forecast.size[0] * len(table) / max(limit_bytes, 1)))
     while n_parts <= len(table):

@@ -4,7 +4,7 @@ import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.paths import format_name, template_fields
-from kaggle_tfr.schema import Labels, RecordSchema
+from kaggle_tfr.schema import Labels, RecordSchema, Saved
 
 # Rows in this order are rows in the order of the records; a row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
@@ -79,7 +79,7 @@ class PlanSettings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Saved):
     """What `plan.json` holds.
 
     shard_limit_bytes: of all shards of a part together.
@@ -99,22 +99,15 @@ class Plan:
     fingerprint: str = ""
     shards: list[Shard] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        return self.labels.name
-
     def file_name(self, shard: Shard, count: int | None = None) -> str:
         """The shard's path below its part folder, for `count` records (default: as planned)."""
         shard = shard if count is None else replace(shard, count=count)
-        return format_name(self.settings.shard_name, **vars(shard), name=self.name)
+        return format_name(self.settings.shard_name, **vars(shard), name=self.labels.name)
 
     def for_worker(self) -> "Plan":
         """The plan without what grows with the dataset: its shards and classes stay behind."""
         labels = replace(self.labels, classes=())
         return replace(self, labels=labels, shards=[], forecast={}, outcomes={})
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
 
 def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:

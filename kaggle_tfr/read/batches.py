@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.read.decode import Crop, as_size, decode_record, sample_mask
-from kaggle_tfr.schema import RecordSchema, parse
-from kaggle_tfr.shards import SPLIT_NAMES, count_records
+from kaggle_tfr.schema import SPLIT_NAMES, RecordSchema, parse
+from kaggle_tfr.shards import count_records
 
 CORES = os.cpu_count() or 1  # decoding keeps them busy; more threads get no more done
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk

@@ -68,7 +68,7 @@ def differences(old: Plan, new: Plan) -> list[str]:
         return []
     texts = []
     for plan in (old, new):
-        values: Row = {"NAME": plan.name, "SCHEMA": asdict(plan.schema)}
+        values: Row = {"NAME": plan.labels.name, "SCHEMA": asdict(plan.schema)}
         values |= {"the list of classes": plan.labels.classes, "the number of parts": plan.n_parts}
         values["the image format"] = plan.image.format
         values |= {name.upper(): value for name, value in asdict(plan.settings).items()}

@@ -89,7 +89,7 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
     """
     of = f" part {part} of {plan.n_parts}" if plan.n_parts > 1 else ""
     tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if of else "")
-    count, name = int(shards["count"].sum()), " ".join(plan.name.split()) or "images"
+    count, name = int(shards["count"].sum()), " ".join(plan.labels.name.split()) or "images"
     stem = to_slug(name)[: 49 - len(tail)].strip("-")
     subtitle = f"{count:,} images of {len(plan.labels.classes):,} classes as TFRecord shards{of}"
     return {
@@ -135,9 +135,9 @@ def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> N
     """Writes what `tfds.builder_from_directory(part_dir)` reads; shards have TFDS's names."""
     import tensorflow_datasets as tfds
 
-    prefix = f"{plan.name}_{part}".replace("{", "{{").replace("}", "}}")
+    prefix = f"{plan.labels.name}_{part}".replace("{", "{{").replace("}", "}}")
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-    name = f"{re.sub(r'[^a-z0-9]+', '_', plan.name.lower()).strip('_')}_{part}"
+    name = f"{re.sub(r'[^a-z0-9]+', '_', plan.labels.name.lower()).strip('_')}_{part}"
     name = name if name[0].isalpha() else f"images_{name.strip('_')}"
     with tempfile.TemporaryDirectory() as scratch:
         of_split = tfds.core.ShardedFileTemplate(data_dir=scratch, template=template)
@@ -150,7 +150,7 @@ def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> N
             open(os.path.join(scratch, f"{name}-{split}.tfrecord-00000-of-00001"), "wb").close()
         features = {f.name: _feature(tfds.features, f, plan) for f in plan.schema.fields}
         named = {"data_dir": scratch, "split_infos": splits, "check_data": False}
-        named["description"] = f"{plan.name}, part {part}"
+        named["description"] = f"{plan.labels.name}, part {part}"
         tfds.folder_dataset.write_metadata(features=features, **named)
         for file in sorted(os.listdir(scratch)):
             if not file.endswith("-of-00001"):

@@ -23,7 +23,7 @@ from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixel
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode_row
-from kaggle_tfr.shards import FRAME_BYTES, read_frames
+from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row
 
@@ -178,15 +178,6 @@ def _list_checks(
         yield ShardCheck(folder, slim, row, [], {})
 
 
-def _read_index(path: str) -> dict[int, int]:
-    """Length of each frame by its offset; {} without the file, {-1: 0} for a broken one."""
-    try:
-        lines = storage.read_bytes(path).splitlines()
-        return {int(offset): int(length) for offset, length in map(bytes.split, lines)}
-    except (FileNotFoundError, ValueError) as error:
-        return {-1: 0} if isinstance(error, ValueError) else {}
-
-
 def check_shard(check: ShardCheck) -> ShardCheck:
     """What one shard holds, with all that is wrong with it; without the plan's rows."""
     row, records, check.records = check.row, check.records, []
@@ -194,7 +185,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
     if not storage.exists(path):
         check.report("the file is missing")
         return check
-    index = _read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
+    index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
         frames = read_frames(str(local), check.plan.settings.compression, index, scratch)
         for number, (offset, data, fault) in enumerate(frames):
@@ -240,7 +231,8 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
         source = storage.read_bytes(check.chosen[image_id])
         compared = compare_with_source(source, pixels, check.plan.image)
         check.sources.append((check.part_dir, check.row["file"], number, image_id, *compared))
-    for key, length in ((schema.height_key, header.height), (schema.width_key, header.width)):
+    for side in ("height", "width"):
+        key, length = schema.key_of(side), getattr(header, side)
         said = list(features[key].int64_list.value) if key else [length]
         if said != [length]:
             return f"'{key}' says {said}, the image has {length} pixels"

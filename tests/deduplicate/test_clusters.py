@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
 
-from kaggle_tfr.deduplicate.clusters import CHOICES, find_clusters
+from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.parameters import PARAMETERS
 
 
 def make_images(labels, sizes=10):
@@ -85,12 +86,15 @@ def test_only_accepted_pairs_make_clusters():
 @pytest.mark.parametrize("setting", [{"keep": "biggest"}, {"conflicts": "vote"}])
 def test_an_unknown_rule_is_refused_by_name(setting):
     """The error names the parameter and what it may be."""
-    with pytest.raises(ValueError, match=r"(KEEP|CONFLICTS) is '(biggest|vote)'. Set it to one of"):
+    with pytest.raises(ValueError, match=r"(KEEP|CONFLICTS) is '(biggest|vote)'. It can be"):
         find_clusters(make_images(["x"]), make_pairs(), **setting)
 
 
 @settings(max_examples=12)
-@given(st.integers(0, 2**32 - 1), *(st.sampled_from(CHOICES[n]) for n in ("KEEP", "CONFLICTS")))
+@given(
+    st.integers(0, 2**32 - 1),
+    *(st.sampled_from(PARAMETERS[n].choices) for n in ("KEEP", "CONFLICTS")),
+)
 def test_every_cluster_keeps_one_or_none_or_all(seed, keep, conflicts):
     """Any pairs, any labels: one picture a cluster stays, none after a conflict, all by "all"."""
     rng = np.random.default_rng(seed)

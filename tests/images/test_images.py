@@ -18,6 +18,7 @@ from support.scenes import opened, saved, scene, wide_profile, wide_to_srgb
 from kaggle_tfr.images import convert as pictures
 from kaggle_tfr.images.convert import ImageSettings, check_image, convert, psnr, read_pixels
 from kaggle_tfr.images.header import RefusedImage, count_channels, read_header, read_upright
+from kaggle_tfr.parameters import PARAMETERS
 
 PASS = ImageSettings(None, resize="none")
 KEEP = replace(PASS, format="PNG", pass_through=False)
@@ -216,7 +217,9 @@ def test_short_side_shrinks_to_the_side_and_keeps_the_shape(height, width, side)
 
 
 @settings(max_examples=40)
-@given(SIDES, SIDES, *(st.sampled_from(pictures.CHOICES[name]) for name in ("resize", "resample")))
+@given(
+    SIDES, SIDES, *(st.sampled_from(PARAMETERS[name].choices) for name in ("RESIZE", "RESAMPLE"))
+)
 def test_the_record_has_the_announced_size(shape, size, resize, resample):
     """output_size, Converted and the pixels in the record agree, for any picture and setting."""
     size = {"none": None, "short_side": (size[0],) * 2}.get(resize, size)
@@ -243,7 +246,7 @@ def test_the_middle_is_kept_as_pillow_does(size):
     assert np.array_equal(shown(made), np.asarray(cropped))
 
 
-@pytest.mark.parametrize("resize", pictures.CHOICES["resize"])
+@pytest.mark.parametrize("resize", PARAMETERS["RESIZE"].choices)
 def test_a_mask_follows_its_picture(resize):
     """A mask resized alone marks the pixels of the picture it is drawn in, with no new value."""
     mask = np.zeros((300, 400), np.uint8)
@@ -366,11 +369,11 @@ def test_every_cut_is_noticed_when_pillow_notices_it(options):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"resize": "crop"}, "resize is 'crop'; expected one of short_side, stretch"),
-        ({"resample": "cubic"}, "expected one of area, lanczos"),
-        ({"quality": 0}, "quality is 0; expected 1 to 100"),
+        ({"resize": "crop"}, "RESIZE is 'crop'.*'short_side', 'stretch'"),
+        ({"resample": "cubic"}, "It can be 'area', 'lanczos'"),
+        ({"quality": 0}, "QUALITY is 0; it takes from 1 to 100"),
         ({"size": None}, "size is None with resize 'short_side'"),
-        ({"size": (0, 5)}, "expected at least 1 pixel each way"),
+        ({"size": (0, 5)}, "pixels, 1 or more"),
     ],
 )
 def test_wrong_settings_are_named(wrong, message):

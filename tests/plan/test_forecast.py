@@ -105,7 +105,7 @@ def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
 
 def plan_made(table, forecast, **parameters):
     chosen, schema = choose(**parameters), load_schema("default", table, LABELS)
-    return make_plan(table, forecast, LABELS, schema, chosen.image, chosen)
+    return make_plan(table, forecast, LABELS, schema, chosen)
 
 
 def check_parts(n_bytes, folds, share, files, noise):

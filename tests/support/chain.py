@@ -41,7 +41,7 @@ def _plan_and_write(rows, labels, work, values):
     schema, image = load_schema(values["SCHEMA"], rows, labels), chosen.image
     same = {"compression": chosen.compression, "seed": chosen.seed}
     forecast = plan.make_forecast(folded, schema, image, **same)
-    made, table = plan.make_plan(folded, forecast, labels, schema, image, chosen)
+    made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
     plan.save_plan(made, table, work)
     return table, write_parts(work, work)
 

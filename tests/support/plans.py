@@ -53,7 +53,7 @@ def plan_images(table, work, *, size=32, schema="default", labels=LABELS, name="
     chosen = settings(PlanSettings, values | {k.upper(): v for k, v in changes.items()})
     record, labels = load_schema(schema, table, labels), replace(labels, name=name)
     forecast = make_forecast(table, record, chosen.image, compression=chosen.compression)
-    plan, planned = make_plan(table, forecast, labels, record, chosen.image, chosen)
+    plan, planned = make_plan(table, forecast, labels, record, chosen)
     save_plan(plan, planned, str(work))
     return plan, planned
 
