@@ -115,12 +115,10 @@ def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
 
     def absolute(folder: str) -> str:
         path = Path(folder).expanduser()
-        known = folder and not is_remote(folder) and path.exists()
-        return str(path.absolute()) if known else folder
+        return str(path.absolute()) if folder and path.exists() else folder
 
     changed: dict[str, Any] = {"WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
-    for name in {"INPUT_DIR", "OUT_DIR"} & set(values):
-        changed[name] = absolute(values[name])
+    changed |= {name: absolute(values[name]) for name in {"INPUT_DIR", "OUT_DIR"} & set(values)}
     if "TFREC_DIRS" in values:
         changed["TFREC_DIRS"] = [absolute(folder) for folder in values["TFREC_DIRS"]]
     return {**values, **changed}

@@ -90,9 +90,7 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
         images = (path for path in paths if os.path.splitext(path)[1].lower() in ENDINGS)
         empty = sorted(set(folders).difference(map(os.path.dirname, images)))
         if empty:  # a slip, or a lost download
-            what = (
-                f"hold no image, the first is '{empty[0]}' (looked for '{pattern}' in {input_dir})"
-            )
+            what = f"hold no image, the first is '{empty[0]}' (PATTERN '{pattern}' in {input_dir})"
             mend = "Fill or remove it, or set PATTERN to match folders with images only."
             raise ValueError(f"{len(empty)} of {len(folders)} class folders {what}. {mend}")
     if not paths:

@@ -14,10 +14,9 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
            [1, 0]], dtype=uint8)
     """
     if problem := find_code_problem(code, height, width):
-        reason = (
-            f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels: {problem}"
-        )
-        raise ValueError(f"{reason}. Of another picture, or are height and width swapped?")
+        what = f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels"
+        mend = "Is it of another picture, or are height and width swapped?"
+        raise ValueError(f"{what}: {problem}. {mend}")
     starts, lengths = np.array(code.split(), np.int64).reshape(-1, 2).T
     borders = np.stack([starts - 1, starts - 1 + lengths], axis=1).ravel()
     counts = np.diff(borders, prepend=0, append=height * width)  # outside, inside, outside, …

@@ -136,7 +136,7 @@ def write_kernels(
     check_parameters(values)
     parts, owner = parts or _planned_parts(values), owner or OWNER
     common = _find_sources(values, sources, parts, internet) | {"enable_internet": internet}
-    stem = to_slug(values.get("NAME", DEFAULTS["NAME"]))
+    name = values.get("NAME", DEFAULTS["NAME"])
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
 
     def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
@@ -144,15 +144,15 @@ def write_kernels(
         return os.path.join(out, slug)
 
     if parts == 1:
-        slug = _kernel_slug(stem, "tfrecords")
+        slug = to_slug(name, "tfrecords")
         return [write(slug, USUAL, _open_all(slug, kept))]
-    planner = _kernel_slug(stem, "tfrecords-plan")
+    planner = to_slug(name, "tfrecords-plan")
     restore = _OPENING + _RESTORE.format(planner, "WORK_DIR")
     folders = [write(planner, PLANNING, {USUAL[0]: restore})]
     common["kernel_sources"] = [*common["kernel_sources"], f"{owner}/{planner}"]
     own = {"WORK_DIR": SCRATCH, "OUT_DIR": KAGGLE_WORKING}
     for part in range(1, parts + 1):
-        slug = _kernel_slug(stem, f"tfrecords-part-{part}")
+        slug = to_slug(name, f"tfrecords-part-{part}")
         calls = _COPY_PLAN.format(planner) + _RESTORE.format(slug, "OUT_DIR")
         opening = _OPENING + calls + _CHECK_PARTS.format(parts)
         folders.append(write(slug, [WRITING], {WRITING: opening}, PART=part, **own))
@@ -163,10 +163,6 @@ def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     """Makes kernel-metadata.json and notebooks/kernel.ipynb of the checkout anew."""
     slug, place = "kaggle-tfr-sample", {"code_file": "notebooks/kernel.ipynb"}
     _write_kernel(Path(folder), f"{OWNER}/{slug}", USUAL, {}, _open_all(slug, {}), place)
-
-
-def _kernel_slug(stem: str, tail: str) -> str:
-    return f"{stem[: 49 - len(tail)].strip('-')}-{tail}".strip("-")
 
 
 def _open_all(slug: str, values: Values) -> dict[str, str]:
@@ -204,12 +200,8 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
     for step in steps:
         source = nbformat.read(NOTEBOOKS / f"{step}.ipynb", as_version=4)
         body += [new_code_cell(openings[step])] if step in openings else []
-        body += [
-            cell
-            for cell in source.cells
-            if "parameters" not in cell.metadata.get("tags", [])
-            and not cell.source.startswith(("## Parameters", "## Next"))
-        ]
+        cells = [c for c in source.cells if "parameters" not in c.metadata.get("tags", [])]
+        body += [c for c in cells if not c.source.startswith(("## Parameters", "## Next"))]
     lines = dict.fromkeys(line for step in steps for line in parameters_cell(step).splitlines())
     defaults = new_code_cell("\n".join(lines), metadata={"tags": ["parameters"]})
     frame = new_notebook(cells=[defaults], metadata={**source.metadata, "papermill": {}})

@@ -70,9 +70,7 @@ def username() -> str:
     """The Kaggle user whose key the client uses; KaggleError when no key is set up."""
     found = re.search(r"username: (\S+)", call("config", "view"))
     if not found or found.group(1) == "None":
-        mend = (
-            "Put your account's kaggle.json into ~/.kaggle/, or set KAGGLE_USERNAME and KAGGLE_KEY."
-        )
+        mend = "Put your kaggle.json into ~/.kaggle/, or set KAGGLE_USERNAME and KAGGLE_KEY."
         raise KaggleError(f"Kaggle's client knows no user. {mend}")
     return found.group(1)
 

@@ -186,12 +186,8 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     same = (sizes == given.to_numpy()).all(axis=1)
     kept = {"none": ["JPEG", "PNG"], "short_side": ["JPEG"][: image.format == "JPEG"]}
     upright = table["orientation"].to_numpy() == 1 if "orientation" in table else True
-    exact = (
-        same
-        & table["format"].isin(kept.get(image.resize, [])).to_numpy()
-        & upright
-        & image.pass_through
-    )
+    known = table["format"].isin(kept.get(image.resize, [])).to_numpy()
+    exact = same & known & upright & image.pass_through
     density = n_bytes / given.to_numpy(float).prod(axis=1).clip(1)
     size = sizes.prod(axis=1) * np.sqrt(density.clip(1e-3))
     columns = {"known": np.where(exact, n_bytes, 0.0), "size": np.where(exact, 1.0, size)}

@@ -74,9 +74,10 @@ def differences(old: Plan, new: Plan) -> list[str]:
         values |= {name.upper(): value for name, value in asdict(plan.settings).items()}
         texts.append({name: json.dumps(v, ensure_ascii=False) for name, v in values.items()})
     was, now = texts
-    named = [
-        f"{k}: {shorten(was[k])} there, {shorten(now[k])} now" for k in now if was[k] != now[k]
+    pairs = [
+        (name, shorten(was[name]), shorten(now[name])) for name in now if was[name] != now[name]
     ]
+    named = [f"{name}: {there} there, {here} now" for name, there, here in pairs]
     return named or ["the images: their list, labels, sizes or shards"]
 
 

@@ -168,10 +168,8 @@ def _write_missing(
             yield ShardTask(slim, shard, rows, folders[shard.part], allowance, run_id)
 
     try:
-        shown: journal.Row = {
-            "label": "Writing images",
-            "total": sum(shard.count for shard in missing),
-        }
+        total = sum(shard.count for shard in missing)
+        shown: journal.Row = {"label": "Writing images", "total": total}
         shown["advance"] = lambda outcome: outcome.shard.count if outcome.row else 0
         for outcome in parallel.run(write_shard, list_tasks(), **shown):
             budget.release(outcome)

@@ -160,13 +160,8 @@ class ByteBudget:
             allowance = high + max(0, left - self.planned[shard.part]) // 2
             self.planned[shard.part] -= high
             if high > left:
-                limit = (
-                    f"part {shard.part} would pass its limit: its shards may take {self.limit:,}"
-                )
-                return (
-                    0,
-                    f"{limit} bytes, {left:,} are left, shard {shard.number} may take {high:,}",
-                )
+                what = f"part {shard.part} would pass its limit of {self.limit:,} bytes for shards"
+                return 0, f"{what}: {left:,} are left, shard {shard.number} may take {high:,}"
             self.left[shard.part] -= allowance
             return allowance, ""
 

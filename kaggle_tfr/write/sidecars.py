@@ -58,8 +58,7 @@ def _write_image_tables(
     # Codes of masks follow the picture's size, so its size before counts.
     columns += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
     columns = [*dict.fromkeys(columns), "fold", "file", "record"]
-    near = None if storage.is_remote(part_dir) else storage.join(part_dir, "journal")
-    with tempfile.TemporaryDirectory(dir=near) as scratch:
+    with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
         for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
             row, path = rows[shard.number], os.path.join(scratch, f"{shard.split}.csv")
             refused = [reject["image_id"] for reject in row["rejects"]]
@@ -73,14 +72,15 @@ def _write_image_tables(
             storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
 
 
-def to_slug(text: str) -> str:
-    """The slug that Kaggle makes of a title.
+def to_slug(text: str, tail: str = "") -> str:
+    """The slug that Kaggle makes of a title; before a `tail` it is cut to 50 characters in all.
 
-    >>> to_slug("Čassava leaves, part 1")
-    'cassava-leaves-part-1'
+    >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
+    ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
     """
     ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
+    return f"{slug[: 49 - len(tail)].strip('-')}-{tail}".strip("-") if tail else slug
 
 
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
@@ -90,11 +90,10 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
     of = f" part {part} of {plan.n_parts}" if plan.n_parts > 1 else ""
     tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if of else "")
     count, name = int(shards["count"].sum()), " ".join(plan.labels.name.split()) or "images"
-    stem = to_slug(name)[: 49 - len(tail)].strip("-")
     subtitle = f"{count:,} images of {len(plan.labels.classes):,} classes as TFRecord shards{of}"
     return {
         "title": f"{name[: 50 - len(' TFRecords' + of)]} TFRecords{of}",
-        "id": f"{OWNER}/{stem + '-' if stem else ''}{tail}",
+        "id": f"{OWNER}/{to_slug(name, tail)}",
         "subtitle": subtitle if len(subtitle) <= 80 else f"{count:,} images as TFRecord shards",
         "description": _describe_part(plan, part, shards),
         "licenses": [{"name": "unknown"}],

@@ -162,9 +162,8 @@ def _list_checks(
 ) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
-    texts = [
-        f.source for f in plan.schema.fields if f.type == "bytes" and isinstance(f.source, str)
-    ]
+    sources = [f.source for f in plan.schema.fields if f.type == "bytes"]
+    texts = [source for source in sources if isinstance(source, str)]
     text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
     for split in sorted({row["split"] for row in rows if f"{row['split']}.csv" not in broken}):
         with storage.on_disk(storage.join(folder, f"{split}.csv")) as local:
