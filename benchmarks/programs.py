@@ -48,8 +48,7 @@ def plan_files(files, work, *, name="bench", **parameters):
     from kaggle_tfr.explore.table import measure
     from kaggle_tfr.parameters import settings
     from kaggle_tfr.plan.forecast import make_forecast
-    from kaggle_tfr.plan.make import make_plan
-    from kaggle_tfr.plan.plan import PlanSettings, save_plan
+    from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
     from kaggle_tfr.schema import Labels, load_schema
 
     table = pd.DataFrame({"image_id": [f"{n:05d}" for n in range(len(files))], "path": files})

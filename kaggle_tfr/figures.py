@@ -1,6 +1,6 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -134,69 +134,47 @@ def plot_grid(
     columns: int = 6,
     title: str = "",
     colors: Sequence[str] = (),
+    gap: float = 0.0,
+    side: float = 1.7,
 ) -> Figure:
-    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title in its colour."""
-    if not len(pictures):
-        return _plot_nothing(title)
-    columns = min(columns, len(pictures))
-    rows = -(-len(pictures) // columns)
-    figure, axes = new_figure(rows, columns, 1.6 * columns + 0.2, 1.85 * rows + 0.4)
-    _show_pictures(figure, axes, zip(axes.flat, pictures, titles, strict=False), title)
-    for axis, color in zip(axes.flat, colors, strict=False):
+    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title in its colour.
+
+    gap: after every second column, as a share of a column. side: inches for a picture.
+    """
+    columns = min(columns, max(1, len(pictures)))
+    rows = max(1, -(-len(pictures) // columns))
+    ratios = [1.0, 1.0, gap] * max(1, columns // 2) if gap else [1.0] * columns
+    size = (side * sum(ratios), side * rows + 0.4) if len(pictures) else (4, 0.4)
+    figure, axes = new_figure(rows, len(ratios), *size, width_ratios=ratios)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    cells = axes[:, np.equal(ratios, 1)].ravel()
+    for axis, picture, text in zip(cells, pictures, titles, strict=False):
+        axis.imshow(picture)
+        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center")
+    for axis, color in zip(cells, colors, strict=False):
         axis.title.set_color(color)
+    if title or not len(pictures):
+        said = title if len(pictures) else f"{title}: none".lstrip(": ")
+        figure.suptitle(said, x=0.01, ha="left", fontsize=10, fontweight="bold")
     return figure
 
 
-@styled()
 def plot_pairs(
     pictures: Sequence[tuple[np.ndarray, ...]], titles: Sequence[tuple[str, ...]], title: str = ""
 ) -> Figure:
     """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
-    if not len(pictures):
-        return _plot_nothing(title)
-    pairs_a_row = min(3, len(pictures))
-    rows = -(-len(pictures) // pairs_a_row)
-    size, gaps = (3.6 * pairs_a_row, 1.6 * rows + 0.4), [1, 1, 0.12] * pairs_a_row
-    figure, axes = new_figure(rows, len(gaps), *size, width_ratios=gaps)
-    cells = axes.reshape(-1, 3)[:, :2].flat
-    halves = ([half for pair in some for half in pair] for some in (pictures, titles))
-    _show_pictures(figure, axes, zip(cells, *halves, strict=False), title)
-    return figure
+    halves = [half for pair in pictures for half in pair]
+    texts = [text for pair in titles for text in pair]
+    return plot_grid(halves, texts, title=title, gap=0.12)
 
 
-def _show_pictures(
-    figure: Figure, axes: np.ndarray, cells: Iterable[tuple[Axes, np.ndarray, str]], title: str
-) -> None:
-    """Draws each (axis, picture, text); axes without a picture stay empty."""
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, picture, text in cells:
-        axis.imshow(picture)
-        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center")
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-
-
-def _plot_nothing(title: str) -> Figure:
-    figure, ((axis,),) = new_figure(1, 1, 4, 0.6)
-    axis.set_axis_off()
-    axis.text(0, 0.5, f"{title}: none" if title else "none", va="center")
-    return figure
-
-
-@styled()
 def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
     """A picture, uint8 (h, w, 3), and again under each mask, uint8 (h, w), that is not all 0."""
-    named = {name: mask for name, mask in masks.items() if np.any(mask)}
-    figure, axes = new_figure(1, 1 + len(named), 2.8 * (1 + len(named)), 2.4)
-    for axis in axes.flat:
-        axis.set_axis_off()
-        axis.imshow(picture)
-    axes[0, 0].set_title(title, fontsize=8)
-    for axis, (name, mask) in zip(axes[0, 1:], named.items(), strict=True):
-        axis.imshow(np.ma.masked_equal(mask, 0), cmap="autumn", alpha=0.5)
-        axis.set_title(name, fontsize=8)
-    return figure
+    named = {name: mask[..., None] for name, mask in masks.items() if np.any(mask)}
+    lit = (picture // 2 + np.array([127, 60, 0])).astype(np.uint8)
+    covered = [np.where(mask, lit, picture) for mask in named.values()]
+    return plot_grid([picture, *covered], [title, *named], columns=5, side=2.6)
 
 
 @styled()

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -100,6 +100,12 @@ DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in T
 def of_notebook(notebook: str) -> list[Parameter]:
     """The parameters of a notebook, such as "03_plan", in the order of its cell."""
     return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
+
+
+def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) in pixels of a square's side, or of a height and a width."""
+    height, width = [image_size] * 2 if isinstance(image_size, int) else image_size
+    return height, width
 
 
 def parameters_cell(notebook: str) -> str:

@@ -147,10 +147,8 @@ def load_schema(
     Raises: ValueError: an unknown preset, source or type; a table without a column; no image.
     """
     if isinstance(given, str) and given not in PRESETS:
-        raise ValueError(
-            f"SCHEMA is '{given}'.{near_miss(given, PRESETS)} There are {', '.join(PRESETS)}; "
-            "or describe one's own: {feature: {from: column, type: int64}}."
-        )
+        what = f"SCHEMA is '{given}'.{near_miss(given, PRESETS)} There are {', '.join(PRESETS)}"
+        raise ValueError(f"{what}; or give your own: {{feature: {{from: column, type: int64}}}}.")
     schema = PRESETS[given] if isinstance(given, str) else given
     if not isinstance(schema, RecordSchema):
         schema = RecordSchema(tuple(_make_field(*item, images) for item in schema.items()))
@@ -179,10 +177,8 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
     unknown = set(spec) - {"type", "size"}
     if unknown or type_ not in LISTS or not isinstance(size, int) or size < RAGGED:
         wrong = f"the key '{min(unknown)}'" if unknown else f"type {type_!r} and size {size!r}"
-        raise ValueError(
-            f"SCHEMA field '{name}' has {wrong}. A field is {{from: column, "
-            "type: bytes | int64 | float, size: n | ragged}."
-        )
+        form = "{from: column, type: bytes | int64 | float, size: n | ragged}"
+        raise ValueError(f"SCHEMA field '{name}' has {wrong}. A field is {form}.")
     return Field(name, _freeze(source), type_, size)
 
 
@@ -238,17 +234,14 @@ def feature_dict(schema: RecordSchema) -> dict[str, Any]:
     }
 
 
-def parse(serialized: Any, schema: RecordSchema) -> dict[str, Any]:
-    """The features of one serialized record as tensors; the image still encoded."""
-    import tensorflow as tf
-
-    return tf.io.parse_single_example(serialized, feature_dict(schema))
-
-
-def encode_row(
+def encode(
     row: Mapping[str, Any], picture: "Converted", schema: RecordSchema, settings: "ImageSettings"
 ) -> bytes:
-    """As `encode`, where run-length codes follow the picture's new size."""
+    """The serialized `tf.train.Example` of an image; the same bytes for the same values.
+
+    Run-length codes follow the picture's new size.
+    Raises: ValueError: a value that does not fit its field; image, field and value are named.
+    """
     before = row.get("height", 0), row.get("width", 0)
     if schema.kind == "masks" and before != (picture.height, picture.width):
         from kaggle_tfr.images.convert import resize_mask
@@ -257,13 +250,6 @@ def encode_row(
         codes = {name: row[name] for name in schema.label_columns if row[name] not in NO_MASK}
         masks = {name: decode_mask(code, *before) for name, code in codes.items()}
         row = {**row, **{k: encode_mask(resize_mask(mask, settings)) for k, mask in masks.items()}}
-    return encode(row, picture, schema)
-
-
-def encode(row: Mapping[str, Any], picture: "Converted", schema: RecordSchema) -> bytes:
-    """The serialized `tf.train.Example` of an image; the same bytes for the same values.
-    Raises: ValueError: a value that does not fit its field; image, field and value are named.
-    """
     example = _example_class()()
     features = example.features.feature
     for field in schema.fields:
@@ -336,13 +322,13 @@ def _as_list(value: Any) -> list:
 def _as_bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
-    if not isinstance(value, str) and _is_missing(value):
+    if not isinstance(value, str) and pd.isna(value) is True:
         raise ValueError("no value")
     return str(value).encode()
 
 
 def _as_int(value: Any) -> int:
-    if type(value) is not int and _is_missing(value):
+    if type(value) is not int and pd.isna(value) is True:
         raise ValueError("no value")
     number = int(value)
     if not isinstance(value, str) and number != value:
@@ -357,8 +343,3 @@ def _as_float(value: Any) -> float:
     if FLOAT32_MAX < abs(number) < math.inf:
         raise ValueError(f"{number} is beyond float32")
     return number
-
-
-def _is_missing(value: Any) -> bool:
-    # pandas has three: None, NaN and NA, whose comparison is no truth value.
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)  # noqa: PLR0124

@@ -2,5 +2,13 @@
 
 from kaggle_tfr.plan.folds import assign_folds, check_leakage, describe_rare_classes
 from kaggle_tfr.plan.forecast import make_forecast
-from kaggle_tfr.plan.make import compare_with_limits, list_forecast, list_planned, make_plan
-from kaggle_tfr.plan.plan import Plan, PlanSettings, read_plan, save_plan
+from kaggle_tfr.plan.plan import (
+    Plan,
+    PlanSettings,
+    compare_with_limits,
+    list_forecast,
+    list_planned,
+    make_plan,
+    read_plan,
+    save_plan,
+)

@@ -14,7 +14,7 @@ from scipy import stats
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import ImageSettings, convert, output_size
 from kaggle_tfr.images.header import RefusedImage
-from kaggle_tfr.schema import RecordSchema, encode_row
+from kaggle_tfr.schema import RecordSchema, encode
 
 STRATUM = 25  # images sampled from each stratum of similar predicted size
 Array = np.ndarray
@@ -152,7 +152,7 @@ def _measure_records(
         begin = time.time()
         with suppress(RefusedImage):
             converted = convert(storage.read_bytes(row["path"]), image)
-            record = encode_row(row, converted, schema, image)
+            record = encode(row, converted, schema, image)
             size = FRAME_BYTES + len(gzip.compress(record, 6) if compression else record)
             measured.append((at, size, begin, time.time()))
     return measured

@@ -10,8 +10,9 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.read.decode import Crop, as_size, decode_record, sample_mask
-from kaggle_tfr.schema import SPLIT_NAMES, RecordSchema, parse
+from kaggle_tfr.parameters import as_size
+from kaggle_tfr.read.decode import Crop, decode_record, sample_mask
+from kaggle_tfr.schema import SPLIT_NAMES, RecordSchema, feature_dict
 from kaggle_tfr.shards import count_records
 
 CORES = os.cpu_count() or 1  # decoding keeps them busy; more threads get no more done
@@ -48,10 +49,8 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
         raise ValueError("There is no record to read in these shards. See their split and fold.")
     if len(folders) > 1:
         first, second = list(folders.values())[:2]
-        raise ValueError(
-            f"'{first}' and '{second}' have different schemas, so one reader cannot take both. "
-            "Read them apart and use tf.data's sample_from_datasets."
-        )
+        what = f"'{first}' and '{second}' have different schemas, so one reader cannot take both."
+        raise ValueError(f"{what} Read them apart and use tf.data's sample_from_datasets.")
     return next(iter(folders))
 
 
@@ -123,7 +122,7 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
     schema = one_schema(shards)
 
     def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        values = parse(record, schema)
+        values = tf.io.parse_single_example(record, feature_dict(schema))
         image = tf.io.decode_image(values[schema.image_key], 3, expand_animations=False)
         size = tf.unstack(tf.shape(image)[:2])
         for name in schema.label_keys if schema.kind == "masks" else ():
@@ -206,15 +205,11 @@ def _check_count(shards: pd.DataFrame, expected: int, seen: int) -> bool:
     for file, compression, promised in rows if seen != expected else ():
         count = count_records(file, compression)
         if count != promised:
-            raise ValueError(
-                f"'{file}' holds {count:,} records, its name or shards.csv says {promised:,}. "
-                "Copy the shard again, or write it again."
-            )
+            what = f"'{file}' holds {count:,} records, its name or shards.csv says {promised:,}."
+            raise ValueError(f"{what} Copy the shard again, or write it again.")
     if seen != expected:
-        raise OSError(
-            f"{seen:,} of {expected:,} records arrived, though every shard holds what it should: "
-            "a read failed on the way. Run it again."
-        )
+        what = f"{seen:,} of {expected:,} records arrived, though every shard holds what it should:"
+        raise OSError(f"{what} a read failed on the way. Run it again.")
     return False
 
 

@@ -11,12 +11,6 @@ from kaggle_tfr.schema import RecordSchema, feature_dict
 Crop = Literal["random", "center", "pad"]
 
 
-def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) in pixels of a square's side, or of a height and a width."""
-    height, width = [image_size] * 2 if isinstance(image_size, int) else image_size
-    return height, width
-
-
 def decode_record(
     record: tf.Tensor,
     *,
@@ -61,10 +55,8 @@ def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, An
     known = feature_dict(schema)
     for name in extra:
         if not isinstance(known.get(name), tf.io.FixedLenFeature):
-            raise ValueError(
-                f"The feature '{name}' is not in the schema, or of no fixed length."
-                f"{near_miss(name, known)} There are {', '.join(known)}."
-            )
+            what = f"The feature '{name}' is not in the schema, or of no fixed length."
+            raise ValueError(f"{what}{near_miss(name, known)} There are {', '.join(known)}.")
     return {name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)}
 
 

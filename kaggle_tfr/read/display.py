@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.header import RefusedImage, read_upright
+from kaggle_tfr.parameters import as_size
 from kaggle_tfr.read.batches import choose_fold, read_images
-from kaggle_tfr.read.decode import as_size, decode_window, fit_to_size
+from kaggle_tfr.read.decode import decode_window, fit_to_size
 
 
 def find_sources(work_dir: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
+from kaggle_tfr.parameters import as_size
 from kaggle_tfr.read.batches import MeanStd
-from kaggle_tfr.read.decode import as_size
 
 Stats = str | Mapping[str, Any] | MeanStd
 # Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and

@@ -17,7 +17,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.plan.plan import Plan, Shard
-from kaggle_tfr.schema import encode_row
+from kaggle_tfr.schema import encode
 from kaggle_tfr.shards import FRAME_BYTES
 from kaggle_tfr.write.journal import Row, is_claimed
 
@@ -71,10 +71,8 @@ def _write_whole(task: ShardTask) -> Row:
     shard, compression = task.shard, task.plan.settings.compression
     free, needed = storage.free_bytes(task.part_dir), shard.bytes_high + SPARE_DISK_BYTES
     if free < needed:
-        raise InterruptedError(
-            f"the disk is too full: shard {shard.number} may take {needed / 1e6:,.1f} MB, "
-            f"and {free / 1e6:,.1f} MB are free for '{task.part_dir}'"
-        )
+        what = f"the disk is too full: shard {shard.number} may take {needed / 1e6:,.1f} MB,"
+        raise InterruptedError(f"{what} and {free / 1e6:,.1f} MB are free for '{task.part_dir}'")
     temporary = storage.scratch_file(task.part_dir, f"{shard.number:06d}")
     index = f"{temporary}.tmp"
     try:
@@ -123,7 +121,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             if isinstance(data, OSError):
                 raise data
             try:
-                record = encode_row(row, convert(data, settings), schema, settings)
+                record = encode(row, convert(data, settings), schema, settings)
             except RefusedImage as refusal:
                 reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(refusal)})

@@ -22,7 +22,7 @@ from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
-from kaggle_tfr.schema import encode_row
+from kaggle_tfr.schema import encode
 from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row
@@ -247,7 +247,7 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
         size = {"height": wanted["source_height"], "width": wanted["source_width"]}
     picture = Converted(image, header.height, header.width, header.format, touched=False)
     try:
-        planned = encode_row(wanted | size, picture, plan.schema, plan.image)
+        planned = encode(wanted | size, picture, plan.schema, plan.image)
     except ValueError as error:
         return f"the plan's row cannot be encoded: {error}"
     if planned == data:

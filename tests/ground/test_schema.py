@@ -11,17 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.readers import make_picture
 
-from kaggle_tfr.schema import (
-    PRESETS,
-    Labels,
-    RecordSchema,
-    encode,
-    feature_dict,
-    load_schema,
-    parse,
-)
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.schema import PRESETS, Labels, RecordSchema, encode, feature_dict, load_schema
 
-LABELS = Labels("single", ("daisy", "rose"))
+LABELS, AS_IS = Labels("single", ("daisy", "rose")), ImageSettings(None, "none")
 
 
 def picture():
@@ -30,11 +23,12 @@ def picture():
 
 
 def make_table(**columns):
-    return pd.DataFrame({"image_id": ["a.jpg"], "label": [1], "label_name": ["rose"], **columns})
+    row = {"image_id": "a.jpg", "label": 1, "label_name": "rose", "height": 20, "width": 30}
+    return pd.DataFrame([row]).assign(**columns)
 
 
 def round_trip(schema, row):
-    found = parse(encode(row, picture(), schema), schema)
+    found = tf.io.parse_single_example(encode(row, picture(), schema, AS_IS), feature_dict(schema))
     return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
@@ -84,7 +78,7 @@ def test_a_preset_is_what_its_readers_parse(name, features, values, columns):
     labels = Labels("masks", (), tuple(columns)) if columns else LABELS
     table = make_table(**columns)
     schema = load_schema(name, table, labels)
-    record = encode(table.iloc[0].to_dict(), picture(), schema)
+    record = encode(table.iloc[0].to_dict(), picture(), schema, AS_IS)
 
     found = tf.io.parse_single_example(record, features)
     assert found[schema.image_key] == picture().data
@@ -138,8 +132,8 @@ def test_the_same_row_gives_the_same_bytes():
     schema = load_schema("default", table, LABELS)
     turned = RecordSchema(schema.fields[::-1], n_classes=2)
 
-    first = encode(row, picture(), schema)
-    assert encode(dict(reversed(row.items())), picture(), turned) == first
+    first = encode(row, picture(), schema, AS_IS)
+    assert encode(dict(reversed(row.items())), picture(), turned, AS_IS) == first
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -175,7 +169,7 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
     schema = load_schema({"image": "image", "x": spec})
 
     with pytest.raises(ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Mend"):
-        encode({"image_id": "a.jpg", "x": value}, picture(), schema)
+        encode({"image_id": "a.jpg", "x": value}, picture(), schema, AS_IS)
 
 
 def test_every_row_is_checked_before_the_work():
@@ -208,7 +202,7 @@ def test_a_label_beyond_the_classes_is_named():
     """An unlabelled image has no one-hot vector."""
     row, schema = make_table().iloc[0].to_dict(), load_schema("petals", make_table(), LABELS)
     with pytest.raises(ValueError, match="label -1 is none of 2 classes"):
-        encode(row | {"label": -1}, picture(), schema)
+        encode(row | {"label": -1}, picture(), schema, AS_IS)
 
 
 @given(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False))
@@ -217,7 +211,7 @@ def test_any_value_survives(text, number, fraction):
     types = {"text": "bytes", "number": "int64", "fraction": "float"}
     schema = load_schema({"image": "image", **{k: {"type": v} for k, v in types.items()}})
     row = {"image_id": "a", "text": text, "number": number, "fraction": fraction}
-    features = tf.train.Example.FromString(encode(row, picture(), schema)).features.feature
+    features = tf.train.Example.FromString(encode(row, picture(), schema, AS_IS)).features.feature
 
     assert features["text"].bytes_list.value == [text.encode()]
     assert features["number"].int64_list.value == [number]
@@ -233,4 +227,4 @@ def test_numpy_and_pandas_values_are_taken():
     assert round_trip(schema, row)["x"] == 3
     assert round_trip(schema, row | {"x": 3.0})["x"] == 3
     with pytest.raises(ValueError, match="no value"):
-        encode(row | {"x": pd.NA}, picture(), schema)
+        encode(row | {"x": pd.NA}, picture(), schema, AS_IS)

@@ -12,8 +12,13 @@ from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.parameters import settings
 from kaggle_tfr.plan import forecast as forecasts
 from kaggle_tfr.plan.forecast import make_forecast
-from kaggle_tfr.plan.make import SIDECAR_FILES, make_plan, shards_per_group, sidecar_bytes
-from kaggle_tfr.plan.plan import PlanSettings
+from kaggle_tfr.plan.plan import (
+    SIDECAR_FILES,
+    PlanSettings,
+    make_plan,
+    shards_per_group,
+    sidecar_bytes,
+)
 from kaggle_tfr.schema import load_schema
 
 WHOLE = ImageSettings(None, "none")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from support.plans import make_images, plan_images
 
 from kaggle_tfr import storage
-from kaggle_tfr.plan.make import fingerprint
-from kaggle_tfr.plan.plan import Shard, number_shards, read_plan, read_rows
+from kaggle_tfr.plan.plan import Shard, fingerprint, number_shards, read_plan, read_rows
 from kaggle_tfr.write.journal import differences
 
 

@@ -11,8 +11,7 @@ from PIL import Image
 
 from kaggle_tfr.parameters import settings
 from kaggle_tfr.plan.forecast import make_forecast
-from kaggle_tfr.plan.make import make_plan
-from kaggle_tfr.plan.plan import PlanSettings, save_plan
+from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
 
 CLASSES = ["ash", "birch", "Čedar, red"]
