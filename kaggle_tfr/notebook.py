@@ -56,10 +56,9 @@ def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     counted = sum(counts.values())
     if counted != total:
         what = " + ".join(f"{count:,} {name}" for name, count in counts.items())
-        raise RuntimeError(
-            f"the accounting does not close: {what} = {counted:,}, but {total:,} came in. "
-            "Delete WORK_DIR and run again from 01_explore; if it stays, this is a fault of ours."
-        )
+        what = f"the accounting does not close: {what} = {counted:,}, but {total:,} came in"
+        mend = "Delete WORK_DIR and run again from 01_explore; if it stays, the fault is ours."
+        raise RuntimeError(f"{what}. {mend}")
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
     return table.assign(share=table["images"] / max(total, 1))
 
@@ -117,11 +116,11 @@ def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
         path = Path(folder).expanduser()
         return str(path.absolute()) if folder and path.exists() else folder
 
-    changed: dict[str, Any] = {"WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
-    changed |= {name: absolute(values[name]) for name in {"INPUT_DIR", "OUT_DIR"} & set(values)}
+    given = {"INPUT_DIR", "OUT_DIR"} & set(values)
+    changed: dict[str, Any] = {name: absolute(values[name]) for name in given}
     if "TFREC_DIRS" in values:
         changed["TFREC_DIRS"] = [absolute(folder) for folder in values["TFREC_DIRS"]]
-    return {**values, **changed}
+    return {**values, **changed, "WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
 
 
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:

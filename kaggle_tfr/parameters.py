@@ -138,15 +138,11 @@ def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> No
     for name, value in values.items():
         if not name.isupper() or name.startswith("_"):
             continue
-        if notebook and name not in PARAMETERS:
-            meant = near_miss(name, PARAMETERS, cutoff=0.8)
-            if meant:
-                raise ValueError(
-                    f"{name} is no parameter.{meant} If it is mended already, its old name still "
-                    f"stands in this session: `del {name}`, or restart the kernel."
-                )
-        else:
+        if name in PARAMETERS or not notebook:
             check_value(name, value)
+        elif meant := near_miss(name, PARAMETERS, cutoff=0.8):
+            mend = f"its old name still stands in this session: `del {name}`, or restart the kernel"
+            raise ValueError(f"{name} is no parameter.{meant} If it is mended already, {mend}.")
 
 
 def check_value(name: str, value: Any) -> None:
@@ -157,11 +153,9 @@ def check_value(name: str, value: Any) -> None:
     one = PARAMETERS[name]
     if not isinstance(value, one.types) or isinstance(value, bool) != (bool in one.types):
         wanted = " or ".join(kind.__name__ for kind in one.types)
-        raise ValueError(
-            f"{name} is {value!r}, a {type(value).__name__}; it takes a {wanted}, "
-            f"for example {one.default!r}. In YAML, quotes make a string, and 1e-3 without a "
-            "sign and a point is one too."
-        )
+        what = f"{name} is {value!r}, a {type(value).__name__}; it takes a {wanted}, for example"
+        hint = "In YAML, quotes make a string, and 1e-3 without a sign and a point is one too."
+        raise ValueError(f"{what} {one.default!r}. {hint}")
     if one.choices and value not in one.choices:
         hint, listed = near_miss(str(value), one.choices), ", ".join(map(repr, one.choices))
         raise ValueError(f"{name} is {value!r}.{hint} It can be {listed}.")

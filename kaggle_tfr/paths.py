@@ -114,11 +114,9 @@ def fill_path(template: str, row: Mapping[str, object]) -> str:
     try:
         path = template.format_map(row)
     except KeyError as error:
-        column = error.args[0]
-        raise ValueError(
-            f"{setting} names the column '{column}', which the table does not have."
-            f"{near_miss(column, row)} It has {', '.join(map(str, row))}."
-        ) from None
+        what = f"{setting} names the column '{error.args[0]}', which the table does not have."
+        there = f"{near_miss(error.args[0], row)} It has {', '.join(map(str, row))}."
+        raise ValueError(what + there) from None
     except (IndexError, AttributeError, TypeError) as error:
         raise ValueError(f"{setting} does not fit the row {dict(row)}: {error}.") from None
     check_inside(path, setting, f"with '{path}'")
@@ -186,10 +184,8 @@ def _ask_kaggle(slug: str) -> tuple[str, str]:
     names, reason = slug.split("/"), "no answer"
     for first, name in enumerate(names[:2]):  # Kaggle wants the slug alone: also try without owner
         try:
-            root = KaggleDatasets().get_gcs_path(name)
+            if root := KaggleDatasets().get_gcs_path(name):
+                return "/".join([root.rstrip("/"), *names[first + 1 :]]), ""
         except Exception as error:  # noqa: BLE001  # Kaggle's client raises unrelated classes
             reason = f"{type(error).__name__}: {error}"
-        else:
-            if root:
-                return "/".join([root.rstrip("/"), *names[first + 1 :]]), ""
     return "", answer + reason

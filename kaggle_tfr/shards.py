@@ -51,10 +51,9 @@ def find_shards(
         listed = [row for rows in threads.map(list_folder, folders) for row in rows]
         shards = pd.DataFrame(listed, columns=_COLUMNS)
         if twice := shards["file"][shards["file"].duplicated()].tolist():
-            raise ValueError(
-                f"{len(twice)} shards are listed twice, the first is '{twice[0]}'. Name every "
-                "folder once in TFREC_DIRS, and not both a part and the folder around it."
-            )
+            what = f"{len(twice)} shards are listed twice, the first is '{twice[0]}'."
+            mend = "Name every folder once in TFREC_DIRS, not both a part and the folder around it."
+            raise ValueError(f"{what} {mend}")
         labels = _share_labels(folders, threads.map(partial(_read, name="labels.json"), folders))
         # One record of a folder is enough for its schema, where every look-up is a slow request.
         answers = list(threads.map(_inspect, shards.itertuples(), ~shards["folder"].duplicated()))
@@ -81,11 +80,9 @@ def _share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     first, shared = named[0] if named else ("", Labels())
     for folder, labels in named:
         if labels.classes != shared.classes:
-            raise ValueError(
-                f"'{folder}' and '{first}' number their classes differently: "
-                f"{list(labels.classes[:5])}… and {list(shared.classes[:5])}…, so their labels do "
-                "not mean the same. Read them apart."
-            )
+            both = f"{list(labels.classes[:5])}… and {list(shared.classes[:5])}…"
+            what = f"'{folder}' and '{first}' number their classes differently: {both}"
+            raise ValueError(f"{what}, so their labels do not mean the same. Read them apart.")
     return shared
 
 
@@ -113,10 +110,9 @@ def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
     files = [f for depth in ("", "*/") for f in storage.list_files(depth + pattern, folder)]
     files = [file for file in files if _ENDING.search(file) or "*.tfrec" not in pattern]
     if not files:
-        raise FileNotFoundError(
-            f"No shards in '{folder}': no shards.csv, there or one folder down, and no file named "
-            f"{pattern}. Set TFREC_DIRS to part folders, or give the `pattern` of the files."
-        )
+        what = "no shards.csv, there or one folder down, and no file named"
+        mend = "Set TFREC_DIRS to part folders, or give the `pattern` of the files."
+        raise FileNotFoundError(f"No shards in '{folder}': {what} {pattern}. {mend}")
     rows = []
     for file in files:
         name = file[len(folder) :].strip("/")
@@ -133,10 +129,9 @@ def _choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     if not given:
         if text := _read(folder, "schema.json"):
             return RecordSchema.from_dict(json.loads(text))
-        raise ValueError(
-            f"'{folder}' has no schema.json, so nothing says how to read '{file}'. "
-            'Give find_shards a `schema`: a preset such as "cassava", or a mapping of its features.'
-        )
+        what = f"'{folder}' has no schema.json, so nothing says how to read '{file}'."
+        mend = 'Give a `schema`: a preset such as "cassava", or a mapping of its features.'
+        raise ValueError(f"{what} {mend}")
     schema = load_schema(given)
     if schema.kind != "single" or schema.label_keys:
         return schema
@@ -150,10 +145,8 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     """(bytes, compression, count) of a shard, by quick look-ups. first: of its folder."""
     size, remote = storage.size_and_time(row.file)[0], storage.is_remote(row.file)
     if row.bytes not in (-1, size):
-        raise ValueError(
-            f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut, or of "
-            "another run. Copy it again, or write the part again."
-        )
+        what = f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut,"
+        raise ValueError(f"{what} or of another run. Copy it again, or write the part again.")
     compression = _sniff_compression(row.file) if row.compression == "?" else row.compression
     count = row.count
     try:
@@ -166,10 +159,9 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
         problem = f"'{row.file}' is cut or no TFRecord file: {error.message}"
         raise ValueError(f"{problem}. Copy or write it again.") from None
     if row.count not in (-1, count):
-        raise ValueError(
-            f"'{row.file}' holds {count:,} records, its name says {row.count:,}: it is cut or "
-            "misnamed. Copy it again, or give find_shards a `shard_name` without {count}."
-        )
+        what = f"'{row.file}' holds {count:,} records, its name says {row.count:,}: it is cut or"
+        mend = "Copy it again, or give find_shards a `shard_name` without {count}."
+        raise ValueError(f"{what} misnamed. {mend}")
     return size, compression, count
 
 
@@ -194,11 +186,9 @@ def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
         kinds = {name: str(features[name].WhichOneof("kind")) for name in sorted(features)}
         has = [f"{name}: {kind.removesuffix('_list')}" for name, kind in kinds.items()]
         wants = [f"{field.name}: {field.type}" for field in schema.fields]
-        raise ValueError(
-            f"'{file}' is not of the schema it is read with: its records have "
-            f"{', '.join(has) or 'nothing'}; the schema wants {', '.join(wants)}. Set the `schema` "
-            "of find_shards, or mend schema.json."
-        ) from None
+        both = f"records have {', '.join(has) or 'nothing'}; the schema wants {', '.join(wants)}"
+        what = f"'{file}' is not of the schema it is read with: its {both}"
+        raise ValueError(f"{what}. Set the `schema` of find_shards, or mend schema.json.") from None
 
 
 def count_records(file: str, compression: str = "") -> int:

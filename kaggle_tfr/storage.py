@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
-# Of names: absolute, an address, or with a part "..".
-OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")
+OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
 
 
 def is_remote(path: AnyPath) -> bool:
@@ -260,8 +259,6 @@ def _check_bucket(bucket: str) -> None:
     thread.start()
     thread.join(ANSWER_SECONDS)
     if thread.is_alive():
-        raise TimeoutError(
-            f"{bucket} did not answer within {ANSWER_SECONDS} s. Are name and network right? "
-            "Outside Google's cloud set, before Python starts, NO_GCE_CHECK=true for a public "
-            "bucket, GOOGLE_APPLICATION_CREDENTIALS for a private one."
-        )
+        what = f"{bucket} did not answer within {ANSWER_SECONDS} s. Are name and network right?"
+        keys = "NO_GCE_CHECK=true for a public bucket, GOOGLE_APPLICATION_CREDENTIALS for another"
+        raise TimeoutError(f"{what} Outside Google's cloud set, before Python starts, {keys}.")

@@ -57,8 +57,7 @@ def compute_columns(
 HASHES = ("average", "perceptual", "difference", "wavelet")
 WORK_SIDE = 256  # pixels: below it the wavelet hash moves away from that of the whole picture
 FLAT = 4.0  # grey levels of 255: empty skies and blank pages, whose bits are noise, have less
-# A file that could not be read gets a problem, and so is tried again.
-KEY = ["path", "n_bytes", "changed", "exact", "problem"]
+KEY = ["path", "n_bytes", "changed", "exact", "problem"]  # what has a problem is tried again
 COMPUTED = [*HASHES, "texture", "digest", "problem"]
 
 

@@ -9,6 +9,7 @@ import re
 import textwrap
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,7 @@ def zip_package() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compresslevel=9) as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
-            # Dated 1980 every time.
-            entry = zipfile.ZipInfo(path.relative_to(PACKAGE.parent).as_posix())
+            entry = zipfile.ZipInfo(path.relative_to(PACKAGE.parent).as_posix())  # dated 1980
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
     return buffer.getvalue()
@@ -134,9 +134,12 @@ def write_kernels(
     Raises: ValueError: a parameter is wrong, or the inputs are not on Kaggle.
     """
     check_parameters(values)
-    parts, owner = parts or _planned_parts(values), owner or OWNER
+    name, owner = values.get("NAME", DEFAULTS["NAME"]), owner or OWNER
+    with suppress(OSError, ValueError):  # there is no plan yet
+        plan = read_plan(work_dir(values.get("WORK_DIR", "")))
+        parts = parts or (plan.n_parts if plan.labels.name == name else 1)
+    parts = parts or 1
     common = _find_sources(values, sources, parts, internet) | {"enable_internet": internet}
-    name = values.get("NAME", DEFAULTS["NAME"])
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
 
     def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
@@ -223,14 +226,6 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
     nbformat.validate(notebook)
     # Whole sources in place of lists of lines: the archive's text stays smaller.
     return nbformat.writes(notebook, split_lines=False) + "\n"
-
-
-def _planned_parts(values: Values) -> int:
-    try:
-        plan = read_plan(work_dir(values.get("WORK_DIR", "")))
-    except (OSError, ValueError):
-        return 1
-    return plan.n_parts if plan.labels.name == values.get("NAME", DEFAULTS["NAME"]) else 1
 
 
 def _find_sources(

@@ -171,10 +171,8 @@ def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
         planned = has_plan and rules.read_json(planner.output, "plan.json").get("n_parts")
         made = sum(planner in other.after for other in kernels)
         if has_plan and planned != made:
-            raise KaggleError(
-                f"the plan has {planned} parts and {made} kernels would write them. Make the "
-                f"folders again with --parts {planned}; the planning kernel need not run again."
-            )
+            what = f"the plan has {planned} parts and {made} kernels would write them. Make these"
+            raise KaggleError(f"{what} again with --parts {planned}; the planning kernel may stay.")
     with tempfile.TemporaryDirectory() as folder:
         code = Path(shutil.copy(Path(kernel.folder, kernel.metadata["code_file"]), folder)).name
         text = json.dumps(kernel.metadata | {"code_file": code})

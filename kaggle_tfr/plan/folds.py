@@ -34,10 +34,8 @@ def assign_folds(
     Raises: ValueError for more folds than clusters, a share outside [0, 1), an unknown column.
     """
     if missing := [name for name in (group_column, *label_columns) if name and name not in table]:
-        raise ValueError(
-            f"The table has no column '{missing[0]}', only {', '.join(map(str, table))}. "
-            'Set GROUP_COLUMN to one of these, or to "".'
-        )
+        what = f"The table has no column '{missing[0]}', only {', '.join(map(str, table))}."
+        raise ValueError(f'{what} Set GROUP_COLUMN to one of these, or to "".')
     if not 0 <= validation_size < 1:
         raise ValueError(f"VALIDATION_SIZE is {validation_size}. Set a share from 0 to below 1.")
     group, split = _join_groups(table, group_column)
@@ -102,10 +100,8 @@ def assign_shards(
     for number, (key, rows) in enumerate(sorted(groups.items())):
         n = n_shards.get(key, 0)
         if not 1 <= n <= len(rows):
-            raise ValueError(
-                f"{len(rows)} images of split '{key[0]}', fold {key[1]}, cannot go to {n} "
-                "shards. Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
-            )
+            what = f"{len(rows)} images of '{key[0]}', fold {key[1]}, cannot go to {n} shards."
+            raise ValueError(f"{what} Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher.")
         rng = np.random.default_rng([seed, number])
         shard[_sort_shuffled(rows, table["label"].to_numpy(), rng)] = np.arange(len(rows)) % n
         by_shard = _sort_shuffled(rows, shard, rng)
@@ -136,10 +132,8 @@ def stratified_group_split(
 
     group, sizes = np.unique(group, return_inverse=True, return_counts=True)[1:]
     if len(sizes) < len(shares):
-        raise ValueError(
-            f"{len(sizes)} clusters of training images cannot fill {len(shares)} folds or splits. "
-            "Set N_FOLDS lower, or a GROUP_COLUMN with more groups."
-        )
+        what = f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or splits."
+        raise ValueError(f"{what} Set N_FOLDS lower, or a GROUP_COLUMN with more groups.")
     if not multilabel and (none := labels.sum(axis=1) == 0).any():
         labels = hstack([labels, csr_matrix(none, dtype=float)])
     counts = (csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels).tocsr()

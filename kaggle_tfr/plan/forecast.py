@@ -134,10 +134,9 @@ def make_forecast(
     items = parallel.blocks(list(zip(chosen, rows, strict=True)), 8)
     measured = sorted(chain.from_iterable(parallel.run(measure, items, label="Sampling sizes")))
     if not measured:
-        raise ValueError(
-            f"all {len(chosen)} images of the sample were refused, the first is "
-            f"'{table['path'][chosen[0]]}'. Has the input changed since 01_explore? Run it again."
-        )
+        first = f"the first is '{table['path'][chosen[0]]}'"
+        mend = "Has the input changed since 01_explore? Run it again."
+        raise ValueError(f"all {len(chosen)} images of the sample were refused, {first}. {mend}")
     return estimate(predicted, upper, np.array(measured))
 
 

@@ -5,8 +5,9 @@ import io
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import count
 from math import ceil, floor
 from typing import Any, cast
@@ -174,15 +175,18 @@ def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, p
             yield shard, rows.read_row_group(shard.number).to_pandas()
 
 
-def format_bytes(size: float) -> str:
-    """Three digits and a decimal unit, as disks and Kaggle count.
+def format_unit(value: float, units: Mapping[str, float]) -> str:
+    """Three digits, in the largest unit that gives one or more.
 
-    >>> format_bytes(8_812_345), format_bytes(19e9), format_bytes(512)
-    ('8.81 MB', '19 GB', '512 B')
+    >>> format_bytes(8_812_345), format_bytes(512), format_seconds(43_200), format_seconds(0.7)
+    ('8.81 MB', '512 B', '12 h', '0.7 s')
     """
-    units = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
-    texts = (f"{size / each:.3g} {unit}" for unit, each in units if size >= each)
-    return next(texts, f"{size:.0f} B")
+    fitting = (f"{value / each:.3g} {unit}" for unit, each in units.items() if value >= each)
+    return next(fitting, f"{value:.2g} {[*units][-1]}")
+
+
+format_bytes = partial(format_unit, units={"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1})
+format_seconds = partial(format_unit, units={"h": 3600, "min": 60, "s": 1})
 
 
 def make_plan(
@@ -242,10 +246,9 @@ def _fit_parts(
         if high + beside <= limit_bytes:
             return planned.sort_values(ORDER, ignore_index=True), limit_bytes - beside
         n_parts = max(n_parts + 1, floor(n_parts * high / max(limit_bytes - fixed_bytes, 1)))
-    raise ValueError(
-        f"no number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record alone may take "
-        f"{forecast.size[2] / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or lower IMAGE_SIZE or QUALITY."
-    )
+    what = f"no number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record alone may"
+    mend = "Raise PART_LIMIT_GB, or lower IMAGE_SIZE or QUALITY."
+    raise ValueError(f"{what} take {forecast.size[2] / 1e6:,.2f} MB. {mend}")
 
 
 def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
@@ -268,10 +271,9 @@ def shards_per_group(
     counts = groups["count"]
     max_shards = settings.max_part_files - SIDECAR_FILES - counts.index.unique("split").size
     if len(counts) > max_shards:
-        raise ValueError(
-            f"MAX_PART_FILES = {settings.max_part_files} leaves {max_shards} shards to a part, but "
-            f"each of {len(counts)} folds needs one. Raise MAX_PART_FILES, or lower N_FOLDS."
-        )
+        what = f"MAX_PART_FILES = {settings.max_part_files} leaves {max_shards} shards to a part,"
+        need = f"but each of {len(counts)} folds needs one"
+        raise ValueError(f"{what} {need}. Raise MAX_PART_FILES, or lower N_FOLDS.")
     if settings.n_shards or settings.shard_images:
         by_images = -(-counts // (settings.shard_images or 1))
         wanted = _apportion(counts, settings.n_shards) if settings.n_shards else by_images
@@ -288,11 +290,9 @@ def shards_per_group(
         wanted = np.minimum(counts, fits[0] * n_parts)
     if wanted.min() < n_parts:
         split, fold = cast("tuple[str, int]", wanted.idxmin())
-        raise ValueError(
-            f"the images need {n_parts} parts, but fold {fold} of '{split}' has {wanted.min()} "
-            "shards, and a part takes some of every fold. Raise PART_LIMIT_GB or N_SHARDS, lower "
-            "SHARD_IMAGES, or set the two to 0."
-        )
+        has = f"but fold {fold} of '{split}' has {wanted.min()} shards; a part takes some of each"
+        mend = "Raise PART_LIMIT_GB or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
+        raise ValueError(f"the images need {n_parts} parts, {has}. {mend}")
     return wanted.to_dict()
 
 
@@ -301,10 +301,9 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
     Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
     """
     if not len(counts) <= n_shards <= counts.sum():
-        raise ValueError(
-            f"N_SHARDS = {n_shards}, but there are {len(counts)} folds with {counts.sum()} images, "
-            "each in shards of its own. Set N_SHARDS between these two, or N_FOLDS = 0."
-        )
+        there = f"{len(counts)} folds with {counts.sum()} images, each in shards of its own"
+        mend = "Set N_SHARDS between these two, or N_FOLDS = 0."
+        raise ValueError(f"N_SHARDS = {n_shards}, but there are {there}. {mend}")
     shards = np.ones(len(counts), int)
     for _ in range(n_shards - len(counts)):
         shards[np.argmax(counts.to_numpy() / shards)] += 1
@@ -316,16 +315,6 @@ def list_planned(plan: Plan) -> pd.DataFrame:
     table = pd.DataFrame([vars(shard) | {"file": plan.file_name(shard)} for shard in plan.shards])
     table["mb_at_most"] = table["bytes_high"] / 1e6
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
-
-
-def format_seconds(seconds: float) -> str:
-    """In the largest unit that gives one or more.
-
-    >>> format_seconds(43_200), format_seconds(90), format_seconds(0.7)
-    ('12 h', '1.5 min', '0.7 s')
-    """
-    each, unit = (3600, "h") if seconds >= 3600 else (60, "min")
-    return f"{seconds / each:.3g} {unit}" if seconds >= 60 else f"{seconds:.2g} s"
 
 
 def list_forecast(forecast: Forecast) -> pd.DataFrame:

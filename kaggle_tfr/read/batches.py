@@ -34,11 +34,9 @@ def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.D
         chosen = training["fold"] == fold
         training, validation = training[~chosen], training[chosen]
     if training.empty or validation.empty:
-        raise ValueError(
-            f"Fold {fold} cannot be validated: the shards are of the folds {folds} and the splits "
-            f"{sorted(set(shards['split']))}. Set FOLD to one of these folds, or plan with N_FOLDS "
-            "of 2 or more, or VALIDATION_SIZE above 0."
-        )
+        there = f"the shards are of the folds {folds} and the splits {sorted(set(shards['split']))}"
+        mend = "Set FOLD to one of these folds, or plan with N_FOLDS or VALIDATION_SIZE."
+        raise ValueError(f"Fold {fold} cannot be validated: {there}. {mend}")
     return training, validation
 
 

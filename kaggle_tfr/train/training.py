@@ -64,10 +64,9 @@ def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Laye
     mean, std = (np.asarray(values, np.float64) for values in read_stats(stats))
     shapes_fit = mean.shape == std.shape == (3,)
     if not shapes_fit or std.min() <= 0 or max(mean.max(), std.max()) > 1:
-        raise ValueError(
-            f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each of "
-            "pixels scaled to 0…1. Divide numbers of 0…255 by 255; none may deviate by 0."
-        )
+        what = f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each"
+        mend = "Divide numbers of 0…255 by 255; none may deviate by 0."
+        raise ValueError(f"{what} of pixels scaled to 0…1. {mend}")
     factor, offset = (1 / (255 * std)).tolist(), (-mean / std).tolist()
     layers = [keras.layers.Rescaling(factor, offset, dtype="float32")]
     layers += [keras.layers.Activation("linear", dtype=dtype)] if dtype != "float32" else []

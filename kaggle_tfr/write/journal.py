@@ -42,15 +42,12 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
         there = storage.exists(storage.join(part_dir, "shards.csv"))
         stale = ["it has a shards.csv, but no plan.json"] if there else []
     if stale and not overwrite:
-        raise ValueError(
-            f"'{part_dir}' was written after another plan: {'; '.join(stale)}. Set OVERWRITE = "
-            "True to write it anew, set another OUT_DIR to keep it, or take the change back."
-        )
+        mend = "Set OVERWRITE = True to write it anew, another OUT_DIR, or take the change back."
+        raise ValueError(f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}")
     if stale:
         _clear_part(part_dir)
     storage.make_folder(storage.join(part_dir, "journal"))
-    # What another run still has at work somewhere stops.
-    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
+    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())  # other runs stop
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
         # The second as storage.write_atomically names them.
         for pattern in ("journal/*.tmp", f"*.{'[0-9a-f]' * 32}.tmp"):

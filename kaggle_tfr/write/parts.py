@@ -97,18 +97,14 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
     if unknown := set(metadata_for) - {"tfds"}:
         raise ValueError(f"METADATA has {sorted(unknown)}; it can hold 'tfds' only.")
     if metadata_for and plan.settings.compression:
-        raise ValueError(
-            f'METADATA = ["tfds"], but COMPRESSION is "{plan.settings.compression}", which TFDS '
-            'cannot read. Plan with COMPRESSION = "", or set METADATA = [].'
-        )
+        what = f'METADATA is ["tfds"]; TFDS reads no COMPRESSION = "{plan.settings.compression}".'
+        raise ValueError(f'{what} Plan with COMPRESSION = "", or set METADATA = [].')
     if not 0 <= part <= plan.n_parts:
         raise ValueError(f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that.")
     if metadata_for:
         if not find_spec("tensorflow_datasets"):
-            raise ImportError(
-                'METADATA = ["tfds"] needs tensorflow-datasets. Run: pip install '
-                '"kaggle-tfr[tfds]", or set METADATA = [].'
-            )
+            mend = 'Run: pip install "kaggle-tfr[tfds]", or set METADATA = [].'
+            raise ImportError(f'METADATA = ["tfds"] needs tensorflow-datasets. {mend}')
         shards = number_shards(plan.shards, sidecars.TFDS_NAME)
         settings = replace(plan.settings, shard_name=sidecars.TFDS_NAME)
         fingerprint = f"{plan.fingerprint}-tfds"

@@ -130,12 +130,10 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             lengths.append(len(record))
             size += len(record) + FRAME_BYTES
             if size > task.allowance_bytes:
-                raise InterruptedError(
-                    f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes "
-                    f"after {len(lengths):,} of {task.shard.count:,} images, and only "
-                    f"{task.allowance_bytes:,} are left for it. The forecast was "
-                    f"{task.shard.bytes_high:,} bytes at most"
-                )
+                what = f"after {len(lengths):,} of {task.shard.count:,} images, and only"
+                left = f"{task.allowance_bytes:,} are left for it. The forecast was at most"
+                has = f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes"
+                raise InterruptedError(f"{has} {what} {left} {task.shard.bytes_high:,}")
     return lengths, rejects
 
 

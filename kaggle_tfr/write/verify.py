@@ -102,11 +102,10 @@ def verify_parts(
     wrong = compared[compared["problem"] != ""]
     if len(wrong) and not faults:
         _, file, number, image_id, *_, problem = wrong.iloc[0]
-        raise RuntimeError(
-            f"{len(wrong)} of {len(compared)} records do not show their source as it is; the first,"
-            f" record {number} of '{file}' ('{image_id}'): {problem}. Were files of another program"
-            " put into the part? Write it anew with OVERWRITE = True."
-        )
+        what = f"{len(wrong)} of {len(compared)} records do not show their source as it is"
+        first = f"the first, record {number} of '{file}' ('{image_id}'): {problem}"
+        mend = "Are another program's files in the part? Write it anew with OVERWRITE = True."
+        raise RuntimeError(f"{what}; {first}. {mend}")
     return Verification(pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS), compared, stats)
 
 
