@@ -98,7 +98,7 @@ class Bucket:
             if head.startswith(b"CONNECT "):
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 client, head = self._tls.wrap_socket(client, server_side=True), b""
-            server, limit = None, [None]
+            server, answer, limit = None, None, [None]
             try:
                 while data := head or client.recv(1 << 16):
                     head = b""
@@ -113,12 +113,18 @@ class Bucket:
                         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         self._sockets += [client, server]
                         work = (server, client, limit)
-                        threading.Thread(target=self._answer, args=work, daemon=True).start()
+                        answer = threading.Thread(target=self._answer, args=work, daemon=True)
+                        answer.start()
                     server.sendall(data)
             finally:
-                # Else the emulator would wait for a client that was killed.
                 if server is not None:
-                    server.shutdown(socket.SHUT_WR)
+                    with contextlib.suppress(OSError):
+                        # Else the emulator would wait for a client that was killed.
+                        server.shutdown(socket.SHUT_WR)
+                    answer.join()
+                    server.close()
+                # Here alone: OpenSSL in another thread would read from the number's next owner.
+                client.close()
 
     def _admit(self, line, limit):
         self.requests.append(line.decode())
@@ -149,7 +155,6 @@ class Bucket:
         for one in (client, server):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            one.close()
 
 
 def _mend_upload(request):
