@@ -1,13 +1,11 @@
 """Kernels pushed through the real client to a stub of Kaggle's API on loopback."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from support.kaggle_client import start_driver
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
@@ -140,14 +138,14 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
 def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     """After kill -9 while a kernel runs, the next call asks for it and does not push it again."""
     kaggle.statuses[PART] = ["RUNNING"]
-    command = [sys.executable, "-m", "kaggle_tfr", "push", *one]
-    command += ["--out", str(tmp_path / "got"), "--poll-seconds", "0.05"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    options = ["--out", str(tmp_path / "got"), "--poll-seconds", "0.05"]
+    process = start_driver(["push", *one, *options])
     until = time.monotonic() + 60
     while kaggle.calls.count("GetKernelSessionStatus") < 2 and time.monotonic() < until:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
     kaggle.statuses[PART] = ["COMPLETE"]
     assert list(push(one, tmp_path).state) == ["finished"]

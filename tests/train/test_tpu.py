@@ -19,14 +19,12 @@ from kaggle_tfr.train import training
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SIZE = {"image_size": 32, "batch_size": 8}
-# A process as on Kaggle's TPU image.
-LACKING = """
-import sys
+# A process as on Kaggle's TPU image, which prints the modules imported and the labels seen.
+TPU_IMAGE = """
+import importlib, json, pkgutil, sys
 for name in "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask".split():
     sys.modules[name] = None
-"""
-ALL = """
-import importlib, pkgutil, kaggle_tfr.read, kaggle_tfr.train
+import kaggle_tfr.read, kaggle_tfr.train
 names = [f"kaggle_tfr.{name}" for name in
          "figures notebook parameters paths schema shards storage".split()]
 for room in (kaggle_tfr.read, kaggle_tfr.train):
@@ -34,9 +32,6 @@ for room in (kaggle_tfr.read, kaggle_tfr.train):
 for name in names:
     importlib.import_module(name)
 print(names)
-"""
-TWO_DEVICES = """
-import json
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -61,15 +56,6 @@ print(json.dumps(sorted(seen)))
 """
 
 
-def run_python(code, *arguments):
-    """The last line that the code prints in a process of its own."""
-    command = [sys.executable, "-c", LACKING + code, *arguments]
-    cwd = NOTEBOOKS.parent
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()[-1]
-
-
 @pytest.fixture(scope="module")
 def part(tmp_path_factory):
     """A part of 42 records in two folds; dark pictures are of class 0, bright ones of class 1."""
@@ -83,12 +69,8 @@ def shards(part):
     return find_shards(part)
 
 
-@pytest.mark.parametrize(
-    ("crop", "mode"), [("random", True), ("center", False), ("pad", True), ("pad", False)]
-)
-def test_xla_compiles_a_step_once(shards, crop, mode):
+def test_xla_compiles_a_step_once(shards):
     """All batches, validation's last one too, have one static shape: one trace serves them."""
-    batches = read_batches(shards, training=mode, crop=crop, **SIZE)
     weights = tf.Variable(tf.zeros([3, 2]))
 
     @tf.function(jit_compile=True)
@@ -99,8 +81,10 @@ def test_xla_compiles_a_step_once(shards, crop, mode):
         weights.assign_sub(0.1 * tape.gradient(losses, weights))
         return losses
 
-    assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
-    assert all(np.isfinite(step(*batch[:2])).all() for batch in batches.take(12))
+    for crop, mode in [("random", True), ("center", False), ("pad", True), ("pad", False)]:
+        batches = read_batches(shards, training=mode, crop=crop, **SIZE)
+        assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
+        assert all(np.isfinite(step(*batch[:2])).all() for batch in batches.take(12))
     assert step.experimental_get_tracing_count() == 1
 
 
@@ -194,16 +178,18 @@ def test_no_more_mistakes_are_read_than_are_shown():
     assert len(drawn) <= 4
 
 
-def test_reading_and_training_need_no_library_that_the_tpu_image_lacks():
-    """All their modules, and the ground below them, are imported with those libraries blocked."""
-    imported = run_python(ALL)
+def test_two_devices_share_a_pass_without_what_the_tpu_image_lacks(part):
+    """Two replicas under a mirrored strategy see every image once, with all modules of reading,
+    training and the ground imported while the libraries that the TPU image lacks are blocked.
+    """
+    command = [sys.executable, "-c", TPU_IMAGE, part]
+    options = {"cwd": NOTEBOOKS.parent, "capture_output": True, "text": True}
+    done = subprocess.run(command, check=False, **options)
 
+    assert done.returncode == 0, done.stderr[-2000:]
+    imported, seen = done.stdout.splitlines()[-2:]
     assert all(f"kaggle_tfr.{name}" in imported for name in ("read.batches", "train.training"))
-
-
-def test_two_devices_share_a_pass(part):
-    """Two replicas under a mirrored strategy see every image once, on the TPU image's libraries."""
-    assert json.loads(run_python(TWO_DEVICES, part)) == list(range(0, 252, 6))
+    assert json.loads(seen) == list(range(0, 252, 6))
 
 
 @pytest.fixture
