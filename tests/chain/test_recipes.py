@@ -12,6 +12,7 @@ import tensorflow as tf
 from PIL import Image
 from support.chain import draw_pictures, run_chain, save_picture
 from support.gcs import serve_bucket
+from support.plans import read_plainly
 
 from kaggle_tfr.images.masks import encode_mask
 
@@ -21,13 +22,9 @@ INT = tf.io.FixedLenFeature([], tf.int64)
 
 def read_records(work, pattern, features, compression=""):
     """{file: [record, …]} of the shards, nothing of ours involved."""
-    found = {}
-    for path in sorted(Path(work, "part-1").rglob(pattern)):
-        data = tf.data.TFRecordDataset([str(path)], compression_type=compression)
-        data = data.map(lambda record: tf.io.parse_single_example(record, features))
-        name = str(path.relative_to(Path(work, "part-1")))
-        found[name] = list(data.as_numpy_iterator())
-    return found
+    part = Path(work, "part-1")
+    paths = {str(path.relative_to(part)): path for path in sorted(part.rglob(pattern))}
+    return {name: read_plainly([at], compression, features) for name, at in paths.items()}
 
 
 def decode(data):

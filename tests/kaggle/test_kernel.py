@@ -22,6 +22,7 @@ from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import digests, make_images, plan_images
 
 from kaggle_tfr import notebook
+from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels, session
 from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zip_package
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
@@ -333,7 +334,10 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
     """It runs to its end, and leaves shards that `verify` accepts."""
     done = run_kernel(environment, pushed, tmp_path / "working", {})
     assert done.returncode == 0, done.stderr[-3000:]
-    assert verify_parts(str(tmp_path / "working" / "part-1")).faults.empty
+    part = tmp_path / "working" / "part-1"
+    assert verify_parts(str(part)).faults.empty
+    written = write_sample(str(tmp_path / "sample"))["counts"]["written"]
+    assert pd.read_csv(part / "shards.csv")["count"].sum() == written
 
 
 class Sessions:
@@ -366,13 +370,10 @@ class Sessions:
 @pytest.mark.timeout(1800)
 def test_three_parts_are_planned_written_fetched_and_published(kaggle, environment, tmp_path):
     """As a local run byte for byte, though one kernel runs out of time and goes on."""
-    from kaggle_tfr.explore.sample import write_sample
-    from kaggle_tfr.notebook import run_recipe
-
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045}
     places = {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")}
-    local = run_recipe(values | places, ["01", "02", "03", "04"])
+    local = notebook.run_recipe(values | places, ["01", "02", "03", "04"])
     parts = sorted(path.name for path in Path(local).glob("part-*"))
     assert len(parts) == 3
 

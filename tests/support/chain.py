@@ -2,11 +2,13 @@
 
 import importlib.resources
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from PIL import Image
 
 from kaggle_tfr import deduplicate, explore, plan
+from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
 from kaggle_tfr.schema import load_schema
@@ -44,6 +46,13 @@ def _plan_and_write(rows, labels, work, values):
     made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
     plan.save_plan(made, table, work)
     return table, write_parts(work, work)
+
+
+def write_small_sample(folder):
+    """The bundled sample with a sixth of its pictures and all that is planted in it."""
+    classes = {name: (*how, max(n // 6, 3)) for name, (*how, n) in sample.CLASSES.items()}
+    with mock.patch.object(sample, "CLASSES", classes):
+        return sample.write_sample(str(folder))
 
 
 def draw_pictures(count, height, width):

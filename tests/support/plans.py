@@ -71,12 +71,12 @@ def digests(folder):
     return {name: hashlib.sha256(data).hexdigest() for name, data in read.items()}
 
 
-def read_plainly(files, compression=""):
+def read_plainly(files, compression="", features=None):
     """The records of files by TensorFlow alone, with a literal feature dict."""
     import tensorflow as tf
 
     kinds = {"bytes": tf.string, "int": tf.int64}
-    features = {k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()}
+    features = features or {k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()}
     data = tf.data.TFRecordDataset([str(file) for file in files], compression)
     data = data.map(lambda record: tf.io.parse_single_example(record, features))
     return list(data.as_numpy_iterator())

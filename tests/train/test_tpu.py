@@ -245,12 +245,10 @@ def work(tmp_path_factory):
     """The sample's parts, where `make test-kaggle` has made that environment."""
     if "TPU_PYTHON" not in os.environ:
         pytest.skip("TPU_PYTHON is not set: `make test-kaggle` makes that environment")
-    from support.chain import run_chain
-
-    from kaggle_tfr.explore.sample import write_sample
+    from support.chain import run_chain, write_small_sample
 
     folder = tmp_path_factory.mktemp("tpu") / "work"
-    write_sample(str(folder / "sample"))
+    write_small_sample(folder / "sample")
     run_chain("sample", str(folder), INPUT_DIR=str(folder / "sample"))
     return folder
 
