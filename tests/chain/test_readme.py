@@ -30,9 +30,7 @@ def test_every_make_target_exists(readme, root):
 
 def test_every_command_is_one_the_driver_takes(readme):
     """Each `python -m kaggle_tfr …` in a block of shell lines parses."""
-    lines = [
-        line for block in blocks(readme, "bash") for line in block.replace("\\\n", " ").splitlines()
-    ]
+    lines = "".join(blocks(readme, "bash")).replace("\\\n", " ").splitlines()
     calls = [line.split("#")[0] for line in lines if "-m kaggle_tfr " in line]
 
     assert calls
@@ -42,11 +40,11 @@ def test_every_command_is_one_the_driver_takes(readme):
 
 def test_every_recipe_shown_is_valid(readme):
     """YAML of the README sets only parameters that exist, to values that fit."""
-    shown = [yaml.safe_load(block) for block in blocks(readme, "yaml")]
+    shown = blocks(readme, "yaml")
 
     assert shown
     for recipe in shown:
-        check_parameters(recipe)
+        check_parameters(yaml.safe_load(recipe))
 
 
 def test_every_link_and_picture_is_there(readme, root):
