@@ -59,7 +59,6 @@ def test_few_names_are_imported(notebook):
     names = {}
     for line in lines:
         exec(line, names)
-
     assert 1 <= len(lines) <= 4
     for node in ast.walk(ast.parse("\n".join(sources))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -70,7 +69,6 @@ def test_few_names_are_imported(notebook):
 def test_the_story_has_its_order(notebook):
     """A title first, "Parameters", numbered sections, "Next" at the end; markdown before code."""
     text = cells(notebook, "markdown")
-
     assert notebook["cells"][0]["cell_type"] == "markdown"
     assert text[0].startswith("# ")
     headings = [line for part in text for line in part.splitlines() if line.startswith("## ")]

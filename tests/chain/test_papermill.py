@@ -24,18 +24,15 @@ def parts(work):
 def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
     """`papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files."""
     make_input(recipe, tmp_path / "in")
-    text = str(ROOT / "recipes" / f"{recipe}.yaml")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    options, commands = ["-p", "INPUT_DIR", str(tmp_path / "in"), "-p", "WORK_DIR"], []
-    for step in USUAL:
-        notebook = str(ROOT / "notebooks" / f"{step}.ipynb")
-        command = [sys.executable, "-m", "papermill", notebook, str(tmp_path / f"{step}.ipynb")]
-        command += ["-k", "python3", "-f", text, *options, str(tmp_path / "hand")]
-        commands.append(command)
-    driver = [sys.executable, "-m", "kaggle_tfr", "run", text, *options, str(tmp_path / "driver")]
-    for command in [*commands, driver]:
-        run = {"env": environment, "capture_output": True, "text": True, "timeout": 600}
-        done = subprocess.run(command, cwd=ROOT, check=False, **run)
+    text, options = f"recipes/{recipe}.yaml", ["-p", "INPUT_DIR", str(tmp_path / "in")]
+    by_hand = [*options, "-p", "WORK_DIR", str(tmp_path / "hand"), "-k", "python3", "-f", text]
+    commands = [["papermill", f"notebooks/{s}.ipynb", f"{tmp_path}/{s}.ipynb"] for s in USUAL]
+    commands = [[*command, *by_hand] for command in commands]
+    commands += [["kaggle_tfr", "run", text, *options, "-p", "WORK_DIR", str(tmp_path / "driver")]]
+    run = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    for command in commands:
+        whole = [sys.executable, "-m", *command]
+        done = subprocess.run(whole, cwd=ROOT, check=False, timeout=600, **run)
         assert done.returncode == 0, done.stderr[-3000:]
 
     made = parts(tmp_path / "hand")

@@ -59,8 +59,7 @@ def test_landmark(tmp_path):
     work, features = tmp_path / "work", {"image": TEXT, "label": INT, "height": INT, "width": INT}
     changes = {"INPUT_DIR": str(tmp_path / "in"), "SHARD_IMAGES": 6, "VALIDATION_SIZE": 0.2}
 
-    landmark = run("landmark-2021", work, "*.tfrecords", features, **changes)
-    images, table, records, flat = landmark
+    images, table, records, flat = run("landmark-2021", work, "*.tfrecords", features, **changes)
 
     assert json.loads(Path(work, "labels.json").read_text())["classes"] == [7, 1000, 203093]
     name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
@@ -115,8 +114,7 @@ def test_imagenet(tmp_path):
     features = {"label": INT, "image_raw": TEXT}
     changes = {"LABEL_MAP": "label_map.json", "SHARD_IMAGES": 8, "INPUT_DIR": str(tmp_path / "in")}
 
-    imagenet = run("imagenet", tmp_path / "work", "*.tfrecord", features, "GZIP", **changes)
-    _, table, records, flat = imagenet
+    _, table, records, flat = run("imagenet", tmp_path, "*.tfrecord", features, "GZIP", **changes)
 
     files = ["test/test-0", "train/train-0", "train/train-1", "train/train-2", "val/val-0"]
     assert sorted(records) == [f"{file}.tfrecord" for file in files]

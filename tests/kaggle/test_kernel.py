@@ -69,7 +69,6 @@ def run_cell(source, python=sys.executable, cwd="/"):
 def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
     """One folder: the steps in their order, one parameters cell, the recipe's values below it."""
     (folder,) = write_kernels({"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1)
-
     cells, metadata = read_kernel(folder)
     tags = [cell.metadata.get("tags") for cell in cells]
     assert tags.count(["parameters"]) == 1
@@ -200,24 +199,22 @@ def test_the_first_cell_knows_every_requirement(root):
     assert {place for place in found if place[0] in kernels.ONE_STEP} == one_step
 
 
-def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
-    """In a folder nobody else can write to, for workers too, without what makes notebooks."""
-    worker = "import kaggle_tfr.kaggle as k; print(k.__file__)"
+def test_the_package_arrives_where_it_is_not_installed(root, poor, tmp_path):
+    """In a folder nobody else can write to, for workers too, without what makes notebooks.
+
+    Its sha256 stands beside it; where the same files can be imported, they are left alone.
+    """
+    cell, worker = carrier_cell(zip_package(), {}), "import kaggle_tfr.kaggle as k; print(k)"
+    assert run_cell(cell, cwd=root).stdout.strip() == f"kaggle_tfr from {root}"
+    damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), poor, tmp_path)
+    assert "The package in this cell is damaged" in damaged.stderr
     after = f"import subprocess\nsubprocess.run([sys.executable, '-c', '{worker}'])\n"
     after += "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
-    done = run_cell(f"{carrier_cell(zip_package(), {})}\n{after}", poor, tmp_path)
+    done = run_cell(f"{cell}\n{after}", poor, tmp_path)
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert done.stdout.split()[-1] == str(folder / "kaggle_tfr/kaggle/session.py"), done.stderr
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in done.stdout
-
-
-def test_a_package_is_unpacked_only_if_whole_and_new(root, poor, tmp_path):
-    """Its sha256 stands beside it; where the same files can be imported, they are left alone."""
-    cell = carrier_cell(zip_package(), {})
-    assert run_cell(cell, cwd=root).stdout.strip() == f"kaggle_tfr from {root}"
-    damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), poor, tmp_path)
-    assert "The package in this cell is damaged" in damaged.stderr
 
 
 def test_what_the_image_lacks_is_named_before_any_work(poor, tmp_path):
@@ -267,14 +264,16 @@ def test_hours_count_from_the_first_cell(monkeypatch):
     assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
 
 
-def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
-    """One without a plan is named, and so are kernels for another number of parts."""
+def test_other_output_is_taken_up(tmp_path, monkeypatch):
+    """The plan of the planning kernel; shards, journal and caches of this kernel's last version.
+
+    Kaggle's own files are not. A kernel without a plan is named, and so are kernels for another
+    number of parts.
+    """
+    monkeypatch.chdir(tmp_path)
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
     (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path)
-
     session.copy_plan("tea-plan", "work")
-
     assert sorted(os.listdir("work")) == sorted(os.listdir("tea-plan"))
     with pytest.raises(FileNotFoundError, match=r"holds no plan\.json"):
         session.copy_plan("empty", "work")
@@ -282,18 +281,14 @@ def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="--parts 1"):
         session.check_parts("work", 3)
 
-
-def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
-    """Shards, journal and caches of the last version are copied, Kaggle's own files are not."""
     kept = ["part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"]
     (tmp_path / "tea" / "part-1" / "journal").mkdir(parents=True)
     for name in [*kept, "custom.css"]:
         (tmp_path / "tea" / name).write_text(name)
-    monkeypatch.chdir(tmp_path)
     counts = [session.restore_previous_output(name, "out") for name in ("tea", "tea", "pea")]
+    earlier = digests("tea")
     assert counts == [3, 0, 0]
-    earlier = digests(tmp_path / "tea")
-    assert digests(tmp_path / "out") == {name: earlier[name] for name in kept}
+    assert digests("out") == {name: earlier[name] for name in kept}
 
 
 @pytest.fixture

@@ -125,8 +125,6 @@ def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
     [
         ({"titel": "x"}, r'no such key.*Did you mean "title"'),
         ({"id": "ada/tea"}, "'tea' has 3 characters; Kaggle wants 6 to 50"),
-        ({"id": "tea-tfrecords"}, "is not 'owner/slug'"),
-        ({"title": "Tea"}, "'Tea' has 3 characters"),
         ({"subtitle": "Green tea"}, "9 characters; Kaggle wants 20 to 80"),
         ({"licenses": []}, "Kaggle wants exactly one"),
     ],

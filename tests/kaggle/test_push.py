@@ -60,9 +60,7 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
     seen = []
     kaggle.on_save = lambda request: seen.append((request["slug"], len(kaggle.statuses[PLAN])))
-
     done = push(recipe[::-1], tmp_path)
-
     assert set(done.state) == {"finished"}
     assert seen[0] == (PLAN, 3)
     assert [left for _, left in seen[1:]] == [1, 1]
@@ -153,7 +151,6 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     process.kill()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-
     kaggle.statuses[PART] = ["COMPLETE"]
     assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 1

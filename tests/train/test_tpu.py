@@ -93,10 +93,8 @@ def test_normalisation_is_the_textbook_formula(dtype, error):
     """(pixel / 255 − mean) / std, in either precision, and the same compiled."""
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=-1)
     expected = (pixels / 255 - np.array(training.IMAGENET[0])) / np.array(training.IMAGENET[1])
-
     layer = training.normalization(dtype=dtype)
     compiled = tf.function(layer, jit_compile=True)(tf.constant(pixels))
-
     assert compiled.dtype.name == dtype
     for found in (layer(pixels), compiled):
         assert np.abs(np.asarray(tf.cast(found, tf.float64)) - expected).max() <= error
@@ -107,9 +105,7 @@ def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
     stats = {"mean": dict.fromkeys("RGB", 100), "std": dict.fromkeys("RGB", 50)}
     (tmp_path / "stats.json").write_text(json.dumps(stats))
     pixels = np.array([[[[100, 100, 100], [150, 150, 150]]]], np.uint8)
-
     found = training.normalization(str(tmp_path))(pixels)
-
     assert np.allclose(found[0, 0, :, 0], [0, 1], atol=1e-5)
     with pytest.raises(ValueError, match="Divide numbers of 0…255 by 255"):
         training.normalization(((120, 110, 100), (60, 60, 60)))
@@ -150,9 +146,7 @@ def test_confusions_of_many_classes_fit_in_memory():
     labels, masks = [[2, 7, 81_312, 0], [7, 2, 2, 9]], [[1, 1, 1, 0], [1, 1, 1, 1]]
     images = np.zeros((2, 4, 8, 8, 3), np.uint8)
     batches = tf.data.Dataset.from_tensor_slices((images, labels, masks))
-
     table = training.count_confusions(model, batches, 81_313)
-
     assert table.columns.tolist() == ["true", "predicted", "images"]
     assert table.to_numpy().tolist() == [[2, 2, 3], [7, 2, 2], [9, 2, 1], [81_312, 2, 1]]
 
@@ -185,7 +179,6 @@ def test_two_devices_share_a_pass_without_what_the_tpu_image_lacks(part):
     command = [sys.executable, "-c", TPU_IMAGE, part]
     options = {"cwd": NOTEBOOKS.parent, "capture_output": True, "text": True}
     done = subprocess.run(command, check=False, **options)
-
     assert done.returncode == 0, done.stderr[-2000:]
     imported, seen = done.stdout.splitlines()[-2:]
     assert all(f"kaggle_tfr.{name}" in imported for name in ("read.batches", "train.training"))
@@ -223,9 +216,7 @@ def machine(monkeypatch):
 def test_the_best_device_is_taken(machine, capsys, gpus, tpu, said):
     """The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which."""
     machine.gpus, machine.tpu = gpus, tpu
-
     training.strategy()
-
     assert capsys.readouterr().out.startswith(f"Training on {said}")
     assert machine.addresses == (["local"] if tpu == "local" else ["local", "10.0.0.2"])
 
@@ -235,7 +226,6 @@ def test_the_real_search_for_a_tpu_ends_at_the_cpu(capsys, monkeypatch):
     for name in training.TPU_ADDRESSES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
-
     assert training.strategy().num_replicas_in_sync == 1
     assert "CPU" in capsys.readouterr().out
 
@@ -261,5 +251,4 @@ def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
     command += ["-k", "python3", "-p", "WORK_DIR", str(work)]
     options = {"cwd": NOTEBOOKS, "capture_output": True, "text": True, "timeout": 300}
     done = subprocess.run(command, **options, check=False)
-
     assert done.returncode == 0, done.stderr[-2000:]
