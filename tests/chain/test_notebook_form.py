@@ -7,10 +7,10 @@ import types
 
 import pytest
 
-NAMES = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize", "06_train"]
+from kaggle_tfr.parameters import NOTEBOOKS
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=NOTEBOOKS)
 def notebook(request, root):
     return json.loads((root / "notebooks" / f"{request.param}.ipynb").read_text())
 
@@ -36,26 +36,20 @@ def test_cells_are_thin(notebook):
 
 
 def test_the_parameters_cell_holds_literals_only(notebook):
-    """One cell is tagged; each line of it sets one ALL-CAPS name to a literal, unannotated."""
-    (source,) = [
-        "".join(c["source"])
-        for c in notebook["cells"]
-        if "parameters" in c["metadata"].get("tags", [])
-    ]
+    """One cell is tagged; each line of it sets one ALL-CAPS name to a literal, unannotated.
+
+    The cell after it stops a misspelt one, wherever it was set.
+    """
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    (index,) = [n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", [])]
+    source, after = cells(notebook)[index : index + 2]
     for node in ast.parse(source).body:
         assert isinstance(node, ast.Assign)
         assert node.targets[0].id.isupper()
         ast.literal_eval(node.value)
     for line in source.splitlines():
         assert line.split("#")[0].count("=") <= 1, line
-
-
-def test_parameters_are_checked_right_after_their_cell(notebook):
-    """The cell after the parameters stops a misspelt one, wherever it was set."""
-    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
-    index = next(n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", []))
-
-    assert "".join(code[index + 1]["source"]).startswith("work = notebook.start(globals()")
+    assert after.startswith("work = notebook.start(globals()")
 
 
 def test_few_names_are_imported(notebook):
@@ -65,7 +59,6 @@ def test_few_names_are_imported(notebook):
     names = {}
     for line in lines:
         exec(line, names)
-
     assert 1 <= len(lines) <= 4
     for node in ast.walk(ast.parse("\n".join(sources))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -76,7 +69,6 @@ def test_few_names_are_imported(notebook):
 def test_the_story_has_its_order(notebook):
     """A title first, "Parameters", numbered sections, "Next" at the end; markdown before code."""
     text = cells(notebook, "markdown")
-
     assert notebook["cells"][0]["cell_type"] == "markdown"
     assert text[0].startswith("# ")
     headings = [line for part in text for line in part.splitlines() if line.startswith("## ")]

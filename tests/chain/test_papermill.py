@@ -3,19 +3,19 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from support.chain import make_input
+from support.chain import ROOT, make_input
+from support.plans import digests
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from kaggle_tfr.notebook import USUAL
+
 RECIPES = [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))]
-STEPS = ["01_explore", "02_deduplicate", "03_plan", "04_write", "05_read_and_visualize"]
 
 
 def parts(work):
     """Every file of the parts but for the copies of the settings, by name."""
-    return {str(at.relative_to(work)): at.read_bytes() for at in work.rglob("part-*/**/*.tf*")}
+    return {name: sha256 for name, sha256 in digests(work).items() if ".tf" in name}
 
 
 @pytest.mark.heavy
@@ -24,18 +24,15 @@ def parts(work):
 def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
     """`papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files."""
     make_input(recipe, tmp_path / "in")
-    text = str(ROOT / "recipes" / f"{recipe}.yaml")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    options, commands = ["-p", "INPUT_DIR", str(tmp_path / "in"), "-p", "WORK_DIR"], []
-    for step in STEPS:
-        notebook = str(ROOT / "notebooks" / f"{step}.ipynb")
-        command = [sys.executable, "-m", "papermill", notebook, str(tmp_path / f"{step}.ipynb")]
-        command += ["-k", "python3", "-f", text, *options, str(tmp_path / "hand")]
-        commands.append(command)
-    driver = [sys.executable, "-m", "kaggle_tfr", "run", text, *options, str(tmp_path / "driver")]
-    for command in [*commands, driver]:
-        run = {"env": environment, "capture_output": True, "text": True, "timeout": 600}
-        done = subprocess.run(command, cwd=ROOT, check=False, **run)
+    text, options = f"recipes/{recipe}.yaml", ["-p", "INPUT_DIR", str(tmp_path / "in")]
+    by_hand = [*options, "-p", "WORK_DIR", str(tmp_path / "hand"), "-k", "python3", "-f", text]
+    commands = [["papermill", f"notebooks/{s}.ipynb", f"{tmp_path}/{s}.ipynb"] for s in USUAL]
+    commands = [[*command, *by_hand] for command in commands]
+    commands += [["kaggle_tfr", "run", text, *options, "-p", "WORK_DIR", str(tmp_path / "driver")]]
+    run = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    for command in commands:
+        whole = [sys.executable, "-m", *command]
+        done = subprocess.run(whole, cwd=ROOT, check=False, timeout=600, **run)
         assert done.returncode == 0, done.stderr[-3000:]
 
     made = parts(tmp_path / "hand")

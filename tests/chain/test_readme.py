@@ -23,30 +23,29 @@ def test_every_make_target_exists(readme, root):
     """Each `make X` of the README is a target of the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", readme, re.MULTILINE))
-
     assert {first or second for first, second in named} <= targets
     assert {"demo", "test"} <= targets
 
 
-def test_every_command_is_one_the_driver_takes(readme):
-    """Each `python -m kaggle_tfr …` in a block of shell lines parses."""
-    lines = [
-        line for block in blocks(readme, "bash") for line in block.replace("\\\n", " ").splitlines()
-    ]
-    calls = [line.split("#")[0] for line in lines if "-m kaggle_tfr " in line]
+def test_what_is_shown_can_be_run(readme):
+    """Commands parse, recipes set parameters that exist, Python compiles and imports what it names.
 
+    A recipe's values fit as well.
+    """
+    lines = "".join(blocks(readme, "bash")).replace("\\\n", " ").splitlines()
+    calls = [line.split("#")[0] for line in lines if "-m kaggle_tfr " in line]
+    recipes = blocks(readme, "yaml")
     assert calls
+    assert recipes
     for call in calls:
         _parser().parse_args(shlex.split(call.partition("-m kaggle_tfr ")[2]))
-
-
-def test_every_recipe_shown_is_valid(readme):
-    """YAML of the README sets only parameters that exist, to values that fit."""
-    shown = [yaml.safe_load(block) for block in blocks(readme, "yaml")]
-
-    assert shown
-    for recipe in shown:
-        check_parameters(recipe)
+    for recipe in recipes:
+        check_parameters(yaml.safe_load(recipe))
+    for block in blocks(readme, "python"):
+        compile(block, "README.md", "exec")
+        for line in block.splitlines():
+            if line.startswith("from kaggle_tfr"):
+                exec(line, {})
 
 
 def test_every_link_and_picture_is_there(readme, root):
@@ -68,7 +67,6 @@ def test_the_reading_order_names_every_module(readme, root):
     for path in package.rglob("*.py"):
         room = path.parent.relative_to(package).as_posix().strip(".")
         there.setdefault(room, set()).update({path.stem} - {"__init__"})
-
     assert listed == there
 
 
@@ -76,16 +74,6 @@ def test_the_calls_of_a_record_are_where_the_readme_says(readme, root):
     """Each call of "Read the code" is defined in the file beside it."""
     section = readme.partition("## Read the code")[2]
     calls = re.findall(r"\| \d+ \| `(\w+)` \| `([\w/]+\.py)` \|", section)
-
     assert len(calls) == 10
     for name, file in calls:
         assert f"def {name}(" in (root / "kaggle_tfr" / file).read_text(), name
-
-
-def test_python_shown_can_be_run(readme):
-    """Python blocks at least compile, and import names that exist."""
-    for block in blocks(readme, "python"):
-        compile(block, "README.md", "exec")
-        for line in block.splitlines():
-            if line.startswith("from kaggle_tfr"):
-                exec(line, {})

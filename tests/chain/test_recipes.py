@@ -12,6 +12,7 @@ import tensorflow as tf
 from PIL import Image
 from support.chain import draw_pictures, run_chain, save_picture
 from support.gcs import serve_bucket
+from support.plans import read_plainly
 
 from kaggle_tfr.images.masks import encode_mask
 
@@ -19,15 +20,18 @@ TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)
 
 
-def read_records(work, pattern, features, compression=""):
-    """{file: [record, …]} of the shards, nothing of ours involved."""
-    found = {}
-    for path in sorted(Path(work, "part-1").rglob(pattern)):
-        data = tf.data.TFRecordDataset([str(path)], compression_type=compression)
-        data = data.map(lambda record: tf.io.parse_single_example(record, features))
-        name = str(path.relative_to(Path(work, "part-1")))
-        found[name] = list(data.as_numpy_iterator())
-    return found
+def run(recipe, work, pattern, features, compression="", **changes):
+    """The chain's images and table, its {file: [record, …]}, and all records in their order.
+
+    The records are read with nothing of ours involved.
+    """
+    images, table, _ = run_chain(recipe, str(work), **changes)
+    part = Path(work, "part-1")
+    paths = {str(path.relative_to(part)): path for path in sorted(part.rglob(pattern))}
+    records = {n: read_plainly([path], compression, features) for n, path in paths.items()}
+    counts = pd.read_csv(part / "shards.csv", index_col="file")["count"].to_dict()
+    assert {file: len(held) for file, held in records.items()} == counts
+    return images, table, records, [record for file in counts for record in records[file]]
 
 
 def decode(data):
@@ -43,10 +47,6 @@ def psnr_of(pixels, path, box=None):
     return 10 * np.log10(255**2 / max(((pixels - source) ** 2).mean(), 1e-9))
 
 
-def counts_in(work):
-    return pd.read_csv(Path(work, "part-1", "shards.csv")).set_index("file")["count"].to_dict()
-
-
 def test_landmark(tmp_path):
     """Nested folders, ids with gaps; short side 384, smaller originals byte for byte."""
     rows = []
@@ -56,18 +56,14 @@ def test_landmark(tmp_path):
         save_picture(picture, tmp_path.joinpath("in/train", *image_id[:3], f"{image_id}.jpg"))
         rows.append(f"{image_id},{[7, 1000, 203093][k % 3]}\n")
     (tmp_path / "in" / "train.csv").write_text("id,landmark_id\n" + "".join(rows))
-    work = str(tmp_path / "work")
+    work, features = tmp_path / "work", {"image": TEXT, "label": INT, "height": INT, "width": INT}
     changes = {"INPUT_DIR": str(tmp_path / "in"), "SHARD_IMAGES": 6, "VALIDATION_SIZE": 0.2}
 
-    images, table, _ = run_chain("landmark-2021", work, **changes)
-    features = {"image": TEXT, "label": INT, "height": INT, "width": INT}
-    records = read_records(work, "*.tfrecords", features)
+    images, table, records, flat = run("landmark-2021", work, "*.tfrecords", features, **changes)
 
     assert json.loads(Path(work, "labels.json").read_text())["classes"] == [7, 1000, 203093]
     name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
     assert all(name.fullmatch(file) for file in records)
-    assert {file: len(held) for file, held in records.items()} == counts_in(work)
-    flat = [record for file in counts_in(work) for record in records[file]]
     assert len(flat) == len(images) == 20
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image"])
@@ -82,30 +78,27 @@ def test_landmark(tmp_path):
 
 def test_cassava(tmp_path):
     """Stretched to height × width; 15 stratified files with their counts in their names."""
-    pictures, rows = draw_pictures(90, 120, 160), []
-    for k, picture in enumerate(pictures):
+    rows = []
+    for k, picture in enumerate(draw_pictures(45, 120, 160)):
         save_picture(picture, tmp_path / "in" / "train_images" / f"{k:010d}.jpg", quality=95)
         rows.append(f"{k:010d}.jpg,{k % 3}\n")
     (tmp_path / "in" / "train.csv").write_text("image_id,label\n" + "".join(rows))
-    work = str(tmp_path / "work")
+    features = {"image": TEXT, "target": INT, "image_name": TEXT}
     changes = {"INPUT_DIR": str(tmp_path / "in"), "IMAGE_SIZE": [64, 96]}
 
-    run_chain("cassava", work, **changes)
-    records = read_records(work, "*.tfrec", {"image": TEXT, "target": INT, "image_name": TEXT})
+    *_, records, flat = run("cassava", tmp_path, "*.tfrec", features, **changes)
 
-    assert sorted(records) == sorted(f"Id_df{i:02d}-6.tfrec" for i in range(15))
-    names = []
+    assert sorted(records) == sorted(f"Id_df{i:02d}-3.tfrec" for i in range(15))
     for held in records.values():
-        assert sorted(record["target"] for record in held) == [0, 0, 1, 1, 2, 2]
-        for record in held:
-            names.append(record["image_name"].decode())
-            pixels = decode(record["image"])
-            assert pixels.shape == (64, 96, 3)
-            assert int(names[-1].split(".")[0]) % 3 == record["target"]
-            assert psnr_of(pixels, tmp_path / "in" / "train_images" / names[-1]) > 28
-    assert len(set(names)) == 90
-    listed = pd.read_csv(Path(work, "part-1", "train.csv"), dtype=str, index_col="image_id")
+        assert sorted(record["target"] for record in held) == [0, 1, 2]
+    for record in flat:
+        name, pixels = record["image_name"].decode(), decode(record["image"])
+        assert pixels.shape == (64, 96, 3)
+        assert int(name.split(".")[0]) % 3 == record["target"]
+        assert psnr_of(pixels, tmp_path / "in" / "train_images" / name) > 28
+    listed = pd.read_csv(tmp_path / "part-1" / "train.csv", dtype=str, index_col="image_id")
     held_in = {r["image_name"].decode(): file for file, held in records.items() for r in held}
+    assert len(held_in) == 45
     assert listed["file"].to_dict() == held_in
 
 
@@ -118,15 +111,13 @@ def test_imagenet(tmp_path):
                 path = tmp_path / "in" / split / wnid / f"{split}_{wnid}_{k}.JPEG"
                 save_picture(next(pictures), path, quality=92)
     (tmp_path / "in" / "label_map.json").write_text('{"n01443537": 0, "n01440764": 1}')
-    work = str(tmp_path / "work")
-    changes = {"LABEL_MAP": "label_map.json", "SHARD_IMAGES": 8}
+    features = {"label": INT, "image_raw": TEXT}
+    changes = {"LABEL_MAP": "label_map.json", "SHARD_IMAGES": 8, "INPUT_DIR": str(tmp_path / "in")}
 
-    _, table, _ = run_chain("imagenet", work, INPUT_DIR=str(tmp_path / "in"), **changes)
-    records = read_records(work, "*.tfrecord", {"label": INT, "image_raw": TEXT}, "GZIP")
+    _, table, records, flat = run("imagenet", tmp_path, "*.tfrecord", features, "GZIP", **changes)
 
     files = ["test/test-0", "train/train-0", "train/train-1", "train/train-2", "val/val-0"]
     assert sorted(records) == [f"{file}.tfrecord" for file in files]
-    flat = [record for file in counts_in(work) for record in records[file]]
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image_raw"])
         assert pixels.shape == (256, 256, 3)
@@ -159,19 +150,16 @@ def clouds(tmp_path_factory):
 def test_clouds(tmp_path, clouds):
     """Original bytes, codes as they are, twenty files."""
     folder, masks = clouds
-    work = str(tmp_path)
-
     features = dict.fromkeys(["height", "width", "depth"], INT)
     features |= dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT)
 
-    run_chain("clouds", work, INPUT_DIR=str(folder))
-    records = read_records(work, "*.tfrecords", features)
+    *_, records, flat = run("clouds", tmp_path, "*.tfrecords", features, INPUT_DIR=str(folder))
 
     assert sorted(records) == [f"raw_train_images_{i:04d}.tfrecords" for i in range(20)]
-    assert set(counts_in(work).values()) == {2}
+    assert {len(held) for held in records.values()} == {2}
     by_bytes = {path.read_bytes(): path.name for path in (folder / "train_images").iterdir()}
     seen = set()
-    for record in [record for held in records.values() for record in held]:
+    for record in flat:
         name = by_bytes[record["image_raw"]]
         seen.add(name)
         assert (record["height"], record["width"], record["depth"]) == (140, 210, 3)
@@ -187,11 +175,11 @@ def test_masks_shrink_with_their_pictures(tmp_path, clouds):
     named = {"name": "image_id", "image_raw": "image", "height": "height", "width": "width"}
     labels = {key.lower(): {"from": key, "type": "bytes"} for key in ("Fish", "Flower")}
 
-    run_chain("clouds", str(tmp_path), SCHEMA=named | labels, **changes)
     features = {"name": TEXT, "fish": TEXT, "flower": TEXT, "height": INT, "width": INT}
-    records = read_records(tmp_path, "*.tfrecords", features)
+    *_, flat = run("clouds", tmp_path, "*.tfrecords", features, SCHEMA=named | labels, **changes)
 
-    for record in [record for held in records.values() for record in held]:
+    assert len(flat) == 40
+    for record in flat:
         assert (record["height"], record["width"]) == (70, 105)
         for label in ("fish", "flower"):
             flat = np.zeros(70 * 105, np.uint8)
@@ -216,16 +204,13 @@ def petals(tmp_path_factory):
 
 def test_petals(tmp_path, petals):
     """192 × 192 from the middle, full chroma, one-hot and label name; 16 files of mixed classes."""
-    work = str(tmp_path)
     features = {"image": TEXT, "class": INT, "label": TEXT}
     features |= {"size": tf.io.FixedLenFeature([2], tf.int64)}
     features |= {"one_hot_class": tf.io.VarLenFeature(tf.float32)}
 
-    _, table, _ = run_chain("petals", work, INPUT_DIR=str(petals))
-    records = read_records(work, "*.tfrec", features)
+    _, table, records, flat = run("petals", tmp_path, "*.tfrec", features, INPUT_DIR=str(petals))
 
     assert sorted(records) == [f"flowers{i:02d}-3.tfrec" for i in range(16)]
-    flat = [record for file in counts_in(work) for record in records[file]]
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         assert record["label"].decode() == row["label_name"]
         assert record["label"].decode() == ["daisy", "rose", "tulip"][record["class"]]
@@ -280,23 +265,21 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
 
 def test_flowers(tmp_path):
     """Original bytes of JPEG and PNG, 30 % for validation, labels.txt; a conflict drops out."""
-    folder = tmp_path / "in"
+    folder, work = tmp_path / "in", tmp_path / "work"
     for k, picture in enumerate(draw_pictures(60, 100, 130)):
         kind, label = ("png" if k % 5 == 0 else "jpg"), ["tulip", "daisy", "rose"][k % 3]
         save_picture(picture, folder / label / f"{k}.{kind}")
     twice = folder / "rose" / "also.jpg"
     twice.write_bytes((folder / "daisy" / "1.jpg").read_bytes())
     (folder / "rose" / "notes.txt").write_text("not a picture")
-    work = str(tmp_path / "work")
     names = {"encoded": TEXT, "format": TEXT, "class/label": INT, "height": INT, "width": INT}
     features = {f"image/{name}": kind for name, kind in names.items()}
     changes = {"INPUT_DIR": str(folder), "N_SHARDS": 5}
 
-    images, _, _ = run_chain("flowers", work, **changes)
-    records = read_records(work, "*.tfrecord", features)
+    images, _, records, flat = run("flowers", work, "*.tfrecord", features, **changes)
 
     assert len(images) == 62
-    assert Path(work, "labels.txt").read_text() == "0:daisy\n1:rose\n2:tulip\n"
+    assert (work / "labels.txt").read_text() == "0:daisy\n1:rose\n2:tulip\n"
     totals = {"train": 0, "validation": 0}
     for file, held in records.items():
         split, index, total = re.fullmatch(
@@ -307,13 +290,13 @@ def test_flowers(tmp_path):
     assert sum(totals.values()) == 59
     assert abs(totals["validation"] - 0.3 * 59) <= 1.5
     by_bytes = {path.read_bytes(): path for path in folder.rglob("*.*g")}
-    for record in [record for held in records.values() for record in held]:
+    for record in flat:
         path = by_bytes[record["image/encoded"]]
         assert path.suffix == "." + record["image/format"].decode()
         assert path.parent.name == ["daisy", "rose", "tulip"][record["image/class/label"]]
         assert (record["image/height"], record["image/width"]) == (100, 130)
-    before = {path: path.stat().st_mtime_ns for path in Path(work, "part-1").glob("*.tfrecord")}
-    run_chain("flowers", work, **changes)
+    before = {path: path.stat().st_mtime_ns for path in work.glob("part-1/*.tfrecord")}
+    run_chain("flowers", str(work), **changes)
     assert {path: path.stat().st_mtime_ns for path in before} == before != {}
 
 

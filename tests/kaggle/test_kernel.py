@@ -19,9 +19,10 @@ import pandas as pd
 import pytest
 from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
-from support.plans import make_images, plan_images
+from support.plans import digests, make_images, plan_images
 
 from kaggle_tfr import notebook
+from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels, session
 from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zip_package
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
@@ -34,6 +35,12 @@ from kaggle_tfr.write.verify import verify_parts
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     return make_environment(tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="module")
+def poor(tmp_path_factory):
+    """An environment without what makes notebooks: a kernel's first cell has to do without."""
+    return make_environment(tmp_path_factory.mktemp("poor"), lacking=["nbformat", "papermill"])
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +60,6 @@ def carried(cell):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def contents(folder):
-    paths = folder.rglob("*")
-    return {str(p.relative_to(folder)): p.read_bytes() for p in paths if p.is_file()}
-
-
 def run_cell(source, python=sys.executable, cwd="/"):
     settings = {"env": os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"}, "cwd": cwd}
     settings |= {"capture_output": True, "text": True}
@@ -67,7 +69,6 @@ def run_cell(source, python=sys.executable, cwd="/"):
 def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
     """One folder: the steps in their order, one parameters cell, the recipe's values below it."""
     (folder,) = write_kernels({"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1)
-
     cells, metadata = read_kernel(folder)
     tags = [cell.metadata.get("tags") for cell in cells]
     assert tags.count(["parameters"]) == 1
@@ -198,37 +199,33 @@ def test_the_first_cell_knows_every_requirement(root):
     assert {place for place in found if place[0] in kernels.ONE_STEP} == one_step
 
 
-def test_the_package_arrives_where_it_is_not_installed(tmp_path):
-    """In a folder nobody else can write to, for workers too, without what makes notebooks."""
-    python = make_environment(tmp_path / "poor", lacking=["nbformat", "papermill"])
-    worker = "import kaggle_tfr.kaggle as k; print(k.__file__)"
+def test_the_package_arrives_where_it_is_not_installed(root, poor, tmp_path):
+    """In a folder nobody else can write to, for workers too, without what makes notebooks.
+
+    Its sha256 stands beside it; where the same files can be imported, they are left alone.
+    """
+    cell, worker = carrier_cell(zip_package(), {}), "import kaggle_tfr.kaggle as k; print(k)"
+    assert run_cell(cell, cwd=root).stdout.strip() == f"kaggle_tfr from {root}"
+    damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), poor, tmp_path)
+    assert "The package in this cell is damaged" in damaged.stderr
     after = f"import subprocess\nsubprocess.run([sys.executable, '-c', '{worker}'])\n"
     after += "import kaggle_tfr.kaggle.session as s\nprint(s.__file__)"
-    done = run_cell(f"{carrier_cell(zip_package(), {})}\n{after}", python, tmp_path)
+    done = run_cell(f"{cell}\n{after}", poor, tmp_path)
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert done.stdout.split()[-1] == str(folder / "kaggle_tfr/kaggle/session.py"), done.stderr
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in done.stdout
 
 
-def test_a_package_is_unpacked_only_if_whole_and_new(root, environment, tmp_path):
-    """Its sha256 stands beside it; where the same files can be imported, they are left alone."""
-    cell = carrier_cell(zip_package(), {})
-    assert run_cell(cell, cwd=root).stdout.strip() == f"kaggle_tfr from {root}"
-    damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), environment, tmp_path)
-    assert "The package in this cell is damaged" in damaged.stderr
-
-
-def test_what_the_image_lacks_is_named_before_any_work(tmp_path):
-    """With the internet off and no wheels attached, the first cell lists the missing packages."""
-    python = make_environment(tmp_path / "poor", lacking=["faiss", "iterstrat"])
-    needed = {name: PIP_NAMES[name] for name in ("numpy", "faiss", "iterstrat")}
-    done = run_cell(carrier_cell(zip_package(), needed), python, tmp_path)
+def test_what_the_image_lacks_is_named_before_any_work(poor, tmp_path):
+    """Without internet and wheels the first cell lists what is missing, by pip's names."""
+    needed = {"numpy": "numpy", "nbformat": "faiss-cpu", "papermill": "iterative-stratification"}
+    done = run_cell(carrier_cell(zip_package(), needed), poor, tmp_path)
     assert "ImportError: This image lacks faiss-cpu, iterative-stratification" in done.stderr
     assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stderr
 
 
-def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_path):
+def test_what_the_image_lacks_is_taken_from_attached_wheels(poor, tmp_path):
     """With the internet off, a dataset of wheels below /kaggle/input is enough."""
     info = "tinyleaf-1.0.dist-info"
     files = {
@@ -243,10 +240,8 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(environment, tmp_pat
             wheel.writestr(name, text)
     script = carrier_cell(zip_package(), {"tinyleaf": "tinyleaf"})
     script += "\nimport tinyleaf\nprint(tinyleaf.colour)"
-
     attached = {"datasets/ada/w": tmp_path / "wheels"}
-    done = run_python(environment, script, tmp_path / "out", attached)
-
+    done = run_python(poor, script, tmp_path / "out", attached)
     assert done.stdout.split()[-1:] == ["green"], done.stderr[-3000:]
 
 
@@ -269,14 +264,16 @@ def test_hours_count_from_the_first_cell(monkeypatch):
     assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
 
 
-def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
-    """One without a plan is named, and so are kernels for another number of parts."""
+def test_other_output_is_taken_up(tmp_path, monkeypatch):
+    """The plan of the planning kernel; shards, journal and caches of this kernel's last version.
+
+    Kaggle's own files are not. A kernel without a plan is named, and so are kernels for another
+    number of parts.
+    """
+    monkeypatch.chdir(tmp_path)
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
     (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path)
-
     session.copy_plan("tea-plan", "work")
-
     assert sorted(os.listdir("work")) == sorted(os.listdir("tea-plan"))
     with pytest.raises(FileNotFoundError, match=r"holds no plan\.json"):
         session.copy_plan("empty", "work")
@@ -284,17 +281,14 @@ def test_the_plan_is_copied_from_the_planning_kernel(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="--parts 1"):
         session.check_parts("work", 3)
 
-
-def test_an_earlier_version_is_taken_up(tmp_path, monkeypatch):
-    """Shards, journal and caches of the last version are copied, Kaggle's own files are not."""
     kept = ["part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"]
     (tmp_path / "tea" / "part-1" / "journal").mkdir(parents=True)
     for name in [*kept, "custom.css"]:
         (tmp_path / "tea" / name).write_text(name)
-    monkeypatch.chdir(tmp_path)
     counts = [session.restore_previous_output(name, "out") for name in ("tea", "tea", "pea")]
+    earlier = digests("tea")
     assert counts == [3, 0, 0]
-    assert contents(tmp_path / "out") == {name: name.encode() for name in kept}
+    assert digests("out") == {name: earlier[name] for name in kept}
 
 
 @pytest.fixture
@@ -313,13 +307,16 @@ def pushed(root, kaggle, tmp_path):
     return request["text"]
 
 
-def test_a_fresh_clone_is_pushed_and_begins(pushed, environment, tmp_path):
+def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     """What reached Kaggle runs without checkout or network, here up to the first section."""
     cells = json.loads(pushed)["cells"]
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
-    script = "\n".join(cell["source"] for cell in cells[:end] if cell["cell_type"] == "code")
+    first, *code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
+    shrink = "from kaggle_tfr.explore import sample as s\n"
+    shrink += "s.CLASSES = {k: (*v, max(n // 6, 3)) for k, (*v, n) in s.CLASSES.items()}"
     show = "import glob\nprint(glob.glob(INPUT_DIR + '/*'), work)"
-    done = run_python(environment, f"{script}\n{show}", tmp_path / "working", {})
+    script = "\n".join([first, shrink, *code, show])
+    done = run_python(poor, script, tmp_path / "working", {})
     assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[-3000:]
     assert "'/kaggle/temp/sample/train.csv'" in done.stdout
     assert done.stdout.split()[-1] == "/kaggle/working"
@@ -332,7 +329,10 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
     """It runs to its end, and leaves shards that `verify` accepts."""
     done = run_kernel(environment, pushed, tmp_path / "working", {})
     assert done.returncode == 0, done.stderr[-3000:]
-    assert verify_parts(str(tmp_path / "working" / "part-1")).faults.empty
+    part = tmp_path / "working" / "part-1"
+    assert verify_parts(str(part)).faults.empty
+    written = write_sample(str(tmp_path / "sample"))["counts"]["written"]
+    assert pd.read_csv(part / "shards.csv")["count"].sum() == written
 
 
 class Sessions:
@@ -365,13 +365,10 @@ class Sessions:
 @pytest.mark.timeout(1800)
 def test_three_parts_are_planned_written_fetched_and_published(kaggle, environment, tmp_path):
     """As a local run byte for byte, though one kernel runs out of time and goes on."""
-    from kaggle_tfr.explore.sample import write_sample
-    from kaggle_tfr.notebook import run_recipe
-
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045}
     places = {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")}
-    local = run_recipe(values | places, ["01", "02", "03", "04"])
+    local = notebook.run_recipe(values | places, ["01", "02", "03", "04"])
     parts = sorted(path.name for path in Path(local).glob("part-*"))
     assert len(parts) == 3
 
@@ -388,7 +385,7 @@ def test_three_parts_are_planned_written_fetched_and_published(kaggle, environme
 
     arrived = [tmp_path / "got" / f"tea-tfrecords-{part}" / part for part in parts]
     for folder in arrived:
-        assert contents(folder) == contents(Path(local) / folder.name)
+        assert digests(folder) == digests(Path(local) / folder.name)
 
     published = publish_parts([str(folder) for folder in arrived], poll_seconds=0.1)
     assert list(published.state) == ["created"] * 3

@@ -1,13 +1,11 @@
 """Kernels pushed through the real client to a stub of Kaggle's API on loopback."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from support.kaggle_client import start_driver
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
@@ -62,9 +60,7 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
     seen = []
     kaggle.on_save = lambda request: seen.append((request["slug"], len(kaggle.statuses[PLAN])))
-
     done = push(recipe[::-1], tmp_path)
-
     assert set(done.state) == {"finished"}
     assert seen[0] == (PLAN, 3)
     assert [left for _, left in seen[1:]] == [1, 1]
@@ -75,9 +71,16 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
 
 
 def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
-    """A second call pushes nothing, a third what was changed after that."""
+    """A second call pushes nothing, a third what was changed after that.
+
+    The client leaves a damaged copy of the same size alone; we fetch it again, by its sha256.
+    """
+    copy = tmp_path / "got" / "tea-part-1" / "part-1" / "1.tfrec"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(bytes(50))
     for _ in range(2):
         assert list(push(one, tmp_path).state) == ["finished"]
+        assert copy.read_bytes() == bytes(range(50))
     assert len(kaggle.kernels[PART]) == 1
     (tmp_path / "k/tea-1/kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
     push(one, tmp_path)
@@ -140,27 +143,17 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
 def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     """After kill -9 while a kernel runs, the next call asks for it and does not push it again."""
     kaggle.statuses[PART] = ["RUNNING"]
-    command = [sys.executable, "-m", "kaggle_tfr", "push", *one]
-    command += ["--out", str(tmp_path / "got"), "--poll-seconds", "0.05"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    options = ["--out", str(tmp_path / "got"), "--poll-seconds", "0.05"]
+    process = start_driver(["push", *one, *options])
     until = time.monotonic() + 60
     while kaggle.calls.count("GetKernelSessionStatus") < 2 and time.monotonic() < until:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     kaggle.statuses[PART] = ["COMPLETE"]
     assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 1
-
-
-def test_a_damaged_copy_is_fetched_again(kaggle, one, tmp_path):
-    """The client leaves a file of the same size alone; its sha256 tells that it differs."""
-    copy = tmp_path / "got" / "tea-part-1" / "part-1" / "1.tfrec"
-    copy.parent.mkdir(parents=True)
-    copy.write_bytes(bytes(50))
-    assert list(push(one, tmp_path).state) == ["finished"]
-    assert copy.read_bytes() == bytes(range(50))
 
 
 def test_a_plan_with_other_parts_stops_before_they_are_written(kaggle, recipe, tmp_path):

@@ -2,11 +2,13 @@
 
 import importlib.resources
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from PIL import Image
 
 from kaggle_tfr import deduplicate, explore, plan
+from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
 from kaggle_tfr.schema import load_schema
@@ -27,39 +29,39 @@ def run_chain(recipe, work, **changes):
     rules = {"keep": values["KEEP"], "conflicts": values["CONFLICTS"]}
     clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
     deduplicate.save_clusters(clusters, deduplicate.DuplicateSettings(values["MAX_BITS"]), work)
-    table, shards = _plan_and_write(deduplicate.choose_rows(images, clusters), labels, work, values)
-    counts = deduplicate.count_outcomes(images, clusters)
-    account({**counts, "written": int(shards["count"].sum())}, len(images))
-    return images, table, shards
-
-
-def _plan_and_write(rows, labels, work, values):
     chosen = settings(plan.PlanSettings, values)
     names = ("n_folds", "seed", "validation_size", "group_column")
     rules = {name: getattr(chosen, name) for name in names}
+    rows = deduplicate.choose_rows(images, clusters)
     folded = plan.assign_folds(rows, label_columns=labels.label_columns, **rules)
     schema, image = load_schema(values["SCHEMA"], rows, labels), chosen.image
     same = {"compression": chosen.compression, "seed": chosen.seed}
     forecast = plan.make_forecast(folded, schema, image, **same)
     made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
     plan.save_plan(made, table, work)
-    return table, write_parts(work, work)
+    shards = write_parts(work, work)
+    counts = deduplicate.count_outcomes(images, clusters)
+    account({**counts, "written": int(shards["count"].sum())}, len(images))
+    return images, table, shards
+
+
+def write_small_sample(folder):
+    """The bundled sample with a sixth of its pictures and all that is planted in it."""
+    classes = {name: (*how, max(n // 6, 3)) for name, (*how, n) in sample.CLASSES.items()}
+    with mock.patch.object(sample, "CLASSES", classes):
+        return sample.write_sample(str(folder))
 
 
 def draw_pictures(count, height, width):
     """So many different photographs of that size: cells of three photographs, each way up."""
-    packages = {
-        "sklearn.datasets.images": ("china.jpg", "flower.jpg"),
-        "matplotlib": ("mpl-data/sample_data/grace_hopper.jpg",),
-    }
+    photos = [("sklearn.datasets.images", "china.jpg"), ("sklearn.datasets.images", "flower.jpg")]
     cells = []
-    for package, names in packages.items():
-        for name in names:
-            with importlib.resources.files(package).joinpath(name).open("rb") as file:
-                photo = Image.open(file).convert("RGB")
-            for top in range(0, photo.height - 99, 100):
-                for left in range(0, photo.width - 99, 100):
-                    cells.append(photo.crop((left, top, left + 100, top + 100)))
+    for package, name in [*photos, ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg")]:
+        with importlib.resources.files(package).joinpath(name).open("rb") as file:
+            photo = Image.open(file).convert("RGB")
+        for top in range(0, photo.height - 99, 100):
+            for left in range(0, photo.width - 99, 100):
+                cells.append(photo.crop((left, top, left + 100, top + 100)))
     cells = [cell for cell in cells if np.asarray(cell.convert("L")).std() > 30]
     turns = [None, *Image.Transpose]
     pictures = [cell if turn is None else cell.transpose(turn) for turn in turns for cell in cells]
@@ -75,23 +77,14 @@ def save_picture(picture, path, **options):
 
 def make_input(recipe, folder):
     """Some pictures in the layout of the recipe's dataset."""
-    pictures = draw_pictures(60, 120, 160)
-    if recipe in ("petals", "flowers"):
-        for k, picture in enumerate(pictures):
-            save_picture(picture, folder / "abc"[k % 3] / f"{k}.jpg")
-    elif recipe == "imagenet":
-        for k, picture in enumerate(pictures):
-            place = f"{('train', 'train', 'val', 'test')[k % 4]}/n{k % 3}/{k}.JPEG"
-            save_picture(picture, folder / place)
-    else:
-        _make_table(recipe, folder, pictures)
-
-
-def _make_table(recipe, folder, pictures):
     head, rows = "image_id,label\n", []
-    for k, picture in enumerate(pictures):
+    for k, picture in enumerate(draw_pictures(60, 120, 160)):
         name, place = f"{k:04d}ab", f"train_images/{k:04d}ab.jpg"
-        if recipe == "landmark-2021":
+        if recipe in ("petals", "flowers"):
+            place = f"{'abc'[k % 3]}/{k}.jpg"
+        elif recipe == "imagenet":
+            place = f"{('train', 'train', 'val', 'test')[k % 4]}/n{k % 3}/{k}.JPEG"
+        elif recipe == "landmark-2021":
             head, place = "id,landmark_id\n", f"train/0/0/{name[2]}/{name}.jpg"
             rows.append(f"{name},{k % 3 * 500}\n")
         elif recipe == "clouds":
@@ -101,4 +94,5 @@ def _make_table(recipe, folder, pictures):
         else:
             rows.append(f"{name}.jpg,{k % 3}\n")
         save_picture(picture, folder / place)
-    (folder / "train.csv").write_text(head + "".join(rows))
+    if rows:
+        (folder / "train.csv").write_text(head + "".join(rows))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from kaggle_tfr.parameters import settings
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
+from support.scenes import saved, scene
 
 CLASSES = ["ash", "birch", "Čedar, red"]
 LABELS = Labels("single", tuple(CLASSES), name="trees")
@@ -20,13 +20,7 @@ LITERAL = {"image": "bytes", "label": "int", "height": "int", "width": "int", "i
 
 
 def draw_picture(height, width, seed):
-    """A picture with a gradient, a red disc and some noise: no two sides of it look alike."""
-    rng = np.random.default_rng(seed)
-    rows, columns = np.mgrid[:height, :width]
-    pixels = np.stack([rows * 200 / height, columns * 150 / width, 0 * rows + 60], axis=-1)
-    disc = (rows - height / 4) ** 2 + (columns - width / 3) ** 2 < (min(height, width) / 6) ** 2
-    pixels[disc] = [230, 30, 10]
-    return (pixels + rng.integers(0, 25, pixels.shape)).clip(0, 255).astype(np.uint8)
+    return np.asarray(scene(height, width, seed))
 
 
 def make_images(folder, n=48, seed=0, sizes=(40, 120)):
@@ -36,7 +30,7 @@ def make_images(folder, n=48, seed=0, sizes=(40, 120)):
     for i in range(n):
         height, width = rng.integers(*sizes, 2).tolist()
         path = Path(folder, f"{i:04d}.jpg")
-        Image.fromarray(draw_picture(height, width, seed + i)).save(path, quality=95)
+        path.write_bytes(saved(scene(height, width, seed + i)))
         label = int(rng.integers(3))
         known = [path.stem, str(path), "train", label, CLASSES[label]]
         rows.append([*known, height, width, path.stat().st_size])
@@ -70,12 +64,12 @@ def digests(folder):
     return {name: hashlib.sha256(data).hexdigest() for name, data in read.items()}
 
 
-def read_plainly(files, compression=""):
+def read_plainly(files, compression="", features=None):
     """The records of files by TensorFlow alone, with a literal feature dict."""
     import tensorflow as tf
 
     kinds = {"bytes": tf.string, "int": tf.int64}
-    features = {k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()}
+    features = features or {k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()}
     data = tf.data.TFRecordDataset([str(file) for file in files], compression)
     data = data.map(lambda record: tf.io.parse_single_example(record, features))
     return list(data.as_numpy_iterator())

@@ -1,28 +1,21 @@
 """Shards as others write them: plain TFRecordWriter, literal features, pictures made by Pillow."""
 
-import io
 import json
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
+
+from support.scenes import saved, scene
 
 
 def make_picture(number, width=48, height=32, kind="JPEG"):
     """Bytes of a flat picture whose grey level is `number`: it can be told after decoding."""
-    return _save(Image.new("RGB", (width, height), (number,) * 3), kind)
-
-
-def _save(picture, kind):
-    stream = io.BytesIO()
-    picture.save(stream, kind, quality=95)
-    return stream.getvalue()
+    return saved(Image.new("RGB", (width, height), (number,) * 3), kind)
 
 
 def save_noise(seed, width, height, kind="JPEG"):
-    """Bytes of a smooth coloured picture with detail everywhere."""
-    coarse = np.random.default_rng(seed).integers(0, 255, (7, 9, 3), np.uint8)
-    return _save(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), kind)
+    """Bytes of a coloured picture with detail everywhere."""
+    return saved(scene(height, width, seed), kind)
 
 
 def make_example(**features):

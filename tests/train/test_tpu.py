@@ -19,14 +19,12 @@ from kaggle_tfr.train import training
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SIZE = {"image_size": 32, "batch_size": 8}
-# A process as on Kaggle's TPU image.
-LACKING = """
-import sys
+# A process as on Kaggle's TPU image, which prints the modules imported and the labels seen.
+TPU_IMAGE = """
+import importlib, json, pkgutil, sys
 for name in "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask".split():
     sys.modules[name] = None
-"""
-ALL = """
-import importlib, pkgutil, kaggle_tfr.read, kaggle_tfr.train
+import kaggle_tfr.read, kaggle_tfr.train
 names = [f"kaggle_tfr.{name}" for name in
          "figures notebook parameters paths schema shards storage".split()]
 for room in (kaggle_tfr.read, kaggle_tfr.train):
@@ -34,9 +32,6 @@ for room in (kaggle_tfr.read, kaggle_tfr.train):
 for name in names:
     importlib.import_module(name)
 print(names)
-"""
-TWO_DEVICES = """
-import json
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -61,15 +56,6 @@ print(json.dumps(sorted(seen)))
 """
 
 
-def run_python(code, *arguments):
-    """The last line that the code prints in a process of its own."""
-    command = [sys.executable, "-c", LACKING + code, *arguments]
-    cwd = NOTEBOOKS.parent
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()[-1]
-
-
 @pytest.fixture(scope="module")
 def part(tmp_path_factory):
     """A part of 42 records in two folds; dark pictures are of class 0, bright ones of class 1."""
@@ -83,12 +69,8 @@ def shards(part):
     return find_shards(part)
 
 
-@pytest.mark.parametrize(
-    ("crop", "mode"), [("random", True), ("center", False), ("pad", True), ("pad", False)]
-)
-def test_xla_compiles_a_step_once(shards, crop, mode):
+def test_xla_compiles_a_step_once(shards):
     """All batches, validation's last one too, have one static shape: one trace serves them."""
-    batches = read_batches(shards, training=mode, crop=crop, **SIZE)
     weights = tf.Variable(tf.zeros([3, 2]))
 
     @tf.function(jit_compile=True)
@@ -99,8 +81,10 @@ def test_xla_compiles_a_step_once(shards, crop, mode):
         weights.assign_sub(0.1 * tape.gradient(losses, weights))
         return losses
 
-    assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
-    assert all(np.isfinite(step(*batch[:2])).all() for batch in batches.take(12))
+    for crop, mode in [("random", True), ("center", False), ("pad", True), ("pad", False)]:
+        batches = read_batches(shards, training=mode, crop=crop, **SIZE)
+        assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
+        assert all(np.isfinite(step(*batch[:2])).all() for batch in batches.take(12))
     assert step.experimental_get_tracing_count() == 1
 
 
@@ -109,10 +93,8 @@ def test_normalisation_is_the_textbook_formula(dtype, error):
     """(pixel / 255 − mean) / std, in either precision, and the same compiled."""
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=-1)
     expected = (pixels / 255 - np.array(training.IMAGENET[0])) / np.array(training.IMAGENET[1])
-
     layer = training.normalization(dtype=dtype)
     compiled = tf.function(layer, jit_compile=True)(tf.constant(pixels))
-
     assert compiled.dtype.name == dtype
     for found in (layer(pixels), compiled):
         assert np.abs(np.asarray(tf.cast(found, tf.float64)) - expected).max() <= error
@@ -123,9 +105,7 @@ def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
     stats = {"mean": dict.fromkeys("RGB", 100), "std": dict.fromkeys("RGB", 50)}
     (tmp_path / "stats.json").write_text(json.dumps(stats))
     pixels = np.array([[[[100, 100, 100], [150, 150, 150]]]], np.uint8)
-
     found = training.normalization(str(tmp_path))(pixels)
-
     assert np.allclose(found[0, 0, :, 0], [0, 1], atol=1e-5)
     with pytest.raises(ValueError, match="Divide numbers of 0…255 by 255"):
         training.normalization(((120, 110, 100), (60, 60, 60)))
@@ -166,9 +146,7 @@ def test_confusions_of_many_classes_fit_in_memory():
     labels, masks = [[2, 7, 81_312, 0], [7, 2, 2, 9]], [[1, 1, 1, 0], [1, 1, 1, 1]]
     images = np.zeros((2, 4, 8, 8, 3), np.uint8)
     batches = tf.data.Dataset.from_tensor_slices((images, labels, masks))
-
     table = training.count_confusions(model, batches, 81_313)
-
     assert table.columns.tolist() == ["true", "predicted", "images"]
     assert table.to_numpy().tolist() == [[2, 2, 3], [7, 2, 2], [9, 2, 1], [81_312, 2, 1]]
 
@@ -194,16 +172,17 @@ def test_no_more_mistakes_are_read_than_are_shown():
     assert len(drawn) <= 4
 
 
-def test_reading_and_training_need_no_library_that_the_tpu_image_lacks():
-    """All their modules, and the ground below them, are imported with those libraries blocked."""
-    imported = run_python(ALL)
-
+def test_two_devices_share_a_pass_without_what_the_tpu_image_lacks(part):
+    """Two replicas under a mirrored strategy see every image once, with all modules of reading,
+    training and the ground imported while the libraries that the TPU image lacks are blocked.
+    """
+    command = [sys.executable, "-c", TPU_IMAGE, part]
+    options = {"cwd": NOTEBOOKS.parent, "capture_output": True, "text": True}
+    done = subprocess.run(command, check=False, **options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    imported, seen = done.stdout.splitlines()[-2:]
     assert all(f"kaggle_tfr.{name}" in imported for name in ("read.batches", "train.training"))
-
-
-def test_two_devices_share_a_pass(part):
-    """Two replicas under a mirrored strategy see every image once, on the TPU image's libraries."""
-    assert json.loads(run_python(TWO_DEVICES, part)) == list(range(0, 252, 6))
+    assert json.loads(seen) == list(range(0, 252, 6))
 
 
 @pytest.fixture
@@ -237,9 +216,7 @@ def machine(monkeypatch):
 def test_the_best_device_is_taken(machine, capsys, gpus, tpu, said):
     """The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which."""
     machine.gpus, machine.tpu = gpus, tpu
-
     training.strategy()
-
     assert capsys.readouterr().out.startswith(f"Training on {said}")
     assert machine.addresses == (["local"] if tpu == "local" else ["local", "10.0.0.2"])
 
@@ -249,7 +226,6 @@ def test_the_real_search_for_a_tpu_ends_at_the_cpu(capsys, monkeypatch):
     for name in training.TPU_ADDRESSES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
-
     assert training.strategy().num_replicas_in_sync == 1
     assert "CPU" in capsys.readouterr().out
 
@@ -259,12 +235,10 @@ def work(tmp_path_factory):
     """The sample's parts, where `make test-kaggle` has made that environment."""
     if "TPU_PYTHON" not in os.environ:
         pytest.skip("TPU_PYTHON is not set: `make test-kaggle` makes that environment")
-    from support.chain import run_chain
-
-    from kaggle_tfr.explore.sample import write_sample
+    from support.chain import run_chain, write_small_sample
 
     folder = tmp_path_factory.mktemp("tpu") / "work"
-    write_sample(str(folder / "sample"))
+    write_small_sample(folder / "sample")
     run_chain("sample", str(folder), INPUT_DIR=str(folder / "sample"))
     return folder
 
@@ -277,5 +251,4 @@ def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
     command += ["-k", "python3", "-p", "WORK_DIR", str(work)]
     options = {"cwd": NOTEBOOKS, "capture_output": True, "text": True, "timeout": 300}
     done = subprocess.run(command, **options, check=False)
-
     assert done.returncode == 0, done.stderr[-2000:]
