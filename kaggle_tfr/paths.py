@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import string
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kaggle_tfr.storage import check_inside, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"
+OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
 
 # Since 2026 Kaggle mounts by kind and owner as well: competitions/<slug>, datasets/<owner>/<slug>.
 KINDS = ("competitions", "datasets", "datasets/*", "notebooks/*")
@@ -100,6 +102,17 @@ def _pattern(template: str) -> str:
             pattern += f"(?P<{field}>" + ("[^/]+)" if is_text else rf"-?\d{{{width},}}|-\d+)")
         seen.add(field)
     return pattern
+
+
+def to_slug(text: str, tail: str = "") -> str:
+    """The slug that Kaggle makes of a title; before a `tail` it is cut to 50 characters in all.
+
+    >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
+    ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
+    """
+    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
+    return f"{slug[: 49 - len(tail)].strip('-')}-{tail}".strip("-") if tail else slug
 
 
 def fill_path(template: str, row: Mapping[str, object]) -> str:

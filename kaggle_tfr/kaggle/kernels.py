@@ -16,10 +16,9 @@ from typing import Any
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
-from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, work_dir
+from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, OWNER, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote
-from kaggle_tfr.write.sidecars import OWNER, to_slug
 
 PACKAGE = Path(__file__).resolve().parent.parent
 NOTEBOOKS = PACKAGE.parent / "notebooks"

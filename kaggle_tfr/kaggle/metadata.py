@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.paths import near_miss
-from kaggle_tfr.write.sidecars import to_slug
+from kaggle_tfr.paths import near_miss, to_slug
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little

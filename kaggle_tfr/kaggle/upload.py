@@ -20,8 +20,8 @@ import pandas as pd
 
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
+from kaggle_tfr.paths import OWNER
 from kaggle_tfr.storage import write_atomically
-from kaggle_tfr.write.sidecars import OWNER
 
 # What the client prints with exit code 0 although its work was not done.
 _REFUSAL = re.compile(

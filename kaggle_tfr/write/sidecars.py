@@ -4,7 +4,6 @@ import json
 import os
 import re
 import tempfile
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -13,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.paths import OWNER, to_slug
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
 
-OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
 # TFDS finds its shards by this pattern only; a part is a dataset of its own.
 TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
@@ -70,17 +69,6 @@ def _write_image_tables(
             kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n")
         for name in sorted(os.listdir(scratch)):
             storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
-
-
-def to_slug(text: str, tail: str = "") -> str:
-    """The slug that Kaggle makes of a title; before a `tail` it is cut to 50 characters in all.
-
-    >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
-    ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
-    """
-    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
-    return f"{slug[: 49 - len(tail)].strip('-')}-{tail}".strip("-") if tail else slug
 
 
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:

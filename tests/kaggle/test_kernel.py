@@ -28,7 +28,7 @@ from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zi
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import call, publish_parts, push_kernels
 from kaggle_tfr.parameters import load_recipe
-from kaggle_tfr.write.sidecars import to_slug
+from kaggle_tfr.paths import to_slug
 from kaggle_tfr.write.verify import verify_parts
 
 
