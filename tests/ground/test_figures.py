@@ -20,6 +20,9 @@ PICTURE = np.zeros((20, 30, 3), np.uint8)
 SHARDS = pd.DataFrame(
     {"split": "train", "fold": [0, 0, 1, 1], "part": [1, 2, 1, 2], "count": [7, 6, 7, 7]}
 )
+LIMITS = {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"}
+LIMITS = pd.DataFrame(LIMITS, index=["part 1"])
+WRITTEN = pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
 CONFUSIONS = pd.DataFrame({"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]})
 
 
@@ -47,16 +50,8 @@ FIGURES = {
     "folds": lambda: figures.plot_folds(folded(3)),
     "many_folds": lambda: figures.plot_folds(folded(100)),
     "shards": lambda: figures.plot_shards(SHARDS),
-    "limits": lambda: figures.plot_limits(
-        pd.DataFrame(
-            {"value": [10.0], "low": [9.0], "high": [12.0], "limit": [19.0], "text": ["10 of 19"]},
-            index=["part 1"],
-        ),
-        "Forecast",
-    ),
-    "written": lambda: figures.plot_written(
-        pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
-    ),
+    "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
+    "written": lambda: figures.plot_written(WRITTEN),
     "histogram": lambda: figures.plot_histogram(pd.Series(range(50)), "PSNR", "dB"),
     "no_histogram": lambda: figures.plot_histogram(pd.Series([], dtype=float), "PSNR", "dB"),
     "grid": lambda: figures.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
