@@ -168,9 +168,10 @@ def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
     wait_until(lambda: not count(lambda dask_scheduler: len(dask_scheduler.tasks)), "no task")
 
 
-@pytest.mark.parametrize(
-    ("item", "match"), [("four", "can't multiply"), (threading.Lock(), "pickle")]
-)
+ITEMS = ("four", "can't multiply"), (threading.Lock(), "pickle")
+
+
+@pytest.mark.parametrize(("item", "match"), ITEMS)
 def test_an_error_in_a_task_is_raised_here(on_cluster, item, match):
     """It is neither tried again nor changed on its way; what cannot travel is said at once."""
     with pytest.raises(TypeError, match=match):

@@ -96,13 +96,9 @@ def test_counts_stand_beside_the_names_of_their_classes(name, numbers, names):
     assert " ".join(rows(figure)) == names
 
 
-def test_refused_images_are_no_points_in_the_size_plot():
-    """Only good images have a size."""
+def test_a_size_plot_has_good_images_only_and_one_epoch_stands_in_the_middle():
+    """Refused images have no size; a single epoch is epoch 1, with half of one on either side."""
     assert len(FIGURES["sizes"]().axes[0].collections[0].get_offsets()) == 8
-
-
-def test_one_epoch_stands_in_the_middle():
-    """A single epoch is epoch 1, with half an epoch on either side."""
     assert figures.plot_learning({"a": [1], "val_a": [2]}).axes[0].get_xlim() == (0.5, 1.5)
 
 

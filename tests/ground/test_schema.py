@@ -52,11 +52,9 @@ FEATURES = {
 @pytest.mark.parametrize(("name", "features"), FEATURES.items())
 def test_a_preset_has_the_published_features_and_no_more(name, features):
     """test_recipes.py and test_writer.py read them with the published types and compare values."""
-    columns = (
-        dict.fromkeys(("Fish", "Flower", "Gravel", "Sugar"), "1 2") if name == "clouds" else {}
-    )
-    labels = Labels("masks", (), tuple(columns)) if columns else LABELS
-    table = make_table(**columns)
+    masks = ("Fish", "Flower", "Gravel", "Sugar") if name == "clouds" else ()
+    labels = Labels("masks", (), masks) if masks else LABELS
+    table = make_table(**dict.fromkeys(masks, "1 2"))
     record = encode(table.iloc[0].to_dict(), picture(), load_schema(name, table, labels))
 
     assert set(tf.train.Example.FromString(record).features.feature) == set(features.split())

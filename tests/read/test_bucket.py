@@ -96,16 +96,6 @@ def test_a_part_in_a_bucket_is_read_whole_with_few_requests(shards, bucket, ask)
     assert shards[0] == f"gs://flowers/part-1/s-f0-000-{RECORDS}.tfrec"
 
 
-def test_shards_without_a_table_are_globbed_and_counted(shards, ask):
-    """Foreign shards in a bucket are listed by pattern; a name without a count is counted."""
-    table = ask(
-        "foreign = find_shards('gs://flowers/part-1', schema='landmark'); "
-        "result = [len(foreign), int(foreign['count'].sum())]"
-    )
-
-    assert table == [SHARDS, SHARDS * RECORDS]
-
-
 @pytest.mark.parametrize("code", ["read(shards)", "len(find_shards('gs://flowers'))"])
 def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
     """While one shard's answer is awaited, all others' are: one waits for rounds, not requests."""
@@ -130,6 +120,8 @@ def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(shard
 
 
 ROSE = "gs://files/rose/1 ö.jpg"
+# Foreign shards are listed by pattern; a name without a count is counted.
+FOREIGN = "find_shards('gs://flowers/part-1', schema='landmark')['count'].tolist()"
 REMOVED = f"[storage.remove({ROSE!r}), storage.remove({ROSE!r}), storage.exists({ROSE!r})]"
 
 
@@ -141,27 +133,25 @@ REMOVED = f"[storage.remove({ROSE!r}), storage.remove({ROSE!r}), storage.exists(
         (f"storage.size_and_time({ROSE!r})[0]", 5),
         (f"storage.sha256_of({ROSE!r})", hashlib.sha256(b"petal").hexdigest()),
         ("[storage.is_folder('gs://files/' + name) for name in ('rose', 'lily')]", [True, False]),
+        (FOREIGN, [RECORDS] * SHARDS),
         (REMOVED, [None, None, False]),
     ],
 )
 def test_a_bucket_answers_like_a_disk(ask, code, expected):
-    """Each call of `storage` gives what it gives for a file; the last ones remove it."""
+    """Each call gives what it gives for files; the last one removes its own."""
     assert ask(f"result = {code}") == expected
 
 
 def test_objects_are_read_side_by_side_when_their_turn_comes(bucket, ask):
     """They are read 32 at a time, in order, and of endless ones no more than that ahead."""
     bucket.peak, bucket.latency = 0, 0.2
-    sizes, taken = ask(
-        "taken, many = [], cycle(storage.list_files('*.jpg', 'gs://files'))\n"
-        "endless = (taken.append(path) or path for path in many)\n"
-        "sizes = [len(data) for data in islice(storage.read_many(endless), 64)]\n"
-        "result = [sizes, len(taken)]"
-    )
+    ask("taken, many = [], cycle(storage.list_files('*.jpg', 'gs://files'))")
+    ask("endless = (taken.append(path) or path for path in many)")
+    sizes = ask("result = [len(data) for data in islice(storage.read_many(endless), 64)]")
     bucket.latency = 0.0
 
     assert sizes == list(range(1, 65))
-    assert taken == 64 + 32
+    assert ask("result = len(taken)") == 64 + 32
     assert bucket.peak > 8, "reads wait for one another"
 
 
