@@ -8,6 +8,9 @@ from scipy.cluster.hierarchy import DisjointSet
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.parameters import PARAMETERS
 
+SEEDS = st.integers(0, 2**32 - 1)
+KEEP, CONFLICTS = (st.sampled_from(PARAMETERS[name].choices) for name in ("KEEP", "CONFLICTS"))
+
 
 def make_images(labels, sizes=10):
     """Pictures a, b, c, … with the labels and, unless told, the same size."""
@@ -91,10 +94,7 @@ def test_an_unknown_rule_is_refused_by_name(setting):
 
 
 @settings(max_examples=12)
-@given(
-    st.integers(0, 2**32 - 1),
-    *(st.sampled_from(PARAMETERS[n].choices) for n in ("KEEP", "CONFLICTS")),
-)
+@given(SEEDS, KEEP, CONFLICTS)
 def test_every_cluster_keeps_one_or_none_or_all(seed, keep, conflicts):
     """Any pairs, any labels: one picture a cluster stays, none after a conflict, all by "all"."""
     rng = np.random.default_rng(seed)

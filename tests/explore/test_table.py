@@ -154,8 +154,8 @@ def test_a_separated_list_of_labels(tmp_path):
     [("id,code", "_", "code"), ("id,ClassId,code", ",", ["ClassId", "code"])],
 )
 def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
-    """Rows of an image and label become one row; bad codes are named once sizes are known."""
-    rows = ["a_1.jpg@Fish,1 2 5 3", "a_1.jpg@1,", "b.jpg@Fish,768 2", "b.jpg@1,-1"]
+    """One row per image, in the order met; bad codes are named once sizes are known."""
+    rows = ["b.jpg@Fish,768 2", "a_1.jpg@Fish,1 2 5 3", "a_1.jpg@1,nan", "b.jpg@1,-1"]
     rows += ["c.jpg@Fish,1 2 3", "d.jpg@1,9 1", "d.jpg@1,4 4"]
     text = "\n".join([head, *(row.replace("@", join) for row in rows), ""])
     folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg", "c.jpg", "d.jpg"])
@@ -165,8 +165,8 @@ def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
     assert labels.classes == labels.label_columns == ("1", "Fish")
     columns = ["image_id", "Fish", "1", "label_name", "problem"]
     assert measure(table, labels)[columns].to_numpy().tolist() == [
-        ["a_1.jpg", "1 2 5 3", "", "Fish", ""],
         ["b.jpg", "768 2", "", "Fish", "Fish: run-length code leaves the image: pixel 769 of 768"],
+        ["a_1.jpg", "1 2 5 3", "", "Fish", ""],
         ["c.jpg", "1 2 3", "", "Fish", "Fish: run-length code is odd in length: 3 numbers"],
         ["d.jpg", "", "4 4", "1", "label '1' listed twice"],
     ]

@@ -20,6 +20,9 @@ PICTURE = np.zeros((20, 30, 3), np.uint8)
 SHARDS = pd.DataFrame(
     {"split": "train", "fold": [0, 0, 1, 1], "part": [1, 2, 1, 2], "count": [7, 6, 7, 7]}
 )
+LIMITS = {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"}
+LIMITS = pd.DataFrame(LIMITS, index=["part 1"])
+WRITTEN = pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
 CONFUSIONS = pd.DataFrame({"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]})
 
 
@@ -47,16 +50,8 @@ FIGURES = {
     "folds": lambda: figures.plot_folds(folded(3)),
     "many_folds": lambda: figures.plot_folds(folded(100)),
     "shards": lambda: figures.plot_shards(SHARDS),
-    "limits": lambda: figures.plot_limits(
-        pd.DataFrame(
-            {"value": [10.0], "low": [9.0], "high": [12.0], "limit": [19.0], "text": ["10 of 19"]},
-            index=["part 1"],
-        ),
-        "Forecast",
-    ),
-    "written": lambda: figures.plot_written(
-        pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
-    ),
+    "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
+    "written": lambda: figures.plot_written(WRITTEN),
     "histogram": lambda: figures.plot_histogram(pd.Series(range(50)), "PSNR", "dB"),
     "no_histogram": lambda: figures.plot_histogram(pd.Series([], dtype=float), "PSNR", "dB"),
     "grid": lambda: figures.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
@@ -101,13 +96,9 @@ def test_counts_stand_beside_the_names_of_their_classes(name, numbers, names):
     assert " ".join(rows(figure)) == names
 
 
-def test_refused_images_are_no_points_in_the_size_plot():
-    """Only good images have a size."""
+def test_a_size_plot_has_good_images_only_and_one_epoch_stands_in_the_middle():
+    """Refused images have no size; a single epoch is epoch 1, with half of one on either side."""
     assert len(FIGURES["sizes"]().axes[0].collections[0].get_offsets()) == 8
-
-
-def test_one_epoch_stands_in_the_middle():
-    """A single epoch is epoch 1, with half an epoch on either side."""
     assert figures.plot_learning({"a": [1], "val_a": [2]}).axes[0].get_xlim() == (0.5, 1.5)
 
 

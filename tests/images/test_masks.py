@@ -1,13 +1,11 @@
 """Run-length codes: to masks and back, and what is wrong with a broken one."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kaggle_tfr.explore.rows import spread_codes
 from kaggle_tfr.images.masks import decode_mask, encode_mask, find_code_problem
 
 SHAPES = array_shapes(min_dims=2, max_dims=2, max_side=9)
@@ -59,11 +57,3 @@ def test_each_fault_of_a_code_has_its_words(code, problem):
             decode_mask(code, 2, 2)
     else:
         assert np.array_equal(decode_mask(code, 2, 2), decode_slowly(code, 2, 2))
-
-
-def test_rows_of_codes_become_columns():
-    """Images in order of appearance, labels sorted, absent rows empty."""
-    rows = pd.DataFrame({"id": ["b_Y", "a_Y", "b_X"], "code": ["1 1", "nan", "2 2"]})
-    images, codes = spread_codes(rows, "id", ["code"])
-    assert images["id"].tolist() == ["b", "a"]
-    assert codes.to_dict("list") == {"X": ["2 2", ""], "Y": ["1 1", ""]}

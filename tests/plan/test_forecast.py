@@ -152,7 +152,7 @@ cases = given(
 unchecked = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 quick, many = (
     hypothesis_settings(max_examples=n, deadline=None, suppress_health_check=unchecked)
-    for n in (25, 1000)
+    for n in (10, 1000)
 )
 test_no_part_passes_its_limit = quick(cases(check_parts))
 test_no_part_passes_its_limit_in_a_thousand_cases = pytest.mark.heavy(many(cases(check_parts)))

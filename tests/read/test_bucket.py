@@ -1,5 +1,6 @@
-"""Parts in a bucket, read by TensorFlow's own gs:// client through a loopback emulator."""
+"""Files and parts in a bucket, by TensorFlow's own gs:// client through a loopback emulator."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -24,6 +25,8 @@ for line in sys.stdin:
     print("@" + json.dumps(answer), flush=True)
 """
 PREPARE = """
+from itertools import cycle, islice
+from kaggle_tfr import storage
 from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
 def read(shards):
@@ -35,7 +38,7 @@ def read(shards):
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory):
-    """A bucket with a part of eight shards; record n has the label n."""
+    """A bucket with a part of eight shards, where record n has the label n; and one with files."""
     folder, shards = tmp_path_factory.mktemp("parts"), {}
     pictures = [save_noise(seed, 320, 240) for seed in range(RECORDS)]
     for shard in range(SHARDS):
@@ -45,6 +48,11 @@ def bucket(tmp_path_factory):
     write_part(folder / "part-1", shards)
     with serve_bucket(tmp_path_factory.mktemp("certificate")) as bucket:
         bucket.seed_objects("flowers", folder)
+        (folder / "set" / "rose").mkdir(parents=True)
+        (folder / "set" / "rose" / "1 ö.jpg").write_bytes(b"petal")
+        for number in range(64):
+            (folder / "set" / f"{number:02d}.jpg").write_bytes(b"x" * (number + 1))
+        bucket.seed_objects("files", folder / "set")
         yield bucket
 
 
@@ -56,6 +64,9 @@ def ask(bucket, root):
     child = subprocess.Popen(command, cwd=root, env=env, text=True, **pipes)
 
     def put(code):
+        if code == "end":
+            child.stdin.close()
+            return child.wait(60)
         child.stdin.write(json.dumps(code) + "\n")
         child.stdin.flush()
         for line in child.stdout:
@@ -85,16 +96,6 @@ def test_a_part_in_a_bucket_is_read_whole_with_few_requests(shards, bucket, ask)
     assert shards[0] == f"gs://flowers/part-1/s-f0-000-{RECORDS}.tfrec"
 
 
-def test_shards_without_a_table_are_globbed_and_counted(shards, ask):
-    """Foreign shards in a bucket are listed by pattern; a name without a count is counted."""
-    table = ask(
-        "foreign = find_shards('gs://flowers/part-1', schema='landmark'); "
-        "result = [len(foreign), int(foreign['count'].sum())]"
-    )
-
-    assert table == [SHARDS, SHARDS * RECORDS]
-
-
 @pytest.mark.parametrize("code", ["read(shards)", "len(find_shards('gs://flowers'))"])
 def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
     """While one shard's answer is awaited, all others' are: one waits for rounds, not requests."""
@@ -118,10 +119,72 @@ def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(shard
     assert f"s-f1-001-{RECORDS}.tfrec" in answer["said"]
 
 
-@pytest.mark.parametrize("address", ["gs://no-such-bucket", "gs://flowers/part-9"])
-def test_a_missing_bucket_or_part_is_named(ask, address):
-    """A bucket or folder that is not there is told by its address."""
-    answer = ask(f"result = len(find_shards('{address}'))")
+ROSE = "gs://files/rose/1 ö.jpg"
+# Foreign shards are listed by pattern; a name without a count is counted.
+FOREIGN = "find_shards('gs://flowers/part-1', schema='landmark')['count'].tolist()"
+REMOVED = f"[storage.remove({ROSE!r}), storage.remove({ROSE!r}), storage.exists({ROSE!r})]"
 
-    assert answer["error"] in ("FileNotFoundError", "OSError")
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("storage.list_files('*/*.jpg', 'gs://files')", [ROSE]),
+        (f"storage.read_bytes({ROSE!r}).decode()", "petal"),
+        (f"storage.size_and_time({ROSE!r})[0]", 5),
+        (f"storage.sha256_of({ROSE!r})", hashlib.sha256(b"petal").hexdigest()),
+        ("[storage.is_folder('gs://files/' + name) for name in ('rose', 'lily')]", [True, False]),
+        (FOREIGN, [RECORDS] * SHARDS),
+        (REMOVED, [None, None, False]),
+    ],
+)
+def test_a_bucket_answers_like_a_disk(ask, code, expected):
+    """Each call gives what it gives for files; the last one removes its own."""
+    assert ask(f"result = {code}") == expected
+
+
+def test_objects_are_read_side_by_side_when_their_turn_comes(bucket, ask):
+    """They are read 32 at a time, in order, and of endless ones no more than that ahead."""
+    bucket.peak, bucket.latency = 0, 0.2
+    ask("taken, many = [], cycle(storage.list_files('*.jpg', 'gs://files'))")
+    ask("endless = (taken.append(path) or path for path in many)")
+    sizes = ask("result = [len(data) for data in islice(storage.read_many(endless), 64)]")
+    bucket.latency = 0.0
+
+    assert sizes == list(range(1, 65))
+    assert ask("result = len(taken)") == 64 + 32
+    assert bucket.peak > 8, "reads wait for one another"
+
+
+@pytest.mark.parametrize(
+    ("code", "address"),
+    [
+        ("find_shards('gs://no-such-bucket')", "gs://no-such-bucket"),
+        ("find_shards('gs://flowers/part-9')", "gs://flowers/part-9"),
+        ("storage.read_bytes('gs://files/2.jpg')", "'gs://files/2.jpg'"),
+        ("storage.list_files('*', 'gs://nowhere')", "'gs://nowhere/*'"),
+    ],
+)
+def test_a_missing_bucket_object_or_part_is_named(ask, code, address):
+    """What is not there is told by its address."""
+    answer = ask(f"result = {code}")
+
+    assert answer["error"] in ("FileNotFoundError", "" if "storage" in code else "OSError")
     assert address in answer["said"]
+
+
+def test_a_silent_bucket_is_an_error_soon(bucket, ask):
+    """A bucket that takes requests and never answers is named, with what to set, and no hang.
+
+    The last test of this process, which ends in spite of the reads that it has under way.
+    """
+    assert 5 < ask("result = storage.ANSWER_SECONDS") < 60
+    bucket.silent = True
+    answer = ask(
+        "storage.ANSWER_SECONDS = 2\n"
+        "next(storage.read_many(['gs://silent/a.jpg', 'gs://silent/b.jpg']))"
+    )
+
+    assert answer["error"] == "TimeoutError"
+    assert "gs://silent did not answer within 2 s" in answer["said"]
+    assert "NO_GCE_CHECK=true" in answer["said"]
+    assert ask("end") == 0

@@ -54,9 +54,8 @@ def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
     rows.to_csv(tmp_path / "train.csv", index=False)
     source = save_source(tmp_path / "source.png", "PNG")
 
-    _, titles = read.pair_with_sources(
-        read.find_shards(part), {"n119998": source, "n119999": source}
-    )
+    sources = {"n119998": source, "n119999": source}
+    _, titles = read.pair_with_sources(read.find_shards(part), sources)
 
     assert [left.split("\n")[0] for left, _ in titles] == ["n119998", "n119999"]
     assert read.find_sources(str(tmp_path)) == {}

@@ -18,8 +18,8 @@ from kaggle_tfr.write.parts import write_parts
 def work(tmp_path_factory):
     """A plan of 24 shards that takes a second or so to write."""
     folder = tmp_path_factory.mktemp("kill")
-    table = make_images(folder / "images", 72, sizes=(600, 700))
-    plan_images(table, folder, size=500, n_shards=24)
+    table = make_images(folder / "images", 72, sizes=(460, 540))
+    plan_images(table, folder, size=400, n_shards=24)
     write_parts(str(folder), str(folder / "whole"))
     return folder
 

@@ -82,10 +82,8 @@ def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
     """A part of test images alone has a mean too; without any pixel there is an error."""
     dark, light = np.zeros((1, 1, 3), np.uint8), np.full((1, 3, 3), 40, np.uint8)
-    verify.save_stats(
-        {"a": verify.sum_channels(dark), "b": verify.sum_channels(light)},
-        str(tmp_path / "stats.json"),
-    )
+    sums = {"a": verify.sum_channels(dark), "b": verify.sum_channels(light)}
+    verify.save_stats(sums, str(tmp_path / "stats.json"))
     found = json.loads((tmp_path / "stats.json").read_text())
     assert found["mean"] == dict.fromkeys("RGB", 30)
     assert found["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
@@ -97,9 +95,8 @@ def test_parts_combine_exactly_and_imagenet_s_means_are_files(made):
     """mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together."""
     images, work = made
     parts = [work / f"part-{number}" for number in (1, 2)]
-    records = verify.combine_stats(
-        verify.verify_parts([str(part) for part in parts]).stats.values()
-    )
+    verified = verify.verify_parts([str(part) for part in parts])
+    records = verify.combine_stats(verified.stats.values())
     paths = verify.save_mean_rgb(verify.channel_stats_of_files(images), records, str(work))
 
     names = {f"{split}_{kind}.json" for split in SPLITS for kind in ("files", "records")}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from support.plans import draw_picture, make_images, plan_images
+from support.plans import digests, draw_picture, make_images, plan_images, read_plainly
 
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.schema import Labels
@@ -73,11 +73,18 @@ def test_each_region_of_a_frame_is_covered_without_the_index_too(part, at):
 
 
 def test_a_flip_in_a_packed_shard_is_found(made, tmp_path):
-    """GZIP: wherever the flip lies, the file is named, and the record where unpacking fails."""
+    """GZIP: wherever the flip lies, the file is named, and the record where unpacking fails.
+
+    Two runs agree; a packed file has no offsets to list.
+    """
     table = pd.read_parquet(made / "plan.parquet").drop(columns=["shard", "part", "position"])
     plan_images(table, tmp_path, compression="GZIP", n_shards=3)
     write_parts(str(tmp_path))
     part, rng = tmp_path / "part-1", random.Random(3)
+    write_parts(str(tmp_path), str(tmp_path / "again"))
+    assert digests(tmp_path / "again" / "part-1") == digests(part)
+    assert len(read_plainly(part.glob("*.tfrec"), "GZIP")) == len(table)
+    assert not (part / "index").exists()
     assert verify_parts(str(part)).faults.empty
     shard = min(part.glob("*.tfrec"))
     whole = shard.read_bytes()
