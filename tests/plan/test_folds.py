@@ -120,7 +120,7 @@ def test_multi_label_images_are_spread_evenly_and_by_cluster():
         ({"n_folds": 9}, "N_FOLDS lower"),
         ({"n_folds": 2, "validation_size": 1.0}, "VALIDATION_SIZE is 1.0"),
         ({"n_folds": 2, "group_column": "site"}, "no column 'site'.*GROUP_COLUMN"),
-        ({"n_folds": 2}, "2 images of split 'train', fold 0.*N_SHARDS lower"),
+        ({"n_folds": 2}, "2 images of 'train', fold 0.*N_SHARDS lower"),
     ],
 )
 def test_impossible_folds_and_shards_are_refused_by_name(settings_, message):

@@ -74,10 +74,15 @@ def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
     assert (part / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
 
 
-@pytest.mark.parametrize(("jobs", "parts"), [(2, [1, 2]), (4, [0])])
-def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, parts):
-    """One worker, two or four; part by part or together: as those of processes in test_dask.py."""
-    use_backend(jobs)
+LOKY = pytest.param(2, "loky", [0], marks=pytest.mark.heavy)  # test_dask.py has processes too
+
+
+@pytest.mark.parametrize(
+    ("jobs", "backend", "parts"), [(2, "threading", [1, 2]), (4, "threading", [0]), LOKY]
+)
+def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend, parts):  # noqa: PLR0917
+    """One worker, two or four; threads or processes; part by part or together: the same files."""
+    use_backend(jobs, backend)
     for part in parts:
         write_parts(str(work), str(tmp_path), part)
     assert digests(tmp_path) == whole[1]
