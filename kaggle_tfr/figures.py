@@ -151,7 +151,7 @@ def plot_grid(
     cells = axes[:, np.equal(ratios, 1)].ravel()
     for axis, picture, text in zip(cells, pictures, titles, strict=False):
         axis.imshow(picture)
-        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center")
+        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", y=1.0)
     for axis, color in zip(cells, colors, strict=False):
         axis.title.set_color(color)
     if title or not len(pictures):

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
+from support.chain import write_small_sample
 
 from kaggle_tfr.explore.sample import write_sample
 
@@ -54,14 +55,15 @@ def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictur
     assert len(labels) + 1 == inputs["inputs"] == sum(inputs[name] for name in kinds)
 
 
-def test_the_same_bytes_every_time(sample, truth, tmp_path):
+def test_the_same_bytes_every_time(tmp_path):
     """A second folder gets the same files; one that is complete is left as it is."""
-    assert write_sample(str(tmp_path)) == truth == json.loads((sample / "truth.json").read_text())
-    for path in sample.rglob("*.*"):
-        assert (tmp_path / path.relative_to(sample)).read_bytes() == path.read_bytes()
-    (tmp_path / "train.csv").write_text("mine")
-    write_sample(str(tmp_path))
-    assert (tmp_path / "train.csv").read_text() == "mine"
+    first, second = (write_small_sample(tmp_path / name) for name in "ab")
+    assert first == second == json.loads((tmp_path / "a" / "truth.json").read_text())
+    for path in (tmp_path / "a").rglob("*.*"):
+        assert (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes() == path.read_bytes()
+    (tmp_path / "a" / "train.csv").write_text("mine")
+    write_sample(str(tmp_path / "a"))
+    assert (tmp_path / "a" / "train.csv").read_text() == "mine"
 
 
 def test_only_planted_pictures_look_alike(truth, pictures):
