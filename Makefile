@@ -22,7 +22,7 @@ test: $(READY)  ## lint, types, imports, then the tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-all: $(READY)  ## the tests with the heavy ones, a browser's among them
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
