@@ -74,11 +74,16 @@ def mosaic(tiles, rng):
 
 def ours(data, side, resample="area", *, other=False):
     """Our one image path; `other`: with the Huffman tables of the other recipe."""
-    from kaggle_tfr.images.convert import ImageSettings, convert
+    from kaggle_tfr.images.convert import convert
 
-    optimize = baselines.OPTIMIZE[side] != other
-    settings = ImageSettings((side, side), quality=70, resample=resample, optimize=optimize)
-    return convert(data, settings).data
+    return convert(data, _settings(side, resample, baselines.OPTIMIZE[side] != other)).data
+
+
+@lru_cache  # as the writer, which checks its settings once
+def _settings(side, resample, optimize):
+    from kaggle_tfr.images.convert import ImageSettings
+
+    return ImageSettings((side, side), quality=70, resample=resample, optimize=optimize)
 
 
 def decode_alone(data, side):
