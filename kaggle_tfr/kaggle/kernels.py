@@ -134,10 +134,11 @@ def write_kernels(
     """
     check_parameters(values)
     name, owner = values.get("NAME", DEFAULTS["NAME"]), owner or OWNER
-    with suppress(OSError, ValueError):  # there is no plan yet
-        plan = read_plan(work_dir(values.get("WORK_DIR", "")))
-        parts = parts or (plan.n_parts if plan.labels.name == name else 1)
-    parts = parts or 1
+    if not parts:
+        parts = 1
+        with suppress(OSError, ValueError):  # there is no plan yet
+            plan = read_plan(work_dir(values.get("WORK_DIR", "")))
+            parts = plan.n_parts if plan.labels.name == name else 1
     common = _find_sources(values, sources, parts, internet) | {"enable_internet": internet}
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
 
