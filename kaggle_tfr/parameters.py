@@ -42,6 +42,8 @@ class Parameter:
 _ALL, _READING = "01 02 03 04 05 06", "05 06"
 _RESIZE = ("short_side", "stretch", "center_crop", "fill", "none")
 _CONFLICTS = ("drop", "majority", "keep")
+_PATTERN = "for folders: class/file, or split/class/file; for tfrecords: *.tfrec"
+_TEST = '"test_images/*" without TEST_CSV; empty: no tests'
 _VALIDATION = 'share of train that becomes "validation"'
 TABLE = (
     Parameter("WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"),
@@ -50,14 +52,18 @@ TABLE = (
     Parameter("SCHEDULER", "", _ALL, '"tcp://host:8786", for dask'),
     Parameter("NAME", "sample", "01", "of the dataset"),
     Parameter("INPUT_DIR", "", "01", "empty: the bundled sample"),
-    Parameter("SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv")),
+    Parameter("SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv", "tfrecords")),
     Parameter("LABELS_CSV", "train.csv", "01"),
     Parameter("ID_COLUMN", "image_id", "01"),
     Parameter("LABEL_COLUMN", "label", "01", "a list of 0/1 columns for multi-label", (list,)),
     Parameter("LABEL_SEPARATOR", "", "01", '" " when one column holds several labels'),
     Parameter("LABEL_MAP", "", "01", 'a JSON file {"class": index}; empty: sorted', (dict,)),
     Parameter("PATH_TEMPLATE", "train_images/{image_id}", "01"),
-    Parameter("PATTERN", "*/*", "01", "for folders: class/file, or split/class/file"),
+    Parameter("PATTERN", "*/*", "01", _PATTERN),
+    Parameter("INPUT_SCHEMA", "auto", "01", "of tfrecords: a preset's name, or a mapping", (dict,)),
+    Parameter("TEST_CSV", "sample_submission.csv", "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
+    Parameter("TEST_PATH_TEMPLATE", "test_images/{image_id}", "01", _TEST),
+    Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}], what differs"),
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
     Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
     Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),
@@ -65,6 +71,7 @@ TABLE = (
     Parameter("KEEP", "largest", "02", "of a cluster", choices=("largest", "first", "all")),
     Parameter("CONFLICTS", "drop", "02", "same picture, different labels", choices=_CONFLICTS),
     Parameter("EXACT_HASHES", False, "02", "imagehash's own bits, several times slower"),
+    Parameter("LEAKS", "report", "02", "images that show a test image", choices=("report", "drop")),
     Parameter("SCHEMA", "default", "03", "a preset's name, or {feature: source}", (dict,)),
     Parameter("GROUP_COLUMN", "", "03", "its values never cross a fold: patient, site"),
     Parameter("IMAGE_SIZE", 256, "03 05 06", "pixels: an int, or [height, width]", (list,), low=1),
@@ -76,6 +83,7 @@ TABLE = (
     Parameter("COMPRESSION", "", "03", "JPEG gains nothing from it", choices=("", "GZIP")),
     Parameter("N_FOLDS", 5, "03", "0 or 1: no folds", low=0),
     Parameter("VALIDATION_SIZE", 0.0, "03", _VALIDATION, low=0, high=0.95),
+    Parameter("EXTRA_IN_VALIDATION", False, "03", "MORE_INPUTS's images too may validate"),
     Parameter("SHARD_MB", 200, "03", "about", (float,), low=0),
     Parameter("N_SHARDS", 0, "03", "in all; 0: as SHARD_MB says", low=0),
     Parameter("SHARD_IMAGES", 0, "03", "at most, in a shard; 0: as SHARD_MB says", low=0),
@@ -92,6 +100,7 @@ TABLE = (
     Parameter("FOLD", 0, _READING, "the fold to validate on", low=-1),
     Parameter("BATCH_SIZE", 32, _READING, "of one replica", low=1),
     Parameter("EPOCHS", 8, "06", low=1),
+    Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in TABLE}
@@ -160,6 +169,9 @@ def check_value(name: str, value: Any) -> None:
         hint, listed = near_miss(str(value), one.choices), ", ".join(map(repr, one.choices))
         raise ValueError(f"{name} is {value!r}.{hint} It can be {listed}.")
     items = value if isinstance(value, list) else []
+    if name == "MORE_INPUTS":
+        _check_inputs(items)
+        items = []
     kind, what = (int, "two whole numbers") if one.types[0] is int else (str, "strings")
     fits = all(isinstance(item, kind) and not isinstance(item, bool) for item in items)
     if not fits or (kind is int and isinstance(value, list) and len(items) != 2):
@@ -171,6 +183,22 @@ def check_value(name: str, value: Any) -> None:
         if too_low or (one.high is not None and number > one.high):
             wanted = f"{one.low} or more" if one.high is None else f"from {one.low} to {one.high}"
             raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
+
+
+def _check_inputs(inputs: list[Any]) -> None:
+    """Raises a ValueError unless each is a mapping of 01's parameters that tell of an input."""
+    common = {"WORK_DIR", "N_JOBS", "BACKEND", "SCHEDULER", "NAME", "LIMIT", "MORE_INPUTS"}
+    common |= {"TEST_CSV", "TEST_PATH_TEMPLATE"}
+    known = [one.name for one in of_notebook("01") if one.name not in common]
+    for number, given in enumerate(inputs, 1):
+        if not isinstance(given, Mapping) or "INPUT_DIR" not in given:
+            form = "[{INPUT_DIR: more/, LABELS_CSV: more.csv}]"
+            raise ValueError(f"MORE_INPUTS takes mappings with an INPUT_DIR, such as {form}.")
+        for key, value in given.items():
+            if key not in known:
+                what = f"MORE_INPUTS, input {number}: '{key}' cannot be set there."
+                raise ValueError(f"{what}{near_miss(key, known)} It takes {', '.join(known)}.")
+            check_value(key, value)
 
 
 def parse_value(name: str, text: str) -> Any:

@@ -101,12 +101,16 @@ class Field:
 
 @dataclass(frozen=True)
 class RecordSchema(Saved):
-    """The features of a record in order; kind, label_columns: as in `Labels`."""
+    """The features of a record in order; kind, label_columns: as in `Labels`.
+
+    test_fields: what the records of test images hold instead, which have no label; () for all.
+    """
 
     fields: tuple[Field, ...]
     kind: str = "single"
     n_classes: int = 0  # the length of one-hot fields
     label_columns: tuple[str, ...] = ()
+    test_fields: tuple[Field, ...] = ()
 
     @property
     def image_key(self) -> str:
@@ -127,11 +131,20 @@ class RecordSchema(Saved):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RecordSchema":
         """The schema of a mapping that came through JSON; 0.1 wrote fields with more keys."""
-        fields = tuple(
-            Field(one["name"], _freeze(one["source"]), one["type"], one["size"])
-            for one in values["fields"]
+        fields, test_fields = (
+            tuple(
+                Field(one["name"], _freeze(one["source"]), one["type"], one["size"])
+                for one in values.get(name, ())
+            )
+            for name in ("fields", "test_fields")
         )
-        return cls(**{**values, "fields": fields, "label_columns": tuple(values["label_columns"])})
+        read = {"fields": fields, "test_fields": test_fields}
+        return cls(**{**values, **read, "label_columns": tuple(values["label_columns"])})
+
+    def for_split(self, split: str) -> "RecordSchema":
+        """The schema of a split's records, which is another for test images without labels."""
+        unlabelled = split == "test" and self.test_fields
+        return RecordSchema(self.test_fields) if unlabelled else self
 
 
 def load_schema(

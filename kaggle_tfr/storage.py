@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import tempfile
 import threading
 import uuid
@@ -94,6 +95,31 @@ def read_many(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
             while len(reads) > ahead:
                 yield reads.popleft()()
         yield from (result() for result in reads)
+
+
+def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
+    """The record of a shard (not GZIP) whose frame begins at `offset` and is `length` bytes long.
+
+    Raises: ValueError: its length or a checksum does not fit; OSError.
+    Source: TensorFlow's `record_writer.h`: length (8 bytes), its CRC (4), record, its CRC (4).
+    """
+    import google_crc32c
+
+    if is_remote(path):
+        with _bucket(path) as gfile, gfile.GFile(path, "rb") as shard:
+            shard.seek(offset)
+            frame = shard.read(length)
+    else:
+        with open(path, "rb", buffering=0) as file:
+            frame = os.pread(file.fileno(), length, offset)
+    record, checksums = frame[12:-4], list[int]()
+    for part in (frame[:8], record):  # CRC-32C, turned and shifted by a constant
+        crc = google_crc32c.value(part)
+        checksums.append(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    whole = len(frame) == length >= 16 and frame[:8] == struct.pack("<Q", length - 16)
+    if not whole or frame[8:12] + frame[-4:] != struct.pack("<II", *checksums):
+        raise ValueError(f"'{path}' at byte {offset:,}: the record is damaged")
+    return record
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:

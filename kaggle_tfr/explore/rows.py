@@ -45,6 +45,10 @@ class InputSettings:
     label_map: str | Mapping[str, int] = ""
     path_template: str = ""
     pattern: str = ""
+    input_schema: str | Mapping[str, Any] = "auto"
+    test_csv: str = ""
+    test_path_template: str = ""
+    more_inputs: Sequence[Mapping[str, Any]] = ()
     limit: int = 0
 
     @property

@@ -33,7 +33,8 @@ Values = Mapping[str, Any]
 _SAME_NAMES = "tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib"
 PIP_NAMES = {name: name for name in _SAME_NAMES.split()}
 PIP_NAMES |= {"cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "faiss": "faiss-cpu"}
-PIP_NAMES |= {"sklearn": "scikit-learn", "iterstrat": "iterative-stratification"}
+PIP_NAMES |= {"google_crc32c": "google-crc32c", "sklearn": "scikit-learn"}
+PIP_NAMES |= {"iterstrat": "iterative-stratification"}
 # What functions import that one step alone calls; everything else is needed in every kernel.
 ONE_STEP = {"faiss": "02_deduplicate", "sklearn": "03_plan", "iterstrat": "03_plan"}
 # Cells that the kernels add to the notebooks'.
