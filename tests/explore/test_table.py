@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kaggle_tfr.explore.rows import InputSettings, join_codes, number_classes, read_table
+from kaggle_tfr.explore.inputs import read_table
+from kaggle_tfr.explore.rows import InputSettings, join_codes, number_classes
 from kaggle_tfr.explore.table import load_images, measure, save_images
 from kaggle_tfr.parameters import settings
 
@@ -210,7 +211,7 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
     ("text", "changes", "error", "message"),
     [
         (None, {}, MISSING, r"no file '.*train.csv'. Set LABELS_CSV"),
-        ("", {}, WRONG, r"train.csv' is empty. Set LABELS_CSV"),
+        ("", {}, WRONG, r"LABELS_CSV '.*train.csv' is empty. Set it to"),
         ("image_id,label\n", {}, WRONG, r"has a header and no row"),
         ("image_id,lable\na.jpg,x\n", {}, WRONG, r"no column 'label'. Did you mean \"lable\""),
         ("id,label\na.jpg,x\n", {}, WRONG, r"no column 'image_id'.* Set ID_COLUMN"),
