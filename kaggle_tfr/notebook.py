@@ -118,6 +118,9 @@ def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
 
     given = {"INPUT_DIR", "OUT_DIR"} & set(values)
     changed: dict[str, Any] = {name: absolute(values[name]) for name in given}
+    if "MORE_INPUTS" in values:
+        inputs = [{**one, "INPUT_DIR": absolute(one["INPUT_DIR"])} for one in values["MORE_INPUTS"]]
+        changed["MORE_INPUTS"] = inputs
     if "TFREC_DIRS" in values:
         changed["TFREC_DIRS"] = [absolute(folder) for folder in values["TFREC_DIRS"]]
     return {**values, **changed, "WORK_DIR": work_dir(values.get("WORK_DIR", ""))}

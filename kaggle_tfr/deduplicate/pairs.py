@@ -176,7 +176,7 @@ def compare_all(codes: np.ndarray, radius: int) -> Iterator[np.ndarray]:
     for start in range(0, len(codes), 4096):
         some = codes[start : start + 4096]
         limits, _, b = index.range_search(some, radius + 1)  # the first distance that is too far
-        a = np.repeat(np.arange(start, start + len(some)), np.diff(limits.astype(np.int64)))
+        a = np.repeat(np.arange(start, start + len(some)), np.diff(limits).astype(np.int64))
         yield (a * len(codes) + b)[a < b]
 
 

@@ -40,13 +40,14 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     remote = storage.is_remote(input_dir)
     input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
     images, labels = read_input(input_dir, settings)
-    tables = [images.assign(source=0), find_test_images(input_dir, settings, labels)]
+    tables, test = [images.assign(source=0)], find_test_images(input_dir, settings, labels)
+    tables += [test] if len(test) else []
     for number, given in enumerate(settings.more_inputs, 1):
         own = _read_more(input_dir, settings, number, given, labels).assign(source=number)
         clash = own["image_id"].isin(pd.concat([table["image_id"] for table in tables]))
         own["image_id"] = own["image_id"].mask(clash, f"{number}/" + own["image_id"])
         tables.append(own)
-    images = stack_rows([table for table in tables if len(table)])
+    images = stack_rows(tables)
     if labels.kind != "single":  # numbers of combinations, over all inputs
         images["label"] = pd.factorize(images["label_name"], sort=True)[0]
         images.loc[images["split"] == "test", "label"] = -1
