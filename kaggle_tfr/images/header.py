@@ -102,7 +102,7 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
 
 MAX_PIXELS = 178_956_970  # where Pillow, too, warns of a decompression bomb: 0.5 GB of RGB
 HARMLESS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}  # tables, restarts, comment, APPn
-PNG_TEXTS = (b"eXIf", b"iTXt", b"tEXt", b"zTXt")  # chunks that may hold an orientation
+PNG_TEXTS = {b"eXIf", b"iTXt", b"tEXt", b"zTXt"}  # chunks that may hold an orientation
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "MPO", "JPEG2000", "AVIF")
 
 
@@ -174,6 +174,14 @@ def _walk_jpeg(data: bytes) -> Header | None:
     return None
 
 
+def _png_chunks(data: bytes) -> Iterator[bytes]:
+    """The names of a PNG's chunks."""
+    at = 8
+    while at + 8 <= len(data):
+        yield data[at + 4 : at + 8]
+        at += 12 + int.from_bytes(data[at : at + 4])
+
+
 def count_channels(data: bytes) -> int:
     """Channels that TensorFlow decodes a JPEG or PNG to when left alone: 1, 2, 3 or 4."""
     image = Image.open(io.BytesIO(data))
@@ -188,7 +196,7 @@ def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
         image = Image.open(io.BytesIO(data))
         check_size(*image.size, max_pixels)
         # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
-        bare = image.format == "PNG" and not any(name in data for name in PNG_TEXTS)
+        bare = image.format == "PNG" and PNG_TEXTS.isdisjoint(_png_chunks(data))
         orientation = 1 if bare else find_orientation(image)
         animated = getattr(image, "is_animated", False)
     if image.format not in KINDS:
