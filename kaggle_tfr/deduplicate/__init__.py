@@ -1,10 +1,11 @@
-"""02: hashes, pairs of near-duplicates, geometric verification, clusters."""
+"""02: hashes, pairs of near-duplicates, geometric verification, clusters, leaks."""
 
 from kaggle_tfr.deduplicate.clusters import (
     DuplicateSettings,
     choose_rows,
     count_outcomes,
     find_clusters,
+    find_leaks,
     load_clusters,
     pairs_of_clusters,
     save_clusters,

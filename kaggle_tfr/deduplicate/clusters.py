@@ -1,26 +1,30 @@
-"""Clusters of near-duplicates: which picture of each is kept, and what its labels say."""
+"""Clusters of near-duplicates: which picture is kept, what labels say, which splits share it."""
 
 import json
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import coo_matrix, csgraph, csr_matrix
 
 from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.pairs import MAX_EQUAL, name_labels
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.schema import Saved
 
 COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
            "steps", "chain", "conflict"]  # fmt: skip
+LEAK_COLUMNS = ["test_id", "image_id", "label_name", "distance", "test_split", "split", "keep"]
 
 
 @dataclass(frozen=True)
 class DuplicateSettings(Saved):
-    """What duplicates.json holds: the radius in bits of 256, and which hashes it was taken with."""
+    """What duplicates.json holds: the radius in bits of 256, of which hashes; a leak's outcome."""
 
     max_bits: int = 25
     exact_hashes: bool = False
+    leaks: str = "report"
 
 
 def find_clusters(
@@ -30,48 +34,56 @@ def find_clusters(
     kind: str = "single",
     keep: str = "largest",
     conflicts: str = "drop",
+    leaks: str = "report",
 ) -> pd.DataFrame:
     """One row per image of a cluster of two or more: which is kept, and why each other is not.
 
-    images: columns image_id, path, label, label_name, split, height, width, n_bytes.
+    images: columns image_id, path, label, label_name, split, height, width, n_bytes, maybe source.
+    Those of split "test" are all kept, and the others resolved as if these were not there.
     pairs: row numbers a, b and distance (bits); with a column accepted, only those accepted.
     kind: of the labels; unless "single", they are compared as sets.
-    keep: "largest" picture (most pixels, then bytes, then first image_id), "first" row, or "all".
+    keep: "largest" (pixels, bytes, then first id) or "first" image of the lowest source, or "all".
     conflicts: of different labels "drop" all, keep what the "majority" says, or "keep" whichever.
+    leaks: of a cluster with a test image "report" (keep) the others, or "drop" them all.
     Columns: `COLUMNS`; cluster counts from 0 in the table's order, steps the pairs on the way from
     the picture kept; distance is of the last (bits); chain: one of the cluster is over two away;
-    conflict: several labels.
-    Raises: ValueError for an unknown `keep` or `conflicts`.
+    conflict: several labels, outside test.
+    Raises: ValueError for an unknown `keep`, `conflicts` or `leaks`.
     """
-    check_parameters({"KEEP": keep, "CONFLICTS": conflicts})
+    check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
     pairs = (pairs[pairs["accepted"]] if "accepted" in pairs else pairs).drop_duplicates(["a", "b"])
     n, bits = len(images), pairs["distance"].to_numpy(np.int64)  # 0 is stored where hashes agree
     graph = coo_matrix((bits, (pairs["a"], pairs["b"])), shape=(n, n)).tocsr()
     component = csgraph.connected_components(graph, directed=False)[1]
     rows = np.flatnonzero(np.bincount(component, minlength=n)[component] > 1)
     members = images.reset_index(drop=True).loc[rows]
-    members = members.assign(cluster=pd.factorize(component[rows])[0])
+    test = members["split"] == "test"
+    members = members.assign(cluster=pd.factorize(component[rows])[0], test=test)
     members = _trace_steps(_compare_labels(members, kind, keep, conflicts), graph)
-    members["keep"] = members["candidate" if keep == "all" else "keeper"] & ~members["dropped"]
+    shown_by = members["image_id"].where(test).groupby(members["cluster"]).transform("first")
+    leak = shown_by.notna() & (leaks == "drop")
+    kept = members["candidate" if keep == "all" else "keeper"] & ~members["dropped"] & ~leak
+    members = members.assign(shown_by=shown_by, leak=leak, keep=test | kept)
     return members.assign(reason=_explain(members, keep, conflicts))[COLUMNS].reset_index(drop=True)
 
 
 def _compare_labels(members: pd.DataFrame, kind: str, keep: str, conflicts: str) -> pd.DataFrame:
     """Columns conflict, dropped (with its whole cluster), candidate (may be kept), keeper added."""
-    label, cluster = members["label"], members["cluster"]
+    label, cluster, test = members["label"], members["cluster"], members["test"]
     if kind != "single":
         sets = [frozenset(str(names).split("|")) for names in members["label_name"]]
         codes = pd.factorize(pd.Series(sets, dtype=object))[0]
         label = label.where(label < 0, codes)  # an image without a label agrees with every other
-    votes = members[label >= 0].groupby([cluster, label.rename("label")]).size()
-    conflict = cluster.map(votes.groupby("cluster").size()).fillna(0) > 1
+    votes = members[(label >= 0) & ~test].groupby([cluster, label.rename("label")]).size()
+    conflict = ~test & (cluster.map(votes.groupby("cluster").size()).fillna(0) > 1)
     dropped, candidate = conflict & (conflicts == "drop"), conflict.notna()
     if conflicts == "majority":
         most = votes[votes == votes.groupby("cluster").transform("max")].reset_index("label")
         tied = most.index.duplicated()
-        dropped = cluster.isin(most.index[tied])
+        dropped = conflict & cluster.isin(most.index[tied])
         candidate = ~conflict | (label == cluster.map(most["label"][~tied]))
-    order = {"cluster": cluster, "minority": ~candidate}
+    order = {"cluster": cluster, "test": test, "minority": ~candidate}
+    order |= {"source": members["source"]} if "source" in members else {}
     if keep != "first":
         pixels, name = members["height"].astype(np.int64) * members["width"], members["image_id"]
         order |= {"pixels": -pixels, "n_bytes": -members["n_bytes"], "name": name.astype(str)}
@@ -100,24 +112,31 @@ def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
 
 def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
     """A line for each row, object (n,), that says why it is kept, or dropped."""
-    cluster, label = members["cluster"], members["label_name"]
-    labels = label.groupby(cluster).agg(lambda names: ", ".join(sorted(set(names))))
+    cluster, label, test = members["cluster"], name_labels(members), members["test"]
+    labels = label[~test].groupby(cluster).agg(lambda names: ", ".join(sorted(set(names))))
     keeper = members[members["keeper"]].set_index("cluster")
-    columns = labels, cluster.value_counts(), keeper["image_id"], keeper["label_name"]
-    said, size, original, its_label = (cluster.map(column).astype(str) for column in columns)
+    columns = labels, keeper["image_id"], keeper["label_name"]
+    said, original, its_label = (cluster.map(column).astype(str) for column in columns)
+    size = (~test).groupby(cluster).transform("sum").astype(str)
     before = members["through"].astype(str)
     via = (" by way of " + before).where(before != original, "")
     other = (", which says " + its_label).where(members["conflict"] & (conflicts == "keep"), "")
     tie = "conflict: " + said + (" are equally many" if conflicts == "majority" else "")
     minority = "conflict: " + label + ", but most say " + its_label
+    shown = "test image " + members["shown_by"].astype(str) + " shows the same"
     kept = ("kept: all " if keep == "all" else f"kept: {keep} of ") + size
-    tests = [members["dropped"], ~members["candidate"], members["keep"]]
-    return np.select(tests, [tie, minority, kept], "duplicate of " + original + via + other)
+    kept += (", though " + shown).where(members["shown_by"].notna(), "")
+    tests = [members["leak"], members["dropped"], ~members["candidate"], members["keep"]]
+    reasons = ["leak: " + shown, tie, minority, kept]
+    why = np.select(tests, reasons, "duplicate of " + original + via + other)
+    return np.where(test, "test image: always kept", why)
 
 
 def pairs_of_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """Rows a, b of `images` and bits: of each conflict the first member and one that disagrees."""
-    row = pd.Series(range(len(images)), images["image_id"].to_numpy())
+    """Rows a, b of `images` and bits: of each conflict the picture kept and one that disagrees."""
+    rows = np.flatnonzero((images["problem"] == "") & (images["split"] != "test"))
+    row = pd.Series(rows, images["image_id"].iloc[rows])
+    clusters = clusters.sort_values(["cluster", "steps"], kind="stable")  # distances are from these
     first = clusters.drop_duplicates("cluster").set_index("cluster")
     differs = clusters["label_name"] != clusters["cluster"].map(first["label_name"])
     other = clusters[differs].drop_duplicates("cluster").set_index("cluster")
@@ -125,10 +144,43 @@ def pairs_of_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFr
     return pd.DataFrame(zip(a, b, other["distance"], strict=True), columns=["a", "b", "distance"])
 
 
-def save_clusters(clusters: pd.DataFrame, settings: DuplicateSettings, work_dir: str) -> None:
-    """Writes duplicates.json, and duplicates.parquet, which `find_clusters` gave, last."""
-    path = storage.join(work_dir, "duplicates.json")
-    storage.write_atomically(path, settings.to_json().encode())
+def find_leaks(images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+    """One row per pair of near-duplicates in two splits: test and another, or validation and train.
+
+    pairs: as `find_clusters` takes them. Columns: a and b, row numbers of `images`; `LEAK_COLUMNS`:
+    test_id and test_split are a's, the rest b's, distance in bits. Of over 20 equal hashes each has
+    pairs with the first of every other split alone.
+    """
+    pairs = pairs[pairs["accepted"]] if "accepted" in pairs else pairs
+    equal, n = pairs[pairs["distance"] == 0], len(images)
+    graph = coo_matrix((np.ones(len(equal)), (equal["a"], equal["b"])), (n, n))
+    node = csgraph.connected_components(graph, directed=False)[1]
+    # Of many equal hashes `find_pairs` tells only the first one's pairs: here they are as one.
+    node = np.where(np.bincount(node)[node] > MAX_EQUAL, -1 - node, np.arange(n))
+    ends = {"x": node[pairs["a"]], "y": node[pairs["b"]], "distance": pairs["distance"].to_numpy()}
+    edges = pd.DataFrame(ends).drop_duplicates()
+    edges = pd.concat([edges, edges.rename(columns={"x": "y", "y": "x"})])
+    rows, found = pd.DataFrame({"node": node, "row": np.arange(n)}), list[pd.DataFrame]()
+    for splits in combinations(("test", "validation", "train"), 2):
+        a, b = (rows[(images["split"] == split).to_numpy()] for split in splits)
+        for some, others in ((a, b.drop_duplicates("node")), (a.drop_duplicates("node"), b)):
+            half = edges.merge(some.set_axis(["x", "a"], axis=1))
+            found.append(half.merge(others.set_axis(["y", "b"], axis=1)))
+    leaks = pd.concat(found)[["a", "b", "distance"]].drop_duplicates()
+    leaks = leaks.sort_values(["a", "distance", "b"], ignore_index=True)
+    test, other = (images.iloc[leaks[end]].reset_index(drop=True) for end in "ab")
+    leaks = leaks.assign(test_id=test["image_id"], test_split=test["split"])
+    other = match_clusters(other, clusters)
+    return leaks.join(other[["image_id", "label_name", "split", "keep"]])
+
+
+def save_clusters(
+    clusters: pd.DataFrame, leaks: pd.DataFrame, settings: DuplicateSettings, work_dir: str
+) -> None:
+    """Writes leaks.csv (`find_leaks`), duplicates.json, and last duplicates.parquet."""
+    texts = {"leaks.csv": leaks[LEAK_COLUMNS].to_csv(index=False)}
+    for name, text in (texts | {"duplicates.json": settings.to_json()}).items():
+        storage.write_atomically(storage.join(work_dir, name), text.encode())
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
 
 
@@ -142,16 +194,35 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """The good rows that no cluster drops; rows of one `cluster` (-1: none) must share a fold."""
-    cluster = images["image_id"].map(clusters.set_index("image_id")["cluster"])
-    dropped = images["image_id"].isin(clusters.loc[~clusters["keep"], "image_id"])
-    table = images.assign(cluster=cluster.fillna(-1).astype("int64"))
-    return table[(images["problem"] == "") & ~dropped].reset_index(drop=True)
+    table = match_clusters(images, clusters)
+    kept = (table["problem"] == "") & table.pop("keep")
+    return table[kept].reset_index(drop=True)
+
+
+def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+    """The table with columns cluster (-1: none) and keep."""
+    keys = ["image_id", "split"]  # a test image may be called as a labelled one is
+    table = images.merge(clusters[[*keys, "cluster", "keep"]], "left", keys, validate="m:1")
+    cluster = table["cluster"].fillna(-1).astype("int64")
+    return table.assign(cluster=cluster, keep=table["keep"].ne(False))
 
 
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
-    """Images by what becomes of them; each is counted once: a refused one is in no cluster."""
-    refused, reasons = int((images["problem"] != "").sum()), clusters["reason"][~clusters["keep"]]
-    conflicts = int(reasons.str.startswith("conflict").sum())
-    counts = {"written": len(images) - refused - len(reasons)}
-    counts |= {"duplicates dropped": len(reasons) - conflicts, "conflicts dropped": conflicts}
-    return counts | {"refused": refused}
+    """Images by what becomes of them; each is counted once: a refused one is in no cluster.
+
+    Keys: written, duplicates dropped, conflicts dropped and refused, of labelled images; only where
+    there are any, leaks dropped, test images (to be written) and test images refused.
+    """
+    test, good = images["split"] == "test", images["problem"] == ""
+    kept = good & match_clusters(images, clusters)["keep"].to_numpy()
+    reasons = clusters["reason"][~clusters["keep"]]
+    counts = {
+        "written": (kept & ~test).sum(),
+        "duplicates dropped": reasons.str.startswith("duplicate").sum(),
+        "conflicts dropped": reasons.str.startswith("conflict").sum(),
+        "leaks dropped": reasons.str.startswith("leak").sum(),
+        "refused": (~good & ~test).sum(),
+        "test images": (kept & test).sum(),
+        "test images refused": (~good & test).sum(),
+    }
+    return {name: int(n) for name, n in counts.items() if n or name[:4] not in ("leak", "test")}

@@ -183,18 +183,19 @@ def compare_all(codes: np.ndarray, radius: int) -> Iterator[np.ndarray]:
 def count_by_radius(
     images: pd.DataFrame, pairs: pd.DataFrame, radii: Iterable[int] = range(0, 41, 5)
 ) -> pd.DataFrame:
-    """One row per radius: how many pairs it takes in, and how many of their labels agree.
+    """One row per radius: how many pairs it takes in, and how many of two labels agree.
 
     images: its rows are what the pairs number; column label. radii: ascending. Columns: radius
     (bits), pairs, agree (share), new (beyond the radius before), new_agree; a share of none is NaN.
     """
     label, radii = images["label"].to_numpy(), list(radii)
-    same = pd.Series(label[pairs["a"].to_numpy()] == label[pairs["b"].to_numpy()])
-    nearest = np.searchsorted(radii, pairs["distance"])  # the first radius that takes the pair in
-    new = same.groupby(nearest).agg(["size", "sum"]).reindex(range(len(radii)), fill_value=0)
+    one, other = (label[pairs[end].to_numpy()] for end in "ab")
+    same = pd.Series(np.where((one < 0) | (other < 0), np.nan, one == other))
+    first = np.searchsorted(radii, pairs["distance"])  # the first radius that takes the pair in
+    new = same.groupby(first).agg(["size", "sum", "count"]).reindex(range(len(radii)), fill_value=0)
     table = pd.DataFrame({"radius": radii, "pairs": new["size"].cumsum()})
-    agree = new["sum"].cumsum() / table["pairs"]
-    return table.assign(agree=agree, new=new["size"], new_agree=new["sum"] / new["size"])
+    agree = new["sum"].cumsum() / new["count"].cumsum()
+    return table.assign(agree=agree, new=new["size"], new_agree=new["sum"] / new["count"])
 
 
 def examples_around(pairs: pd.DataFrame, radius: int, count: int = 6) -> tuple[pd.DataFrame, ...]:
@@ -208,7 +209,10 @@ def load_pairs(
     images: pd.DataFrame, pairs: pd.DataFrame, most: int = 12, side: int = 200
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
     """(pictures, titles) of the first `most` pairs of `find_pairs` or `verify_geometry`."""
-    left, right = (images.iloc[pairs[end].head(most)] for end in "ab")
+    rows = images.iloc[np.concatenate([pairs[end].head(most) for end in "ab"])]
+    split = (" (" + rows["split"] + ")").where(rows["split"] != "train", "")
+    rows = rows.assign(label_name=(name_labels(rows) + split).str.strip())
+    left, right = rows.head(len(rows) // 2), rows.tail(len(rows) // 2)
     pictures = (load_pictures(list(half["path"]), side) for half in (left, right))
     why = pairs["distance"].head(most).astype(str) + " bits"
     if "inliers" in pairs:
@@ -218,3 +222,10 @@ def load_pairs(
         for a, b, text in zip(left.itertuples(), right.itertuples(), why, strict=True)
     ]
     return list(zip(*pictures, strict=True)), titles
+
+
+def name_labels(images: pd.DataFrame) -> pd.Series:
+    """The label's name of each row, with its source where there are several."""
+    names = images["label_name"]
+    several = "source" in images and images["source"].any()
+    return names + " (source " + images["source"].astype(str) + ")" if several else names

@@ -9,7 +9,12 @@ from support.scenes import opened, saved, scene
 
 from kaggle_tfr import parallel
 from kaggle_tfr.deduplicate import hashing
-from kaggle_tfr.deduplicate.clusters import DuplicateSettings, load_clusters, save_clusters
+from kaggle_tfr.deduplicate.clusters import (
+    LEAK_COLUMNS,
+    DuplicateSettings,
+    load_clusters,
+    save_clusters,
+)
 from kaggle_tfr.deduplicate.hashing import FLAT, HASHES, hash_images, hash_picture
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.images.header import RefusedImage
@@ -134,7 +139,9 @@ def test_hashes_are_those_that_the_clusters_were_made_with(images, reads, tmp_pa
     exact = hash_images(images, work, exact=True)
     with pytest.raises(FileNotFoundError, match="Run 02_deduplicate with this WORK_DIR first"):
         load_clusters(work)
-    save_clusters(pd.DataFrame({"keep": [True]}), DuplicateSettings(20, True), work)
+    save_clusters(
+        pd.DataFrame(), pd.DataFrame(columns=LEAK_COLUMNS), DuplicateSettings(20, True), work
+    )
     assert not hash_images(images, work)[list(HASHES)].equals(exact[list(HASHES)])
     files = {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
     reads.clear()

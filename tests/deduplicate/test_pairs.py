@@ -89,11 +89,11 @@ def test_a_hundred_thousand_equal_hashes_are_one_cluster_and_not_five_billion_pa
 
 
 def test_the_table_of_radii_counts_pairs_and_agreement():
-    """Worked by hand: three pairs, of which the second is between two labels."""
-    images = pd.DataFrame({"label": [0, 0, 1, 1]})
-    found = pd.DataFrame({"a": [0, 1, 2], "b": [1, 2, 3], "distance": [0, 7, 9]})
+    """Worked by hand: three pairs, the second between two labels, and one with a test image."""
+    images = pd.DataFrame({"label": [0, 0, 1, 1, -1]})
+    found = pd.DataFrame({"a": [0, 1, 2, 2], "b": [1, 2, 3, 4], "distance": [0, 7, 9, 9]})
     table = count_by_radius(images, found, [0, 5, 9])
-    rows = [[0, 1, 1, 1, 1], [5, 1, 1, 0, np.nan], [9, 3, 2 / 3, 2, 0.5]]
+    rows = [[0, 1, 1, 1, 1], [5, 1, 1, 0, np.nan], [9, 4, 2 / 3, 3, 0.5]]
     assert list(table) == ["radius", "pairs", "agree", "new", "new_agree"]
     np.testing.assert_allclose(table, rows)
 

@@ -26,9 +26,11 @@ def run_chain(recipe, work, **changes):
     images = explore.measure(images, labels)
     explore.save_images(images, labels, work)
     pairs = deduplicate.find_pairs(deduplicate.hash_images(images, work), values["MAX_BITS"])
-    rules = {"keep": values["KEEP"], "conflicts": values["CONFLICTS"]}
+    rules = {name.lower(): values[name] for name in ("KEEP", "CONFLICTS", "LEAKS")}
     clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
-    deduplicate.save_clusters(clusters, deduplicate.DuplicateSettings(values["MAX_BITS"]), work)
+    leaks = deduplicate.find_leaks(images, pairs, clusters)
+    found = settings(deduplicate.DuplicateSettings, values)
+    deduplicate.save_clusters(clusters, leaks, found, work)
     chosen = settings(plan.PlanSettings, values)
     names = ("n_folds", "seed", "validation_size", "group_column")
     rules = {name: getattr(chosen, name) for name in names}
@@ -41,7 +43,8 @@ def run_chain(recipe, work, **changes):
     plan.save_plan(made, table, work)
     shards = write_parts(work, work)
     counts = deduplicate.count_outcomes(images, clusters)
-    account({**counts, "written": int(shards["count"].sum())}, len(images))
+    written = int(shards["count"].sum()) - counts.get("test images", 0)
+    account({**counts, "written": written}, len(images))
     return images, table, shards
 
 
