@@ -1,10 +1,11 @@
 """06: devices, a small model, its confusions."""
 
+from kaggle_tfr.train.devices import Devices, find_devices, predict
 from kaggle_tfr.train.training import (
     build_model,
     compare_throughput,
     count_confusions,
     list_mistakes,
-    strategy,
+    save_model,
     time_epochs,
 )
