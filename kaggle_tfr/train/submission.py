@@ -4,15 +4,47 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.paths import near_miss
+from kaggle_tfr.read.batches import one_schema, read_batches
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.train.devices import predict
 
 TEMPLATE = "sample_submission.csv"  # beside the shards: its order and columns are the submission's
+
+
+def write_submission(
+    model: keras.Model, shards: pd.DataFrame, folder: str, **choices: Any
+) -> pd.DataFrame | None:
+    """What submission.csv in the folder now holds; None, which is printed, without test shards.
+
+    shards: of `find_shards`. choices: image_size and batch_size, as for validation.
+    Raises: ValueError: the test records have no id, or as `fill_submission`.
+    """
+    test = shards[shards["split"] == "test"]
+    if test.empty:
+        print("There are no test shards, so there is nothing to submit.")
+        return None
+    labels, key = test["labels"].iloc[0], one_schema(test).key_of("image_id")
+    if not key:
+        mend = "Plan with a SCHEMA that has one, such as 'id: image_id'."
+        raise ValueError(f"the records of '{test['file'].iloc[0]}' have no id. {mend}")
+    ids, scores = list[str](), list[np.ndarray]()
+    batches = read_batches(test, extra=[key], **choices)
+    for images, _, mask, more in batches.as_numpy_iterator():
+        ids += [name.decode() for name in more[key][mask > 0].tolist()]
+        scores.append(predict(model, images)[mask > 0].astype(np.float64))
+    odds = np.exp(np.clip(np.concatenate(scores), -500, 500))
+    shares = odds / (odds.sum(axis=1, keepdims=True) if labels.kind == "single" else 1 + odds)
+    submission = fill_submission(ids, shares, labels, read_template(test))
+    text = submission.to_csv(index=False, lineterminator="\n")
+    storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
+    return submission
 
 
 def read_template(shards: pd.DataFrame) -> pd.DataFrame | None:
