@@ -53,7 +53,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _kernel(options: argparse.Namespace) -> int:
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    names = ("parts", "owner", "sources", "internet")
+    names = ("parts", "owner", "sources", "internet", "accelerator")
     chosen = {name: getattr(options, name) for name in names}
     print(*write_kernels(_read_values(options), options.out, **chosen), sep="\n")
     print(f"Now: python -m kaggle_tfr push {options.out}")
@@ -127,6 +127,8 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     what = "kernels that write (default: as WORK_DIR's plan says)"
     kernel.add_argument("--parts", type=int, default=0, help=what)
     kernel.add_argument("--owner", default="", help="your Kaggle name (default: push fills it in)")
+    what = "a kernel of 05 and 06 on that machine, such as TpuV5E8 or NvidiaTeslaT4"
+    kernel.add_argument("--accelerator", default="", metavar="NAME", help=what)
     what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "SLUG"}
     kernel.add_argument("--source", dest="sources", help=what, **many)

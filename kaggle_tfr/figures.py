@@ -271,15 +271,19 @@ def plot_written(shards: pd.DataFrame, title: str = "Written against the forecas
 
 @styled()
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
-    """Loss and accuracy by epoch, training and validation, of the history of `model.fit`."""
+    """Each figure by epoch, training and validation, of the history of `model.fit`.
+
+    The loss is shown where there is no other: Keras divides that of validation by the padding too.
+    """
     names = [name for name in history if f"val_{name}" in history]
+    names = [name for name in names if name != "loss"] or names
     figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9)
     for axis, name in zip(axes.flat, names, strict=True):
         epochs = np.arange(1, len(history[name]) + 1)
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
         axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
         limits = {"xlim": (0.5, len(epochs) + 0.5), "ylim": (0, None)}
-        axis.set(title=name.capitalize(), xlabel="epoch", **limits)
+        axis.set(title=name.capitalize().replace("_", " "), xlabel="epoch", **limits)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.flat[0].legend()
     return figure

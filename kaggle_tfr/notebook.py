@@ -1,6 +1,7 @@
 """A notebook's first and last call, and all notebooks one after the other through papermill.
 
-Import it before the steps: it keeps TensorFlow's start-up messages out of the notebook.
+Import it before the steps: it keeps TensorFlow's start-up messages out of the notebook, and
+chooses the backend of Keras.
 """
 
 import importlib.abc
@@ -16,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from kaggle_tfr.machine import find_tpu_signs
 from kaggle_tfr.parameters import NOTEBOOKS, check_parameters, of_notebook, settings
 from kaggle_tfr.paths import near_miss, work_dir
 from kaggle_tfr.storage import is_remote
@@ -23,7 +25,7 @@ from kaggle_tfr.storage import is_remote
 __all__ = ["account", "hours_left", "run_recipe", "settings", "start", "summarize"]
 
 PROJECT = Path(__file__).resolve().parent.parent
-SESSION_HOURS = 12  # of a Kaggle CPU session
+SESSION_HOURS, TPU_SESSION_HOURS = 12, 9  # of a Kaggle session with a CPU or GPU, with a TPU
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 # 06_train is for interactive use, or by its name: a run does not include it.
 USUAL = NOTEBOOKS[:5]
@@ -68,7 +70,8 @@ def hours_left() -> float:
     began = os.environ.get("KAGGLE_TFR_STARTED")  # set by the first cell of a kernel
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not began:
         return float("inf")
-    return SESSION_HOURS - RESERVE_HOURS - (time.time() - float(began)) / 3600
+    hours = TPU_SESSION_HOURS if find_tpu_signs() else SESSION_HOURS
+    return hours - RESERVE_HOURS - (time.time() - float(began)) / 3600
 
 
 def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> str:
@@ -118,6 +121,9 @@ def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
 
     given = {"INPUT_DIR", "OUT_DIR"} & set(values)
     changed: dict[str, Any] = {name: absolute(values[name]) for name in given}
+    if "MORE_INPUTS" in values:
+        inputs = [{**one, "INPUT_DIR": absolute(one["INPUT_DIR"])} for one in values["MORE_INPUTS"]]
+        changed["MORE_INPUTS"] = inputs
     if "TFREC_DIRS" in values:
         changed["TFREC_DIRS"] = [absolute(folder) for folder in values["TFREC_DIRS"]]
     return {**values, **changed, "WORK_DIR": work_dir(values.get("WORK_DIR", ""))}

@@ -60,6 +60,23 @@ def check_template(template: str) -> None:
     check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
 
 
+def split_template(template: str, split: str, fold: int) -> str:
+    """The template for a shard of that split and fold, which tells a test image's file by its name.
+
+    Outside the folds a template without {split} has the split's name in place of its fold.
+
+    >>> split_template("{name}-f{fold}-{i:03d}.tfrec", "test", -1)
+    '{name}-test-{i:03d}.tfrec'
+    >>> split_template("Id_df{i:02d}-{count}.tfrec", "test", -1)
+    'test-Id_df{i:02d}-{count}.tfrec'
+    """
+    if fold >= 0 or "{split" in template:
+        return template
+    folder, slash, name = template.rpartition("/")
+    told = re.sub(r"f?\{fold[^{}]*\}", split, template)
+    return f"{folder}{slash}test-{name}" if told == template and split == "test" else told
+
+
 def format_name(template: str, **fields: str | int) -> str:
     """The file name that a shard gets. Raises: ValueError: it leads out, as `name` may.
 
@@ -81,10 +98,13 @@ def parse_name(template: str, file: str) -> dict[str, str | int]:
     Raises: ValueError: the name does not follow the template.
     """
     tail = "/".join(str(file).split("/")[-template.count("/") - 1 :])
-    match = re.fullmatch(_pattern(template), tail)
-    if match is None:
-        raise ValueError(f"the file name '{tail}' does not follow the template '{template}'.")
-    return {field: SHARD_FIELDS[field](text) for field, text in match.groupdict().items()}
+    for split in ("test", "", "train", "validation"):
+        own = split_template(template, split, -1) if split else template
+        if match := re.fullmatch(_pattern(own), tail):
+            told = {"split": split} if own != template else {}
+            fields = match.groupdict().items()
+            return told | {field: SHARD_FIELDS[field](text) for field, text in fields}
+    raise ValueError(f"the file name '{tail}' does not follow the template '{template}'.")
 
 
 def _pattern(template: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -36,6 +37,7 @@ KINDS = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # of columns; 
 # The splits as files and folders name them, and as we do.
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"}
 SPLIT_NAMES |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
+_SET = re.compile(r"[ _-]?(images?|imgs?|set|data|files|tfrecords?)$")
 RAGGED, FLOAT32_MAX = -1, 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {name: name for name in ("image", "label", "height", "width", "image_id")},
@@ -54,6 +56,17 @@ PRESETS: dict[str, dict[str, Any]] = {
     "flowers": {"image/encoded": "image", "image/format": "extension", "image/class/label": "label"}
     | {"image/height": "height", "image/width": "width"},
 }
+
+
+def split_of(folder: str) -> str:
+    """The split that a folder is called after, "" for none; "val" stays, for files are so named.
+
+    >>> split_of("data/Test_images"), split_of("val"), split_of("testing ground")
+    ('test', 'val', '')
+    """
+    name = folder.rstrip("/").rpartition("/")[2].lower()
+    split = SPLIT_NAMES.get(_SET.sub("", name), "")
+    return name if split == "validation" and name in SPLIT_NAMES else split
 
 
 class Saved:
@@ -209,22 +222,46 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
             fields.append(replace(field, source="labels", size=len(columns)))
         else:
             fields += [Field(column, column) for column in columns]
-    for field in fields:
-        for source in (field.source,) if isinstance(field.source, str) else field.source:
-            if source not in SOURCES and source not in images:
-                hint = near_miss(source, [*SOURCES, *images.columns])
-                raise ValueError(
-                    f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the "
-                    f"table.{hint} There are {', '.join(images.columns)}."
-                )
-        if not isinstance(field.source, str) or field.source in SOURCES:
-            continue
-        for name, value in zip(images["image_id"], images[field.source].tolist(), strict=True):
-            try:
-                as_values(value, field.type, field.size)
-            except (ValueError, TypeError, OverflowError) as error:
-                raise ValueError(_describe(field, name, value, error)) from None
-    return RecordSchema(tuple(fields), labels.kind, len(labels.classes), columns)
+    test = pd.Series(images.get("split", "") == "test", images.index) & (images["label"] < 0)
+    test_fields = _drop_labels(fields, images[test], columns) if test.any() else []
+    for held, rows in ((fields, images[~test]), (test_fields, images[test])):
+        for field in held:
+            _check_column(field, rows)
+    return RecordSchema(
+        tuple(fields), labels.kind, len(labels.classes), columns, tuple(test_fields)
+    )
+
+
+def _drop_labels(fields: list[Field], images: pd.DataFrame, columns: Sequence[str]) -> list[Field]:
+    """What records of test images hold: no label, no column that they lack, but their id."""
+    absent = {"label", "label_name", "labels", "one_hot", *columns}
+    absent |= {str(name) for name in images if images[name].isna().all()}
+    held = [field for field in fields if absent.isdisjoint(_listed(field.source))]
+    if not any(field.source == "image_id" for field in held):  # which a submission needs
+        held.append(Field("id", "image_id"))
+    return held
+
+
+def _listed(source: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else source
+
+
+def _check_column(field: Field, images: pd.DataFrame) -> None:
+    """Raises a ValueError unless the table has the field's columns, with values that fit."""
+    for source in _listed(field.source):
+        if source not in SOURCES and source not in images:
+            hint = near_miss(source, [*SOURCES, *images.columns])
+            raise ValueError(
+                f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the "
+                f"table.{hint} There are {', '.join(images.columns)}."
+            )
+    if not isinstance(field.source, str) or field.source in SOURCES:
+        return
+    for name, value in zip(images["image_id"], images[field.source].tolist(), strict=True):
+        try:
+            as_values(value, field.type, field.size)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(_describe(field, name, value, error)) from None
 
 
 def _describe(field: Field, image_id: Any, value: Any, error: Exception) -> str:
@@ -255,6 +292,7 @@ def encode(
     Run-length codes follow the picture's new size.
     Raises: ValueError: a value that does not fit its field; image, field and value are named.
     """
+    schema = schema.for_split(row.get("split", ""))
     before = row.get("height", 0), row.get("width", 0)
     if schema.kind == "masks" and before != (picture.height, picture.width):
         from kaggle_tfr.images.convert import resize_mask

@@ -56,7 +56,8 @@ def find_shards(
             raise ValueError(f"{what} {mend}")
         labels = _share_labels(folders, threads.map(partial(_read, name="labels.json"), folders))
         # One record of a folder is enough for its schema, where every look-up is a slow request.
-        answers = list(threads.map(_inspect, shards.itertuples(), ~shards["folder"].duplicated()))
+        first = ~shards[["folder", "schema"]].duplicated()
+        answers = list(threads.map(_inspect, shards.itertuples(), first))
     shards["bytes"], shards["compression"], shards["count"] = zip(*answers, strict=True)
     return shards.assign(labels=pd.Series([labels] * len(shards), dtype=object))
 
@@ -102,7 +103,7 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
     # With nothing resized, originals of any kind may have kept their bytes.
     image = plan.get("image", {})
     jpeg = image.get("format") == "JPEG" and image.get("resize", "none") != "none"
-    return [(*row, compression, jpeg, schema, folder) for row in rows]
+    return [(*row, compression, jpeg, schema.for_split(row[1]), folder) for row in rows]
 
 
 def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:

@@ -29,3 +29,11 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("the folder of real images, ../shared/data, is not on this machine")
     return folder
+
+
+@pytest.fixture(scope="session")
+def eight_devices() -> list:
+    """Eight devices of JAX, made of the CPU."""
+    jax = pytest.importorskip("jax", reason="the extra 'jax' is not installed")
+    jax.config.update("jax_num_cpu_devices", 8)
+    return jax.devices("cpu")

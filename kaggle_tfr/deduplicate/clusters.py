@@ -11,7 +11,7 @@ from scipy.sparse import coo_matrix, csgraph, csr_matrix
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.pairs import MAX_EQUAL, name_labels
 from kaggle_tfr.parameters import check_parameters
-from kaggle_tfr.schema import Saved
+from kaggle_tfr.schema import SPLIT_NAMES, Saved
 
 COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
            "steps", "chain", "conflict"]  # fmt: skip
@@ -161,8 +161,9 @@ def find_leaks(images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame
     edges = pd.DataFrame(ends).drop_duplicates()
     edges = pd.concat([edges, edges.rename(columns={"x": "y", "y": "x"})])
     rows, found = pd.DataFrame({"node": node, "row": np.arange(n)}), list[pd.DataFrame]()
+    named = images["split"].map(SPLIT_NAMES).to_numpy()
     for splits in combinations(("test", "validation", "train"), 2):
-        a, b = (rows[(images["split"] == split).to_numpy()] for split in splits)
+        a, b = (rows[named == split] for split in splits)
         for some, others in ((a, b.drop_duplicates("node")), (a.drop_duplicates("node"), b)):
             half = edges.merge(some.set_axis(["x", "a"], axis=1))
             found.append(half.merge(others.set_axis(["y", "b"], axis=1)))

@@ -141,7 +141,7 @@ def search_table(words: np.ndarray, blocks: np.ndarray, table: tuple, *, radius:
     rows = np.flatnonzero(sizes[key] > 1)
     # Largest buckets first: the codes that have a partner k places on are then a prefix.
     order = rows[np.argsort(key[rows] - (sizes[key[rows]] << 32))]
-    sizes = -np.sort(-sizes[sizes > 1])
+    sizes = np.sort(sizes[sizes > 1])[::-1]
     # The two words with least of the key differ most; one word would let most pairs through.
     first = (table[0] * 4 // len(blocks) + 2) % 4
     one, two = words[first][order], words[first - 1][order]

@@ -15,7 +15,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.paths import fill_path, near_miss, template_fields
-from kaggle_tfr.schema import SPLIT_NAMES, Labels
+from kaggle_tfr.schema import Labels, split_of
 
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
@@ -28,7 +28,7 @@ INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays
 RESERVED = {
     *("image_id", "path", "split", "label", "label_name", "problem", "height", "width", "n_bytes"),
     *("format", "orientation", "note", "cluster", "distance", "keep", "reason", "fold", "shard"),
-    *("part", "position"),
+    *("part", "position", "source"),
 }
 
 
@@ -57,29 +57,20 @@ class InputSettings:
         return [name for name in given if name]
 
 
-def read_table(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels): one row an image, in the source's order; no image is opened.
+def read_input(input_dir: str, settings: InputSettings) -> Table:
+    """(images, labels) of one input: one row an image, in its order; no image is opened.
 
     Columns: image_id, path (absolute or gs://), split, label (int64, -1 for none), label_name,
     problem ("" for a good row); for kinds "multi" (int8, 0 or 1) and "masks" (a run-length code or
     "") one per label, while `label` numbers the combinations; then the CSV's other columns.
     Raises: FileNotFoundError: no folder, CSV or image is there; ValueError: a setting is wrong.
     """
-    remote = storage.is_remote(input_dir)
-    input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
     if not storage.is_folder(input_dir or "/"):
         mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
         raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
     sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
-    check_parameters({"SOURCE": settings.source, "LIMIT": settings.limit})
-    images, labels = sources[settings.source](input_dir, settings)
-    texts = ("image_id", "path", "split", "label_name", "problem")
-    images = images.astype(dict.fromkeys(texts, str))
-    if 0 < settings.limit < len(images):
-        # Spread evenly: the first rows of class folders would all be of one class.
-        rows = np.arange(settings.limit) * len(images) // settings.limit
-        images = images.iloc[rows].reset_index(drop=True)
-    return images, replace(labels, name=settings.name)
+    check_parameters({"SOURCE": settings.source})
+    return sources[settings.source](input_dir, settings)
 
 
 def read_folders(input_dir: str, settings: InputSettings) -> Table:
@@ -92,20 +83,50 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     if not storage.is_remote(input_dir):  # whose folders are those of its files
         folders = storage.list_folders(pattern.rpartition("/")[0], root)
         images = (path for path in paths if os.path.splitext(path)[1].lower() in ENDINGS)
-        empty = sorted(set(folders).difference(map(os.path.dirname, images)))
+        classes_of = {path for path in folders if not split_of(path)}
+        empty = sorted(classes_of.difference(map(os.path.dirname, images)))
         if empty:  # a slip, or a lost download
             what = f"hold no image, the first is '{empty[0]}' (PATTERN '{pattern}' in {input_dir})"
             mend = "Fill or remove it, or set PATTERN to match folders with images only."
             raise ValueError(f"{len(empty)} of {len(folders)} class folders {what}. {mend}")
+    paths += find_test_files(pattern, root, set(paths))
+    mend = f"Set PATTERN to {shapes}, or INPUT_DIR to the folder above them."
     if not paths:
-        mend = f"Set PATTERN to {shapes}, or INPUT_DIR to the folder above them."
         raise FileNotFoundError(f"no file matches '{pattern}' in {input_dir}. {mend}")
     names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace("\\", "/")
-    parts = names.str.split("/")
-    split = parts.str[-3].where(parts.str[-3].isin(SPLIT_NAMES), "train")
-    labelled, labels = single_label_table(parts.str[-2], read_classes(input_dir, settings))
+    parts, classes = names.str.split("/"), read_classes(input_dir, settings)
+    folder, above = parts.str[-2], parts.str[-3].map(split_of, na_action="ignore")
+    own = folder.map(split_of).where(~folder.isin(map(str, classes or ())), "")
+    split = own.where(own != "", above.fillna("")).replace("", "train")
+    text, test = folder.where(own == "", ""), split == "test"
+    if test.all():
+        raise FileNotFoundError(f"all files of '{pattern}' in {input_dir} are test images. {mend}")
+    labelled, labels = single_label_table(text[~test], classes)
+    # Test images may lie in folders of classes: a held-out set with labels; or all in one.
+    known = set(map(str, labels.classes))
+    text = text if known.issuperset(text[test]) else text.where(~test, "")
+    labelled, _ = single_label_table(text, list(labels.classes))
+    labelled["problem"] = np.where(~test & (own != ""), "no class folder", labelled["problem"])
+    labelled.loc[test, "problem"] = ""
     ids = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([ids, labelled], axis=1), labels
+
+
+def find_test_files(pattern: str, root: str, known: set[str]) -> list[str]:
+    """Files of a test folder beside the split or class folders, in class folders or in none."""
+    above, ending = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0], pattern.rpartition("/")[2]
+    place = storage.join(root, *filter(None, [above]))
+    if storage.is_remote(root):
+        folders = [path for path in [f"{place}/test"] if storage.is_folder(path)]
+    else:
+        folders = [path for path in storage.list_folders("*", place) if split_of(path) == "test"]
+    found = [
+        path
+        for folder in folders
+        for depth in ("", "*/")
+        for path in storage.list_files(depth + ending, folder)
+    ]
+    return [path for path in found if path not in known]
 
 
 def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
@@ -120,7 +141,7 @@ def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
         labelled = split_labels(rows[columns[0]], settings.label_separator)
     else:
         labelled = single_label_table(rows[columns[0]], read_classes(input_dir, settings))
-    return _complete(input_dir, settings, rows, labelled)
+    return complete_rows(input_dir, settings, rows, labelled)
 
 
 def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
@@ -144,7 +165,7 @@ def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
         plain = counts[0] > counts[1]
     images, codes = spread_codes(rows, settings.id_column, columns, plain=plain)
     labelled = multi_label_table(codes, "masks", images.pop("problem"))
-    return _complete(input_dir, settings, images, labelled)
+    return complete_rows(input_dir, settings, images, labelled)
 
 
 def spread_codes(
@@ -192,35 +213,37 @@ def join_codes(codes: Sequence[str]) -> str:
     return " ".join(f"{start} {end - start}" for start, end in merged)
 
 
-def read_csv(input_dir: str, settings: InputSettings) -> pd.DataFrame:
-    """LABELS_CSV: ids and labels as text ("007" and "NA" stay), other columns by their look."""
+def read_csv(
+    input_dir: str, settings: InputSettings, parameter: str = "LABELS_CSV"
+) -> pd.DataFrame:
+    """That CSV: ids and labels as text ("007" and "NA" stay), other columns by their look."""
     columns, path = settings.label_columns, storage.resolve(input_dir, settings.labels_csv)
     single = settings.source == "csv" and len(columns) == 1 and not settings.label_separator
     if settings.label_map and not single:
         raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
-    data = read_given(path, "LABELS_CSV")
-    header = list(map(str, _parse_csv(data, path, nrows=0)))
+    data, what = read_given(path, parameter), f"{parameter} '{path}'"
+    header = list(map(str, _parse_csv(data, what, nrows=0)))
     ours = list(dict.fromkeys([settings.id_column, *columns]))
     for name in ours:
         if name not in header:
-            parameter = "ID_COLUMN" if name == settings.id_column else "LABEL_COLUMN"
-            what = f"the labels file '{path}' has no column '{name}'.{near_miss(name, header)}"
-            raise ValueError(f"{what} It has {', '.join(header)}. Set {parameter} to one of them.")
-    rows = _parse_csv(data, path, usecols=ours, dtype=str, keep_default_na=False)
+            column = "ID_COLUMN" if name == settings.id_column else "LABEL_COLUMN"
+            has = f"{what} has no column '{name}'.{near_miss(name, header)}"
+            raise ValueError(f"{has} It has {', '.join(header)}. Set {column} to one of them.")
+    rows = _parse_csv(data, what, usecols=ours, dtype=str, keep_default_na=False)
     if rows.empty:
-        raise ValueError(f"the labels file '{path}' has a header and no row. Set LABELS_CSV.")
+        raise ValueError(f"{what} has a header and no row. Set {parameter} to another.")
     others = [name for name in header if name not in ours]
-    return pd.concat([rows, _parse_csv(data, path, usecols=others)], axis=1) if others else rows
+    return pd.concat([rows, _parse_csv(data, what, usecols=others)], axis=1) if others else rows
 
 
-def _parse_csv(data: bytes, path: str, **options: Any) -> pd.DataFrame:
+def _parse_csv(data: bytes, what: str, **options: Any) -> pd.DataFrame:
     try:
         return pd.read_csv(io.BytesIO(data), encoding="utf-8-sig", low_memory=False, **options)
     except pd.errors.EmptyDataError:
-        what = "is empty. Set LABELS_CSV to the one you mean."
+        wrong = "is empty. Set it to the one you mean."
     except ValueError as error:
-        what = f"is no CSV in UTF-8: {error}. Save it as one."
-    raise ValueError(f"the labels file '{path}' {what}")
+        wrong = f"is no CSV in UTF-8: {error}. Save it as one."
+    raise ValueError(f"{what} {wrong}")
 
 
 def read_given(path: str, parameter: str) -> bytes:
@@ -324,7 +347,9 @@ def split_labels(text: pd.Series, separator: str) -> Table:
     return table, replace(labels, classes=tuple(classes))
 
 
-def _complete(input_dir: str, settings: InputSettings, rows: pd.DataFrame, given: Table) -> Table:
+def complete_rows(
+    input_dir: str, settings: InputSettings, rows: pd.DataFrame, given: Table
+) -> Table:
     """The images of a CSV's rows with their paths, and of files without a row; their labels."""
     table, labels = given
     taken = RESERVED.intersection(labels.label_columns)
@@ -389,7 +414,12 @@ def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
     extra["problem"] = f"no row in {os.path.basename(settings.labels_csv)}"
     blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
     extra = extra.assign(split="train", label=-1, label_name="", **blanks)
-    # Whole numbers stay whole where the new rows have none.
-    whole = images.drop(columns=list(extra)).select_dtypes("integer").columns
-    images = images.astype(dict.fromkeys(whole, "Int64"))
-    return pd.concat([images, extra], ignore_index=True), labels
+    return stack_rows([images, extra]), labels
+
+
+def stack_rows(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The tables one below the other; whole numbers stay whole where some table has none."""
+    shared = set.intersection(*(set(table) for table in tables))
+    whole = [list(table.drop(columns=[*shared]).select_dtypes("integer")) for table in tables]
+    typed = [t.astype(dict.fromkeys(own, "Int64")) for t, own in zip(tables, whole, strict=True)]
+    return pd.concat(typed, ignore_index=True)

@@ -29,6 +29,9 @@ CLASSES = {
 # Pictures' outlines differ in 40 of 128 bits, hashes then in some 60 of 256; a flat sky has none.
 MIN_DIFFERENCE, MIN_CONTRAST = 40, 25  # bits; standard deviation in grey levels
 SHORT_SIDE, LONG_SIDE = 150, 1600
+COMMON = ("flower", "portrait", "sunset", "temple")  # classes of the test and the further images
+N_TEST, N_MORE = 51, 35  # different pictures; what is planted comes on top
+OTHER_NAME = {"flower": "blossom"}  # of a class in the second source
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
@@ -40,41 +43,44 @@ def input_or_sample(input_dir: str, work: str) -> str:
 
 
 def write_sample(folder: str) -> dict[str, Any]:
-    """`truth.json`: every planted case, after writing `train.csv` and `train_images/` beside it.
+    """`truth.json`: every planted case, after writing the competition's files beside it.
 
-    The same bytes every time, 15 MB. A complete folder is left as it is.
+    train.csv, train_images/; sample_submission.csv, test_images/; and a second source in more/.
+    The same bytes every time, 18 MB. A complete folder is left as it is.
     """
     path = Path(folder, "truth.json")
     if not path.exists():
-        labels, files, truth = _make_everything()
-        path.with_name("train_images").mkdir(parents=True, exist_ok=True)
-        for image_id, data in files.items():
-            Path(folder, "train_images", image_id).write_bytes(data)
-        rows = ["image_id,label", *map(",".join, sorted(labels.items())), ""]
-        write_atomically(f"{folder}/train.csv", "\n".join(rows).encode())
+        tables, files, truth = _make_everything()
+        for place, data in files.items():
+            Path(folder, place).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, place).write_bytes(data)
+        for name, rows in tables.items():
+            lines = ["image_id,label", *map(",".join, rows), ""]
+            write_atomically(f"{folder}/{name}", "\n".join(lines).encode())
         write_atomically(str(path), json.dumps(truth, indent=2).encode())
     return json.loads(path.read_bytes())
 
 
-def _make_everything() -> tuple[dict[str, str], dict[str, bytes], dict[str, Any]]:
-    """Labels by image id, file content by image id, and the truth about both."""
-    rng = np.random.default_rng(20_240_601)
-    pictures = _draw_pictures(rng)
+def _make_everything() -> tuple[dict[str, list], dict[str, bytes], dict[str, Any]]:
+    """Rows (image_id, label) by CSV, file content by path, and the truth about all."""
+    rng, seen = np.random.default_rng(20_240_601), np.empty((0, 128), bool)
+    pictures, seen = _draw_pictures(rng, {name: CLASSES[name][2] for name in CLASSES}, seen)
     names = [f"{number:04d}" for number in rng.permutation(len(pictures) + 100)]
     labels, files = dict[str, str](), dict[str, bytes]()
 
     def add(label: str | None, data: bytes | None, suffix: str = ".jpg") -> str:
         image_id = names.pop() + suffix
         labels.update({} if label is None else {image_id: label})
-        files.update({} if data is None else {image_id: data})
+        files.update({} if data is None else {f"train_images/{image_id}": data})
         return image_id
 
     # The rare class keeps its three good pictures; copies shrink to half, so they start large.
     common = rng.permutation([i for i, (label, _) in enumerate(pictures) if label != "night"])
-    large = [i for i in common if min(pictures[i][1].size) >= 2 * SHORT_SIDE][:12]
-    others = [i for i in common if i not in large][:8]
+    large = [i for i in common if min(pictures[i][1].size) >= 2 * SHORT_SIDE]
+    others = [i for i in common if i not in large[:12]][:8]
     kept = {i: add(label, _save(one)) for i, (label, one) in enumerate(pictures) if i not in others}
-    truth = _plant_copies([(kept[i], *pictures[i]) for i in large], files, add)
+    copied = [(kept[i], *pictures[i]) for i in large if i in kept]
+    truth = _plant_copies(copied[:12], files, add)
     truth |= _plant_unusual_formats([pictures[i] for i in others[:6]], add)
     whole, without_row = (_save(pictures[i][1]) for i in others[6:])
     refused = {
@@ -85,22 +91,70 @@ def _make_everything() -> tuple[dict[str, str], dict[str, bytes], dict[str, Any]
     }
     truth |= {"refused": refused, "unlisted": add(None, without_row)}
     truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
-    # Inputs: the rows and the file without one. Duplicates: 3 × 3, and two in the group of three.
-    counts = {"rows": len(labels), "files": len(files), "inputs": len(labels) + 1}
-    counts |= {"refused": len(refused) + 1, "duplicates": 11, "conflicts": 4}
-    counts["written"] = counts["inputs"] - counts["refused"] - 11 - 4
-    return labels, files, truth | {"counts": counts | {"classes": len(CLASSES)}}
+    test, more, planted = _make_others(seen, copied[12:25], files)
+    # Inputs: the rows and the file without one. Duplicates: 3 × 3, two in the group of three, and
+    # those of the second source.
+    counts = {"rows": len(labels), "inputs": len(labels) + 1 + len(test) + len(more)}
+    counts |= {"refused": len(refused) + 1, "duplicates": 11 + len(planted["across_sources"])}
+    counts |= {"conflicts": 4, "test_refused": 1, "test": len(test) - 1, "classes": len(CLASSES)}
+    counts["written"] = len(labels) - len(refused) - 11 - 4 + N_MORE
+    tables = {"train.csv": sorted(labels.items()), "sample_submission.csv": test}
+    return tables | {"more/train.csv": more}, files, truth | planted | {"counts": counts}
 
 
-def _draw_pictures(rng: np.random.Generator) -> list[tuple[str, Image.Image]]:
-    """(class, picture): different crops of any place, scale and turn, magnified 4 times at most."""
-    pictures, seen = list[tuple[str, Image.Image]](), np.empty((0, 128), bool)
-    for label, (source, factors, count) in CLASSES.items():
+def _make_others(
+    seen: np.ndarray, originals: Sequence[Any], files: dict[str, bytes]
+) -> tuple[list, list, dict[str, Any]]:
+    """Rows of the test images and of the second source, and what is planted in them.
+
+    originals: 13 (id, label, picture) of the labelled images: 8 of them leak, 5 come again.
+    """
+    rng, truth = np.random.default_rng(20_240_602), dict[str, Any]()
+    wanted = {label: -(-(N_TEST + N_MORE) // len(COMMON)) for label in COMMON}
+    drawn = _draw_pictures(rng, wanted, seen)[0]
+    drawn = [drawn[i] for i in rng.permutation(len(drawn))[: N_TEST + N_MORE]]
+    copies = []
+    for number, (image_id, label, one) in enumerate(originals):
+        made = one if number % 4 != 2 else one.reduce(2)
+        made = made.point(lambda value: min(255, int(value * 1.15))) if number % 4 == 3 else made
+        exact = files[f"train_images/{image_id}"] if number % 4 == 0 else b""
+        copies.append((image_id, label, exact or _save(made, 65)))
+    pool = [("", label, _save(one)) for label, one in drawn]
+    damaged = ("", "", pool[0][2][: len(pool[0][2]) // 2])
+    test, leaks = [*pool[:N_TEST], *copies[:8], damaged], dict[str, str]()
+    numbers = rng.permutation(len(test)) + 1000
+    for number, (original, label, data) in zip(numbers.tolist(), test, strict=True):
+        name = f"{number}.jpg"
+        files[f"test_images/{name}"] = data
+        leaks |= {name: original} if original else {}
+        truth.setdefault("test_labels", {})[name] = label
+    truth |= {"leaks": leaks, "test_refused": {f"{numbers[-1]}.jpg": "truncated"}}
+    more, again = list[tuple[str, str]](), dict[str, str]()
+    for number, (original, label, data) in enumerate([*copies[8:], *pool[N_TEST:]]):
+        name = f"{number:04d}.jpg"  # as some of the main source are called
+        files[f"more/images/{name}"] = data
+        again |= {name: original} if original else {}
+        more.append((name, OTHER_NAME.get(label, label)))
+    most = [(f"{number}.jpg", COMMON[0]) for number in sorted(numbers.tolist())]
+    return most, more, truth | {"across_sources": again}
+
+
+def _draw_pictures(
+    rng: np.random.Generator, wanted: dict[str, int], seen: np.ndarray
+) -> tuple[list[tuple[str, Image.Image]], np.ndarray]:
+    """(class, picture): different crops of any place, scale and turn, magnified 4 times at most.
+
+    wanted: how many of each class. seen: bool (n, 128), outlines of those drawn; returned with the
+    new ones.
+    """
+    pictures = list[tuple[str, Image.Image]]()
+    for label, count in wanted.items():
+        source, factors, _ = CLASSES[label]
         package, name = source.split("/", 1)
         photo = Image.open(io.BytesIO((files_of(package) / name).read_bytes())).convert("RGB")
         curve = [min(255, int(value * factor)) for factor in factors for value in range(256)]
-        wanted = len(pictures) + count
-        while len(pictures) < wanted:
+        total = len(pictures) + count
+        while len(pictures) < total:
             crop = _draw_crop(photo, rng)
             grey = np.asarray(crop.convert("L").resize((9, 8), Image.Resampling.BOX), float)
             bits = np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1])
@@ -113,7 +167,7 @@ def _draw_pictures(rng: np.random.Generator) -> list[tuple[str, Image.Image]]:
             size = np.clip(np.rint(scale * np.array(crop.size)), SHORT_SIDE, LONG_SIDE).astype(int)
             crop = crop.resize(size.tolist(), Image.Resampling.BICUBIC)
             pictures.append((label, crop.point(curve)))
-    return pictures
+    return pictures, seen
 
 
 def _draw_crop(photo: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -141,7 +195,8 @@ def _plant_copies(
 
     def copy(number: int, quality: int = 0, *, half: bool = False, label: str = "") -> list[str]:
         first, own, picture = originals[number]
-        data = _save(picture.reduce(2) if half else picture, quality) if quality else files[first]
+        exact = files[f"train_images/{first}"]
+        data = _save(picture.reduce(2) if half else picture, quality) if quality else exact
         return [first, add(label or own, data)]
 
     other = ["temple" if originals[10][1] != "temple" else "sunset"]

@@ -90,9 +90,17 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
         raise FileNotFoundError(f"there is no '{path}'. {mend}") from None
 
 
+def count_images(images: pd.DataFrame) -> dict[str, int]:
+    """Images by what becomes of them; test images, where there are any, in lines of their own."""
+    refused, test = images["problem"] != "", images["split"] == "test"
+    counts = {"good": int((~refused & ~test).sum()), "refused": int((refused & ~test).sum())}
+    own = {"test images": (~refused & test).sum(), "test images refused": (refused & test).sum()}
+    return counts | ({name: int(count) for name, count in own.items()} if test.any() else {})
+
+
 def sample_per_class(images: pd.DataFrame, count: int, classes: int = 8) -> pd.DataFrame:
     """Up to `count` good images of each of the `classes` largest classes, the same every time."""
-    good = images[images["problem"] == ""]
+    good = images[(images["problem"] == "") & (images["split"] != "test")]
     largest = good["label_name"].value_counts().index[:classes]
     rows = [good[good["label_name"] == name].head(count) for name in largest]
     return pd.concat(rows) if rows else good

@@ -16,6 +16,7 @@ from kaggle_tfr.images.header import (
     NOT_RGB,
     Header,
     RefusedImage,
+    check_size,
     find_orientation,
     find_profile,
     read_header,
@@ -30,6 +31,8 @@ from kaggle_tfr.storage import read_bytes
 # is fastest; for a cubic step *up* to the next whole multiple of the target, then a mean over whole
 # blocks: thrice as fast as an area step over fractions, and up to 3 dB nearer to Lanczos.
 CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
+
+JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 
 # glibc would return large buffers to the kernel, and new pages cost a fifth of a picture's time.
 with suppress(AttributeError, OSError, TypeError):  # no glibc: musl, macOS; Windows
@@ -92,9 +95,13 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
     if settings.pass_through and header.plain and fits:
         _check_pixels(data, header)
         return Converted(data, height, width, header.format, touched=False)
-    stored = _as_stored(_scaled_size(height, width, settings), header)
-    pixels = _resize(*_decode(data, header, stored), stored, settings.resample)
+    scaled = _scaled_size(height, width, settings)
+    check_size(scaled[1], scaled[0], settings.max_pixels)  # a thread of pixels may grow to a hall
     height, width = output_size(height, width, settings)
+    if settings.format == "JPEG" and max(height, width) > JPEG_LIMIT:
+        raise RefusedImage(f"JPEG holds no picture of {width} × {height} pixels")
+    stored = _as_stored(scaled, header)
+    pixels = _resize(*_decode(data, header, stored), stored, settings.resample)
     pixels = _crop_middle(_to_upright_srgb(pixels, header), height, width)
     options = []
     if settings.format == "JPEG":

@@ -102,6 +102,7 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
 
 MAX_PIXELS = 178_956_970  # where Pillow, too, warns of a decompression bomb: 0.5 GB of RGB
 HARMLESS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}  # tables, restarts, comment, APPn
+PNG_TEXTS = {b"eXIf", b"iTXt", b"tEXt", b"zTXt"}  # chunks that may hold an orientation
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "MPO", "JPEG2000", "AVIF")
 
 
@@ -132,15 +133,19 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") ->
         raise RefusedImage("empty file")
     header = _walk_jpeg(data)
     if header is None or not header.plain:
-        header = _read_by_pillow(data, header.scan if header else 0)
-    if header.width * header.height > max_pixels:
-        size = f"{header.width} × {header.height} pixels"
-        raise RefusedImage(f"over MAX_PIXELS: {size}, at most {max_pixels}")
+        header = _read_by_pillow(data, header.scan if header else 0, max_pixels)
+    check_size(header.width, header.height, max_pixels)
     extension = os.path.splitext(name)[1].lower()
     if extension and Image.registered_extensions().get(extension, "JPEG") != header.format:
         note = f"wrong extension: {extension} holds {header.format}"
         header = replace(header, note=f"{header.note}; {note}" if header.note else note)
     return header
+
+
+def check_size(width: int, height: int, max_pixels: int) -> None:
+    """Raises RefusedImage for a picture of too many pixels."""
+    if width * height > max_pixels:
+        raise RefusedImage(f"over MAX_PIXELS: {width} × {height} pixels, at most {max_pixels}")
 
 
 def _walk_jpeg(data: bytes) -> Header | None:
@@ -169,6 +174,14 @@ def _walk_jpeg(data: bytes) -> Header | None:
     return None
 
 
+def _png_chunks(data: bytes) -> Iterator[bytes]:
+    """The names of a PNG's chunks."""
+    at = 8
+    while at + 8 <= len(data):
+        yield data[at + 4 : at + 8]
+        at += 12 + int.from_bytes(data[at : at + 4])
+
+
 def count_channels(data: bytes) -> int:
     """Channels that TensorFlow decodes a JPEG or PNG to when left alone: 1, 2, 3 or 4."""
     image = Image.open(io.BytesIO(data))
@@ -177,11 +190,14 @@ def count_channels(data: bytes) -> int:
     return {"1": 1, "L": 1, "I": 1, "I;16": 1, "LA": 2, "RGBA": 4}.get(image.mode, 3)
 
 
-def _read_by_pillow(data: bytes, scan: int) -> Header:
+def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
     """The Header of any picture that Pillow knows."""
     with refusing(data):
         image = Image.open(io.BytesIO(data))
-        orientation = find_orientation(image)
+        check_size(*image.size, max_pixels)
+        # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
+        bare = image.format == "PNG" and PNG_TEXTS.isdisjoint(_png_chunks(data))
+        orientation = 1 if bare else find_orientation(image)
         animated = getattr(image, "is_animated", False)
     if image.format not in KINDS:
         raise RefusedImage(f"unsupported kind: {image.format}")

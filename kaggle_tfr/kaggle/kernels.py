@@ -8,7 +8,7 @@ import os
 import re
 import textwrap
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from typing import Any
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
+from kaggle_tfr.parameters import NOTEBOOKS as STEPS
 from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, OWNER, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote
 
 PACKAGE = Path(__file__).resolve().parent.parent
 NOTEBOOKS = PACKAGE.parent / "notebooks"
-PLANNING, WRITING = USUAL[:3], USUAL[3]
+PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], STEPS[4:]
 SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
@@ -37,6 +38,8 @@ PIP_NAMES |= {"google_crc32c": "google-crc32c", "sklearn": "scikit-learn"}
 PIP_NAMES |= {"iterstrat": "iterative-stratification"}
 # What functions import that one step alone calls; everything else is needed in every kernel.
 ONE_STEP = {"faiss": "02_deduplicate", "sklearn": "03_plan", "iterstrat": "03_plan"}
+# What is enough for reading and training; Kaggle's TPU image lacks some of the others.
+FOR_TRAINING = ("tensorflow", "numpy", "pandas", "pyarrow", "matplotlib", "PIL", "yaml")
 # Cells that the kernels add to the notebooks'.
 _OPENING = "from kaggle_tfr.kaggle import session\nfrom kaggle_tfr.paths import work_dir\n"
 _COPY_PLAN = '\nsession.copy_plan("{}", WORK_DIR)'
@@ -124,6 +127,7 @@ def write_kernels(
     owner: str = "",
     sources: Sequence[str] = (),
     internet: bool = True,
+    accelerator: str = "",
 ) -> list[str]:
     """The folders made below `out`, in the order in which to push them.
 
@@ -131,36 +135,58 @@ def write_kernels(
     plans and one a part; 0 asks the plan in WORK_DIR, and is 1 where there is none.
     owner: without one `push` fills it in. sources: "competition" or "owner/dataset", attached in
     place of INPUT_DIR's. internet: without it what the image lacks has to come in wheels.
+    accelerator: as Kaggle names it ("TpuV5E8"): one kernel that reads and trains on that machine,
+    from `sources`, else TFREC_DIRS, else what the kernels that write this recipe's parts leave.
     Raises: ValueError: a parameter is wrong, or the inputs are not on Kaggle.
     """
     check_parameters(values)
     name, owner = values.get("NAME", DEFAULTS["NAME"]), owner or OWNER
-    if not parts:
-        parts = 1
-        with suppress(OSError, ValueError):  # there is no plan yet
-            plan = read_plan(work_dir(values.get("WORK_DIR", "")))
-            parts = plan.n_parts if plan.labels.name == name else 1
-    common = _find_sources(values, sources, parts, internet) | {"enable_internet": internet}
+    parts = parts or _count_parts(values)
+    written = [f"tfrecords-part-{n}" for n in range(1, parts + 1)] if parts > 1 else ["tfrecords"]
+    written = [to_slug(name, tail) for tail in written]
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
+    if accelerator:
+        dirs = list(sources or values.get("TFREC_DIRS", ()))
+        made = [f"{KAGGLE_INPUT}/notebooks/{owner}/{slug}" for slug in written]
+        common = _attach([_find_source(place, "TFREC_DIRS", internet) for place in dirs or made])
+        common |= {"enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu": True}
+        common["machine_shape"], kept["TFREC_DIRS"] = accelerator, dirs or written
+    else:
+        common = _find_sources(values, sources, parts, internet)
+    common["enable_internet"] = internet
 
     def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
         _write_kernel(Path(out, slug), f"{owner}/{slug}", steps, kept | own, openings, common)
         return os.path.join(out, slug)
 
+    if accelerator:
+        return [write(to_slug(name, f"training-{accelerator.lower()}"), TRAINING, {})]
     if parts == 1:
-        slug = to_slug(name, "tfrecords")
-        return [write(slug, USUAL, _open_all(slug, kept))]
-    planner = to_slug(name, "tfrecords-plan")
+        return [write(written[0], USUAL, _open_all(written[0], kept))]
+    return _write_parts(write, to_slug(name, "tfrecords-plan"), written, common, owner)
+
+
+def _write_parts(
+    write: Callable[..., str], planner: str, written: Sequence[str], common: dict, owner: str
+) -> list[str]:
+    """The folders of the kernel that plans, and of those that write the parts from its output."""
     restore = _OPENING + _RESTORE.format(planner, "WORK_DIR")
     folders = [write(planner, PLANNING, {USUAL[0]: restore})]
     common["kernel_sources"] = [*common["kernel_sources"], f"{owner}/{planner}"]
     own = {"WORK_DIR": SCRATCH, "OUT_DIR": KAGGLE_WORKING}
-    for part in range(1, parts + 1):
-        slug = to_slug(name, f"tfrecords-part-{part}")
+    for part, slug in enumerate(written, 1):
         calls = _COPY_PLAN.format(planner) + _RESTORE.format(slug, "OUT_DIR")
-        opening = _OPENING + calls + _CHECK_PARTS.format(parts)
+        opening = _OPENING + calls + _CHECK_PARTS.format(len(written))
         folders.append(write(slug, [WRITING], {WRITING: opening}, PART=part, **own))
     return folders
+
+
+def _count_parts(values: Values) -> int:
+    """The parts of the plan in WORK_DIR; 1 where there is none of that name yet."""
+    with suppress(OSError, ValueError):
+        plan = read_plan(work_dir(values.get("WORK_DIR", "")))
+        return plan.n_parts if plan.labels.name == values.get("NAME", DEFAULTS["NAME"]) else 1
+    return 1
 
 
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
@@ -214,6 +240,8 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
         frame = parameterize_notebook(frame, filled_in, comment="From the recipe")
     made_of = ", ".join(f"`{step}`" for step in steps)
     needed = {m: name for m, name in PIP_NAMES.items() if ONE_STEP.get(m, steps[0]) in steps}
+    if steps == TRAINING:
+        needed = {module: PIP_NAMES[module] for module in FOR_TRAINING}
     cells = [
         new_markdown_cell(f"# {title}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."),
         new_code_cell(carrier_cell(zip_package(), needed)),
@@ -237,21 +265,27 @@ def _find_sources(
     if not folder and parts > 1:
         mend = "Set INPUT_DIR to a competition's or dataset's slug, or make one kernel (--parts 1)."
         raise ValueError(f"One kernel cannot read the bundled sample of another. {mend}")
-    if is_remote(folder) and not internet:
-        raise ValueError(f"INPUT_DIR '{folder}' cannot be read with the internet off.")
-    own = [_find_source(folder)] if folder and not is_remote(folder) else []
+    own = [_find_source(folder, "INPUT_DIR", internet)] if folder else []
     kinds = ("competition_sources", "dataset_sources")
-    named = [(kinds["/" in source], source) for source in sources] or own
+    return _attach([(kinds["/" in source], source) for source in sources] or own)
+
+
+def _attach(named: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The lists of a kernel's metadata that name its inputs."""
     keys = [key for key, _ in _MOUNTS.values()]
     return {key: sorted({name for kind, name in named if kind == key}) for key in keys}
 
 
-def _find_source(folder: str) -> tuple[str, str]:
-    """Metadata key and name of the Kaggle input that INPUT_DIR lies in.
+def _find_source(folder: str, parameter: str, internet: bool = True) -> tuple[str, str]:
+    """Metadata key and name of the Kaggle input that a folder lies in; ("", "") for a bucket.
 
-    >>> _find_source("/kaggle/input/datasets/ada/tea/train")
+    >>> _find_source("/kaggle/input/datasets/ada/tea/train", "INPUT_DIR")
     ('dataset_sources', 'ada/tea')
     """
+    if is_remote(folder):
+        if not internet:
+            raise ValueError(f"{parameter} '{folder}' cannot be read with the internet off.")
+        return "", ""
     folder = folder.rstrip("/")
     inside = folder.removeprefix(f"{KAGGLE_INPUT}/")
     kind, *names = inside.split("/")
@@ -261,6 +295,6 @@ def _find_source(folder: str) -> tuple[str, str]:
         kind = "datasets" if len(names) > 1 and inside == folder else "competitions"
     key, count = _MOUNTS[kind]
     if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside) or len(names) < count:
-        mend = 'Give its slug on Kaggle, "competition" or "owner/dataset": -p INPUT_DIR SLUG.'
-        raise ValueError(f"INPUT_DIR '{folder}' is a folder of this machine. {mend}")
+        mend = f'Give its slug on Kaggle, "competition" or "owner/dataset": -p {parameter} SLUG.'
+        raise ValueError(f"{parameter} '{folder}' is a folder of this machine. {mend}")
     return key, "/".join(names[:count])

@@ -38,7 +38,7 @@ _DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "user
 ACCELERATORS = """NvidiaTeslaT4 NvidiaL4 NvidiaL4X1 NvidiaTeslaA100 NvidiaH100 NvidiaRtxPro6000
 TpuV5E8 TpuV6E8"""
 RETIRED = {"NvidiaTeslaP100": "NvidiaTeslaT4", "NvidiaTeslaK80": "NvidiaTeslaT4"}
-RETIRED |= {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8"}
+RETIRED |= dict.fromkeys(("TpuV38", "Tpu1VmV38", "TpuV232", "TpuV2256"), "TpuV5E8")
 # Never uploaded as data: the client takes them for itself.
 _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
 
@@ -82,6 +82,10 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         yield f"machine_shape: {shape} is retired, Kaggle would run another. Use {RETIRED[shape]}."
     elif shape and shape not in accelerators:
         yield f"machine_shape: no accelerator '{shape}'.{near_miss(shape, accelerators)}"
+    has_tpu = values.get("enable_tpu") in (True, "true") or shape.startswith("Tpu")
+    if values.get("docker_image") and has_tpu:  # Source: Kaggle/kaggle-cli, issue 1197
+        mend = "Leave it out: Kaggle would run that image on a CPU, without a word."
+        yield f"docker_image: it overrides the TPU. {mend}"
     for key, (pattern, form) in _SOURCES.items():
         sources = values.get(key, [])
         if not isinstance(sources, list):
@@ -165,7 +169,7 @@ def find_damage(part_dir: str) -> str:
 
 
 def find_missing_output(output: str) -> str:
-    """What a kernel's output lacks of a finished plan or part; "" for nothing."""
+    """What a kernel's output lacks of a finished plan, part or training; "" for nothing."""
     parts = sorted(path for path in Path(output).glob("part-*") if path.is_dir())
     for part in parts:
         if not (part / "shards.csv").exists():
@@ -173,5 +177,5 @@ def find_missing_output(output: str) -> str:
         if damage := find_damage(str(part)):
             return f"{part.name} arrived damaged: {damage}"
         shutil.rmtree(part / "journal", ignore_errors=True)  # of a version that went before
-    left = parts or Path(output, "plan.json").exists()
-    return "" if left else "it left neither a plan nor a part"
+    left = parts or any(Path(output, name).exists() for name in ("plan.json", "model.keras"))
+    return "" if left else "it left neither a plan, a part nor a model"

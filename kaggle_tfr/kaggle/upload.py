@@ -166,10 +166,11 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
 
 def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
     """The client's answer; KaggleError when the kernels that write do not fit their plan."""
-    for planner in kernel.after:
+    for planner in kernel.after if not kernel.metadata.get("machine_shape") else ():
         has_plan = os.path.exists(os.path.join(planner.output, "plan.json"))
         planned = has_plan and rules.read_json(planner.output, "plan.json").get("n_parts")
-        made = sum(planner in other.after for other in kernels)
+        writers = [other for other in kernels if not other.metadata.get("machine_shape")]
+        made = sum(planner in other.after for other in writers)
         if has_plan and planned != made:
             what = f"the plan has {planned} parts and {made} kernels would write them. Make these"
             raise KaggleError(f"{what} again with --parts {planned}; the planning kernel may stay.")

@@ -22,7 +22,7 @@ from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.notebook import SESSION_HOURS
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.paths import check_template, format_name, template_fields
+from kaggle_tfr.paths import check_template, format_name, split_template, template_fields
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import Labels, RecordSchema, Saved
@@ -114,7 +114,8 @@ class Plan(Saved):
     def file_name(self, shard: Shard, count: int | None = None) -> str:
         """The shard's path below its part folder, for `count` records (default: as planned)."""
         shard = shard if count is None else replace(shard, count=count)
-        return format_name(self.settings.shard_name, **vars(shard), name=self.labels.name)
+        template = split_template(self.settings.shard_name, shard.split, shard.fold)
+        return format_name(template, **vars(shard), name=self.labels.name)
 
     def for_worker(self) -> "Plan":
         """The plan without what grows with the dataset: its shards and classes stay behind."""
@@ -124,8 +125,11 @@ class Plan(Saved):
 
 def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
     """The shards with `i` and `n` counted among those that share the template's other fields."""
-    used = [name for name, _ in template_fields(template) if name in ("split", "fold", "part")]
-    groups = [(shard, tuple(getattr(shard, name) for name in used)) for shard in shards]
+    groups = []
+    for shard in shards:
+        own = split_template(template, shard.split, shard.fold)
+        used = [name for name, _ in template_fields(own) if name in ("split", "fold", "part")]
+        groups.append((shard, (own, *(getattr(shard, name) for name in used))))
     totals = Counter(group for _, group in groups)
     numbers: dict[tuple, Iterator[int]] = defaultdict(count)
     return [replace(shard, i=next(numbers[group]), n=totals[group]) for shard, group in groups]
@@ -268,15 +272,20 @@ def shards_per_group(
     They are near shard_mb if not numbered, and grow to 400 MB before there are more parts.
     Raises: ValueError if no number of parts can satisfy this.
     """
-    counts = groups["count"]
-    max_shards = settings.max_part_files - SIDECAR_FILES - counts.index.unique("split").size
+    counts, test = groups["count"], groups.index.get_level_values("split") == "test"
+    # The list of test images to predict goes with each part.
+    n_tables = counts.index.unique("split").size + test.any()
+    max_shards = settings.max_part_files - SIDECAR_FILES - n_tables
     if len(counts) > max_shards:
         what = f"MAX_PART_FILES = {settings.max_part_files} leaves {max_shards} shards to a part,"
         need = f"but each of {len(counts)} folds needs one"
         raise ValueError(f"{what} {need}. Raise MAX_PART_FILES, or lower N_FOLDS.")
     if settings.n_shards or settings.shard_images:
-        by_images = -(-counts // (settings.shard_images or 1))
-        wanted = _apportion(counts, settings.n_shards) if settings.n_shards else by_images
+        wanted = -(-counts // (settings.shard_images or 1))
+        if settings.n_shards:  # of labelled images; those of test images are about as large
+            own = counts[~test] if not test.all() else counts
+            shards = (counts * settings.n_shards / own.sum()).round().astype(int).clip(1)
+            wanted = _apportion(own, settings.n_shards).combine_first(shards).astype(int)
         if np.ceil(wanted / n_parts).sum() > max_shards:
             return None
     else:

@@ -1,6 +1,7 @@
 """05: from part folders to batches, and what people want to see of them."""
 
-from kaggle_tfr.read.batches import choose_fold, count_steps, read_batches, read_images
+from kaggle_tfr import machine  # before TensorFlow
+from kaggle_tfr.read.batches import choose_fold, count_steps, read_batches, read_images, to_devices
 from kaggle_tfr.read.display import (
     choose_shown_shards,
     compare_speeds,
@@ -12,5 +13,6 @@ from kaggle_tfr.read.display import (
     pair_with_sources,
     read_files,
 )
+from kaggle_tfr.records import Records
 from kaggle_tfr.schema import list_fields
 from kaggle_tfr.shards import find_shards

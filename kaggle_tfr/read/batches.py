@@ -1,8 +1,10 @@
 """From shards to batches: uint8, every shape static, as fast as the pictures decode."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -26,12 +28,15 @@ MeanStd = tuple[Sequence[float], Sequence[float]]
 
 
 def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(training, validation) shards, by fold or else by split. Raises ValueError for none."""
+    """(training, validation) shards, by fold or else by split. Raises ValueError for none.
+
+    Shards of the fold −1 beside others hold images of further sources: they train, always.
+    """
     splits = shards["split"].map(SPLIT_NAMES)
     training, validation = shards[splits == "train"], shards[splits == "validation"]
-    folds = sorted(set(training["fold"]))
+    folds = sorted(set(training["fold"]) - {-1})
     if len(folds) > 1:
-        chosen = training["fold"] == fold
+        chosen = (training["fold"] == fold) & (fold >= 0)
         training, validation = training[~chosen], training[chosen]
     if training.empty or validation.empty:
         there = f"the shards are of the folds {folds} and the splits {sorted(set(shards['split']))}"
@@ -110,6 +115,36 @@ def read_batches(
     if mean_std:
         data = data.map(partial(_normalize, mean_std=mean_std))
     return data.prefetch(2)
+
+
+def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -> Iterator[Any]:
+    """The batches as JAX arrays, each split evenly over the devices, `ahead` of them on their way.
+
+    batches: of `read_batches`, or trees of NumPy arrays; int64 becomes int32, as ever in JAX.
+    Raises: ValueError: the devices cannot share a batch; its size is named.
+    """
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    sharding = NamedSharding(Mesh(np.array(devices), ("batch",)), PartitionSpec("batch"))
+    source = iter(getattr(batches, "as_numpy_iterator", batches.__iter__)())
+
+    def put(batch: Any) -> Any:
+        size = len(jax.tree.leaves(batch)[0])
+        if size % len(devices):
+            mend = "Set a batch size that it divides: so many of each device."
+            raise ValueError(f"{len(devices)} devices cannot share a batch of {size}. {mend}")
+        return jax.device_put(batch, sharding)
+
+    waiting = deque(map(put, islice(source, ahead)))
+
+    def give() -> Iterator[Any]:
+        for batch in source:
+            waiting.append(put(batch))
+            yield waiting.popleft()
+        yield from waiting
+
+    return give()
 
 
 def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:

@@ -1,10 +1,12 @@
-"""06: devices, a small model, its confusions."""
+"""06: devices, a small model, its confusions, a submission."""
 
+from kaggle_tfr.train.devices import Devices, find_devices, predict
+from kaggle_tfr.train.submission import fill_submission, write_submission
 from kaggle_tfr.train.training import (
     build_model,
     compare_throughput,
     count_confusions,
     list_mistakes,
-    strategy,
+    save_model,
     time_epochs,
 )

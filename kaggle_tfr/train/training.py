@@ -1,11 +1,12 @@
-"""What training needs besides the reader: devices, normalisation, a small model, its errors."""
+"""What training needs besides reader and devices: normalisation, a small model, its errors."""
 
 import json
-import logging
 import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -16,43 +17,12 @@ import tensorflow as tf
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.read.batches import MeanStd
+from kaggle_tfr.train.devices import predict
 
 Stats = str | Mapping[str, Any] | MeanStd
 # Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
 # the landmark notebooks use them.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
-
-
-def strategy() -> tf.distribute.Strategy:
-    """The strategy for the best device, named by one printed line: TPU, several GPUs, one, CPU."""
-    chosen, name = _find_tpu() or _find_gpus()
-    replicas = chosen.num_replicas_in_sync
-    print(f"Training on {name}: {replicas} replica{'s' * (replicas > 1)}")
-    return chosen
-
-
-def _find_tpu() -> tuple[tf.distribute.Strategy, str] | None:
-    # TensorFlow logs every attempt, also where there is no TPU.
-    logging.getLogger("tensorflow").setLevel("WARNING")
-    addresses = ["local", *(os.environ[name] for name in TPU_ADDRESSES if os.environ.get(name))]
-    for address in dict.fromkeys(addresses):
-        try:
-            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
-            if address != "local":
-                tf.config.experimental_connect_to_cluster(resolver)
-            tf.tpu.experimental.initialize_tpu_system(resolver)
-            return tf.distribute.TPUStrategy(resolver), f"TPU ({address})"
-        except (ValueError, tf.errors.OpError):
-            continue
-    return None
-
-
-def _find_gpus() -> tuple[tf.distribute.Strategy, str]:
-    gpus = tf.config.list_physical_devices("GPU")
-    if len(gpus) > 1:
-        return tf.distribute.MirroredStrategy(), f"{len(gpus)} GPUs"
-    return tf.distribute.get_strategy(), "one GPU" if gpus else f"CPU ({os.cpu_count()} cores)"
 
 
 def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Layer:
@@ -93,13 +63,13 @@ def build_model(
     learning_rate: float = 3e-3,
     seed: int = 0,
 ) -> keras.Model:
-    """A small convolutional network from uint8 images to logits (batch, classes), compiled.
+    """A small convolutional network from uint8 images to float32 logits (batch, classes), compiled.
 
     It learns the bundled sample in a minute on two cores; swap in a pretrained one for your data.
+    No layer of it is random: flips are the reader's, so what is exported answers the same twice.
     """
     keras.utils.set_random_seed(seed)
     layers = [keras.Input((*as_size(image_size), 3), dtype="uint8"), normalization(stats)]
-    layers.append(keras.layers.RandomFlip("horizontal"))
     for filters in (16, 32, 64, 96):
         layers += [
             keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
@@ -112,10 +82,27 @@ def build_model(
     model.compile(
         optimizer=keras.optimizers.Adam(learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        # What makes the mask of validation batches count.
-        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        # What makes the mask of validation batches count. Keras's own val_loss is no mean over
+        # the images: it divides by the padding too.
+        weighted_metrics=[
+            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+            keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True),
+        ],
     )
     return model
+
+
+def save_model(model: keras.Model, folder: str) -> str:
+    """The path of model.keras in a folder or bucket, for any backend of Keras to load.
+
+    Call it right after `fit`: an error of the data in `evaluate` costs the weights on JAX.
+    """
+    path = storage.join(storage.make_folder(folder), "model.keras")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch, "model.keras")
+        model.save(made)
+        storage.write_atomically(path, made.read_bytes())
+    return path
 
 
 def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> pd.DataFrame:
@@ -124,10 +111,9 @@ def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int)
     Sorted. Memory is bounded by the pairs, for any number of classes.
     """
     pairs: Counter[int] = Counter()
-    for images, labels, mask in batches:
-        predicted = np.argmax(model.predict_on_batch(images), axis=-1)
-        codes = np.asarray(labels, np.int64) * classes + predicted
-        pairs.update(codes[np.asarray(mask) > 0].tolist())
+    for images, labels, mask in batches.as_numpy_iterator():
+        codes = labels.astype(np.int64) * classes + np.argmax(predict(model, images), axis=-1)
+        pairs.update(codes[mask > 0].tolist())
     rows = [(*divmod(pair, classes), images) for pair, images in sorted(pairs.items())]
     return pd.DataFrame(rows, columns=["true", "predicted", "images"], dtype=np.int64)
 
@@ -139,7 +125,7 @@ def list_mistakes(
     pictures: list[np.ndarray] = []
     titles: list[str] = []
     for images, labels, mask in batches.as_numpy_iterator():
-        predicted = np.argmax(model.predict_on_batch(images), axis=-1)
+        predicted = np.argmax(predict(model, images), axis=-1)
         for row in np.flatnonzero((predicted != labels) & (mask > 0))[: count - len(titles)]:
             pictures.append(images[row])
             titles.append(f"{classes[labels[row]]} → {classes[predicted[row]]}")

@@ -17,19 +17,24 @@ from kaggle_tfr.write.shard import ByteBudget, ShardTask, stopped_runs, write_sh
 TIME_OVER = "the session's time is over"
 
 
-def account_parts(
-    planned: Mapping[str, int], shards: pd.DataFrame, n_planned: int, work_dir: str
-) -> pd.DataFrame:
+def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """The table that a run ends with, also written to accounting.csv.
 
-    planned: `Plan.outcomes`. n_planned: images of the plan that belong to these shards.
+    shards: of `write_parts`; the plan's others are "in other parts".
     Raises: RuntimeError: images in are not images written, dropped or refused.
     """
-    elsewhere = planned["written"] - int(n_planned)
-    counts = {**planned, "written": int(shards["count"].sum())}
-    counts["refused"] += int(shards["refused"].sum())
+    counts, parts = dict(plan.outcomes), set(shards["part"])
+    elsewhere = sum(shard.count for shard in plan.shards if shard.part not in parts)
+    is_test = shards["split"] == "test"
+    for written, refused, own in (
+        ("written", "refused", shards[~is_test]),
+        ("test images", "test images refused", shards[is_test]),
+    ):
+        if written in counts:
+            counts[written] = int(own["count"].sum())
+            counts[refused] = counts.get(refused, 0) + int(own["refused"].sum())
     counts |= {"in other parts": elsewhere} if elsewhere else {}
-    table = notebook.account(counts, sum(planned.values()))
+    table = notebook.account(counts, sum(plan.outcomes.values()))
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(storage.join(work_dir, "accounting.csv"), text.encode())
     return table

@@ -40,6 +40,9 @@ def write_sidecars(
         "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
+    submission = storage.join(work_dir, "sample_submission.csv")
+    if "test" in set(shards["split"]) and storage.exists(submission):
+        texts["sample_submission.csv"] = storage.read_bytes(submission).decode()
     if not rejects:
         storage.remove(storage.join(part_dir, "rejects.csv"))
     for name, text in texts.items():
@@ -50,13 +53,6 @@ def _write_image_tables(
     work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row]
 ) -> None:
     """Writes a CSV a split, a row a record, with one shard's rows in memory at a time."""
-    columns = ["image_id", "label", "label_name", *plan.labels.label_columns]
-    for field in plan.schema.fields:
-        columns += [field.source] if isinstance(field.source, str) else field.source
-    columns = [name for name in columns if name not in ("height", "width", "format", "split")]
-    # Codes of masks follow the picture's size, so its size before counts.
-    columns += ["source_height", "source_width"] if plan.labels.kind == "masks" else []
-    columns = [*dict.fromkeys(columns), "fold", "file", "record"]
     with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
         for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
             row, path = rows[shard.number], os.path.join(scratch, f"{shard.split}.csv")
@@ -64,11 +60,24 @@ def _write_image_tables(
             kept = table[~table["image_id"].isin(refused)].assign(file=row["file"])
             kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
             kept["record"] = range(len(kept))
-            kept = kept[[column for column in columns if column in kept]]
+            kept = kept[[name for name in _table_columns(plan, shard.split) if name in kept]]
             first = not os.path.exists(path)
             kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n")
         for name in sorted(os.listdir(scratch)):
             storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
+
+
+def _table_columns(plan: Plan, split: str) -> list[str]:
+    """The columns of a split's CSV, where the table has them."""
+    schema = plan.schema.for_split(split)
+    columns = ["image_id", *schema.label_columns]
+    columns += ["label", "label_name"] if schema is plan.schema else []
+    for field in schema.fields:
+        columns += [field.source] if isinstance(field.source, str) else field.source
+    columns = [name for name in columns if name not in ("height", "width", "format", "split")]
+    # Codes of masks follow the picture's size, so its size before counts.
+    columns += ["source_height", "source_width"] if schema.kind == "masks" else []
+    return [*dict.fromkeys(columns), "fold", "file", "record"]
 
 
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
@@ -129,7 +138,9 @@ def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> N
     with tempfile.TemporaryDirectory() as scratch:
         of_split = tfds.core.ShardedFileTemplate(data_dir=scratch, template=template)
         splits = []
-        for split, rows in shards.groupby("split"):
+        # TFDS knows one kind of record: test images without a label are left to other readers.
+        own = [split for split in shards["split"] if plan.schema.for_split(split) is plan.schema]
+        for split, rows in shards[shards["split"].isin(own)].groupby("split"):
             lengths, size = rows["count"].tolist(), int(rows["bytes"].sum())
             splits.append(tfds.core.SplitInfo(split, lengths, size, of_split))
             # TFDS asks for files beside its own. The shards may lie in a bucket, and under names

@@ -21,6 +21,7 @@ from PIL import Image, ImageOps
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
+from kaggle_tfr.paths import split_template
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode
 from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
@@ -128,14 +129,20 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     for row in known.values():
         yield row["file"], "in shards.csv, but not in plan.json"
     listed = {storage.join(folder, row["file"]) for row in rows}
-    pattern = re.sub(r"\{[^}]*\}", "*", plan.settings.shard_name)
-    for path in sorted(set(storage.list_files(pattern, folder)) - listed):
+    kinds = {(shard.split, shard.fold) for shard in plan.shards}
+    templates = {split_template(plan.settings.shard_name, *kind) for kind in kinds}
+    patterns = {re.sub(r"\{[^}]*\}", "*", template) for template in templates}
+    found = {path for pattern in patterns for path in storage.list_files(pattern, folder)}
+    for path in sorted(found - listed):
         yield path[len(folder) :].lstrip("/"), "not in shards.csv"
-    for name in sorted({f"{row['split']}.csv" for row in rows}):
-        columns, path = set[Any](), storage.join(folder, name)
+    for split in sorted({row["split"] for row in rows}):
+        name, columns = f"{split}.csv", set[Any]()
+        path = storage.join(folder, name)
         with suppress(FileNotFoundError, ValueError), storage.on_disk(path) as local:
             columns |= set(pd.read_csv(local, nrows=0))  # ValueError: empty, or no text
-        if not {"image_id", "label", "file"} <= columns:
+        needed = {"image_id", "file"}
+        needed |= {"label"} if plan.schema.for_split(split) is plan.schema else set()
+        if not needed <= columns:
             yield name, "missing or broken: labels cannot be compared with the plan"
     for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
         path = storage.join(folder, name)
@@ -161,7 +168,8 @@ def _list_checks(
 ) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
-    sources = [f.source for f in plan.schema.fields if f.type == "bytes"]
+    fields = (*plan.schema.fields, *plan.schema.test_fields)
+    sources = [field.source for field in fields if field.type == "bytes"]
     texts = [source for source in sources if isinstance(source, str)]
     text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
     for split in sorted({row["split"] for row in rows if f"{row['split']}.csv" not in broken}):
@@ -211,7 +219,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
 
 def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence[Row]) -> str:
     """What is wrong with a record, "" when nothing is; its image is decoded once for all checks."""
-    schema = check.plan.schema
+    schema = check.plan.schema.for_split(check.row["split"])
     try:
         features = tf.train.Example.FromString(data).features.feature
     except DecodeError:

@@ -36,8 +36,8 @@ def truth(work):
 def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
     """rejects.csv names the planted faults, each by its reason, and nothing else."""
     rejects = pd.read_csv(work / "rejects.csv", dtype=str).set_index("image_id")["problem"]
-    assert set(rejects.index) == {*truth["refused"], truth["unlisted"]}
-    for image_id, reason in truth["refused"].items():
+    assert set(rejects.index) == {*truth["refused"], *truth["test_refused"], truth["unlisted"]}
+    for image_id, reason in (truth["refused"] | truth["test_refused"]).items():
         assert rejects[image_id].startswith(reason)
     assert rejects[truth["unlisted"]] == "no row in train.csv"
 
@@ -46,16 +46,41 @@ def test_exactly_the_planted_duplicates_are_found(work, truth):
     """A cluster of one label keeps its largest picture; one of two keeps none, and says so."""
     duplicates = pd.read_parquet(work / "duplicates.parquet").set_index("image_id")
     clusters = {frozenset(ids) for ids in duplicates.groupby("cluster").groups.values()}
+    own = set(pd.read_csv(work / "sample" / "train.csv")["image_id"])
+    again = {
+        f"1/{name}" if name in own else name: first
+        for name, first in truth["across_sources"].items()
+    }
     conflicting = {image_id for pair in truth["label_conflicts"] for image_id in pair}
-    kept = duplicates[duplicates["keep"]]
+    kept = duplicates[duplicates["keep"] & (duplicates["split"] == "train")]
     kinds = ("exact_copies", "reencoded_copies", "half_size_copies", "label_conflicts")
     planted = [frozenset(pair) for kind in kinds for pair in truth[kind]]
+    planted += [frozenset(pair) for pair in (again | truth["leaks"]).items()]
     assert clusters == {*planted, frozenset(truth["group_of_three"])}
+    assert set(again.values()) <= set(kept.index)
+    assert set(truth["leaks"]) == set(duplicates.index[duplicates["split"] == "test"])
     assert not conflicting & set(kept.index)
     assert duplicates.loc[sorted(conflicting), "reason"].str.contains("conflict").all()
     assert kept["cluster"].is_unique
     assert len(kept) == len(clusters) - len(truth["label_conflicts"])
     assert {pair[0] for pair in truth["half_size_copies"]} <= set(kept.index)
+
+
+def test_exactly_the_planted_leaks_are_named(work, truth):
+    """leaks.csv names each test image with its labelled twin, whose label gives it away."""
+    leaks = pd.read_csv(work / "leaks.csv").set_index("test_id")
+    assert leaks["image_id"].to_dict() == truth["leaks"]
+    assert leaks["label_name"].to_dict() == {k: truth["test_labels"][k] for k in truth["leaks"]}
+
+
+def test_the_submission_has_each_id_once_and_in_order(work, truth):
+    """The damaged image gets a class as all others do; the header is the competition's."""
+    asked = pd.read_csv(work / "sample" / "sample_submission.csv")
+    filled = pd.read_csv(work / "submission.csv")
+    assert filled["image_id"].tolist() == asked["image_id"].tolist()
+    assert set(filled["image_id"]) == set(truth["test_labels"])
+    assert set(filled["label"]) <= set(truth["classes"])
+    assert list(filled) == list(asked)
 
 
 def test_everything_is_accounted_for(work, truth):
@@ -65,11 +90,13 @@ def test_everything_is_accounted_for(work, truth):
     plan = pd.read_parquet(work / "plan.parquet")
     shards = pd.read_csv(work / "part-1" / "shards.csv")
     assert len(images) == counts["inputs"]
-    assert len(plan) == shards["count"].sum() == counts["written"]
+    assert len(plan) == shards["count"].sum() == counts["written"] + counts["test"]
     table = pd.read_csv(work / "accounting.csv").set_index("outcome")["images"]
     outcomes = ["written", "duplicates dropped", "conflicts dropped", "refused"]
     assert table[outcomes].tolist() == [counts[name.split()[0]] for name in outcomes]
-    assert table[outcomes].sum() == table["total"] == counts["inputs"]
+    test = table[["test images", "test images refused"]]
+    assert test.tolist() == [counts["test"], counts["test_refused"]]
+    assert table[outcomes].sum() + test.sum() == table["total"] == counts["inputs"]
 
 
 def test_every_record_is_read_by_tensorflow_alone(work, truth):
@@ -80,9 +107,22 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
     classes = json.loads((work / "part-1" / "labels.json").read_text())["classes"]
     table = pd.read_csv(work / "sample" / "train.csv", index_col="image_id")["label"]
 
-    found = read_plainly(sorted((work / "part-1").glob("*.tfrec")))
+    files = sorted((work / "part-1").glob("*.tfrec"))
+    unlabelled = [file for file in files if "-test-" in file.name]
+    schema = json.loads((work / "part-1" / "schema.json").read_text())
+    kinds = {"bytes": tf.string, "int64": tf.int64}
+    names, of_test = (
+        {field["name"]: tf.io.FixedLenFeature([], kinds[field["type"]]) for field in schema[name]}
+        for name in ("fields", "test_fields")
+    )
+    test = read_plainly(unlabelled, features=of_test)
+    found = read_plainly([file for file in files if file not in unlabelled], features=names)
     records = {record["image_id"].decode(): record for record in found}
-    assert set(records) == set(plan.index) > set(truth["odd_formats"])
+    given = plan["split"] == "test"
+    assert {record["image_id"].decode() for record in test} == set(plan.index[given])
+    assert set(records) == set(plan.index[~given]) > set(truth["odd_formats"])
+    assert "label" not in of_test
+    table = table.reindex(plan.index).fillna(plan["label_name"])
     for image_id, record in records.items():
         pixels = tf.io.decode_jpeg(record["image"], channels=3).numpy()
         assert pixels.shape == (record["height"], record["width"], 3)

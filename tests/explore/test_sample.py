@@ -51,8 +51,10 @@ def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictur
     assert len(set(counts.values())) == len(counts) == 5
     assert counts == truth["classes"]
     assert sum(path.stat().st_size for path in sample.rglob("*")) < 60e6
-    kinds = ("written", "refused", "duplicates", "conflicts")
-    assert len(labels) + 1 == inputs["inputs"] == sum(inputs[name] for name in kinds)
+    kinds = ("written", "refused", "duplicates", "conflicts", "test", "test_refused")
+    others = len(truth["test_labels"]) + len(list((sample / "more" / "images").iterdir()))
+    assert len(labels) + 1 + others == inputs["inputs"] == sum(inputs[name] for name in kinds)
+    assert (others, len(truth["leaks"]), len(truth["across_sources"])) == (100, 8, 5)
 
 
 def test_the_same_bytes_every_time(tmp_path):

@@ -8,31 +8,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from support.inputs import put_csv, put_image, read
 
-from kaggle_tfr.explore.rows import InputSettings, join_codes, number_classes, read_table
+from kaggle_tfr.explore.rows import join_codes, number_classes
 from kaggle_tfr.explore.table import load_images, measure, save_images
-from kaggle_tfr.parameters import settings
 
 CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}
-
-
-def put_image(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (32, 24), "teal").save(path)
-
-
-def put_csv(folder, text, images=()):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.csv").write_text(text, encoding="utf-8")
-    for name in images:
-        put_image(folder / "train_images" / name)
-    return folder
-
-
-def read(folder, **changes):
-    chosen = {name.upper(): value for name, value in changes.items()}
-    return read_table(str(folder), settings(InputSettings, chosen))
 
 
 def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
@@ -210,7 +191,7 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
     ("text", "changes", "error", "message"),
     [
         (None, {}, MISSING, r"no file '.*train.csv'. Set LABELS_CSV"),
-        ("", {}, WRONG, r"train.csv' is empty. Set LABELS_CSV"),
+        ("", {}, WRONG, r"LABELS_CSV '.*train.csv' is empty. Set it to"),
         ("image_id,label\n", {}, WRONG, r"has a header and no row"),
         ("image_id,lable\na.jpg,x\n", {}, WRONG, r"no column 'label'. Did you mean \"lable\""),
         ("id,label\na.jpg,x\n", {}, WRONG, r"no column 'image_id'.* Set ID_COLUMN"),

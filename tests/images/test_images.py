@@ -3,15 +3,17 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageCms, ImageOps, JpegImagePlugin
+from PIL import Image, ImageCms, ImageOps, JpegImagePlugin, PngImagePlugin
 from support.fuzzing import load, verdict
 from support.scenes import opened, saved, scene, wide_profile, wide_to_srgb
 
@@ -334,6 +336,31 @@ def test_too_many_pixels_are_refused_unread():
     with pytest.raises(RefusedImage, match="over MAX_PIXELS"):
         read_header(large)
     assert read_header(large, max_pixels=200_000_000).width == 20_000
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked():
+    """A PNG's pixels are not touched for its size: 450 MB of them, were they read."""
+    bomb = saved(Image.new("1", (60_000, 60_000)), "PNG")
+    tracemalloc.start()
+    with mock.patch.object(PngImagePlugin.PngImageFile, "load", side_effect=AssertionError):
+        with pytest.raises(RefusedImage, match="over MAX_PIXELS: 60000 × 60000"):
+            read_header(bomb)
+        assert read_header(saved(scene(64, 64), "PNG")).plain
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("size", "resize", "target", "reason"),
+    [
+        ((60_000, 1), "fill", (512, 512), "over MAX_PIXELS: 30720000 × 512 pixels"),
+        ((60_000, 1), "center_crop", (512, 512), "over MAX_PIXELS: 30720000 × 512 pixels"),
+        ((66_000, 2), "short_side", (2, 2), "JPEG holds no picture of 66000 × 2 pixels"),
+    ],
+)
+def test_a_thread_of_pixels_that_would_grow_too_large_is_refused(size, resize, target, reason):
+    with pytest.raises(RefusedImage, match=reason):
+        convert(saved(Image.new("RGB", size, "teal"), "PNG"), ImageSettings(target, resize))
 
 
 def test_a_wrong_extension_is_read_all_the_same_and_noted():

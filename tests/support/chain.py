@@ -1,6 +1,7 @@
 """The chain of the notebooks as one function, and small inputs in the layout of each dataset."""
 
 import importlib.resources
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -9,10 +10,9 @@ from PIL import Image
 
 from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.explore import sample
-from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
 from kaggle_tfr.schema import load_schema
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.parts import account_parts, write_parts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -25,6 +25,7 @@ def run_chain(recipe, work, **changes):
     images, labels = explore.read_table(values["INPUT_DIR"], given)
     images = explore.measure(images, labels)
     explore.save_images(images, labels, work)
+    explore.save_submission(images, values["INPUT_DIR"], given, work)
     pairs = deduplicate.find_pairs(deduplicate.hash_images(images, work), values["MAX_BITS"])
     rules = {name.lower(): values[name] for name in ("KEEP", "CONFLICTS", "LEAKS")}
     clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
@@ -43,8 +44,7 @@ def run_chain(recipe, work, **changes):
     plan.save_plan(made, table, work)
     shards = write_parts(work, work)
     counts = deduplicate.count_outcomes(images, clusters)
-    written = int(shards["count"].sum()) - counts.get("test images", 0)
-    account({**counts, "written": written}, len(images))
+    account_parts(replace(made, outcomes=counts), shards, work)
     return images, table, shards
 
 

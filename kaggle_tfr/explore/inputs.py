@@ -1,0 +1,182 @@
+"""All inputs as one table: the main one, its test images, and others whose labels are like its."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.explore.rows import (
+    InputSettings,
+    Table,
+    complete_rows,
+    multi_label_table,
+    read_csv,
+    read_given,
+    read_input,
+    single_label_table,
+    stack_rows,
+)
+from kaggle_tfr.parameters import DEFAULTS, check_parameters
+from kaggle_tfr.paths import find_input, near_miss
+from kaggle_tfr.schema import Labels, split_of
+
+SUBMISSION = "sample_submission.csv"  # of a work and a part folder: TEST_CSV, as it came
+
+
+def read_table(input_dir: str, settings: InputSettings) -> Table:
+    """(images, labels) of all inputs: one row an image, in their order; no image is opened.
+
+    Columns: as of `read_input`, and source: 0 for the main input, then the number in MORE_INPUTS.
+    Test images have split "test" and no label. An id of two sources gets the later one's number.
+    Raises: FileNotFoundError: no folder, CSV or image is there; ValueError: a setting is wrong.
+    """
+    check_parameters({"LIMIT": settings.limit, "MORE_INPUTS": list(settings.more_inputs)})
+    remote = storage.is_remote(input_dir)
+    input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
+    images, labels = read_input(input_dir, settings)
+    tables, test = [images.assign(source=0)], find_test_images(input_dir, settings, labels)
+    tables += [test] if len(test) else []
+    for number, given in enumerate(settings.more_inputs, 1):
+        own = _read_more(input_dir, settings, number, given, labels).assign(source=number)
+        clash = own["image_id"].isin(pd.concat([table["image_id"] for table in tables]))
+        own["image_id"] = own["image_id"].mask(clash, f"{number}/" + own["image_id"])
+        tables.append(own)
+    images = stack_rows(tables)
+    if labels.kind != "single":  # numbers of combinations, over all inputs
+        images["label"] = pd.factorize(images["label_name"], sort=True)[0]
+        images.loc[images["split"] == "test", "label"] = -1
+    texts = ("image_id", "path", "split", "label_name", "problem")
+    images = images.astype(dict.fromkeys(texts, str))
+    if 0 < settings.limit < len(images):
+        # Spread evenly: the first rows of class folders would all be of one class.
+        rows = np.arange(settings.limit) * len(images) // settings.limit
+        images = images.iloc[rows].reset_index(drop=True)
+    return images, replace(labels, name=settings.name)
+
+
+def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
+    """Rows of the images to predict: those of TEST_CSV, or all that TEST_PATH_TEMPLATE matches.
+
+    None where both are the defaults and neither is there; class folders have their own, in test/.
+    Raises: FileNotFoundError, ValueError: CSV and images are not both there, or do not fit.
+    """
+    template, csv = settings.test_path_template, settings.test_csv
+    if not template or settings.source == "tfrecords":
+        return pd.DataFrame()
+    folder = re.split(r"[{*?\[]", template)[0].rpartition("/")[0]
+    if (csv, template) == (DEFAULTS["TEST_CSV"], DEFAULTS["TEST_PATH_TEMPLATE"]):
+        there = {name: storage.exists(f"{input_dir}/{name}") for name in (csv, folder)}
+        if settings.source == "folders" or not any(there.values()):
+            _name_unused(input_dir, settings.source)
+            return pd.DataFrame()
+        if not all(there.values()):
+            has, lacks = sorted(there, key=lambda name: not there[name])
+            what = f"'{input_dir}' has '{has}', but no '{lacks}': which are the test images?"
+            mend = 'Set TEST_CSV ("" for none) and TEST_PATH_TEMPLATE ("" for no test images).'
+            raise FileNotFoundError(f"{what} {mend}")
+    own = replace(settings, labels_csv=csv, label_column="", label_map="", path_template=template)
+    if csv:
+        ids = read_csv(input_dir, own, "TEST_CSV")[own.id_column]
+        halves = ids.str.rpartition("_")  # of clouds' 0011165.jpg_Fish
+        ids = halves[0] if halves[2].isin(labels.label_columns).all() else ids
+        ids = ids.drop_duplicates() if labels.kind == "masks" else ids
+        try:
+            images = _list_unlabelled(input_dir, own, ids.reset_index(drop=True))
+        except (FileNotFoundError, ValueError) as error:
+            text = re.sub(r"\bPATH_TEMPLATE", "TEST_PATH_TEMPLATE", str(error))
+            raise type(error)(f"test images: {text}") from None
+    else:
+        paths = storage.list_files(re.sub(r"\{.*?\}", "*", template), input_dir)
+        if not paths:
+            what = f"TEST_PATH_TEMPLATE '{template}' matches no file in '{input_dir}'."
+            raise FileNotFoundError(f'{what} Mend it, or set it to "" for no test images.')
+        ids = pd.Series(paths).str.removeprefix(f"{input_dir}/{folder}".rstrip("/") + "/")
+        if re.search(r"\}\.\w+$", settings.path_template):  # there ids have no ending
+            ids = ids.map(lambda name: os.path.splitext(name)[0])
+        images = pd.DataFrame({"image_id": ids, "path": paths, "problem": ""})
+    blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
+    return images.assign(split="test", label=-1, label_name="", source=0, **blanks)
+
+
+def _list_unlabelled(input_dir: str, settings: InputSettings, ids: pd.Series) -> pd.DataFrame:
+    """Columns image_id, path, problem of images without labels, and of files that are not named."""
+    unlabelled = single_label_table(pd.Series("", ids.index))
+    unlabelled[0]["problem"] = ""
+    images, _ = complete_rows(input_dir, settings, ids.to_frame(settings.id_column), unlabelled)
+    return images[["image_id", "path", "problem"]]
+
+
+def _name_unused(input_dir: str, source: str) -> None:
+    """Prints what looks like test images, and is named by no parameter."""
+    if storage.is_remote(input_dir) or source == "folders":
+        return
+    found = [*storage.list_folders("*", input_dir), *storage.list_files("*.csv", input_dir)]
+    names = [os.path.relpath(path, input_dir) for path in found]
+    unused = [name for name in names if split_of(name) == "test" or "submission" in name.lower()]
+    if unused:
+        mend = "If they are of test images, set TEST_CSV and TEST_PATH_TEMPLATE."
+        print(f"Not read: {', '.join(unused)}. {mend}")
+
+
+def _read_more(
+    input_dir: str, settings: InputSettings, number: int, given: Mapping[str, Any], labels: Labels
+) -> pd.DataFrame:
+    """The rows of a further input, whose labels are those of the main one, by their names."""
+    changed = {name.lower(): value for name, value in given.items() if name != "INPUT_DIR"}
+    own = replace(settings, **changed | {"label_map": "", "more_inputs": ()})
+    below = storage.resolve(input_dir, given["INPUT_DIR"])
+    folder = below if storage.is_folder(below) else find_input(given["INPUT_DIR"])
+    images, its = read_input(folder, own)
+    where = f"MORE_INPUTS, input {number} ('{folder}')"
+    if its.kind != labels.kind:
+        what = f"{where} has labels of the kind '{its.kind}', the main input '{labels.kind}'."
+        raise ValueError(f"{what} Set its SOURCE and LABEL_COLUMN to labels of the same kind.")
+    renamed: Any = given.get("LABEL_MAP") or {}
+    if isinstance(renamed, str):
+        renamed = json.loads(read_given(storage.resolve(folder, renamed), "LABEL_MAP"))
+    new_name = {str(name): str(renamed.get(str(name), name) or "") for name in its.classes}
+    known = {"", *(str(name) for name in labels.classes if name is not None)}
+    if unknown := [name for name, new in new_name.items() if new not in known]:
+        what = f"{where} has {len(unknown)} classes that the main input lacks, the first is"
+        mend = f'LABEL_MAP: {{"{unknown[0]}": "a class of the main input"}}, or "" to leave it out'
+        hint = near_miss(unknown[0], known)
+        raise ValueError(f"{what} '{unknown[0]}'.{hint} Give it {mend}.")
+    return _align_labels(images, its, labels, new_name)
+
+
+def _align_labels(
+    images: pd.DataFrame, its: Labels, labels: Labels, new_name: Mapping[str, str]
+) -> pd.DataFrame:
+    """The rows with the main input's labels. new_name: of each of their classes, "" for none."""
+    good = images["problem"] == ""
+    reasons = images["problem"].mask(good & (images["split"] == "test"), "of a test set not ours")
+    if labels.kind == "single":
+        text = images["label_name"].map(lambda name: new_name.get(name, name))
+        left = good & (text == "") & (images["label_name"] != "")
+        reasons = reasons.mask(left, "left out by LABEL_MAP: " + images["label_name"])
+        labelled, _ = single_label_table(text, list(labels.classes))
+    else:
+        blank: Any = "" if labels.kind == "masks" else np.int8(0)
+        columns = images[list(its.label_columns)].rename(columns=new_name)
+        columns = columns.reindex(columns=list(labels.label_columns), fill_value=blank)
+        labelled, _ = multi_label_table(columns, labels.kind, reasons)
+    others = images.drop(columns=[*its.label_columns, "label", "label_name", "problem"])
+    return pd.concat([others, labelled.assign(problem=reasons)], axis=1)
+
+
+def save_submission(
+    images: pd.DataFrame, input_dir: str, settings: InputSettings, work_dir: str
+) -> None:
+    """Copies TEST_CSV beside images.parquet, for the order and the columns of submission.csv."""
+    source, path = storage.resolve(input_dir, settings.test_csv), storage.join(work_dir, SUBMISSION)
+    asked = settings.test_csv and (images["split"] == "test").any()
+    if asked and storage.exists(source):
+        storage.write_atomically(path, storage.read_bytes(source))
+    else:
+        storage.remove(path)

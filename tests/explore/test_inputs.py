@@ -1,0 +1,184 @@
+"""Test images and further inputs: every layout a competition has, or an error that helps."""
+
+import pandas as pd
+import pytest
+from support.inputs import put_csv, put_image, read
+
+from kaggle_tfr.explore.inputs import save_submission
+from kaggle_tfr.explore.rows import InputSettings
+from kaggle_tfr.explore.table import count_images, measure
+from kaggle_tfr.parameters import settings
+
+ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
+
+
+@pytest.fixture
+def competition(tmp_path):
+    """train.csv, train_images/ and test_images/, where two are listed and one is damaged."""
+    put_csv(tmp_path, ROWS, ["a.jpg", "b.jpg"])
+    (tmp_path / "sample_submission.csv").write_text("image_id,label\nt2.jpg,x\nt1.jpg,x\n")
+    put_image(tmp_path / "test_images" / "t1.jpg")
+    (tmp_path / "test_images" / "t2.jpg").write_bytes(b"\xff\xd8\xff")
+    return tmp_path
+
+
+def of_test(images):
+    return images[images["split"] == "test"]
+
+
+def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_path):
+    """They are found by default, in the CSV's order; a damaged one is named; lines of their own."""
+    images = measure(*read(competition))
+
+    found = of_test(images)
+    assert found["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
+    assert found["problem"].tolist() == ["truncated", ""]
+    assert (set(found["label"]), set(found["label_name"])) == ({-1}, {""})
+    counts = {"good": 2, "refused": 0, "test images": 1, "test images refused": 1}
+    assert count_images(images) == counts
+    work = tmp_path / "work"
+    work.mkdir()
+    save_submission(images, str(competition), settings(InputSettings, {}), str(work))
+    given = (competition / "sample_submission.csv").read_bytes()
+    assert (work / "sample_submission.csv").read_bytes() == given
+    save_submission(images[:2], str(competition), settings(InputSettings, {}), str(work))
+    assert not (work / "sample_submission.csv").exists()
+
+
+def test_test_images_without_a_csv_are_those_that_the_template_matches(competition):
+    """Ids keep or lose their ending as those of the labelled images do."""
+    images, _ = read(competition, test_csv="", test_path_template="test_images/*")
+    assert of_test(images)["image_id"].tolist() == ["t1.jpg", "t2.jpg"]
+    (competition / "train.csv").write_text("image_id,label\na,x\nb,y\n")
+    images, _ = read(competition, test_csv="", path_template="train_images/{image_id}.jpg")
+    assert of_test(images)["image_id"].tolist() == ["t1", "t2"]
+    assert of_test(images)["path"].iloc[0] == f"{competition}/test_images/t1.jpg"
+
+
+def test_test_images_of_masks_and_of_several_labels(tmp_path):
+    """Clouds lists each test image four times; label columns of test rows are blank."""
+    put_csv(tmp_path, "Image_Label,code\na.jpg_Fish,1 1\na.jpg_Sugar,\n", ["a.jpg"])
+    lines = [f"t.jpg_{label},1 1" for label in ("Fish", "Sugar")]
+    (tmp_path / "sub.csv").write_text("\n".join(["Image_Label,code", *lines, ""]))
+    put_image(tmp_path / "test_images" / "t.jpg")
+    names = {"id_column": "Image_Label", "label_column": "code", "test_csv": "sub.csv"}
+    images, _ = read(tmp_path, source="rle_csv", **names)
+    assert of_test(images)[["image_id", "Fish", "Sugar"]].to_numpy().tolist() == [["t.jpg", "", ""]]
+
+    put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n", ["a.jpg"])
+    images, _ = read(tmp_path, label_column=["x", "y"], test_csv="")
+    assert of_test(images)[["label", "x", "y"]].to_numpy().tolist() == [[-1, 0, 0]]
+    assert images["x"].dtype == "int8"
+
+
+@pytest.mark.parametrize(
+    ("files", "pattern", "expected"),
+    [
+        (["cat/1.jpg", "dog/2.jpg", "test/3.jpg"], "*/*", {"test/3.jpg": ("test", -1)}),
+        (["cat/1.jpg", "dog/2.jpg", "Test/any/3.jpg"], "*/*", {"Test/any/3.jpg": ("test", -1)}),
+        (["cat/1.jpg", "test_images/3.jpg"], "*/*", {"test_images/3.jpg": ("test", -1)}),
+        (["train/cat/1.jpg", "test/3.jpg"], "*/*/*", {"test/3.jpg": ("test", -1)}),
+        (["train/cat/1.jpg", "test/x/3.jpg"], "*/*/*", {"test/x/3.jpg": ("test", -1)}),
+        (["train/cat/1.jpg", "test/cat/3.jpg"], "*/*/*", {"test/cat/3.jpg": ("test", 0)}),
+        (["in/cat/1.jpg", "in/test/3.jpg"], "in/*/*", {"in/test/3.jpg": ("test", -1)}),
+        (["train/cat/1.jpg", "val/cat/3.jpg"], "*/*/*", {"val/cat/3.jpg": ("val", 0)}),
+    ],
+)
+def test_a_folder_called_like_a_split_is_never_a_class(tmp_path, files, pattern, expected):
+    """Test images lie in no class folder, in one, or in the classes' own: only then labelled."""
+    for name in files:
+        put_image(tmp_path / name)
+    images, labels = read(tmp_path, source="folders", pattern=pattern)
+
+    found = images.set_index("image_id")[["split", "label"]].apply(tuple, axis=1).to_dict()
+    assert found.items() >= expected.items()
+    assert len(images) == len(files)
+    assert not {"test", "Test", "test_images", "any", "x"} & set(labels.classes)
+    assert set(images["problem"]) == {""}
+
+
+def test_images_right_in_a_train_folder_have_no_class(tmp_path):
+    """They are refused with a reason, unless LABEL_MAP says that the folder is a class."""
+    for name in ("cat/1.jpg", "train/2.jpg"):
+        put_image(tmp_path / name)
+    images, labels = read(tmp_path, source="folders")
+    assert images["problem"].tolist() == ["", "no class folder"]
+    assert labels.classes == ("cat",)
+    images, _ = read(tmp_path, source="folders", label_map={"cat": 0, "train": 1})
+    assert images["label"].tolist() == [0, 1]
+
+
+def test_further_inputs_join_by_the_names_of_their_classes(tmp_path):
+    """Other folders, columns and names; a clashing id gets the input's number."""
+    put_csv(tmp_path / "main", ROWS, ["a.jpg", "b.jpg"])
+    more = put_csv(tmp_path / "main" / "more", "id,kind\na.jpg,why\nc.jpg,x\nd.jpg,z\n")
+    for name in ("more/img/a.jpg", "more/img/c.jpg", "more/img/d.jpg", "old/x/9.jpg"):
+        put_image(tmp_path / "main" / name)
+    given = {"INPUT_DIR": "more", "ID_COLUMN": "id", "LABEL_COLUMN": "kind"}
+    given |= {"PATH_TEMPLATE": "img/{id}", "LABEL_MAP": {"why": "y", "z": ""}}
+    folders = {"INPUT_DIR": str(tmp_path / "main" / "old"), "SOURCE": "folders"}
+
+    images, labels = read(tmp_path / "main", more_inputs=[given, folders])
+
+    assert labels.classes == ("x", "y")
+    assert images[["image_id", "source", "label"]].to_numpy().tolist() == [
+        *(["a.jpg", 0, 0], ["b.jpg", 0, 1], ["1/a.jpg", 1, 1], ["c.jpg", 1, 0], ["d.jpg", 1, -1]),
+        ["x/9.jpg", 2, 0],
+    ]
+    assert images["problem"].tolist() == ["", "", "", "", "left out by LABEL_MAP: z", ""]
+    assert images["path"].iloc[2] == f"{more}/img/a.jpg"
+
+
+def test_further_inputs_of_several_labels_line_up_their_columns(tmp_path):
+    """A label that the second source does not know is 0 there."""
+    put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n", ["a.jpg"])
+    put_csv(tmp_path / "more", "image_id,z\nm.jpg,1\nn.jpg,0\n", ["m.jpg", "n.jpg"])
+    (tmp_path / "more" / "train.csv").write_text("image_id,z,y\nm.jpg,1,0\nn.jpg,0,1\n")
+    given = {"INPUT_DIR": "more", "LABEL_COLUMN": ["z", "y"], "LABEL_MAP": {"z": "x"}}
+    images, _ = read(tmp_path, label_column=["x", "y"], more_inputs=[given])
+    assert images[["x", "y", "label_name"]].to_numpy().tolist() == [
+        *([0, 1, "y"], [1, 0, "x"], [0, 1, "y"])
+    ]
+    assert images["label"].tolist() == [1, 0, 1]
+
+
+MORE = {
+    "INPUT_DIR": "more",
+    "LABELS_CSV": "../train.csv",
+    "PATH_TEMPLATE": "../train_images/{image_id}",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_csv": "no.csv"}, r"no file '.*no.csv'. Set TEST_CSV"),
+        ({"test_csv": "odd.csv"}, r"TEST_CSV '.*odd.csv' has no column 'image_id'.*It has name"),
+        ({"test_path_template": "t/*.png", "test_csv": ""}, r"TEMPLATE 't/\*.png' matches"),
+        ({"test_path_template": "t/{image_id}"}, r"none of the 2 .*or set TEST_PATH_TEMPLATE"),
+        ({"more_inputs": [{"INPUT_DIR": "more"}]}, r"has 1 classes .* 'z'.*LABEL_MAP: {\"z\":"),
+        (
+            {"more_inputs": [{"INPUT_DIR": "more", "LABEL_SEPARATOR": " "}]},
+            r"input 1 \('.*more'\) has labels of the kind 'multi', the main input 'single'",
+        ),
+        ({"more_inputs": [{"LABELS_CSV": "x"}]}, "MORE_INPUTS takes mappings with an INPUT_DIR"),
+        ({"more_inputs": [{"INPUT_DIR": "a", "LABEL_MOP": ""}]}, 'Did you mean "LABEL_MAP"'),
+    ],
+)
+def test_what_does_not_fit_is_an_error_that_helps(competition, changes, message):
+    put_csv(competition / "more", "image_id,label\nm.jpg,z\n", ["m.jpg"])
+    (competition / "odd.csv").write_text("name\nt1.jpg\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read(competition, **changes)
+
+
+def test_half_of_a_test_set_is_an_error_and_another_layout_is_named(tmp_path, capsys):
+    """Nothing there is no error by default; what looks like test images is named."""
+    put_csv(tmp_path, ROWS, ["a.jpg", "b.jpg"])
+    put_image(tmp_path / "test" / "t1.jpg")
+    images, _ = read(tmp_path)
+    assert len(images) == 2
+    assert "Not read: test. If they are of test images, set TEST_CSV" in capsys.readouterr().out
+    pd.DataFrame({"image_id": ["t1.jpg"]}).to_csv(tmp_path / "sample_submission.csv", index=False)
+    with pytest.raises(FileNotFoundError, match=r"has 'sample_sub.*', but no 'test_im"):
+        read(tmp_path)

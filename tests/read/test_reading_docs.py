@@ -1,0 +1,59 @@
+"""docs/reading.md: each of its examples runs as it stands there."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from support.plans import make_images, plan_images
+
+from kaggle_tfr.write.parts import write_parts
+
+# In this order: processes that torch forks should not inherit JAX's threads.
+SHOWN = {"TensorFlow alone": "(32, 256, 256, 3)", "PyTorch": "torch.uint8"}
+SHOWN |= {"grain": "(32, 256, 256, 3)", "Plain JAX": "'batch': 8"}
+# Runs each example by itself, and prints a line of its name before what it prints.
+RUN_ALL = """
+import sys, traceback
+for name, code in {examples!r}.items():
+    print("\\n##", name, flush=True)
+    try:
+        exec(compile(code, name, "exec"), {{"__name__": "__main__"}})
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(root, tmp_path_factory):
+    """What each example prints, beside work/part-1 of 64 pictures: on eight devices of JAX.
+
+    With the libraries of Kaggle's TPU image where `make test-kaggle` has made them.
+    """
+    folder = tmp_path_factory.mktemp("docs")
+    plan_images(make_images(folder / "in", 64, sizes=(260, 300)), folder / "work", size=256)
+    write_parts(str(folder / "work"))
+    text = (root / "docs" / "reading.md").read_text()
+    sections = dict(
+        re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    )
+    assert sections.keys() == SHOWN.keys()
+    python = os.environ.get("TPU_PYTHON", sys.executable)
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(root)}
+    options = {"cwd": folder, "env": os.environ | flags, "capture_output": True, "text": True}
+    script = RUN_ALL.format(examples={name: sections[name] for name in SHOWN})
+    done = subprocess.run([python, "-c", script], check=False, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(part.split("\n", 1) for part in done.stdout.split("\n## ")[1:])
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_runs_on_a_finished_part(printed, name):
+    """JAX on eight devices, grain, torch in two processes, and TensorFlow without the package."""
+    if name == "PyTorch" and (find_spec("torch") is None or "TPU_PYTHON" in os.environ):
+        pytest.skip("torch is not installed: its usual package brings gigabytes of CUDA")
+
+    assert "Traceback" not in printed[name]
+    assert SHOWN[name] in printed[name]

@@ -1,0 +1,154 @@
+"""What is trained on: found by name, and never another device in silence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kaggle_tfr import machine, train
+from kaggle_tfr.train import devices
+
+CHOICE = "import kaggle_tfr.{}, os, sys; print(os.environ['KERAS_BACKEND'], 'keras' in sys.modules)"
+
+
+@pytest.fixture
+def host(monkeypatch, tmp_path):
+    """A machine whose TPUs and GPUs a test decides; the TPU addresses that were tried."""
+    host, one = SimpleNamespace(addresses=[], gpus=0, tpu=None), tf.distribute.get_strategy()
+
+    def resolve(tpu):
+        host.addresses.append(tpu)
+        if tpu != host.tpu:
+            raise ValueError("no TPU")
+        return tpu
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * host.gpus)
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolve)
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: None)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: None)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda _: one)
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: one)
+    for name in (*devices.TPU_ADDRESSES, "ISTPUVM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(machine, "ROOT", str(tmp_path))
+    return host
+
+
+def fake(root, *files):
+    """Empty files below `root`; "path=text" for others."""
+    for file in files:
+        name, _, text = file.partition("=")
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tpu", "said"),
+    [(2, tpu, f"TPU ({tpu})") for tpu in ("local", "10.0.0.2")]
+    + [(gpus, None, said) for gpus, said in enumerate(("CPU (", "one GPU", "2 GPUs"))],
+)
+def test_the_best_device_is_taken(host, monkeypatch, capsys, gpus, tpu, said):
+    """The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which."""
+    host.gpus, host.tpu = gpus, tpu
+    monkeypatch.setenv("TPU_NAME", "10.0.0.2")
+
+    found = train.find_devices()
+
+    assert capsys.readouterr().out.startswith(f"Training on {said}")
+    assert host.addresses == (["local"] if tpu == "local" else ["local", "10.0.0.2"])
+    assert found.kind == ("tpu" if tpu else "gpu" if gpus else "cpu")
+
+
+@pytest.mark.parametrize(
+    ("files", "signs"),
+    [
+        (["sys/bus/pci/devices/0/vendor=0x1ae0", "sys/bus/pci/devices/0/class=0x120000"], 1),
+        (["sys/bus/pci/devices/0/vendor=0x1ae0", "sys/bus/pci/devices/0/class=0x020000"], 0),
+        (["sys/bus/pci/devices/0/vendor=0x10de", "sys/bus/pci/devices/1/vendor=0x1ae0"], 1),
+        (["dev/accel0", "dev/accel1"], 2),
+        (["dev/vfio/vfio", "dev/vfio/3"], 1),
+        (["dev/accel/accel0", "dev/nvidia0"], 0),  # other makers' chips
+    ],
+)
+def test_a_tpu_is_told_by_its_files(host, tmp_path, files, signs):
+    """Google's network cards and disks, which all of its machines have, are none."""
+    fake(tmp_path, *files)
+
+    assert len(machine.find_tpu_signs()) == signs
+
+
+def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):
+    """By its file, or by Kaggle's variable: what to do is said. The CPU can still be asked for."""
+    monkeypatch.setenv("ISTPUVM", "1")
+    with pytest.raises(RuntimeError, match=r"has a TPU \(ISTPUVM=1\).*KERAS_BACKEND=jax.*\"cpu\""):
+        train.find_devices()
+    monkeypatch.delenv("ISTPUVM")
+    fake(tmp_path, "dev/vfio/0")
+    with pytest.raises(
+        RuntimeError, match=r"has a TPU \(.*dev/vfio/0\), which Keras on tensorflow"
+    ):
+        train.find_devices("auto")
+    with pytest.raises(RuntimeError, match="restart the session"):
+        train.find_devices("tpu")
+
+    assert train.find_devices("cpu").kind == "cpu"
+    assert capsys.readouterr().out.startswith("Training on CPU (")
+    host.tpu = "local"
+    assert train.find_devices("auto").kind == "tpu"
+
+
+@pytest.mark.parametrize("wanted", ["tpu", "gpu"])
+def test_a_device_that_is_not_there_is_an_error(monkeypatch, wanted):
+    """The real search, on a machine without: nothing else is taken in its place."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
+    with pytest.raises(RuntimeError, match=f"DEVICE is '{wanted}', but Keras on tensorflow finds"):
+        train.find_devices(wanted)
+    assert train.find_devices("cpu").count == 1
+    with pytest.raises(ValueError, match="DEVICE is 'npu'"):
+        train.find_devices("npu")
+
+
+def test_a_backend_that_comes_too_late_is_an_error(monkeypatch):
+    """Keras reads KERAS_BACKEND on its import; after that a session must begin anew."""
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    with pytest.raises(
+        RuntimeError, match="is 'jax', keras was imported with 'tensorflow'.*Restart"
+    ):
+        train.find_devices("cpu")
+
+
+@pytest.mark.parametrize(
+    ("environment", "chosen"),
+    [({}, "tensorflow"), ({"ISTPUVM": "1"}, "jax")]
+    + [({"ISTPUVM": "1", "KERAS_BACKEND": "torch"}, "torch")],
+)
+def test_the_backend_is_chosen_before_keras_is_imported(root, environment, chosen):
+    """JAX where there is a TPU, TensorFlow elsewhere, or what the environment says."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("KERAS_BACKEND", "ISTPUVM")}
+    call = [sys.executable, "-c", CHOICE.format("notebook")]
+    options = {"cwd": root, "env": kept | environment, "capture_output": True, "text": True}
+    done = subprocess.run(call, check=False, **options)
+    assert done.stdout.split() == [chosen, "False"], done.stderr
+    # `read` makes the choice as well: whatever it imports comes after.
+    text = Path(root, "kaggle_tfr", "read", "__init__.py").read_text()
+    assert text.index("import machine") < text.index("from kaggle_tfr.read")
+
+
+def test_a_tpu_computes_in_bfloat16_with_float32_weights_and_logits(host, capsys):
+    """The policy holds for models made in the scope, and for no other."""
+    host.tpu = "local"
+    with train.find_devices().scope():
+        model = train.build_model(32, 3)
+
+    assert [layer.compute_dtype for layer in model.layers if "conv" in layer.name] == [
+        "bfloat16"
+    ] * 4
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+    assert train.predict(model, np.zeros((2, 32, 32, 3), np.uint8)).dtype == np.float32
+    assert keras.config.dtype_policy().name == "float32"
