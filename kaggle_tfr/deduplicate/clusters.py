@@ -112,7 +112,8 @@ def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
 
 def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
     """A line for each row, object (n,), that says why it is kept, or dropped."""
-    cluster, label, test = members["cluster"], name_labels(members), members["test"]
+    cluster, test = members["cluster"], members["test"]
+    label = name_labels(members, cluster.to_numpy())
     labels = label[~test].groupby(cluster).agg(lambda names: ", ".join(sorted(set(names))))
     keeper = members[members["keeper"]].set_index("cluster")
     columns = labels, keeper["image_id"], keeper["label_name"]
@@ -171,8 +172,8 @@ def find_leaks(images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame
     leaks = leaks.sort_values(["a", "distance", "b"], ignore_index=True)
     test, other = (images.iloc[leaks[end]].reset_index(drop=True) for end in "ab")
     leaks = leaks.assign(test_id=test["image_id"], test_split=test["split"])
-    other = match_clusters(other, clusters)
-    return leaks.join(other[["image_id", "label_name", "split", "keep"]])
+    columns = ["image_id", "label_name", "split", "keep"]
+    return leaks.join(match_clusters(other, clusters)[columns])
 
 
 def save_clusters(

@@ -211,7 +211,8 @@ def load_pairs(
     """(pictures, titles) of the first `most` pairs of `find_pairs` or `verify_geometry`."""
     rows = images.iloc[np.concatenate([pairs[end].head(most) for end in "ab"])]
     split = (" (" + rows["split"] + ")").where(rows["split"] != "train", "")
-    rows = rows.assign(label_name=(name_labels(rows) + split).str.strip())
+    pair = np.arange(len(rows)) % max(1, len(rows) // 2)
+    rows = rows.assign(label_name=(name_labels(rows, pair) + split).str.strip())
     left, right = rows.head(len(rows) // 2), rows.tail(len(rows) // 2)
     pictures = (load_pictures(list(half["path"]), side) for half in (left, right))
     why = pairs["distance"].head(most).astype(str) + " bits"
@@ -224,8 +225,8 @@ def load_pairs(
     return list(zip(*pictures, strict=True)), titles
 
 
-def name_labels(images: pd.DataFrame) -> pd.Series:
-    """The label's name of each row, with its source where there are several."""
-    names = images["label_name"]
-    several = "source" in images and images["source"].any()
-    return names + " (source " + images["source"].astype(str) + ")" if several else names
+def name_labels(images: pd.DataFrame, group: np.ndarray) -> pd.Series:
+    """The label's name of each row, with its source where its group's labels have several."""
+    source = images["source"] if "source" in images else pd.Series(0, images.index)
+    several = source.where(images["split"] != "test").groupby(group).transform("nunique") > 1
+    return images["label_name"] + (" (source " + source.astype(str) + ")").where(several, "")

@@ -223,13 +223,18 @@ def test_the_main_sources_picture_is_kept_first():
 
 def test_conflicts_between_sources_name_them():
     """In the reason and in a figure's titles, which also say what is no training image."""
-    images = make_images(["rose", "tulip", "test"], source=[0, 1, 0])
-    clusters = find_clusters(images, make_pairs((0, 1, 4), (1, 2, 5)))
+    images = make_images(["rose", "tulip", "test", "lily", "rose"], source=[0, 1, 0, 1, 1])
+    clusters = find_clusters(images, make_pairs((0, 1, 4), (1, 2, 5), (3, 4, 6)))
     said = "conflict: rose (source 0), tulip (source 1)"
-    assert clusters["reason"][:2].tolist() == [said, said]
+    assert clusters["reason"].drop(2).tolist() == [said, said, *["conflict: lily, rose"] * 2]
     _, titles = load_pairs(images, pairs_of_clusters(images, clusters[clusters["conflict"]]))
-    assert titles == [("a\nrose (source 0)", "b: 4 bits\ntulip (source 1)")]
-    images = images.drop(columns="source").assign(split=["train", "validation", "test"])
+    assert titles == [
+        ("a\nrose (source 0)", "b: 4 bits\ntulip (source 1)"),
+        ("d\nlily", "e: 6 bits\nrose"),
+    ]
+    images = images.drop(columns="source").assign(
+        split=["train", "validation", "test", "train", "train"]
+    )
     _, titles = load_pairs(images, make_pairs((2, 1, 5)))
     assert titles == [("c\n(test)", "b: 5 bits\ntulip (validation)")]
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 from support.scenes import saved, scene
 
-from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
 from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.hashing import HASHES, hash_images
 from kaggle_tfr.deduplicate.pairs import find_pairs
@@ -122,6 +122,39 @@ def test_copies_of_a_thousand_photos_are_found_and_nothing_else(data_dir, tmp_pa
     chosen = single["path"].iloc[:: len(single) // 940][:940]
     photos = sorted((data_dir / "photos").iterdir())
     check_recall([Image.open(path).convert("RGB") for path in [*photos, *chosen]], tmp_path)
+
+
+@pytest.mark.heavy
+def test_leaks_planted_in_a_thousand_photos_are_found(data_dir, tmp_path):
+    """200 of 60 photographs and 940 flowers are test images; labelled copies of 50 of them leak.
+
+    By chance no two of these flowers that are one scene are in two splits: any other leak is false.
+    """
+    flowers = sorted((data_dir / "flowers").glob("*/*"))
+    originals = [*sorted((data_dir / "photos").iterdir()), *flowers[:: len(flowers) // 940][:940]]
+    order, kinds = np.random.default_rng(14).permutation(1000), list(COPIES)
+    planted = {int(row): kinds[k % len(kinds)] for k, row in enumerate(order[:50])}
+    images = images_of(originals)
+    images.loc[order[:200], ["split", "label", "label_name"]] = "test", -1, ""
+    paths = []
+    for row, kind in planted.items():
+        copy = COPIES[kind][0](Image.open(originals[row]).convert("RGB"))
+        paths.append(tmp_path / f"{row:04d}-{kind}.jpg")
+        paths[-1].write_bytes(saved(copy, quality=40 if kind == "low quality" else 95))
+    images = pd.concat([images, images_of(paths).assign(label=0)], ignore_index=True)
+    pairs = find_pairs(hash_images(images, str(tmp_path)), 70)
+    near = pairs[pairs["distance"] <= 25]
+    table = pd.DataFrame({"planted": pd.Series(planted).value_counts().reindex(kinds)})
+    for name, chosen in {"25 bits": near, "second look": verify_geometry(images, pairs)}.items():
+        leaks = find_leaks(images, chosen, find_clusters(images, chosen))
+        right = leaks["b"].map(dict(enumerate(planted, 1000))) == leaks["a"]
+        table[name] = leaks["a"][right].map(planted).value_counts()
+        table.loc["false", name] = (~right).sum()
+    table = table.fillna(0).astype(int)
+    print(f"\n{table}\nall found:\n{table.drop('false').sum().to_string()}")
+    floors = pd.DataFrame({kind: floor for kind, (_, *floor) in COPIES.items()}).T.to_numpy()
+    assert (table[["25 bits", "second look"]].loc["false"] == 0).all()
+    assert (table.iloc[:-1, 1:] >= (floors - 0.15) * table.iloc[:-1, :1].to_numpy()).all(axis=None)
 
 
 def test_flat_pictures_pair_only_when_their_files_are_equal(tmp_path):
