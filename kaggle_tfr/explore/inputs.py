@@ -49,8 +49,8 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
         tables.append(own)
     images = stack_rows(tables)
     if labels.kind != "single":  # numbers of combinations, over all inputs
-        images["label"] = pd.factorize(images["label_name"], sort=True)[0]
-        images.loc[images["split"] == "test", "label"] = -1
+        has = images["label"] >= 0
+        images.loc[has, "label"] = pd.factorize(images["label_name"][has], sort=True)[0]
     texts = ("image_id", "path", "split", "label_name", "problem")
     images = images.astype(dict.fromkeys(texts, str))
     if 0 < settings.limit < len(images):
@@ -167,7 +167,7 @@ def _align_labels(
         columns = columns.reindex(columns=list(labels.label_columns), fill_value=blank)
         labelled, _ = multi_label_table(columns, labels.kind, reasons)
     others = images.drop(columns=[*its.label_columns, "label", "label_name", "problem"])
-    return pd.concat([others, labelled.assign(problem=reasons)], axis=1)
+    return pd.concat([others.assign(split="train"), labelled.assign(problem=reasons)], axis=1)
 
 
 def save_submission(
