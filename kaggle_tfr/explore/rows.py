@@ -70,7 +70,10 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     if not storage.is_folder(input_dir or "/"):
         mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
         raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
+    from kaggle_tfr.explore.records import read_records  # which needs this module
+
     sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
+    sources["tfrecords"] = read_records
     check_parameters({"SOURCE": settings.source, "LIMIT": settings.limit})
     images, labels = sources[settings.source](input_dir, settings)
     texts = ("image_id", "path", "split", "label_name", "problem")
