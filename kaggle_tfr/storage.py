@@ -2,7 +2,6 @@
 
 import contextlib
 import fnmatch
-import gzip
 import hashlib
 import io
 import os
@@ -16,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from kaggle_tfr import frames
 
@@ -31,6 +30,7 @@ ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
 RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
 INDICES = 2048  # that a process holds, 16 bytes a record
+_locks = defaultdict[str, threading.Lock](threading.Lock)  # of the shards that have an index
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
 
 
@@ -143,16 +143,14 @@ class ShardIndex(NamedTuple):
     image: str
 
 
-_locks = defaultdict[str, threading.Lock](threading.Lock)  # of the shards with an index
-
-
 def index_shard(shard: str, image: str = "") -> ShardIndex:
     """The index of a shard, which RECORDS keeps for all processes until the shard changes.
 
     image: "" for the kept one; where none is kept too, each record's one picture counts.
     """
+    status = size_and_time(shard)
     with _locks[shard]:  # of many readers of a new one, one makes it
-        return _load_index(shard, image, size_and_time(shard))
+        return _load_index(shard, image, status)
 
 
 @lru_cache(INDICES)
@@ -160,18 +158,17 @@ def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     import numpy as np
 
     folder = os.environ.get(RECORDS) or _temporary_folder().name
-    stem = f"{os.path.basename(shard)}-{hashlib.sha256(shard.encode()).hexdigest()[:16]}"
     # What lies in Kaggle's working folder becomes output, and has a limit.
     large = is_remote(folder) or folder.startswith("/kaggle/")
+    stem = f"{os.path.basename(shard)}-{hashlib.sha256(shard.encode()).hexdigest()[:16]}"
     file = _copy_shard(shard, join(_temporary_folder().name if large else folder, stem), status)
     kept, path = dict[str, Any](status=(-1, -1), image=""), join(folder, f"{stem}.npz")
     if exists(path):
         kept |= np.load(io.BytesIO(read_bytes(path)))
     if tuple(kept["status"]) != status or image not in ("", kept["image"]):
-        offsets, lengths = frames.list_frames(file)
-        kept |= {"offsets": np.array(offsets, int), "lengths": np.array(lengths, int)}
-        kept |= {"status": status, "image": image or kept["image"]}
-        np.savez(written := io.BytesIO(), **kept)
+        offsets, lengths = np.array(frames.list_frames(file), np.int64)
+        kept = {"offsets": offsets, "lengths": lengths, "image": image or kept["image"]}
+        np.savez(written := io.BytesIO(), status=status, **kept)
         make_folder(folder)
         write_atomically(path, written.getvalue())
         _load_index.cache_clear()  # of one that was read before its image was known
@@ -181,28 +178,34 @@ def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
 def _copy_shard(shard: str, stem: str, status: tuple[int, int]) -> str:
     """The shard, or its copy whose path begins with `stem`: unpacked, or out of a bucket."""
     copy = f"{stem}-{status[0]}-{status[1]}.copy"
-    packed = looks_packed(shard)
+    if os.path.exists(copy):
+        return copy
     # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
-    if os.path.exists(copy) or not (packed or is_remote(shard)):
-        return copy if os.path.exists(copy) else shard
+    if not (packed := looks_packed(shard)) and not is_remote(shard):
+        return shard
     make_folder(os.path.dirname(copy))
     temporary = f"{copy}.{uuid.uuid4().hex}.tmp"
-    with contextlib.ExitStack() as stack:
-        stack.callback(remove, temporary)
-        local, file = (
-            stack.enter_context(on_disk(shard)),
-            stack.enter_context(open(temporary, "wb")),
-        )
-        try:
-            with gzip.open(local) if packed else open(local, "rb") as source:
-                shutil.copyfileobj(source, file)
-        except gzip.BadGzipFile:
-            file.flush()  # known at the end: the records' own checksums tell where
-        except (EOFError, zlib.error):
-            file.write(b"?")  # as one damaged record for all that is lost
-        file.close()
+    try:
+        with on_disk(shard) as local, open(local, "rb") as source, open(temporary, "wb") as file:
+            (_unpack if packed else shutil.copyfileobj)(source, file)
         publish_file(temporary, copy)
+    finally:
+        remove(temporary)
     return copy
+
+
+def _unpack(source: IO[bytes], file: IO[bytes]) -> None:
+    """Writes what GZIP packed; a last damaged record stands for what is lost of it."""
+    unpacker, lost = zlib.decompressobj(wbits=31), True
+    left = os.fstat(source.fileno()).st_size - 8  # where the checksum of the whole begins
+    with contextlib.suppress(zlib.error):  # which loses the bytes just read: they are few
+        while left > 0:
+            file.write(unpacker.decompress(source.read(min(left, 4096))))
+            left -= 4096
+        lost = False  # if another checksum follows, the records' own tell where
+        file.write(unpacker.decompress(source.read()))
+        lost = not unpacker.eof
+    file.write(b"?" * lost)
 
 
 def looks_packed(shard: AnyPath) -> bool:
@@ -223,7 +226,7 @@ def _split_address(path: AnyPath) -> tuple[str, int] | None:
     shard, _, number = str(path).rpartition("#")
     if not shard or not number.isdecimal():
         return None
-    if shard not in _locks and (not exists(shard) or exists(path)):
+    if shard not in _locks and (exists(path) or not exists(shard) or is_folder(shard)):
         return None
     return shard, int(number)
 
