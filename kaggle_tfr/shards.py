@@ -125,7 +125,11 @@ def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
 
 
 def _find_split(name: str) -> str:
-    """The split that the last folder or word of a file's name tells, "train" where none does."""
+    """The split that the last such word of a path names, "train" where there is none.
+
+    >>> _find_split("test_tfrecords/ld_test00-1.tfrec"), _find_split("d-val.tfrecord-0-of-1")
+    ('test', 'validation')
+    """
     return SPLIT_NAMES[["train", *_SPLIT.findall(name)][-1]]
 
 

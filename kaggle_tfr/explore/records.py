@@ -33,7 +33,8 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
     from kaggle_tfr.shards import list_inputs, share_labels
 
     splits = list_inputs(input_dir, settings.pattern)
-    folders = sorted({_find_above(file, "labels.json", input_dir) for file in splits} - {""})
+    beside = {os.path.dirname(file) for file in splits}
+    folders = sorted({_find_above(one, "labels.json", input_dir) for one in beside} - {""})
     texts = (storage.read_bytes(f"{folder}/labels.json").decode() for folder in folders)
     labels = share_labels(folders, texts)
     schemas = {
@@ -60,9 +61,8 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
     return pd.concat([images, labelled, others], axis=1), labels
 
 
-def _find_above(file: str, name: str, input_dir: str) -> str:
-    """The folder of a file, or the nearest above it in INPUT_DIR, that has this name; else ""."""
-    folder = os.path.dirname(file)
+def _find_above(folder: str, name: str, input_dir: str) -> str:
+    """The folder, or the nearest above it in INPUT_DIR, that has a file of this name; else ""."""
     while len(folder) >= len(input_dir):
         if storage.exists(f"{folder}/{name}"):
             return folder
@@ -77,7 +77,7 @@ def _choose_schema(
     from kaggle_tfr.shards import choose_schema
 
     given = "" if settings.input_schema == "auto" else settings.input_schema
-    folder = "" if given else _find_above(files[0], "schema.json", input_dir)
+    folder = "" if given else _find_above(os.path.dirname(files[0]), "schema.json", input_dir)
     try:
         if given or folder:
             return choose_schema(folder, files[0], given).for_split(split)
@@ -119,9 +119,8 @@ def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> Re
     pictures = sorted(name for name, count in seen.items() if 2 * count > len(records))
     common = sorted(set[str].intersection(*map(set, records)))
     values = {name: [_list_values(one[name]) for one in records] for name in common}
-    single = {
-        k: [v[0] for v in lists] for k, lists in values.items() if set(map(len, lists)) == {1}
-    }
+    scalars = {name: lists for name, lists in values.items() if set(map(len, lists)) == {1}}
+    single = {name: [one for (one,) in lists] for name, lists in scalars.items()}
     whole = [name for name, held in single.items() if isinstance(held[0], int)]
     texts = [name for name, held in single.items() if isinstance(held[0], bytes)]
     others = [name for name in whole if not _SIZE.fullmatch(name)]
@@ -152,16 +151,19 @@ def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
     file, split, schema = task
     columns = {field.name: field.source for field in schema.fields}
     wanted, key, read = {*_READ, *schema.label_columns}, schema.image_key, []
+    unread, taken = SOURCES.keys() - wanted, rows.RESERVED | SOURCES.keys()
     for number, features, problem in _walk_records(file, key):
         row: dict[str, Any] = {"path": f"{file}#{number}", "split": split, "problem": problem}
         for name in sorted(features):
-            column = columns.get(name, f"record_{name}" if name in rows.RESERVED else name)
-            if not isinstance(column, str) or column in SOURCES.keys() - wanted:
+            column = columns.get(name, name)
+            known = name in columns and column in wanted
+            if not isinstance(column, str) or (name in columns and column in unread):
                 continue
+            column = f"record_{column}" if column in taken and not known else column
             values = [_to_text(value) for value in _list_values(features[name])]
-            if column == "labels":
+            if known and column == "labels":
                 row[column] = values
-            elif len(values) == 1 and (column in wanted or values[0] is not None):
+            elif len(values) == 1 and (known or values[0] is not None):
                 row[column] = values[0]
         if not problem and (key not in features or len(features[key].bytes_list.value) != 1):
             row["problem"] = f"no picture in the feature '{key}'"
@@ -217,14 +219,15 @@ def _name_classes(images: pd.DataFrame, known: Sequence[Any], classes: list | No
     if "label" not in images:
         table, labels = rows.single_label_table(pd.Series("", images.index), classes)
         return table.assign(problem=""), labels
-    texts, unknown = [], []
+    names = {number: str(name) for number, name in enumerate(known) if name is not None}
+    texts, told = [], []
     for held in images["label"]:
-        number = held if isinstance(held, int) else -1
-        unknown.append(0 < len(known) <= number)
-        named = str(known[number] if known else number) if number >= 0 and not unknown[-1] else ""
-        texts.append(held if isinstance(held, str) else named)
+        texts.append(held if isinstance(held, str) else "")
+        told.append("")
+        if isinstance(held, int) and held >= 0:
+            texts[-1] = names.get(held, "") if names else str(held)
+            told[-1] = "" if texts[-1] else f"label {held} is no class of labels.json"
     given = classes or list(known) or None
     table, labels = rows.single_label_table(pd.Series(texts, images.index, dtype=object), given)
-    what = f" is none of the {len(known)} classes of labels.json"
-    table.loc[unknown, "problem"] = "label " + images["label"][unknown].astype(str) + what
-    return table, labels
+    problem = [one or other for one, other in zip(told, table["problem"], strict=True)]
+    return table.assign(problem=problem), labels

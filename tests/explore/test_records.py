@@ -201,6 +201,9 @@ def test_bad_input_is_named_with_its_mend(tmp_path):
     write_shard(tmp_path / "none" / "a.tfrec", [make_example(label=1, text=b"x")])
     with pytest.raises(ValueError, match="none of label, text looks like the image"):
         read(tmp_path / "none")
+    write_shard(tmp_path / "2" / "a.tfrec", [make_example(image=left, label=1, target=2)])
+    with pytest.raises(ValueError, match=r"each of label, target looks like the label.*INPUT_SCH"):
+        read(tmp_path / "2")
     with pytest.raises(ValueError, match='INPUT_SCHEMA.*Did you mean "petals"'):
         read(tmp_path / "two", input_schema="petal")
 
@@ -222,6 +225,12 @@ def test_labels_are_texts_or_numbers_and_may_be_mapped(tmp_path):
     images, labels = read(tmp_path / "in", input_schema=schema, label_map={"9": 0, "5": 1})
     assert (labels.classes, images["label"].tolist()) == ((9, 5), [1, 0, -1])
     assert images["problem"].tolist() == ["", "", "no label"]
+    (tmp_path / "in" / "labels.json").write_text('{"classes": [null, "a", "b", "c", "d", "e"]}')
+    images, labels = read(tmp_path / "in", input_schema=schema)
+    assert images["label"].tolist() == [5, -1, -1]
+    assert images["label_name"].tolist() == ["e", "", ""]
+    assert images["problem"].tolist() == ["", "label 9 is no class of labels.json", "no label"]
+    assert images["record_label"].tolist() == ["rose", "daisy", "rose"]
     ids = ["same", "validation/a.tfrec#1", "validation/a.tfrec#2"]
     assert images["image_id"].tolist() == ids
 
