@@ -4,10 +4,11 @@ import contextlib
 import mmap
 import os
 import re
-import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 FRAME_BYTES = 16  # around a record: length (8) and its CRC (4) before it, its own CRC (4) after
 _ZEROS = re.compile(rb"\0\0\0\0+")
@@ -15,24 +16,28 @@ _HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4
 _PICTURE = re.compile(rb"(?s)" + _HEADS)  # how the files of pictures begin
 
 
-def unpack_frame(frame: bytes) -> bytes:
+def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
     """The record in a frame. Raises: ValueError: its length or a checksum does not fit.
 
     Source: TensorFlow's `record_writer.h`: length (8 bytes), its CRC (4), record, its CRC (4).
     """
-    head, record = frame[:8], frame[12:-4]
-    whole = len(frame) >= FRAME_BYTES and head == struct.pack("<Q", len(frame) - FRAME_BYTES)
-    if not whole or frame[8:12] != _checksum(head) or frame[-4:] != _checksum(record):
+    length = len(record).to_bytes(8, "little")
+    if head != length + _checksum(length) or tail != _checksum(record):
         raise ValueError("the record is damaged")
     return record
 
 
 def _checksum(data: bytes) -> bytes:
     """CRC-32C as a frame holds it: turned, and shifted by a constant."""
+    crc = _crc32c()(data)
+    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+@cache
+def _crc32c() -> Callable[[bytes], int]:
     import google_crc32c  # which a machine that only trains lacks
 
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    return google_crc32c.value
 
 
 def list_frames(path: str | os.PathLike[str]) -> tuple[list[int], list[int]]:
@@ -85,8 +90,6 @@ def example_class() -> Any:
 
 def parse_record(record: bytes) -> Mapping[str, Any]:
     """The features of a serialized `tf.train.Example`. Raises: ValueError: it is none."""
-    from google.protobuf.message import DecodeError
-
     try:
         return example_class().FromString(record).features.feature
     except DecodeError:

@@ -114,18 +114,20 @@ def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
 
     Raises: ValueError: its length or a checksum does not fit; OSError.
     """
+    body = max(0, length - frames.FRAME_BYTES)
     if is_remote(path):
         with _bucket(path) as gfile, gfile.GFile(path, "rb") as shard:
             shard.seek(offset)
-            frame = shard.read(length)
+            pieces = [shard.read(size) for size in (12, body, 4)]
     else:
         file = os.open(path, os.O_RDONLY)
-        try:
-            frame = os.pread(file, length, offset)
+        try:  # apart: cut out of one piece, the record would be copied
+            places = (12, offset), (body, offset + 12), (4, offset + 12 + body)
+            pieces = [os.pread(file, *place) for place in places]
         finally:
             os.close(file)
     try:
-        return frames.unpack_frame(frame)
+        return frames.check_frame(*pieces)
     except ValueError as error:
         raise ValueError(f"'{path}' at byte {offset:,}: {error}") from None
 
@@ -148,7 +150,7 @@ def index_shard(shard: str, image: str = "") -> ShardIndex:
 
     image: "" for the kept one; where none is kept too, each record's one picture counts.
     """
-    status = size_and_time(shard)
+    status = _read_status(shard)
     with _locks[shard]:  # of many readers of a new one, one makes it
         return _load_index(shard, image, status)
 
@@ -323,7 +325,11 @@ def size_and_time(path: AnyPath) -> tuple[int, int]:
     """
     if address := _split_address(path):
         shard, number = address
-        return int(index_shard(shard).lengths[number]), size_and_time(shard)[1]
+        return int(index_shard(shard).lengths[number]), _read_status(shard)[1]
+    return _read_status(path)
+
+
+def _read_status(path: AnyPath) -> tuple[int, int]:
     status = _call(path, os.stat, "stat")
     if is_remote(path):
         return status.length, status.mtime_nsec

@@ -162,16 +162,17 @@ def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
     write_shard(tmp_path / "in" / "whole.tfrec", records)
     (tmp_path / "in" / "empty.tfrec").touch()
     (tmp_path / "in" / "other.tfrec").write_bytes(b"PK\x03\x04 is a zip" * 99)
+    (tmp_path / "in" / "tiny.tfrec").write_bytes(b"\0")
     (tmp_path / "in" / "shards.csv").write_text("file,split\ngone.tfrec,train\nwhole.tfrec,train\n")
 
     images, _ = read(tmp_path / "in")
 
     problems = {row.image_id: row.problem for row in images.itertuples() if row.problem}
     named = {key.split(".")[0]: text for key, text in problems.items()}
-    assert len(problems) == len(named) == 5
+    assert len(problems) == len(named) == 6
     assert named["gone"] == "missing file"
     assert named["empty"] == f"'{tmp_path}/in/empty.tfrec' holds no record"
-    for name in ("plain", "packed", "other"):
+    for name in ("plain", "packed", "other", "tiny"):
         assert named[name].startswith(f"'{tmp_path}/in/{name}.tfrec' at byte ")
     good = images[images["problem"] == ""]["image_id"].str.split(".").str[0].value_counts()
     assert good.to_dict() == {"whole": 6, "plain": 4, "packed": good["packed"]}
