@@ -33,6 +33,7 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.duplicates
 	$(BIN)/python -m benchmarks.folds
 	$(BIN)/python -m benchmarks.read
+	$(BIN)/python -m benchmarks.records
 	$(BIN)/python -m benchmarks.dask_scale
 
 kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew

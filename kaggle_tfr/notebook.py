@@ -20,7 +20,7 @@ import pandas as pd
 from kaggle_tfr.machine import find_tpu_signs
 from kaggle_tfr.parameters import NOTEBOOKS, check_parameters, of_notebook, settings
 from kaggle_tfr.paths import near_miss, work_dir
-from kaggle_tfr.storage import is_remote
+from kaggle_tfr.storage import RECORDS, is_remote
 
 __all__ = ["account", "hours_left", "run_recipe", "settings", "start", "summarize"]
 
@@ -43,6 +43,7 @@ def start(values: Mapping[str, Any], *, workers: bool = True) -> str:
     """
     check_parameters(values, notebook=True)
     work, said = work_dir(values["WORK_DIR"]), ""
+    os.environ[RECORDS] = f"{work}/records"  # which the processes of a backend inherit
     if workers:
         from kaggle_tfr.parallel import use_backend
 

@@ -5,12 +5,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr.frames import example_class
 from kaggle_tfr.images.header import count_channels
 from kaggle_tfr.paths import near_miss
 
@@ -301,7 +301,7 @@ def encode(
         codes = {name: row[name] for name in schema.label_columns if row[name] not in NO_MASK}
         masks = {name: decode_mask(code, *before) for name, code in codes.items()}
         row = {**row, **{k: encode_mask(resize_mask(mask, settings)) for k, mask in masks.items()}}
-    example = _example_class()()
+    example = example_class()()
     features = example.features.feature
     for field in schema.fields:
         try:
@@ -313,14 +313,6 @@ def encode(
         getattr(features[field.name], LISTS[field.type]).value.extend(values)
     # Without it the order of the features is that of a hash table.
     return example.SerializeToString(deterministic=True)
-
-
-@lru_cache
-def _example_class() -> Any:
-    """`tf.train.Example`: the look-up alone would take longer than a small record."""
-    import tensorflow as tf
-
-    return tf.train.Example
 
 
 def _find_value(

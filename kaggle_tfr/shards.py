@@ -16,10 +16,10 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
+from kaggle_tfr.frames import FRAME_BYTES
 from kaggle_tfr.paths import find_input, parse_name
 from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
 
-FRAME_BYTES = 16  # around a record: length (8) and its CRC (4) before it, its own CRC (4) after
 LOOKUPS = 16  # questions to a bucket at a time
 _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
@@ -54,7 +54,7 @@ def find_shards(
             what = f"{len(twice)} shards are listed twice, the first is '{twice[0]}'."
             mend = "Name every folder once in TFREC_DIRS, not both a part and the folder around it."
             raise ValueError(f"{what} {mend}")
-        labels = _share_labels(folders, threads.map(partial(_read, name="labels.json"), folders))
+        labels = share_labels(folders, threads.map(partial(_read, name="labels.json"), folders))
         # One record of a folder is enough for its schema, where every look-up is a slow request.
         first = ~shards[["folder", "schema"]].duplicated()
         answers = list(threads.map(_inspect, shards.itertuples(), first))
@@ -75,7 +75,7 @@ def _read(folder: str, name: str) -> str:
     return storage.read_bytes(path).decode() if storage.exists(path) else ""
 
 
-def _share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
+def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     """The labels of the first labels.json. Raises ValueError when another has other classes."""
     named = [(f, Labels.from_dict(json.loads(t))) for f, t in zip(folders, texts, strict=True) if t]
     first, shared = named[0] if named else ("", Labels())
@@ -97,7 +97,7 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
         rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
     else:
         rows = _list_names(folder, pattern, shard_name)
-    schema = _choose_schema(folder, rows[0][0], given)
+    schema = choose_schema(folder, rows[0][0], given)
     plan = json.loads(_read(folder, "plan.json") or '{"compression": "?"}')
     compression = plan.get("settings", plan).get("compression", "")
     # With nothing resized, originals of any kind may have kept their bytes.
@@ -117,15 +117,46 @@ def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
     rows = []
     for file in files:
         name = file[len(folder) :].strip("/")
-        split, count = ["train", *_SPLIT.findall(name)][-1], ["-1", *_COUNT.findall(name)][-1]
-        has: dict[str, str | int] = {"split": SPLIT_NAMES[split], "count": int(count)}
+        count = ["-1", *_COUNT.findall(name)][-1]
+        has: dict[str, str | int] = {"split": _find_split(name), "count": int(count)}
         has = parse_name(template, name) if template else has
         told = has.get("split", "train"), has.get("fold", -1), has.get("count", -1)
         rows.append((file, *told, -1))
     return rows
 
 
-def _choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
+def _find_split(name: str) -> str:
+    """The split that the last such word of a path names, "train" where there is none.
+
+    >>> _find_split("test_tfrecords/ld_test00-1.tfrec"), _find_split("d-val.tfrecord-0-of-1")
+    ('test', 'validation')
+    """
+    return SPLIT_NAMES[["train", *_SPLIT.findall(name)][-1]]
+
+
+def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
+    """The split of each shard below a folder, by its path, also of one that is listed and missing.
+
+    pattern: "" or "*/*" for all that are called like shards, up to two folders down.
+    """
+    anything = pattern in ("", "*/*")
+    patterns = [f"{depth}*.tfrec*" for depth in ("", "*/", "*/*/")] if anything else [pattern]
+    files = [file for one in patterns for file in storage.list_files(one, folder)]
+    files = [file for file in files if _ENDING.search(file) or not anything]
+    splits = {file: _find_split(file[len(folder) :].strip("/")) for file in files}
+    for part in _find_parts(folder):
+        if text := _read(part, "shards.csv"):
+            table = pd.read_csv(io.StringIO(text), dtype=str)
+            for file, split in zip(table["file"], table["split"], strict=True):
+                if anything or storage.join(part, file) in splits:
+                    splits[storage.join(part, file)] = split
+    if not splits:
+        mend = "Set PATTERN to the shards' names below INPUT_DIR, such as '*/*.tfrec'."
+        raise FileNotFoundError(f"no TFRecord shard matches '{pattern}' in {folder}. {mend}")
+    return dict(sorted(splits.items()))
+
+
+def choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     """The schema given, else the one in the shard's folder."""
     if not given:
         if text := _read(folder, "schema.json"):
@@ -148,7 +179,9 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     if row.bytes not in (-1, size):
         what = f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut,"
         raise ValueError(f"{what} or of another run. Copy it again, or write the part again.")
-    compression = _sniff_compression(row.file) if row.compression == "?" else row.compression
+    compression = row.compression
+    if compression == "?":
+        compression = "GZIP" if storage.looks_packed(row.file) else ""
     count = row.count
     try:
         if first or (row.bytes < 0 and not remote):
@@ -164,15 +197,6 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
         mend = "Copy it again, or give find_shards a `shard_name` without {count}."
         raise ValueError(f"{what} misnamed. {mend}")
     return size, compression, count
-
-
-def _sniff_compression(file: str) -> str:
-    """'GZIP' for a file that begins as gzip does, else ''."""
-    with tf.io.gfile.GFile(file, "rb") as shard:
-        head = shard.read(10)
-    # As the head of a plain shard the same bytes would be a record of 559,903 bytes with a
-    # checksum to match, one in a million of those.
-    return "GZIP" if head[:4] == b"\x1f\x8b\x08\x00" and head[8:9] in b"\x00\x02\x04" else ""
 
 
 def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:

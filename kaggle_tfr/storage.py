@@ -3,20 +3,24 @@
 import contextlib
 import fnmatch
 import hashlib
+import io
 import os
 import re
 import shutil
-import struct
 import tempfile
 import threading
 import uuid
-from collections import deque
+import zlib
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache, partial
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from kaggle_tfr import frames
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 # Read as TensorFlow starts: it would fill 64 MiB of memory for each object that it opens.
@@ -24,6 +28,9 @@ os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "4")
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
+RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
+INDICES = 2048  # that a process holds, 16 bytes a record
+_locks = defaultdict[str, threading.Lock](threading.Lock)  # of the shards that have an index
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
 
 
@@ -53,7 +60,12 @@ def resolve(folder: AnyPath, name: str) -> str:
 
 
 def read_bytes(path: AnyPath) -> bytes:
-    """The whole content. Raises: FileNotFoundError; TimeoutError of a silent bucket; OSError."""
+    """The whole content; of a record's address ("x.tfrec#17") its picture.
+
+    Raises: FileNotFoundError; TimeoutError of a silent bucket; OSError.
+    """
+    if address := _split_address(path):
+        return _read_picture(*address)
     if not is_remote(path):
         with open(path, "rb") as file:
             return file.read()
@@ -101,25 +113,142 @@ def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
     """The record of a shard (not GZIP) whose frame begins at `offset` and is `length` bytes long.
 
     Raises: ValueError: its length or a checksum does not fit; OSError.
-    Source: TensorFlow's `record_writer.h`: length (8 bytes), its CRC (4), record, its CRC (4).
     """
-    import google_crc32c
-
+    body = max(0, length - frames.FRAME_BYTES)
     if is_remote(path):
         with _bucket(path) as gfile, gfile.GFile(path, "rb") as shard:
             shard.seek(offset)
-            frame = shard.read(length)
+            pieces = [shard.read(size) for size in (12, body, 4)]
     else:
-        with open(path, "rb", buffering=0) as file:
-            frame = os.pread(file.fileno(), length, offset)
-    record, checksums = frame[12:-4], list[int]()
-    for part in (frame[:8], record):  # CRC-32C, turned and shifted by a constant
-        crc = google_crc32c.value(part)
-        checksums.append(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-    whole = len(frame) == length >= 16 and frame[:8] == struct.pack("<Q", length - 16)
-    if not whole or frame[8:12] + frame[-4:] != struct.pack("<II", *checksums):
-        raise ValueError(f"'{path}' at byte {offset:,}: the record is damaged")
-    return record
+        file = os.open(path, os.O_RDONLY)
+        try:  # apart: cut out of one piece, the record would be copied
+            places = (12, offset), (body, offset + 12), (4, offset + 12 + body)
+            pieces = [os.pread(file, *place) for place in places]
+        finally:
+            os.close(file)
+    try:
+        return frames.check_frame(*pieces)
+    except ValueError as error:
+        raise ValueError(f"'{path}' at byte {offset:,}: {error}") from None
+
+
+class ShardIndex(NamedTuple):
+    """Where the records of a shard are.
+
+    file: the shard, or its copy on this machine when it is packed or in a bucket.
+    offsets, lengths: int64, in bytes of that file, of each frame. image: the pictures' feature.
+    """
+
+    file: str
+    offsets: "np.ndarray"
+    lengths: "np.ndarray"
+    image: str
+
+
+def index_shard(shard: str, image: str = "") -> ShardIndex:
+    """The index of a shard, which RECORDS keeps for all processes until the shard changes.
+
+    image: "" for the kept one; where none is kept too, each record's one picture counts.
+    """
+    status = _read_status(shard)
+    with _locks[shard]:  # of many readers of a new one, one makes it
+        return _load_index(shard, image, status)
+
+
+@lru_cache(INDICES)
+def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
+    import numpy as np
+
+    folder = os.environ.get(RECORDS) or _temporary_folder().name
+    # What lies in Kaggle's working folder becomes output, and has a limit.
+    large = is_remote(folder) or folder.startswith("/kaggle/")
+    stem = f"{os.path.basename(shard)}-{hashlib.sha256(shard.encode()).hexdigest()[:16]}"
+    file = _copy_shard(shard, join(_temporary_folder().name if large else folder, stem), status)
+    kept, path = dict[str, Any](status=(-1, -1), image=""), join(folder, f"{stem}.npz")
+    if exists(path):
+        kept |= np.load(io.BytesIO(read_bytes(path)))
+    if tuple(kept["status"]) != status or image not in ("", kept["image"]):
+        offsets, lengths = np.array(frames.list_frames(file), np.int64)
+        kept = {"offsets": offsets, "lengths": lengths, "image": image or kept["image"]}
+        np.savez(written := io.BytesIO(), status=status, **kept)
+        make_folder(folder)
+        write_atomically(path, written.getvalue())
+        _load_index.cache_clear()  # of one that was read before its image was known
+    return ShardIndex(file, kept["offsets"], kept["lengths"], str(kept["image"]))
+
+
+def _copy_shard(shard: str, stem: str, status: tuple[int, int]) -> str:
+    """The shard, or its copy whose path begins with `stem`: unpacked, or out of a bucket."""
+    copy = f"{stem}-{status[0]}-{status[1]}.copy"
+    if os.path.exists(copy):
+        return copy
+    # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
+    if not (packed := looks_packed(shard)) and not is_remote(shard):
+        return shard
+    make_folder(os.path.dirname(copy))
+    temporary = f"{copy}.{uuid.uuid4().hex}.tmp"
+    try:
+        with on_disk(shard) as local, open(local, "rb") as source, open(temporary, "wb") as file:
+            (_unpack if packed else shutil.copyfileobj)(source, file)
+        publish_file(temporary, copy)
+    finally:
+        remove(temporary)
+    return copy
+
+
+def _unpack(source: IO[bytes], file: IO[bytes]) -> None:
+    """Writes what GZIP packed; a last damaged record stands for what is lost of it."""
+    unpacker, lost = zlib.decompressobj(wbits=31), True
+    left = os.fstat(source.fileno()).st_size - 8  # where the checksum of the whole begins
+    with contextlib.suppress(zlib.error):  # which loses the bytes just read: they are few
+        while left > 0:
+            file.write(unpacker.decompress(source.read(min(left, 4096))))
+            left -= 4096
+        lost = False  # if another checksum follows, the records' own tell where
+        file.write(unpacker.decompress(source.read()))
+        lost = not unpacker.eof
+    file.write(b"?" * lost)
+
+
+def looks_packed(shard: AnyPath) -> bool:
+    """True for a shard that GZIP has packed."""
+    bucket = _bucket(shard) if is_remote(shard) else contextlib.nullcontext()
+    with bucket as gfile, gfile.GFile(shard, "rb") if gfile else open(shard, "rb") as file:
+        return frames.looks_packed(file.read(10))
+
+
+@cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Of this process, and removed at its end."""
+    return tempfile.TemporaryDirectory(prefix="records-")
+
+
+def _split_address(path: AnyPath) -> tuple[str, int] | None:
+    """(shard, record's number) of an address such as "x.tfrec#17"; None for other paths."""
+    shard, _, number = str(path).rpartition("#")
+    if not shard or not number.isdecimal():
+        return None
+    if shard not in _locks and (exists(path) or not exists(shard) or is_folder(shard)):
+        return None
+    return shard, int(number)
+
+
+def _read_picture(shard: str, number: int) -> bytes:
+    """The picture of a record. Raises: OSError: it is damaged or has none."""
+    index = index_shard(shard)
+    if number >= len(index.offsets):
+        what = f"'{shard}#{number}' is not there: the shard has {len(index.offsets):,} records."
+        raise FileNotFoundError(what)
+    place = int(index.offsets[number]), int(index.lengths[number])
+    try:
+        features = frames.parse_record(read_frame(index.file, *place))
+    except ValueError as error:
+        raise OSError(f"'{shard}#{number}': {error}") from None
+    names = [index.image] if index.image else frames.list_pictures(features)
+    if len(names) == 1 and (values := features[names[0]].bytes_list.value):
+        return values[0]
+    mend = f"Set {RECORDS} to the folder records/ of the WORK_DIR in which 01_explore ran."
+    raise OSError(f"'{shard}#{number}': no one feature holds its picture ({names}). {mend}")
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
@@ -190,7 +319,17 @@ def remove(path: AnyPath) -> None:
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
-    """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed."""
+    """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed.
+
+    Of a record: the bytes of its frame, and its shard's time.
+    """
+    if address := _split_address(path):
+        shard, number = address
+        return int(index_shard(shard).lengths[number]), _read_status(shard)[1]
+    return _read_status(path)
+
+
+def _read_status(path: AnyPath) -> tuple[int, int]:
     status = _call(path, os.stat, "stat")
     if is_remote(path):
         return status.length, status.mtime_nsec

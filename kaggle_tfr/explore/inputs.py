@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import (
     InputSettings,
     Table,
     complete_rows,
     multi_label_table,
     read_csv,
+    read_folders,
     read_given,
-    read_input,
+    read_label_csv,
+    read_mask_csv,
     single_label_table,
     stack_rows,
 )
@@ -58,6 +61,22 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
         rows = np.arange(settings.limit) * len(images) // settings.limit
         images = images.iloc[rows].reset_index(drop=True)
     return images, replace(labels, name=settings.name)
+
+
+def read_input(input_dir: str, settings: InputSettings) -> Table:
+    """(images, labels) of one input: one row an image, in its order; no image is opened.
+
+    Columns: image_id, path (absolute or gs://), split, label (int64, -1 for none), label_name,
+    problem ("" for a good row); for kinds "multi" (int8, 0 or 1) and "masks" (a run-length code or
+    "") one per label, while `label` numbers the combinations; then the CSV's other columns.
+    Raises: FileNotFoundError: no folder, CSV or image is there; ValueError: a setting is wrong.
+    """
+    if not storage.is_folder(input_dir or "/"):
+        mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
+        raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
+    sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
+    check_parameters({"SOURCE": settings.source})
+    return (sources | {"tfrecords": read_records})[settings.source](input_dir, settings)
 
 
 def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:

@@ -13,7 +13,6 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
-from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.paths import fill_path, near_miss, template_fields
 from kaggle_tfr.schema import Labels, split_of
 
@@ -55,22 +54,6 @@ class InputSettings:
     def label_columns(self) -> list[str]:
         given = [self.label_column] if isinstance(self.label_column, str) else self.label_column
         return [name for name in given if name]
-
-
-def read_input(input_dir: str, settings: InputSettings) -> Table:
-    """(images, labels) of one input: one row an image, in its order; no image is opened.
-
-    Columns: image_id, path (absolute or gs://), split, label (int64, -1 for none), label_name,
-    problem ("" for a good row); for kinds "multi" (int8, 0 or 1) and "masks" (a run-length code or
-    "") one per label, while `label` numbers the combinations; then the CSV's other columns.
-    Raises: FileNotFoundError: no folder, CSV or image is there; ValueError: a setting is wrong.
-    """
-    if not storage.is_folder(input_dir or "/"):
-        mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
-        raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
-    sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
-    check_parameters({"SOURCE": settings.source})
-    return sources[settings.source](input_dir, settings)
 
 
 def read_folders(input_dir: str, settings: InputSettings) -> Table:

@@ -23,6 +23,7 @@ def copy_plan(kernel: str, work: str) -> None:
     if not Path(source, "plan.json").is_file():
         hint = f"Has the kernel '{kernel}' run to its end?"
         raise FileNotFoundError(f"'{source}' holds no plan.json. {hint}")
+    _copy_files(source, "records/*", work)
     _copy_files(source, "*", work)
 
 

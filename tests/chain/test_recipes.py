@@ -13,6 +13,8 @@ from PIL import Image
 from support.chain import draw_pictures, run_chain, save_picture
 from support.gcs import serve_bucket
 from support.plans import read_plainly
+from support.readers import make_example, write_shard
+from support.scenes import saved
 
 from kaggle_tfr.images.masks import encode_mask
 
@@ -261,6 +263,34 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
         ["gs://listed/daisy/00.jpg", 0, "missing file"],
         ["gs://listed/daisy/1.jpg", 0, "no row in train.csv"],
     ]
+
+
+def test_petals_tfrecords(tmp_path):
+    """Published shards in new folds: the same bytes and classes, one less where two are alike."""
+    pictures = [saved(picture) for picture in draw_pictures(40, 96, 96)]
+    # Files of train, val and test; the last of val shows the first of train again.
+    parts = {"train/00-96x96-16": range(16), "train/01-96x96-15": range(16, 31)}
+    for name, numbers in (parts | {"val/00-96x96-9": [*range(31, 39), 0]}).items():
+        records = []
+        for k in numbers:
+            image_id = f"{name[:2]}{k:04d}".encode()
+            values = {"image": pictures[k], "class": k % 3 + 40, "id": image_id}
+            records.append(make_example(**values))
+        write_shard(tmp_path / "in" / f"{name}.tfrec", records)
+    features = {"image": TEXT, "class": INT, "id": TEXT}
+    changes = {"INPUT_DIR": str(tmp_path / "in"), "N_SHARDS": 6}
+
+    images, table, records, flat = run("petals-tfrecords", tmp_path, "*.tfrec", features, **changes)
+
+    assert len(images) == 40
+    assert len(flat) == 39
+    assert json.loads((tmp_path / "labels.json").read_text())["classes"] == [40, 41, 42]
+    for record in flat:
+        k = int(record["id"][2:])
+        assert record["image"] == pictures[k]
+        assert record["class"] == k % 3
+    assert set(table["split"]) == {"train", "validation"}
+    assert set(table["fold"][table["split"] == "train"]) == set(range(5))
 
 
 def test_flowers(tmp_path):

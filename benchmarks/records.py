@@ -1,0 +1,82 @@
+"""What reading a picture by its record's address costs: python -m benchmarks.records."""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+from benchmarks.read import PHOTOS, RECORDS, SHARDS, SIDE, list_photos, median_ratio
+from kaggle_tfr import explore, storage
+from kaggle_tfr.images.convert import ImageSettings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
+    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds, 5 or more")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[storage.RECORDS] = f"{folder}/records"
+        write_inputs(arguments.data, folder)
+        seconds = measure(folder, arguments.rounds)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    figures = {
+        "address_cost": median_ratio(seconds["addresses, read"], seconds["files, read"]),
+        "explore_cost": median_ratio(seconds["addresses, 01"], seconds["files, 01"]),
+        "explore_per_second": round(RECORDS / medians["addresses, 01"]),
+    }
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in medians.items():
+        print(f"{value / RECORDS * 1e6:9.1f} µs a picture  {name}")
+    print("\n".join(f"{key}: {value}" for key, value in figures.items()))
+
+
+def write_inputs(data: str, folder: str) -> None:
+    """The same RECORDS photographs of short side SIDE as files and in SHARDS shards."""
+    pictures = [picture for _, picture in list_photos(data, ImageSettings((SIDE, SIDE)))]
+    for name in ("files/a", "shards"):
+        Path(folder, name).mkdir(parents=True)
+    for shard in range(SHARDS):
+        with tf.io.TFRecordWriter(f"{folder}/shards/{shard:02d}.tfrec") as writer:
+            for number in range(shard, RECORDS, SHARDS):
+                picture = pictures[number % len(pictures)]
+                Path(folder, "files", "a", f"{number:04d}.jpg").write_bytes(picture)
+                example = tf.train.Example()
+                example.features.feature["image"].bytes_list.value.append(picture)
+                example.features.feature["label"].int64_list.value.append(0)
+                writer.write(example.SerializeToString())
+
+
+def measure(folder: str, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way in each round, the ways taking turns."""
+    inputs = {
+        "files": (f"{folder}/files", explore.InputSettings(source="folders")),
+        "addresses": (f"{folder}/shards", explore.InputSettings(source="tfrecords")),
+    }
+    seconds = {f"{name}, {what}": [] for what in ("read", "01") for name in inputs}
+    with contextlib.redirect_stdout(io.StringIO()):
+        paths = {name: explore.read_table(*one)[0]["path"].tolist() for name, one in inputs.items()}
+        for _ in range(rounds):
+            for name, one in inputs.items():
+                start = time.perf_counter()
+                for path in paths[name]:
+                    storage.read_bytes(path)
+                seconds[f"{name}, read"].append(time.perf_counter() - start)
+                start = time.perf_counter()
+                explore.measure(*explore.read_table(*one))
+                seconds[f"{name}, 01"].append(time.perf_counter() - start)
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

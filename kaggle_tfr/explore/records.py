@@ -1,0 +1,233 @@
+"""Shards as the input: the table of their records, whose paths are addresses ("x.tfrec#17")."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import parallel, storage
+from kaggle_tfr.explore import rows
+from kaggle_tfr.frames import list_pictures, parse_record
+from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
+
+LOOKED_AT = 20  # records of a shard, by which "auto" tells what its features are
+_LABEL = re.compile(r"(?i)(.*[/_])?(label|class|target|category)(_?(id|idx|index|number))?")
+_ID = re.compile(r"(?i)(image/)?(image|img|file|picture|photo)?_?(id|name)|key")
+_SIZE = re.compile(r"(?i)(.*[/_])?(height|width|depth|channels|size)")
+_READ = ("label", "labels", "image_id")  # of SOURCES; the others are made anew
+
+
+def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
+    """The table of the records of shards; a damaged one is a row with a problem, as is a shard.
+
+    image_id: that of the records where it is the first of its kind, else the address below
+    INPUT_DIR. Other features of one value are columns. No picture is decoded.
+    Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, no record is whole.
+    """
+    from kaggle_tfr.shards import list_inputs, share_labels
+
+    splits = list_inputs(input_dir, settings.pattern)
+    beside = {os.path.dirname(file) for file in splits}
+    folders = sorted({_find_above(one, "labels.json", input_dir) for one in beside} - {""})
+    texts = (storage.read_bytes(f"{folder}/labels.json").decode() for folder in folders)
+    labels = share_labels(folders, texts)
+    schemas = {
+        split: _choose_schema([f for f in splits if splits[f] == split], input_dir, settings, split)
+        for split in sorted(set(splits.values()))
+    }
+    tasks = [(file, split, schemas[split]) for file, split in splits.items()]
+    images = pd.concat(parallel.run(_read_shard, tasks, label="Reading shards", ordered=True))
+    images = images.reset_index(drop=True)
+    if (images["problem"] != "").all():
+        what = f"none of the {len(splits)} shards in {input_dir} has a whole record; the first: "
+        mend = "Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
+        raise ValueError(f"{what}{images['problem'][0]}. {mend}")
+    address = images["path"].str[len(input_dir) + 1 :]
+    ids = images.pop("image_id").fillna(address) if "image_id" in images else address
+    if again := int(ids.duplicated().sum()):
+        print(f"{again:,} ids repeat: their records are called by their addresses")
+    ids = ids.mask(ids.duplicated(), address)
+    labelled, labels = _make_labels(images, schemas, labels, rows.read_classes(input_dir, settings))
+    own = ["path", "split", "problem", *_READ, *labels.label_columns]
+    others = images.drop(columns=own, errors="ignore").infer_objects()
+    others = others.convert_dtypes(convert_string=False, convert_floating=False)
+    images = pd.DataFrame({"image_id": ids, "path": images["path"], "split": images["split"]})
+    return pd.concat([images, labelled, others], axis=1), labels
+
+
+def _find_above(folder: str, name: str, input_dir: str) -> str:
+    """The folder, or the nearest above it in INPUT_DIR, that has a file of this name; else ""."""
+    while len(folder) >= len(input_dir):
+        if storage.exists(f"{folder}/{name}"):
+            return folder
+        folder = os.path.dirname(folder)
+    return ""
+
+
+def _choose_schema(
+    files: list[str], input_dir: str, settings: rows.InputSettings, split: str
+) -> RecordSchema:
+    """What the records of a split hold, by INPUT_SCHEMA, a schema.json, or what they look like."""
+    from kaggle_tfr.shards import choose_schema
+
+    given = "" if settings.input_schema == "auto" else settings.input_schema
+    folder = "" if given else _find_above(os.path.dirname(files[0]), "schema.json", input_dir)
+    try:
+        if given or folder:
+            return choose_schema(folder, files[0], given).for_split(split)
+    except ValueError as error:
+        raise ValueError(f"INPUT_SCHEMA: {error}") from None
+    for file in files:
+        looked_at = islice(_walk_records(file), LOOKED_AT)
+        if records := [features for _, features, problem in looked_at if not problem]:
+            return _guess_schema(file, records, split)
+    return load_schema({"image": "image"})  # of nothing that can be read
+
+
+def _walk_records(file: str, image: str = "") -> Iterator[tuple[int, Mapping[str, Any], str]]:
+    """(number, features, "") of each record of a shard, (number, {}, problem) of a damaged one."""
+    try:
+        index = storage.index_shard(file, image)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        yield 0, {}, "missing file" if missing else f"unreadable: {error.strerror or error}"
+        return
+    if not len(index.offsets):
+        yield 0, {}, f"'{file}' holds no record"
+    frames = zip(index.offsets.tolist(), index.lengths.tolist(), strict=True)
+    for number, (offset, length) in enumerate(frames):
+        features: Mapping[str, Any] = {}
+        problem = ""
+        try:
+            features = parse_record(storage.read_frame(index.file, offset, length))
+        except ValueError as error:
+            problem = f"'{file}' at byte {offset:,}: {str(error).rpartition(': ')[2]}"
+        yield number, features, problem
+
+
+def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> RecordSchema:
+    """The schema by what features look like and are called; a printed line names them."""
+    seen = Counter(name for features in records for name in list_pictures(features))
+    pictures = sorted(name for name, count in seen.items() if 2 * count > len(records))
+    common = sorted(set[str].intersection(*map(set, records)))
+    values = {name: [_list_values(one[name]) for one in records] for name in common}
+    scalars = {name: lists for name, lists in values.items() if set(map(len, lists)) == {1}}
+    single = {name: [one for (one,) in lists] for name, lists in scalars.items()}
+    whole = [name for name, held in single.items() if isinstance(held[0], int)]
+    texts = [name for name, held in single.items() if isinstance(held[0], bytes)]
+    others = [name for name in whole if not _SIZE.fullmatch(name)]
+    label = [name for name in whole if _LABEL.fullmatch(name)]
+    label = label or [name for name in texts if _LABEL.fullmatch(name)]
+    label = label or others[: len(others) == 1]
+    ids = [name for name in texts if _ID.fullmatch(name) and name not in label]
+    ids = [name for name in ids if len(set(single[name])) == len(records)][:1]
+    for what, found in (("image", pictures), ("label", label)):
+        if len(found) > 1 or (what == "image" and not found):
+            holds = f"each of {', '.join(found)}" if found else f"none of {', '.join(common)}"
+            example = f"{{{found[0] if found else 'feature'}: {what}, …}}"
+            mend = f"Name the features that are image, label and image_id: INPUT_SCHEMA: {example}"
+            raise ValueError(f"in '{file}' {holds} looks like the {what}. {mend}")
+    chosen = {"image": pictures, "label": label, "image_id": ids}
+    told = ", ".join(f"{what} {found[0] if found else '–'}" for what, found in chosen.items())
+    print(f"{split}: {told} (by {len(records)} records of {os.path.basename(file)})")
+    return load_schema({found[0]: what for what, found in chosen.items() if found})
+
+
+def _list_values(feature: Any) -> list:
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []
+
+
+def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
+    """Path, split, problem and values (object) of each record of a shard."""
+    file, split, schema = task
+    columns = {field.name: field.source for field in schema.fields}
+    wanted, key, read = {*_READ, *schema.label_columns}, schema.image_key, []
+    unread, taken = SOURCES.keys() - wanted, rows.RESERVED | SOURCES.keys()
+    for number, features, problem in _walk_records(file, key):
+        row: dict[str, Any] = {"path": f"{file}#{number}", "split": split, "problem": problem}
+        for name in sorted(features):
+            column = columns.get(name, name)
+            known = name in columns and column in wanted
+            if not isinstance(column, str) or (name in columns and column in unread):
+                continue
+            column = f"record_{column}" if column in taken and not known else column
+            values = [_to_text(value) for value in _list_values(features[name])]
+            if known and column == "labels":
+                row[column] = values
+            elif len(values) == 1 and (known or values[0] is not None):
+                row[column] = values[0]
+        if not problem and (key not in features or len(features[key].bytes_list.value) != 1):
+            row["problem"] = f"no picture in the feature '{key}'"
+        read.append(row)
+    return pd.DataFrame(read, dtype=object)
+
+
+def _to_text(value: Any) -> Any:
+    """Text for bytes, None where they are none; numbers as they are."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None
+
+
+def _make_labels(
+    images: pd.DataFrame, schemas: Mapping[str, RecordSchema], ours: Labels, classes: list | None
+) -> rows.Table:
+    """The columns of labels and problems; `ours`: the labels.json beside the shards."""
+    kinds = {schema.kind for schema in schemas.values()} - {"single"}
+    kind = "multi" if "labels" in images else min(kinds, default="single")
+    if kind != "single":
+        if classes:
+            raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
+        listed = (schema.label_columns for schema in schemas.values())
+        held = _spread_labels(images, ours.label_columns or max(listed, key=len))
+        missing = held.isna().any(axis=1)
+        flags = held.fillna("") if kind == "masks" else held.fillna(0).astype(np.int8)
+        said = missing.map({True: "no label", False: ""}).astype(object)
+        table, labels = rows.multi_label_table(flags, kind, said)
+        table.loc[missing, ["label", "label_name"]] = -1, ""
+        labels = replace(labels, classes=ours.classes or labels.classes)
+    else:
+        known = ours.classes if ours.kind == "single" else ()
+        table, labels = _name_classes(images, known, classes)
+    unlabelled = (images["split"] == "test") & (table["label"] < 0)
+    problem = images["problem"].mask(images["problem"] == "", table["problem"].mask(unlabelled, ""))
+    return table.assign(problem=problem), labels
+
+
+def _spread_labels(images: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """A column a label: of lists of 0 or 1, or of features of their own; NaN where none are."""
+    if "labels" not in images:
+        return images.reindex(columns=list(columns))
+    lists = [value if isinstance(value, list) else [] for value in images["labels"]]
+    names = columns or [f"label_{number}" for number in range(max(map(len, lists)))]
+    fits = [values if len(values) == len(names) else [None] * len(names) for values in lists]
+    return pd.DataFrame(fits, images.index, list(names))
+
+
+def _name_classes(images: pd.DataFrame, known: Sequence[Any], classes: list | None) -> rows.Table:
+    """The columns of one class each: of numbers by `known` classes, or the numbers themselves."""
+    if "label" not in images:
+        table, labels = rows.single_label_table(pd.Series("", images.index), classes)
+        return table.assign(problem=""), labels
+    names = {number: str(name) for number, name in enumerate(known) if name is not None}
+    texts, told = [], []
+    for held in images["label"]:
+        texts.append(held if isinstance(held, str) else "")
+        told.append("")
+        if isinstance(held, int) and held >= 0:
+            texts[-1] = names.get(held, "") if names else str(held)
+            told[-1] = "" if texts[-1] else f"label {held} is no class of labels.json"
+    given = classes or list(known) or None
+    table, labels = rows.single_label_table(pd.Series(texts, images.index, dtype=object), given)
+    problem = [one or other for one, other in zip(told, table["problem"], strict=True)]
+    return table.assign(problem=problem), labels

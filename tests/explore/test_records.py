@@ -1,0 +1,334 @@
+"""Shards as the input: ours, TensorFlow Datasets' and anyone's, on a disk and in a bucket."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.chain import run_chain
+from support.gcs import serve_bucket
+from support.plans import make_images, plan_images, read_plainly
+from support.readers import make_example, make_picture, save_noise, write_shard
+
+from kaggle_tfr import explore, parallel, storage
+from kaggle_tfr.explore.table import measure
+from kaggle_tfr.kaggle.session import copy_plan
+from kaggle_tfr.write.parts import write_parts
+
+PICTURES = [save_noise(seed, 64, 48) for seed in range(40)]
+SETTINGS = {"SOURCE": "tfrecords", "IMAGE_SIZE": 48, "N_FOLDS": 2, "N_SHARDS": 4}
+
+
+@pytest.fixture(autouse=True)
+def records(tmp_path, monkeypatch):
+    """The folder of indices, as a notebook's first call sets it."""
+    monkeypatch.setenv(storage.RECORDS, str(tmp_path / "work" / "records"))
+    return tmp_path / "work" / "records"
+
+
+def read(folder, **changes):
+    return explore.read_table(str(folder), explore.InputSettings(source="tfrecords", **changes))
+
+
+def write_plainly(folder):
+    """What twenty lines of plain TensorFlow write: GZIP, labels 0 to 2, and tests without any."""
+    import tensorflow as tf
+
+    folder.mkdir()
+    for number, count in enumerate([12, 12, 10, 6]):
+        name = f"{'test' if number == 3 else 'train'}-{number}.tfrecord"
+        with tf.io.TFRecordWriter(str(folder / name), "GZIP") as writer:
+            for k in range(12 * number, 12 * number + count):
+                feature = {"jpeg": PICTURES[k % 40], "name": f"{k}.jpg".encode()}
+                values = {key: tf.train.BytesList(value=[v]) for key, v in feature.items()}
+                features = {k: tf.train.Feature(bytes_list=v) for k, v in values.items()}
+                if number < 3:
+                    value = tf.train.Int64List(value=[k % 3])
+                    features["target"] = tf.train.Feature(int64_list=value)
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    return folder
+
+
+def pictures_by_id(part):
+    """{id: (picture, label)} of a finished part, read by TensorFlow alone."""
+    rows = read_plainly(sorted(Path(part).glob("*.tfrec")))
+    return {row["image_id"].decode(): (row["image"], row["label"]) for row in rows}
+
+
+def test_our_own_part_goes_through_again(tmp_path):
+    """The same ids, pictures byte for byte, labels and classes, in new folds and new shards."""
+    plan_images(make_images(tmp_path / "images", 24), tmp_path / "first", size=48)
+    write_parts(str(tmp_path / "first"))
+    part = tmp_path / "first" / "part-1"
+
+    images, _, shards = run_chain(
+        "sample", str(tmp_path / "work"), INPUT_DIR=str(part), KEEP="all", **SETTINGS
+    )
+
+    assert (images["problem"] == "").all()
+    assert shards["count"].sum() == 24
+    assert pictures_by_id(tmp_path / "work" / "part-1") == pictures_by_id(part)
+    classes = [
+        json.loads(Path(f, "labels.json").read_text())["classes"] for f in (part, "work")[:1]
+    ]
+    assert json.loads((tmp_path / "work" / "labels.json").read_text())["classes"] == classes[0]
+
+
+def test_a_tfds_dataset_goes_through(tmp_path):
+    """Features called image and label, in files such as name-train.tfrecord-00000-of-00002."""
+    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra tfds is not installed")
+    image = tfds.features.Image(encoding_format="jpeg")
+    label = tfds.features.ClassLabel(num_classes=3)
+    features = tfds.features.FeaturesDict({"image": image, "label": label})
+    for number, k in enumerate(range(0, 40, 20)):
+        held = [{"image": Path(tmp_path, f"{i}.jpg"), "label": i % 3} for i in range(k, k + 20)]
+        for one, data in zip(held, PICTURES[k : k + 20], strict=True):
+            one["image"].write_bytes(data)
+        examples = [features.serialize_example({**one, "image": str(one["image"])}) for one in held]
+        write_shard(tmp_path / "in" / f"d-train.tfrecord-{number:05d}-of-00002", examples)
+
+    run_chain("sample", str(tmp_path / "work"), INPUT_DIR=str(tmp_path / "in"), **SETTINGS)
+
+    written = pictures_by_id(tmp_path / "work" / "part-1")
+    expected = {}
+    for k in range(40):
+        expected[f"d-train.tfrecord-{k // 20:05d}-of-00002#{k % 20}"] = (PICTURES[k], k % 3)
+    assert written == expected
+
+
+def test_plain_gzip_shards_say_what_they_hold(tmp_path, capsys):
+    """Auto names image, label and id of each split; tests have no label and are not refused."""
+    images, labels = read(write_plainly(tmp_path / "in"))
+
+    assert labels.classes == (0, 1, 2)
+    assert images["image_id"].tolist() == [f"{k}.jpg" for k in [*range(36, 42), *range(34)]]
+    said = capsys.readouterr().out
+    assert "test: image jpeg, label –, image_id name (by 6 records of test-3.tfrecord)" in said
+    assert "train: image jpeg, label target, image_id name (by 12 records of train-0" in said
+    tests = images[images["split"] == "test"]
+    assert tests[["label", "label_name", "problem"]].to_numpy().tolist() == [[-1, "", ""]] * 6
+    for row in images.itertuples():
+        k = int(row.image_id.split(".")[0])
+        assert storage.read_bytes(row.path) == PICTURES[k % 40]
+        assert row.split == "test" or row.label == k % 3
+
+
+def test_plain_gzip_shards_go_through(tmp_path):
+    """From 01 to 04: pictures byte for byte, labels, counts."""
+    folder = write_plainly(tmp_path / "in")
+    (folder / "test-3.tfrecord").unlink()
+
+    run_chain("sample", str(tmp_path / "work"), INPUT_DIR=str(folder), **SETTINGS)
+
+    written = pictures_by_id(tmp_path / "work" / "part-1")
+    assert written == {f"{k}.jpg": (PICTURES[k], k % 3) for k in range(34)}
+
+
+def test_ten_flipped_bytes_are_ten_rejected_rows(tmp_path):
+    """Named by file and byte, whether a picture, a checksum or a length is hit; 30 go through."""
+    records = [
+        make_example(image=data, label=k % 3, id=b"%d" % k) for k, data in enumerate(PICTURES)
+    ]
+    path = Path(write_shard(tmp_path / "in" / "a.tfrec", records))
+    data, offsets = bytearray(path.read_bytes()), np.cumsum([0, *(len(r) + 16 for r in records)])
+    hit = range(0, 40, 4)
+    for number, k in enumerate(hit):
+        # In the length, its checksum, the record, and the record's checksum, in turn.
+        data[offsets[k] + [1, 9, 500, len(records[k]) + 13][number % 4]] ^= 64
+    path.write_bytes(data)
+
+    images, _, shards = run_chain(
+        "sample", str(tmp_path / "work"), INPUT_DIR=str(path.parent), **SETTINGS
+    )
+
+    refused = images[images["problem"] != ""]
+    assert refused["path"].tolist() == [f"{path}#{k}" for k in hit]
+    for k, problem in zip(hit, refused["problem"], strict=True):
+        assert problem == f"'{path}' at byte {offsets[k]:,}: the record is damaged"
+    assert shards["count"].sum() == 30
+    whole = {str(k): (PICTURES[k], k % 3) for k in range(40) if k % 4}
+    assert pictures_by_id(tmp_path / "work" / "part-1") == whole
+
+
+def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
+    """No TFRecord, an empty one, a missing one, one cut in the middle: plain and packed."""
+    records = [make_example(image=data, label=0) for data in PICTURES[:6]]
+    for name, compression in (("plain", ""), ("packed", "GZIP")):
+        path = Path(write_shard(tmp_path / "in" / f"{name}.tfrec", records, compression))
+        path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
+    write_shard(tmp_path / "in" / "whole.tfrec", records)
+    (tmp_path / "in" / "empty.tfrec").touch()
+    (tmp_path / "in" / "other.tfrec").write_bytes(b"PK\x03\x04 is a zip" * 99)
+    (tmp_path / "in" / "tiny.tfrec").write_bytes(b"\0")
+    (tmp_path / "in" / "shards.csv").write_text("file,split\ngone.tfrec,train\nwhole.tfrec,train\n")
+
+    images, _ = read(tmp_path / "in")
+
+    problems = {row.image_id: row.problem for row in images.itertuples() if row.problem}
+    named = {key.split(".")[0]: text for key, text in problems.items()}
+    assert len(problems) == len(named) == 6
+    assert named["gone"] == "missing file"
+    assert named["empty"] == f"'{tmp_path}/in/empty.tfrec' holds no record"
+    for name in ("plain", "packed", "other", "tiny"):
+        assert named[name].startswith(f"'{tmp_path}/in/{name}.tfrec' at byte ")
+    good = images[images["problem"] == ""]["image_id"].str.split(".").str[0].value_counts()
+    assert good.to_dict() == {"whole": 6, "plain": 4, "packed": good["packed"]}
+    assert 3 <= good["packed"] <= 4
+
+
+def test_bad_input_is_named_with_its_mend(tmp_path):
+    """No TFRecord at all; two pictures, which INPUT_SCHEMA tells apart; none; no file."""
+    for number in range(2):
+        (tmp_path / "zip").mkdir(exist_ok=True)
+        (tmp_path / "zip" / f"{number}.tfrec").write_bytes(b"PK" * 99)
+    with pytest.raises(
+        ValueError, match=r"none of the 2 shards in .*zip has a whole record.*PATTERN"
+    ):
+        read(tmp_path / "zip")
+    with pytest.raises(FileNotFoundError, match=r"'\*\.rec' in .*zip. Set PATTERN"):
+        read(tmp_path / "zip", pattern="*.rec")
+    left, right = make_picture(10), make_picture(200)
+    pair = make_example(left=left, right=right, label=1, other=b"x")
+    write_shard(tmp_path / "two" / "a.tfrec", [pair])
+    both = r"a.tfrec' each of left, right looks like the image.*INPUT_SCHEMA: \{left: image, …\}"
+    with pytest.raises(ValueError, match=both):
+        read(tmp_path / "two")
+    images, _ = read(tmp_path / "two", input_schema={"right": "image", "label": "label"})
+    assert storage.read_bytes(images["path"][0]) == right
+    assert images["other"].tolist() == ["x"]
+    write_shard(tmp_path / "none" / "a.tfrec", [make_example(label=1, text=b"x")])
+    with pytest.raises(ValueError, match="none of label, text looks like the image"):
+        read(tmp_path / "none")
+    write_shard(tmp_path / "2" / "a.tfrec", [make_example(image=left, label=1, target=2)])
+    with pytest.raises(ValueError, match=r"each of label, target looks like the label.*INPUT_SCH"):
+        read(tmp_path / "2")
+    with pytest.raises(ValueError, match='INPUT_SCHEMA.*Did you mean "petals"'):
+        read(tmp_path / "two", input_schema="petal")
+
+
+def test_labels_are_texts_or_numbers_and_may_be_mapped(tmp_path):
+    """Text as it is; −1 is none; LABEL_MAP numbers them; repeated ids give way to addresses."""
+    made = [("rose", 5), ("daisy", 9), ("rose", -1)]
+    records = [
+        make_example(image=data, label=text.encode(), species=number, image_id=b"same")
+        for data, (text, number) in zip(PICTURES, made, strict=False)
+    ]
+    write_shard(tmp_path / "in" / "validation" / "a.tfrec", records)
+
+    images, labels = read(tmp_path / "in")
+    assert (labels.classes, images["label"].tolist()) == (("daisy", "rose"), [1, 0, 1])
+    assert images["species"].tolist() == [5, 9, -1]
+    assert set(images["split"]) == {"validation"}
+    schema = {"image": "image", "species": "label", "image_id": "image_id"}
+    images, labels = read(tmp_path / "in", input_schema=schema, label_map={"9": 0, "5": 1})
+    assert (labels.classes, images["label"].tolist()) == ((9, 5), [1, 0, -1])
+    assert images["problem"].tolist() == ["", "", "no label"]
+    (tmp_path / "in" / "labels.json").write_text('{"classes": [null, "a", "b", "c", "d", "e"]}')
+    images, labels = read(tmp_path / "in", input_schema=schema)
+    assert images["label"].tolist() == [5, -1, -1]
+    assert images["label_name"].tolist() == ["e", "", ""]
+    assert images["problem"].tolist() == ["", "label 9 is no class of labels.json", "no label"]
+    assert images["record_label"].tolist() == ["rose", "daisy", "rose"]
+    ids = ["same", "validation/a.tfrec#1", "validation/a.tfrec#2"]
+    assert images["image_id"].tolist() == ids
+
+
+def test_several_labels_come_as_they_were_written(tmp_path):
+    """Lists of 0 and 1 of our own schema, and run-length codes of the preset clouds."""
+    fields = [{"name": "image", "source": "image", "type": "bytes", "size": 0}]
+    fields += [{"name": "tags", "source": "labels", "type": "int64", "size": 2}]
+    schema = {"fields": fields, "kind": "multi", "n_classes": 2, "label_columns": ["cat", "dog"]}
+    labels = {"kind": "multi", "classes": ["cat", "dog"], "label_columns": ["cat", "dog"]}
+    records = [make_example(image=make_picture(9), tags=tags) for tags in ([1, 0], [1, 1], [0])]
+    write_shard(tmp_path / "multi" / "a.tfrec", records)
+    (tmp_path / "multi" / "schema.json").write_text(json.dumps(schema))
+    (tmp_path / "multi" / "labels.json").write_text(json.dumps(labels))
+    codes = {"fish": b"1 3", "flower": b"", "gravel": b"", "sugar": b"5 2"}
+    size = {"height": 32, "width": 48, "depth": 3}
+    write_shard(
+        tmp_path / "masks" / "a.tfrec", [make_example(image_raw=PICTURES[0], **codes, **size)]
+    )
+
+    images, labels = read(tmp_path / "multi")
+    assert (labels.kind, labels.label_columns) == ("multi", ("cat", "dog"))
+    assert images[["cat", "dog"]].to_numpy().tolist() == [[1, 0], [1, 1], [0, 0]]
+    assert images["label_name"].tolist() == ["cat", "cat|dog", ""]
+    assert images["problem"].tolist() == ["", "", "no label"]
+    images, labels = read(tmp_path / "masks", input_schema="clouds")
+    assert labels.kind == "masks"
+    assert images.loc[0, list(labels.label_columns)].tolist() == ["1 3", "", "", "5 2"]
+
+
+def test_a_changed_shard_is_indexed_anew(tmp_path, records):
+    """By another process and by this one; and a plan's copy brings the index along."""
+    path = write_shard(tmp_path / "in" / "a.tfrec", [make_example(image=PICTURES[0])])
+    assert storage.read_bytes(f"{path}#0") == PICTURES[0]
+    write_shard(path, [make_example(image=p) for p in PICTURES[1:4]])
+    os.utime(path, ns=(1, 1))
+
+    assert storage.read_bytes(f"{path}#2") == PICTURES[3]
+    frame = len(make_example(image=PICTURES[3])) + 16
+    assert storage.size_and_time(f"{path}#2") == (frame, 1)
+    with pytest.raises(FileNotFoundError, match="#3' is not there: the shard has 3 records"):
+        storage.read_bytes(f"{path}#3")
+    (tmp_path / "work" / "plan.json").write_text("{}")
+    copy_plan(str(tmp_path / "work"), str(tmp_path / "copy"))
+    kept = [file.name for file in (tmp_path / "copy" / "records").iterdir()]
+    assert kept == [file.name for file in records.iterdir()] != []
+
+
+def test_a_file_may_be_called_like_an_address(tmp_path):
+    """So "a.jpg#3" is a file where it is there, and missing where it is not."""
+    (tmp_path / "a.jpg#3").write_bytes(b"picture")
+    assert storage.read_bytes(tmp_path / "a.jpg#3") == b"picture"
+    (tmp_path / "a.jpg").write_bytes(b"another")
+    assert storage.read_bytes(str(tmp_path / "a.jpg#3")) == b"picture"
+    for name in ("a.jpg#4", "b.jpg#4", "#4"):
+        with pytest.raises(FileNotFoundError):
+            storage.read_bytes(str(tmp_path / name))
+
+
+def test_other_processes_read_addresses(tmp_path, monkeypatch):
+    """Those of loky, which make an index of their own where none is kept, packed or not."""
+    records = [make_example(image=data, label=k % 3) for k, data in enumerate(PICTURES)]
+    write_shard(tmp_path / "in" / "a.tfrec", records[:20])
+    write_shard(tmp_path / "in" / "b.tfrec", records[20:], "GZIP")
+    images, labels = read(tmp_path / "in")
+    monkeypatch.setenv(storage.RECORDS, "")
+    parallel.use_backend(2, "loky")
+    try:
+        measured = measure(images, labels)
+    finally:
+        parallel.use_backend()
+    assert (measured["problem"] == "").all()
+    assert measured["n_bytes"].tolist() == [len(data) for data in PICTURES]
+
+
+def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
+    """gs:// addresses through TensorFlow's own client: the same table and the same part."""
+    records = [make_example(image=data, label=k % 3) for k, data in enumerate(PICTURES)]
+    write_shard(tmp_path / "in" / "train" / "a.tfrec", records[:20])
+    write_shard(tmp_path / "in" / "train" / "b.tfrec", records[20:], "GZIP")
+    damaged = bytearray((tmp_path / "in" / "train" / "a.tfrec").read_bytes())
+    damaged[500] ^= 1
+    (tmp_path / "in" / "train" / "a.tfrec").write_bytes(damaged)
+    run_chain("sample", str(tmp_path / "disk"), INPUT_DIR=str(tmp_path / "in"), **SETTINGS)
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from support.chain import run_chain\n"
+        f"run_chain('sample', {str(tmp_path / 'cloud')!r}, INPUT_DIR='gs://shards', **{SETTINGS})\n"
+    )
+    with serve_bucket(tmp_path) as gcs:
+        gcs.seed_objects("shards", tmp_path / "in")
+        done = gcs.run(code, timeout=200)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    disk, bucket = (pictures_by_id(tmp_path / kind / "part-1") for kind in ("disk", "cloud"))
+    assert len(disk) == 39
+    assert bucket == disk
+    rejects = pd.read_csv(tmp_path / "cloud" / "rejects.csv")
+    assert rejects["path"].tolist() == ["gs://shards/train/a.tfrec#0"]
+    assert rejects["problem"][0] == "'gs://shards/train/a.tfrec' at byte 0: the record is damaged"
