@@ -1,6 +1,5 @@
 """The frames of records in a shard on a disk, damaged or whole, and the features in them."""
 
-import contextlib
 import mmap
 import os
 import re
@@ -40,30 +39,27 @@ def _crc32c() -> Callable[[bytes], int]:
     return google_crc32c.value
 
 
-def list_frames(path: str | os.PathLike[str]) -> tuple[list[int], list[int]]:
-    """Offsets and lengths in bytes of a file's frames, by their heads.
+def list_frames(path: str | os.PathLike[str]) -> list[int]:
+    """Where a file's frames begin, by their heads, and where the last one ends, in bytes.
 
     One that is cut, or whose own length is damaged, ends where a whole head begins, or the file.
     """
-    offsets, ends = list[int](), [0]
-    with open(path, "rb") as file, contextlib.ExitStack() as mapped:
-        data: mmap.mmap | bytes = b""  # an empty file cannot be mapped
-        if os.path.getsize(path):
-            data = mapped.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        while ends[-1] < len(data):
-            offsets.append(ends[-1])
-            ends.append(_find_end(data, ends[-1]) or _find_head(data, ends[-1] + 1))
-    return offsets, [end - begin for begin, end in zip(offsets, ends[1:], strict=True)]
+    bounds = [0]
+    if size := os.path.getsize(path):  # an empty file cannot be mapped
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            while bounds[-1] < size:
+                bounds.append(_find_end(data, bounds[-1]) or _find_head(data, bounds[-1] + 1))
+    return bounds
 
 
-def _find_end(data: mmap.mmap | bytes, offset: int) -> int:
+def _find_end(data: mmap.mmap, offset: int) -> int:
     """Where the frame ends by its head; 0 if that is damaged, or it ends beyond the data."""
     head = data[offset : offset + 12]
     end = offset + FRAME_BYTES + int.from_bytes(head[:8], "little")
     return end if end <= len(data) and head[8:] == _checksum(head[:8]) else 0
 
 
-def _find_head(data: mmap.mmap | bytes, offset: int) -> int:
+def _find_head(data: mmap.mmap, offset: int) -> int:
     """Where the next whole head begins, else where the data end."""
     # The upper half of a length is zero; where its lower half is too there is no record.
     for zeros in _ZEROS.finditer(data, offset + 4):
@@ -98,5 +94,11 @@ def parse_record(record: bytes) -> Mapping[str, Any]:
 
 def list_pictures(features: Mapping[str, Any]) -> list[str]:
     """The features that hold one value which begins as the files of pictures do."""
-    held = {name: list(feature.bytes_list.value) for name, feature in features.items()}
+    held = {name: feature.bytes_list.value for name, feature in features.items()}
     return sorted(name for name, v in held.items() if len(v) == 1 and _PICTURE.match(v[0]))
+
+
+def list_values(feature: Any) -> list:
+    """The values of a feature, of whatever kind."""
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []

@@ -4,12 +4,11 @@ import io
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -221,55 +220,16 @@ def count_records(file: str, compression: str = "") -> int:
     if storage.is_remote(file) or compression:
         data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
         return int(data.reduce(np.int64(0), lambda count, _: count + 1))
-    count, offset, size = 0, 0, os.path.getsize(file)
+    count, end, size = 0, 0, os.path.getsize(file)
     with open(file, "rb", buffering=0) as shard:
-        while offset < size:
-            end = _find_end(shard, offset, size)
-            if end > size:
-                where = f"record {count} at byte {offset:,} should end at byte {end:,}"
-                raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
-            count, offset = count + 1, end
+        while end < size:
+            shard.seek(offset := end)
+            end += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
+            count += 1
+    if end > size:
+        where = f"record {count - 1} at byte {offset:,} should end at byte {end:,}"
+        raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
     return count
-
-
-def _find_end(shard: IO[bytes], offset: int, size: int) -> int:
-    """Where the frame at an offset ends, as its head says; beyond `size` where the head is cut."""
-    shard.seek(offset)
-    head = shard.read(8)
-    return offset + FRAME_BYTES + (int.from_bytes(head, "little") if len(head) == 8 else size)
-
-
-def read_frames(
-    path: str, compression: str, lengths: Mapping[int, int], scratch: str
-) -> Iterator[tuple[int, bytes | None, str]]:
-    """(offset, data, "") of each record, or (offset, None, problem), going on behind a fault.
-
-    path: of a local file. scratch: a folder for what lies behind a fault.
-    lengths: of the frames by their offset, as `read_index` gives them, to find the next one by.
-    """
-    offset, source, size = 0, path, os.path.getsize(path)
-    while True:
-        begun = offset
-        try:
-            for data in tf.data.TFRecordDataset(source, compression).as_numpy_iterator():
-                yield offset, data, ""
-                offset += len(data) + FRAME_BYTES
-        except tf.errors.OpError as error:
-            text = error.message.split("\n")[0]
-            text = "the file ends in the middle of it" if "truncated" in text.lower() else text
-            text = "its checksum does not fit" if "corrupted" in text.lower() else text
-            yield offset, None, f"cannot be read: {text}"
-        else:
-            return
-        lost = offset == begun > 0 and not lengths  # no record since the last fault
-        with open(path, "rb") as file:
-            end = offset + lengths[offset] if offset in lengths else _find_end(file, offset, size)
-            if compression or lost or end > size:
-                return
-            offset, source = end, os.path.join(scratch, "rest")
-            with open(source, "wb") as rest:
-                file.seek(offset)
-                shutil.copyfileobj(file, rest)
 
 
 def read_index(path: str) -> dict[int, int]:

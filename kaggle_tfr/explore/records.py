@@ -13,7 +13,7 @@ import pandas as pd
 
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.explore import rows
-from kaggle_tfr.frames import list_pictures, parse_record
+from kaggle_tfr.frames import list_pictures, list_values
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
 
 LOOKED_AT = 20  # records of a shard, by which "auto" tells what its features are
@@ -100,17 +100,13 @@ def _walk_records(file: str, image: str = "") -> Iterator[tuple[int, Mapping[str
         missing = isinstance(error, FileNotFoundError)
         yield 0, {}, "missing file" if missing else f"unreadable: {error.strerror or error}"
         return
-    if not len(index.offsets):
+    if len(index.bounds) == 1:
         yield 0, {}, f"'{file}' holds no record"
-    frames = zip(index.offsets.tolist(), index.lengths.tolist(), strict=True)
-    for number, (offset, length) in enumerate(frames):
-        features: Mapping[str, Any] = {}
-        problem = ""
+    for number in range(len(index.bounds) - 1):
         try:
-            features = parse_record(storage.read_frame(index.file, offset, length))
-        except ValueError as error:
-            problem = f"'{file}' at byte {offset:,}: {str(error).rpartition(': ')[2]}"
-        yield number, features, problem
+            yield number, index.read_features(number), ""
+        except storage.DamagedRecord as error:
+            yield number, {}, str(error)
 
 
 def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> RecordSchema:
@@ -118,7 +114,7 @@ def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> Re
     seen = Counter(name for features in records for name in list_pictures(features))
     pictures = sorted(name for name, count in seen.items() if 2 * count > len(records))
     common = sorted(set[str].intersection(*map(set, records)))
-    values = {name: [_list_values(one[name]) for one in records] for name in common}
+    values = {name: [list_values(one[name]) for one in records] for name in common}
     scalars = {name: lists for name, lists in values.items() if set(map(len, lists)) == {1}}
     single = {name: [one for (one,) in lists] for name, lists in scalars.items()}
     whole = [name for name, held in single.items() if isinstance(held[0], int)]
@@ -141,11 +137,6 @@ def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> Re
     return load_schema({found[0]: what for what, found in chosen.items() if found})
 
 
-def _list_values(feature: Any) -> list:
-    kind = feature.WhichOneof("kind")
-    return list(getattr(feature, kind).value) if kind else []
-
-
 def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
     """Path, split, problem and values (object) of each record of a shard."""
     file, split, schema = task
@@ -160,7 +151,7 @@ def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
             if not isinstance(column, str) or (name in columns and column in unread):
                 continue
             column = f"record_{column}" if column in taken and not known else column
-            values = [_to_text(value) for value in _list_values(features[name])]
+            values = [_to_text(value) for value in list_values(features[name])]
             if known and column == "labels":
                 row[column] = values
             elif len(values) == 1 and (known or values[0] is not None):

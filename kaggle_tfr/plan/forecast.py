@@ -149,7 +149,7 @@ def _measure_records(
     measured = []
     for at, row in rows:
         begin = time.time()
-        with suppress(RefusedImage):
+        with suppress(RefusedImage, storage.DamagedRecord):
             converted = convert(storage.read_bytes(row["path"]), image)
             record = encode(row, converted, schema, image)
             size = FRAME_BYTES + len(gzip.compress(record, 6) if compression else record)

@@ -118,11 +118,11 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
                 if not is_claimed(task.part_dir, task.run_id):
                     raise InterruptedError(CLAIM_LOST)
                 next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
-            if isinstance(data, OSError):
-                raise data
             try:
+                if isinstance(data, OSError):
+                    raise data
                 record = encode(row, convert(data, settings), schema, settings)
-            except RefusedImage as refusal:
+            except (RefusedImage, storage.DamagedRecord) as refusal:
                 reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(refusal)})
                 continue

@@ -8,23 +8,22 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import tensorflow as tf
-from google.protobuf.message import DecodeError
 from PIL import Image, ImageOps
 
 from kaggle_tfr import parallel, storage
+from kaggle_tfr.frames import list_frames, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
 from kaggle_tfr.paths import split_template
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode
-from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
+from kaggle_tfr.shards import read_index
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row
 
@@ -187,18 +186,25 @@ def _list_checks(
 def check_shard(check: ShardCheck) -> ShardCheck:
     """What one shard holds, with all that is wrong with it; without the plan's rows."""
     row, records, check.records = check.row, check.records, []
-    path, number = storage.join(check.part_dir, row["file"]), -1
+    path = storage.join(check.part_dir, row["file"])
     if not storage.exists(path):
         check.report("the file is missing")
         return check
     index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
-        frames = read_frames(str(local), check.plan.settings.compression, index, scratch)
-        for number, (offset, data, fault) in enumerate(frames):
-            problem = fault
-            if data is not None:
+        plain = local
+        if check.plan.settings.compression:
+            storage.unpack(local, plain := f"{scratch}/plain")
+        bounds = list_frames(plain)
+        for number, (offset, end) in enumerate(pairwise(bounds)):
+            try:
+                data = storage.read_frame(plain, offset, end - offset)
+            except ValueError:
+                problem = "cannot be read: it is damaged"
+                problem += ", or the file ends in the middle of it" * (end == bounds[-1])
+            else:
                 problem = _check_record(check, number, data, records[number : number + 1])
-                if index and index.get(offset) != len(data) + FRAME_BYTES:
+                if index and index.get(offset) != end - offset:
                     problem = problem or "the index has another offset or length"
             if problem:
                 check.report(problem, number, offset)
@@ -207,8 +213,8 @@ def check_shard(check: ShardCheck) -> ShardCheck:
                 return check
         if records and len(records) != row["count"]:
             check.report(f"{row['split']}.csv has {len(records)} rows of this file")
-        if number + 1 != row["count"]:
-            check.report(f"{number + 1} records were found, shards.csv has {row['count']}")
+        if (count := len(bounds) - 1) != row["count"]:
+            check.report(f"{count} records were found, shards.csv has {row['count']}")
         size = os.path.getsize(local)
         if size != row["bytes"]:
             check.report(f"{size:,} bytes, shards.csv has {row['bytes']:,}")
@@ -221,9 +227,9 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
     """What is wrong with a record, "" when nothing is; its image is decoded once for all checks."""
     schema = check.plan.schema.for_split(check.row["split"])
     try:
-        features = tf.train.Example.FromString(data).features.feature
-    except DecodeError:
-        return "it is no tf.train.Example"
+        features = parse_record(data)
+    except ValueError as error:
+        return str(error)
     images = features[schema.image_key].bytes_list.value
     if len(images) != 1:
         return f"'{schema.image_key}' holds {len(images)} images"
@@ -259,14 +265,14 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
         return f"the plan's row cannot be encoded: {error}"
     if planned == data:
         return ""
-    found, right = (tf.train.Example.FromString(x).features.feature for x in (data, planned))
+    found, right = parse_record(data), parse_record(planned)
     for name in sorted(set(found) | set(right)):
         if name not in found or name not in right:
             return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
         if found[name] != right[name]:
             said = []
             for feature in (found[name], right[name]):
-                values = list(getattr(feature, feature.WhichOneof("kind") or "bytes_list").value)
+                values = list_values(feature)
                 said.append(journal.shorten(str(values if len(values) != 1 else values[0])))
             return f"'{name}' is {said[0]}, the plan says {said[1]}"
     return "its features are not in the order that the schema writes"
@@ -331,7 +337,7 @@ def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
     several: list[Stats] = []
     for split, path in pairs:
         # An image that went bad since it was measured is the writer's to report.
-        with suppress(FileNotFoundError, RefusedImage):
+        with suppress(FileNotFoundError, RefusedImage, storage.DamagedRecord):
             several.append({split: sum_channels(read_pixels(storage.read_bytes(path)))})
     return combine_stats(several)
 
