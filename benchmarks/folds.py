@@ -1,8 +1,9 @@
 """How fast clusters are assigned to folds at the size of landmark, and how evenly.
 
-python -m benchmarks.folds [--n N] [--rounds N] [--json]
+python -m benchmarks.folds [--n N] [--rounds N] [--json] [--tail]
 
-Classes follow Zipf's law; one image in five is in a cluster of two to six, of one class.
+Classes follow Zipf's law; one image in five is in a cluster of two to six, of one class. With
+--tail: asked and got by class size, where three quarters of 200,000 images are in small classes.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.plan.folds import assign_folds, check_leakage
+from kaggle_tfr.plan.folds import assign_folds, check_leakage, compare_shares
 
 LANDMARK, CLASSES, FOLDS = 1_580_470, 81_313, 5
 CLUSTERED = 0.2
@@ -56,6 +57,23 @@ def measure(n, n_classes):
     }
 
 
+def draw_tail(n=200_000, n_classes=20_000):
+    """A table of n rows, three quarters of them in classes of 2 to 25 images."""
+    weight = np.arange(1, n_classes + 1) ** -0.55
+    sizes = np.rint(n * weight / weight.sum()).astype(int)
+    sizes[-n_classes // 20 :] = 1
+    sizes[0] += n - sizes.sum()
+    return pd.DataFrame({"label": np.repeat(np.arange(n_classes), sizes)})
+
+
+def show_tail():
+    """Prints what was asked and got of a long tail: 2 % held out, and five folds."""
+    table = draw_tail()
+    for rules in ({"validation_size": 0.02}, {}):
+        folded = assign_folds(table, n_folds=1 if rules else FOLDS, seed=0, **rules)
+        print(compare_shares(table, folded, **rules).to_string(), end="\n\n")
+
+
 def main():
     """Measures what the arguments ask for and prints it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -63,7 +81,11 @@ def main():
     parser.add_argument("--n", type=int, default=LANDMARK, help="rows")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--tail", action="store_true", help="tables of shares, nothing timed")
     options = parser.parse_args()
+    if options.tail:
+        show_tail()
+        return
     n_classes = min(CLASSES, max(1, options.n * CLASSES // LANDMARK))
     rows = []
     for _ in range(options.rounds):

@@ -180,6 +180,7 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str 
 @styled()
 def plot_folds(table: pd.DataFrame) -> Figure:
     """Images per class and fold (rows with split, fold, label_name): equal columns are fair."""
+    table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
     counts = pd.crosstab(table["label_name"], _name_folds(table))
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
     shares = counts.div(counts.sum(axis=1), axis=0).to_numpy()
@@ -213,9 +214,10 @@ def _draw_counts(axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: 
 
 
 def _name_folds(table: pd.DataFrame) -> pd.Series:
-    """'fold 0' inside the training split, the split's name outside."""
+    """'fold 0' inside the training split, the split's name outside, and what never validates."""
     fold = "fold " + table["fold"].astype(str)
-    return fold.where(table["fold"] >= 0, table["split"])
+    others = table["split"].replace("train", "train, never\nvalidates")
+    return fold.where(table["fold"] >= 0, others)
 
 
 @styled()

@@ -40,6 +40,9 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     Raises: FileNotFoundError: no folder, CSV or image is there; ValueError: a setting is wrong.
     """
     check_parameters({"LIMIT": settings.limit, "MORE_INPUTS": list(settings.more_inputs)})
+    if settings.source in ("csv", "rle_csv") and settings.labels_csv == settings.test_csv:
+        what = f"LABELS_CSV and TEST_CSV are both '{settings.test_csv}', which cannot hold labels"
+        raise ValueError(f"{what} and ask for them. Set LABELS_CSV to the labelled images' file.")
     remote = storage.is_remote(input_dir)
     input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
     images, labels = read_input(input_dir, settings)

@@ -1,8 +1,8 @@
 """Folds over clusters, then shards within folds: stratified, seeded, no cluster ever split."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy.sparse import csgraph, csr_matrix, hstack
 
 from kaggle_tfr.deduplicate.hashing import FLAT, HASHES
 
-MANY_CLASSES = 10_000
+BANDS = {"1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf}
 
 
 def assign_folds(
@@ -22,15 +22,18 @@ def assign_folds(
     validation_size: float = 0.0,
     group_column: str = "",
     label_columns: Sequence[str] = (),
+    extra_in_validation: bool = False,
 ) -> pd.DataFrame:
     """The table with its columns split and fold; rows of one cluster share both.
 
-    table: columns label, and maybe split (else "train") and cluster (-1 or NA for none). Clusters
-    that span given splits go to the smallest of these, so that a test set stays whole.
+    table: columns label, and maybe split (else "train"), cluster (-1 or NA: none), source (0: the
+    main one). Clusters over given splits go to the smallest; test rows neither move nor pull.
     fold: int64, 0 to n_folds - 1 for train, all 0 for n_folds up to 1; -1 outside train.
-    validation_size: share of train that becomes split "validation".
+    validation_size: share that becomes split "validation" of all train rows that may validate.
     group_column: its values (patients, sites) stay together like clusters, and with them.
     label_columns: of multi-label images, 0/1 or a code that is empty for no; else `label` counts.
+    extra_in_validation: else rows that are of another source, or joined to such a row, may not
+    validate: they stay in train, in fold -1 where there are folds.
     Raises: ValueError for more folds than clusters, a share outside [0, 1), an unknown column.
     """
     if missing := [name for name in (group_column, *label_columns) if name and name not in table]:
@@ -38,23 +41,28 @@ def assign_folds(
         raise ValueError(f'{what} Set GROUP_COLUMN to one of these, or to "".')
     if not 0 <= validation_size < 1:
         raise ValueError(f"VALIDATION_SIZE is {validation_size}. Set a share from 0 to below 1.")
-    group, split = _join_groups(table, group_column)
-    labels, train = _label_matrix(table, label_columns), np.flatnonzero(split == "train")
+    group, split, rows = _join_groups(table, group_column, extra_in_validation)
+    labels = _label_matrix(table.iloc[rows], label_columns)
     assign = partial(stratified_group_split, multilabel=len(label_columns) > 1)
-    if validation_size > 0 and len(train):
+    if validation_size > 0 and len(rows):
         shares = np.array([1 - validation_size, validation_size])
-        held_out = assign(group[train], labels[train], shares, seed) == 1
-        split[train[held_out]] = "validation"
-        train = train[~held_out]
+        held_out = assign(group[rows], labels, shares, seed) == 1
+        split[rows[held_out]] = "validation"
+        rows, labels = rows[~held_out], labels[~held_out]
     fold = np.where(split == "train", 0, -1)
-    if n_folds > 1 and len(train):
+    if n_folds > 1 and (fold == 0).any():
+        fold[:] = -1
         # A seed of its own, or the folds would follow the order of the held-out draw.
-        fold[train] = assign(group[train], labels[train], np.full(n_folds, 1 / n_folds), seed + 1)
+        fold[rows] = assign(group[rows], labels, np.full(n_folds, 1 / n_folds), seed + 1)
     return table.assign(split=split, fold=fold)
 
 
-def _join_groups(table: pd.DataFrame, group_column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row a number, equal where clusters or groups join rows, and the split of these."""
+def _join_groups(
+    table: pd.DataFrame, group_column: str = "", extra_in_validation: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each row a number, equal where clusters or groups join rows, and its split; then which
+    rows may validate: those of train, unless they are, or are joined to, another source's.
+    """
     n, graph = len(table), csr_matrix((len(table), len(table)))
     for column in {"cluster", group_column} & set(table):
         graph += csr_matrix((np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n))
@@ -63,14 +71,18 @@ def _join_groups(table: pd.DataFrame, group_column: str) -> tuple[np.ndarray, np
     names, codes, sizes = np.unique(split, return_inverse=True, return_counts=True)
     by_size = np.argsort(sizes, kind="stable")
     smallest = pd.Series(np.argsort(by_size)[codes]).groupby(group).transform("min")
-    return group, names[by_size].astype(object)[smallest]
+    split = names[by_size].astype(object)[smallest]
+    extra = np.asarray(table.get("source", np.zeros(n))) != 0
+    joined = pd.Series(extra).groupby(group).transform("any").to_numpy()
+    return group, split, np.flatnonzero((split == "train") & (extra_in_validation | ~joined))
 
 
 def _first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
-    """Int (n,): the first row with the same value; the row itself for NA, and for cluster -1."""
+    """Int (n,): the first row with the same value; the row itself for test, NA and cluster -1."""
     rows, values = np.arange(len(table)), table[column]
-    first = pd.Series(rows).groupby(pd.factorize(values)[0]).transform("min")
     alone = values.isna() if column != "cluster" else values.fillna(-1) == -1
+    alone |= table.get("split") == "test"
+    first = pd.Series(rows).groupby(pd.factorize(values.mask(alone))[0]).transform("min")
     return np.where(alone, rows, first)
 
 
@@ -127,73 +139,94 @@ def stratified_group_split(
     Source: Sechidis et al., "On the Stratification of Multi-Label Data" (2011).
     """
     from iterstrat.ml_stratifiers import IterativeStratification
-    from sklearn.model_selection import StratifiedKFold
     from sklearn.utils import check_random_state
 
     group, sizes = np.unique(group, return_inverse=True, return_counts=True)[1:]
     if len(sizes) < len(shares):
         what = f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or splits."
-        raise ValueError(f"{what} Set N_FOLDS lower, or a GROUP_COLUMN with more groups.")
+        raise ValueError(f"{what} Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION.")
     if not multilabel and (none := labels.sum(axis=1) == 0).any():
         labels = hstack([labels, csr_matrix(none, dtype=float)])
     counts = (csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels).tocsr()
+    if not multilabel:
+        return _deal_clusters(counts, sizes, shares, seed)[group]
     bins = np.empty(len(sizes), np.int64)
-    if multilabel:
-        order = (rng := check_random_state(seed)).permutation(len(sizes))
-        bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
-        return bins[group]
-    # StratifiedKFold knows no cluster sizes, refuses when all classes are rare, and looks at all
-    # rows once a class: 37 s for landmark's, where the other way takes 12.
-    fits = np.bincount(counts.indices).max() >= len(shares) and counts.shape[1] <= MANY_CLASSES
-    if sizes.max() > 1 or np.ptp(shares) > 0 or not fits:
-        return _split_clusters(counts, sizes, shares, seed)[group]
-    splitter = StratifiedKFold(len(shares), shuffle=True, random_state=seed)
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # rarer than folds
-        for number, (_, held_out) in enumerate(splitter.split(bins, counts.indices)):
-            bins[held_out] = number
+    order = (rng := check_random_state(seed)).permutation(len(sizes))
+    bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
     return bins[group]
 
 
-def _split_clusters(
+def _deal_clusters(
     counts: csr_matrix, sizes: np.ndarray, shares: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Largest cluster first, each into the bin that is furthest behind in the cluster's classes.
+    """The bin of each cluster: the one that is furthest behind in the cluster's classes, or where
+    these agree, behind its share of the line of all clusters.
 
-    Where clusters have one class, its images in two folds differ by its largest cluster at most.
-    Source: Graham, "Bounds on Multiprocessing Timing Anomalies" (longest first); the half of
-    the cluster that is counted in before choosing is Webster's rounding, for unequal shares.
+    Equal bins: a class differs between them by its largest cluster at most. Unequal ones agree when
+    they lack as many such clusters, rounded up (or small classes would never be held out), and
+    none gets more than the largest cluster too much. Sources: Tijdeman, "The chairman assignment
+    problem" (1980); Graham, "Bounds on Multiprocessing Timing Anomalies" (1969): largest first.
     """
-    chance = np.random.default_rng(seed).permutation(len(sizes))
-    # Class by class where sizes are equal, so that what is left of each evens out the folds.
-    order = np.lexsort((chance, counts.indices[counts.indptr[:-1]], -sizes))
-    total = np.maximum(np.asarray(counts.sum(axis=0)).ravel(), 1)
-    a_share = shares.max() / shares  # whole numbers where shares are equal: a tie is a tie
-    filled, load = np.zeros((len(total), len(shares))), np.zeros(len(shares))
-    bins = np.empty(len(sizes), np.int64)
-    for cluster in order:
-        own = slice(counts.indptr[cluster], counts.indptr[cluster + 1])
-        classes, images = counts.indices[own], counts.data[own]
-        if len(classes) == 1:
-            behind = (filled[classes[0]] + images[0] / 2) * a_share
-        else:
-            behind = (images / total[classes]) @ ((filled[classes] + images[:, None] / 2) * a_share)
-        bins[cluster] = chosen = np.lexsort((load * a_share, behind))[0]
-        filled[classes, chosen] += images
-        load[chosen] += sizes[cluster]
+    rng, unequal = np.random.default_rng(seed), bool(np.ptp(shares))
+    total = np.asarray(counts.sum(axis=0))[0].tolist()
+    # The largest cluster first; equal ones by their rarest class, and of these the largest.
+    place = np.argsort(np.lexsort((rng.random(len(total)), np.negative(total))))
+    rarest = np.maximum.reduceat(place[counts.indices], counts.indptr[:-1])
+    order = np.lexsort((rng.random(len(sizes)), rarest, -sizes))
+    # As if so many images lay before: each place of the line has the chance that it should.
+    dealt, most = int(rng.integers(10_000)) * unequal, sizes.max() - 0.5 if unequal else np.inf
+    load = np.diff(np.round(np.cumsum(shares) * dealt), prepend=0).tolist()
+    dealt_of, load_of = [0.0] * len(total), np.zeros((len(total), len(shares))).tolist()
+    bins, each_bin, share = np.empty(len(sizes), np.int64), range(len(shares)), shares.tolist()
+    zeros = [0.0] * len(share)
+    # Plain numbers: an array of so few takes several times longer.
+    ends, classes, images = counts.indptr.data, counts.indices.data, counts.data.data
+    for cluster, size in zip(order.data, sizes[order].data, strict=True):
+        own, unit, behind = range(ends[cluster], ends[cluster + 1]), 0.0, zeros
+        for i in own:
+            c, n = classes[i], images[i]
+            dealt_of[c] = so_far = dealt_of[c] + n
+            weight, has = n / total[c], load_of[c]
+            behind = [behind[k] + weight * (share[k] * so_far - has[k]) for k in each_bin]
+            unit += weight * n
+        if unequal:
+            behind = [ceil(images_behind / unit - 1e-9) for images_behind in behind]
+        dealt += size
+        line = [share[k] * dealt - load[k] for k in each_bin]
+        ranks = [(line[k] >= size - most, behind[k], line[k]) for k in each_bin]
+        bins[cluster] = chosen = ranks.index(max(ranks))
+        load[chosen] += size
+        for i in own:
+            load_of[classes[i]][chosen] += images[i]
     return bins
 
 
-def describe_rare_classes(table: pd.DataFrame) -> str:
-    """One line: which classes of train are missing from some fold, or that none is."""
-    train = table[table["fold"] >= 0]
-    n_folds = train["fold"].max() + 1 if len(train) else 1
-    present = train.groupby(train["label_name"].astype(str))["fold"].nunique()
-    rare = present.index[present < n_folds]
-    if not len(rare):
-        return f"Every class is in every one of {n_folds} folds."
-    count = f"{len(rare):,} of {len(present):,} classes have too few images or clusters"
-    names = ", ".join(rare[:5]) + ", …" * (len(rare) > 5)
-    return f"{count} to be in every one of {n_folds} folds: {names}"
+def compare_shares(
+    rows: pd.DataFrame,
+    folded: pd.DataFrame,
+    validation_size: float = 0.0,
+    label_columns: Sequence[str] = (),
+    **joins: Any,
+) -> pd.DataFrame:
+    """What was asked of `assign_folds`, which made `folded` of `rows` by these rules, and got.
+
+    A row for each band of class sizes, and all; images: those that may validate, once a label.
+    asked, validation: images; fold 0, …: shares of the rest; in every fold: classes.
+    """
+    free = _join_groups(rows, **joins)[2]
+    fold = folded["fold"].to_numpy()[free, None]
+    bins = np.arange(-1, fold.max(initial=0) + 1)
+    counts = _label_matrix(rows.iloc[free], label_columns).astype(int).T @ (fold == bins)
+    every, folds = (counts[:, 1:] > 0).all(axis=1), [f"fold {number}" for number in bins[1:]]
+    table = pd.DataFrame(counts, columns=["validation", *folds], dtype=int)
+    table = table.assign(classes=1, images=counts.sum(axis=1), **{"in every fold": every})
+    band = pd.cut(table["images"], [0, *BANDS.values()], labels=[*BANDS])
+    table = table.groupby(band.rename("class size"), observed=True).sum().rename(index=str)
+    table.loc["all"] = table.sum()
+    table[folds] = table[folds].div(table[folds].sum(axis=1), axis=0).round(4)
+    table["asked"] = table["images"] * validation_size
+    shown = ["asked", "validation"] if validation_size else []
+    return table[["classes", "images", *shown, *([*folds, "in every fold"] if folds[1:] else [])]]
 
 
 def check_leakage(
@@ -205,13 +238,14 @@ def check_leakage(
 ) -> pd.Series:
     """Series of numbers: how far the folds of the finished table are from what they should be.
 
-    clusters_across_folds, groups_across_folds: must be 0; a split counts as a fold.
+    clusters_across_folds, groups_across_folds: must be 0; a split counts as a fold, test does not.
+    clusters_across_test: clusters with test rows and others.
     max_share_deviation: the largest difference between a class's share in a fold and in all train.
-    sampled_images, sampled_pairs_across_folds: given `hashes` (of `hash_images`), by brute force,
-    pairs within max_bits bits of 300 sampled images with all of other folds; must be 0.
+    sampled_…: given `hashes` (of `hash_images`), pairs within max_bits bits of 300 sampled images
+    with all others, across_folds, which must be 0, and with_test: a test image and another.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
-    train = table[table["fold"] >= 0]
+    test, train = (table["split"] == "test").to_numpy(), table[table["fold"] >= 0]
     shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
     off = shares.sub(train["label"].value_counts(normalize=True), axis=0).abs().to_numpy()
     numbers: dict[str, float] = {"images": len(table), "clusters_across_folds": 0}
@@ -220,16 +254,27 @@ def check_leakage(
         if column in table:
             first = _first_rows(table, column)
             numbers[f"{kind}_across_folds"] = len(np.unique(first[fold != fold[first]]))
+    if "cluster" in table:
+        tests, others = (set(table["cluster"][rows].dropna()) for rows in (test, ~test))
+        numbers["clusters_across_test"] = len((tests & others) - {-1})
     if hashes is not None:
-        chosen = np.random.default_rng(0).permutation(len(table))[:300]
-        numbers["sampled_images"] = len(chosen)
-        hashes = hashes.drop_duplicates("path")
-        at = pd.Index(hashes["path"]).get_indexer(table["path"])
-        usable = (hashes["problem"] == "") & (hashes["texture"] >= FLAT)
-        hashable = usable.to_numpy()[at] & (at >= 0)
-        words, leaks = [hashes[name].to_numpy()[at] for name in HASHES], 0
-        for row in chosen[hashable[chosen]]:
-            distance = sum(np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words)
-            leaks += int(((distance <= max_bits) & hashable & (fold != fold[row])).sum())
-        numbers["sampled_pairs_across_folds"] = leaks
+        numbers |= _count_near_pairs(table["path"], fold, test, hashes, max_bits)
     return pd.Series(numbers, name="folds", dtype=object)
+
+
+def _count_near_pairs(
+    paths: pd.Series, fold: np.ndarray, test: np.ndarray, hashes: pd.DataFrame, max_bits: int
+) -> dict[str, int]:
+    """The numbers of `check_leakage` by brute force; flat images tell nothing and are left out."""
+    chosen = np.random.default_rng(0).permutation(len(paths))[:300]
+    hashes = hashes.drop_duplicates("path")
+    at = pd.Index(hashes["path"]).get_indexer(paths)
+    usable = (hashes["problem"] == "") & (hashes["texture"] >= FLAT)
+    hashable = usable.to_numpy()[at] & (at >= 0)
+    words, pairs = [hashes[name].to_numpy()[at] for name in HASHES], np.zeros(2, int)
+    for row in chosen[hashable[chosen]]:
+        distance = sum(np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words)
+        near = (distance <= max_bits) & hashable & (fold != fold[row])
+        pairs += np.bincount((test | test[row])[near], minlength=2)
+    names = ("sampled_images", "sampled_pairs_across_folds", "sampled_pairs_with_test")
+    return dict(zip(names, (len(chosen), *pairs.tolist()), strict=True))

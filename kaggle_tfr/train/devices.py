@@ -83,7 +83,10 @@ def _find_jax(device: str) -> tuple[Devices | None, str]:
         found = jax.devices(None if device == "auto" else device)
     except RuntimeError as error:  # there is none, or another process has it
         return None, str(error)
-    keras.distribution.set_distribution(keras.distribution.DataParallel(devices=found))
+    # On one device a distribution would only make JAX compile each step twice.
+    several = keras.distribution.DataParallel(devices=found) if len(found) > 1 else None
+    keras.distribution.set_distribution(several)
+    jax.config.update("jax_default_device", found[0])
     kind = found[0].platform
     more = f"{os.cpu_count()} cores" if kind == "cpu" else found[0].device_kind
     return Devices(kind, f"{kind.upper()} ({more}) by JAX", len(found)), ""

@@ -32,6 +32,7 @@ def run(recipe, work, pattern, features, compression="", **changes):
     paths = {str(path.relative_to(part)): path for path in sorted(part.rglob(pattern))}
     records = {n: read_plainly([path], compression, features) for n, path in paths.items()}
     counts = pd.read_csv(part / "shards.csv", index_col="file")["count"].to_dict()
+    counts = {file: n for file, n in counts.items() if not file.startswith("test-")}  # unlabelled
     assert {file: len(held) for file, held in records.items()} == counts
     return images, table, records, [record for file in counts for record in records[file]]
 
@@ -81,14 +82,17 @@ def test_landmark(tmp_path):
 def test_cassava(tmp_path):
     """Stretched to height × width; 15 stratified files with their counts in their names."""
     rows = []
-    for k, picture in enumerate(draw_pictures(45, 120, 160)):
-        save_picture(picture, tmp_path / "in" / "train_images" / f"{k:010d}.jpg", quality=95)
+    for k, picture in enumerate(draw_pictures(48, 120, 160)):
+        folder = "train_images" if k < 45 else "test_images"
+        save_picture(picture, tmp_path / "in" / folder / f"{k:010d}.jpg", quality=95)
         rows.append(f"{k:010d}.jpg,{k % 3}\n")
-    (tmp_path / "in" / "train.csv").write_text("image_id,label\n" + "".join(rows))
+    (tmp_path / "in" / "train.csv").write_text("image_id,label\n" + "".join(rows[:45]))
+    submission = "image_id,label\n" + "".join(rows[45:])
+    (tmp_path / "in" / "sample_submission.csv").write_text(submission)
     features = {"image": TEXT, "target": INT, "image_name": TEXT}
     changes = {"INPUT_DIR": str(tmp_path / "in"), "IMAGE_SIZE": [64, 96]}
 
-    *_, records, flat = run("cassava", tmp_path, "*.tfrec", features, **changes)
+    *_, records, flat = run("cassava", tmp_path, "Id*.tfrec", features, **changes)
 
     assert sorted(records) == sorted(f"Id_df{i:02d}-3.tfrec" for i in range(15))
     for held in records.values():
@@ -102,6 +106,12 @@ def test_cassava(tmp_path):
     held_in = {r["image_name"].decode(): file for file, held in records.items() for r in held}
     assert len(held_in) == 45
     assert listed["file"].to_dict() == held_in
+    del features["target"]
+    test = read_plainly([tmp_path / "part-1" / "test-Id_df00-3.tfrec"], features=features)
+    names = sorted(record["image_name"].decode() for record in test)
+    assert names == [f"{k:010d}.jpg" for k in (45, 46, 47)]
+    assert decode(test[0]["image"]).shape == (64, 96, 3)
+    assert (tmp_path / "part-1" / "sample_submission.csv").read_text() == submission
 
 
 def test_imagenet(tmp_path):

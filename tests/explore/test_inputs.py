@@ -152,6 +152,7 @@ MORE = {
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"labels_csv": "sample_submission.csv"}, r"LABELS_CSV and TEST_CSV are both 'sample_sub"),
         ({"test_csv": "no.csv"}, r"no file '.*no.csv'. Set TEST_CSV"),
         ({"test_csv": "odd.csv"}, r"TEST_CSV '.*odd.csv' has no column 'image_id'.*It has name"),
         ({"test_path_template": "t/*.png", "test_csv": ""}, r"TEMPLATE 't/\*.png' matches"),

@@ -26,6 +26,10 @@ WRITTEN = pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
 CONFUSIONS = pd.DataFrame({"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]})
 
 
+EXTRA = {"split": ["train", "train", "validation"], "fold": [0, -1, -1], "label_name": "rose"}
+EXTRA = pd.DataFrame(EXTRA)
+
+
 def folded(classes):
     names = [f"class {n // 4:03d}" for n in range(4 * classes)]
     return pd.DataFrame({"split": "train", "fold": list(range(4)) * classes, "label_name": names})
@@ -48,6 +52,7 @@ FIGURES = {
     "distances": lambda: figures.plot_distances(pd.Series([0, 3, 40]), 25),
     "no_distances": lambda: figures.plot_distances(pd.Series([], dtype=int), 25),
     "folds": lambda: figures.plot_folds(folded(3)),
+    "more_folds": lambda: figures.plot_folds(EXTRA),
     "many_folds": lambda: figures.plot_folds(folded(100)),
     "shards": lambda: figures.plot_shards(SHARDS),
     "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
@@ -94,6 +99,15 @@ def test_counts_stand_beside_the_names_of_their_classes(name, numbers, names):
     figure = FIGURES[name]()
     assert " ".join(texts(figure)) == numbers
     assert " ".join(rows(figure)) == names
+
+
+def test_folds_show_what_never_validates_and_only_labelled_test_images():
+    """Train rows without a fold have a column of their own, unlabelled test images none."""
+    table = pd.DataFrame({"split": ["train", "train", "test", "test"], "fold": [0, -1, -1, -1]})
+    figure = figures.plot_folds(table.assign(label_name=["rose", "rose", "rose", ""]))
+    columns = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert columns == ["fold 0", "test", "train, never\nvalidates"]
+    assert texts(figure) == ["1", "1", "1"]
 
 
 def test_a_size_plot_has_good_images_only_and_one_epoch_stands_in_the_middle():

@@ -107,6 +107,56 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("values", "settings", "sources", "dirs"),
+    [
+        ({}, {}, {"kernel_sources": ["ada/tea-tfrecords"]}, ["tea-tfrecords"]),
+        (
+            {"INPUT_DIR": "leaves"},
+            {"parts": 2},
+            {"kernel_sources": ["ada/tea-tfrecords-part-1", "ada/tea-tfrecords-part-2"]},
+            ["tea-tfrecords-part-1", "tea-tfrecords-part-2"],
+        ),
+        ({}, {"sources": ["bob/tea-1"]}, {"dataset_sources": ["bob/tea-1"]}, ["bob/tea-1"]),
+        (
+            {"TFREC_DIRS": ["gs://tea/1", "/kaggle/input/notebooks/bob/tea"]},
+            {},
+            {"kernel_sources": ["bob/tea"]},
+            ["gs://tea/1", "/kaggle/input/notebooks/bob/tea"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("machine", ["TpuV5E8", "NvidiaTeslaT4"])
+def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
+    tmp_path, machine, values, settings, sources, dirs
+):
+    """05 and 06 over a dataset, a bucket, or what the kernels that write leave; on that machine."""
+    settings = settings | {"owner": "ada", "accelerator": machine}
+    (folder,) = write_kernels({"NAME": "tea", **values}, str(tmp_path), **settings)
+    cells, metadata = read_kernel(folder)
+
+    assert metadata["id"] == f"ada/tea-training-{machine.lower()}"
+    assert metadata["machine_shape"] == machine
+    assert metadata["enable_tpu"] == (machine == "TpuV5E8") != metadata["enable_gpu"]
+    assert {k: v for k, v in metadata.items() if k.endswith("_sources") and v} == sources
+    titles = [cell.source for cell in cells if re.match(r"# \d ", cell.source)]
+    assert [title.split()[1] for title in titles] == ["5", "6"]
+    assert any(f"TFREC_DIRS = {json.dumps(dirs)}" in cell.source for cell in cells)
+    # What the TPU image lacks is not asked for.
+    assert not [name for name in ("imagehash", "fastprogress") if f'"{name}"' in cells[1].source]
+
+
+def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
+    """Parts on this machine's disk are refused, and so are machines that there are not."""
+    for values, machine, said in (
+        ({"TFREC_DIRS": ["/data/part-1"]}, "TpuV5E8", "TFREC_DIRS '/data/part-1' is a folder of"),
+        ({}, "TpuV5", 'no accelerator.*Did you mean "TpuV5E8"'),
+        ({}, "NvidiaTeslaP100", "retired.*NvidiaTeslaT4"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            write_kernels(values, str(tmp_path), accelerator=machine)
+
+
+@pytest.mark.parametrize(
     ("values", "settings", "message"),
     [
         ({"INPUT_DIR": "/data/tea"}, {}, '"competition" or "owner/dataset"'),
@@ -159,6 +209,9 @@ def test_the_input_is_attached(tmp_path, folder, key, attached):
         ({"kernel_sources": "ada/tea"}, "is no list"),
         ({"code_file": "no.ipynb"}, "there is no 'no.ipynb'"),
         ({"language": "Python"}, "not 'python'"),
+        ({"machine_shape": "TpuV232"}, "retired.*Use TpuV5E8"),
+        ({"machine_shape": "TpuV5E8", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
+        ({"enable_tpu": "true", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
     ],
 )
 def test_metadata_is_checked_field_by_field(tea, tmp_path, changes, message):
@@ -194,7 +247,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 found |= {(name.split(".")[0], *where) for name in full}
     others = "cloudpickle dask kaggle_datasets nbformat papermill tensorflow_datasets"  # not needed
     known = {*sys.stdlib_module_names, "kaggle_tfr", *PIP_NAMES, *others.split()}
-    assert {module for module, *_ in found} - known == {"google", "keras"}  # with TensorFlow
+    assert {module for module, *_ in found} - known == {"google", "keras", "jax"}  # with TensorFlow
     one_step = {(name, step[3:], False) for name, step in kernels.ONE_STEP.items()}
     assert {place for place in found if place[0] in kernels.ONE_STEP} == one_step
 
@@ -257,11 +310,13 @@ def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
 
 
 def test_hours_count_from_the_first_cell(monkeypatch):
-    """A batch session has twelve hours less the time to close; anywhere else there is no end."""
+    """Twelve hours less the time to close, nine with a TPU; outside Kaggle there is no end."""
     assert notebook.hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
     assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+    monkeypatch.setenv("ISTPUVM", "1")
+    assert notebook.hours_left() == pytest.approx(9 - 0.75 - 3, abs=0.01)
 
 
 def test_other_output_is_taken_up(tmp_path, monkeypatch):

@@ -70,6 +70,27 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     assert (got / "tea-part-2" / "part-2" / "2.tfrec").read_bytes() == bytes(range(100))
 
 
+def test_training_waits_for_what_is_written(kaggle, one, tmp_path):
+    """Kernels on two machines come after the one that plans and writes, and leave a model each."""
+    (kaggle.outputs[PART] / "plan.json").write_text('{"n_parts": 1}')
+    folders, order = list(one), []
+    for machine in ("TpuV5E8", "NvidiaTeslaT4"):
+        slug = f"tea-training-{machine.lower()}"
+        folder = tmp_path / "k" / slug
+        folders.append(make_kernel(folder, slug, "tea-part-1", machine_shape=machine))
+        left = kaggle.outputs[f"{USER}/{slug}"] = tmp_path / "left" / slug
+        left.mkdir(parents=True)
+        (left / "model.keras").write_bytes(b"weights")
+    kaggle.on_save = lambda request: order.append(request["slug"])
+
+    done = push(folders[::-1], tmp_path)
+
+    assert set(done.state) == {"finished"}, done.problem.tolist()
+    assert order[0] == PART
+    assert kaggle.kernels[f"{USER}/tea-training-tpuv5e8"][0]["machineShape"] == "TpuV5E8"
+    assert (tmp_path / "got" / "tea-training-tpuv5e8" / "model.keras").exists()
+
+
 def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     """A second call pushes nothing, a third what was changed after that.
 

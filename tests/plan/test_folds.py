@@ -1,13 +1,10 @@
-from unittest import mock
-
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
 
-from kaggle_tfr.plan import folds
-from kaggle_tfr.plan.folds import assign_folds, assign_shards, check_leakage
+from kaggle_tfr.plan.folds import assign_folds, assign_shards, check_leakage, compare_shares
 
 QUICK = settings(max_examples=25, deadline=None)
 
@@ -26,20 +23,21 @@ def tables(draw):
     groups = rng.integers(0, draw(st.integers(6, 40)), n).astype(object)
     groups[rng.random(n) < 0.3] = None
     split = np.where(rng.random(n) < draw(st.sampled_from([0, 0.2])), "test", "train")
-    return make_table(labels, clusters, patient=groups, split=split)
+    source = (rng.random(n) < draw(st.sampled_from([0, 0.1]))).astype(int)
+    return make_table(labels, clusters, patient=groups, split=split, source=source)
 
 
 def is_whole(table, column):
-    rows = table[table[column].notna() & (table[column] != -1)]
+    rows = table[table[column].notna() & (table[column] != -1) & (table["split"] != "test")]
     return rows.groupby(column)[["split", "fold"]].nunique().eq(1).all(axis=None)
 
 
 @settings(max_examples=15, deadline=None)
-@given(tables(), st.integers(1, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9))
-def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, seed):
+@given(tables(), st.integers(1, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9), st.booleans())
+def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, seed, extra):
     """Whatever the labels, clusters, patients and folds: no row lost, none of a kind apart."""
     same = {"n_folds": n_folds, "seed": seed, "validation_size": validation_size}
-    same["group_column"] = "patient"
+    same |= {"group_column": "patient", "extra_in_validation": extra}
     try:
         folded = assign_folds(table, **same)
     except ValueError:
@@ -47,30 +45,89 @@ def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, 
 
     assert folded.drop(columns=["split", "fold"]).equals(table.drop(columns="split"))
     assert all(is_whole(folded, column) for column in ("cluster", "patient"))
-    assert ((folded["fold"] >= 0) == (folded["split"] == "train")).all()
+    assert ((folded["split"] == "test") == (table["split"] == "test")).all()
+    train, validates = folded["split"] == "train", folded["fold"] >= 0
+    assert not (validates & ~train).any()
+    if extra or n_folds == 1 or not table["source"].any():
+        assert (validates == train).all()
+    if not extra:
+        kept = folded[(folded["source"] > 0) & (folded["split"] != "test")]
+        assert (kept["split"] == "train").all()
+        assert set(kept["fold"]) <= {0 if n_folds == 1 else -1}
     assert folded["fold"].max() < n_folds
     leakage = check_leakage(folded, group_column="patient")
     assert leakage["clusters_across_folds"] == leakage["groups_across_folds"] == 0
     assert folded.equals(assign_folds(table, **same))
 
 
-@QUICK
-@pytest.mark.parametrize(("largest", "many_classes"), [(5, 9), (1, 9), (1, 2)])
-@given(st.integers(6, 60), st.integers(2, 5), st.integers(0, 99))
-def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
-    largest, many_classes, n, n_folds, seed
-):
-    """Class counts are as even as clusters allow; without clusters, to within one."""
+def clustered(seed, n, largest):
+    """(table of one-class clusters, largest cluster of each class)."""
     rng = np.random.default_rng(seed)
-    labels, sizes = rng.integers(0, 5, n), rng.integers(1, largest + 1, n)
+    labels, sizes = rng.integers(0, rng.integers(1, 30), n), rng.integers(1, largest + 1, n)
     table = make_table(np.repeat(labels, sizes), np.repeat(np.arange(n), sizes))
-    with mock.patch.object(folds, "MANY_CLASSES", many_classes):
-        folded = assign_folds(table, n_folds=n_folds, seed=seed)
+    return table, pd.Series(sizes).groupby(labels).max()
+
+
+@QUICK
+@pytest.mark.parametrize("largest", [1, 5])
+@given(st.integers(6, 60), st.integers(2, 5), st.integers(0, 99))
+def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(largest, n, n_folds, seed):
+    """Class counts are as even as clusters allow; without clusters, these and all to within one."""
+    table, largest_of = clustered(seed, n, largest)
+    folded = assign_folds(table, n_folds=n_folds, seed=seed)
 
     count = pd.crosstab(folded["label"], folded["fold"]).reindex(columns=range(n_folds)).fillna(0)
-    for label, row in count.iterrows():
-        assert np.ptp(row) <= sizes[labels == label].max()
-    assert largest > 1 or np.ptp(count.sum()) <= len(count)
+    assert (np.ptp(count, axis=1) <= largest_of).all()
+    assert largest > 1 or np.ptp(count.sum()) <= 1
+
+
+@QUICK
+@pytest.mark.parametrize("largest", [1, 5])
+@given(st.integers(6, 200), st.sampled_from([0.02, 0.1, 0.3, 0.7]), st.integers(0, 99))
+def test_what_is_held_out_is_what_was_asked_within_one(largest, n, share, seed):
+    """In all, of a class, and of all classes of one size: within one image, or cluster."""
+    table, _ = clustered(seed, n, largest)
+    folded = assign_folds(table, n_folds=1, seed=seed, validation_size=share)
+
+    held_out, of_class = folded["split"] == "validation", table.groupby("label")["label"]
+    off = (held_out - share).groupby(table["label"]).sum()
+    assert abs(off.sum()) <= largest
+    assert (off.abs() <= largest).all()
+    if largest == 1:
+        assert (off.groupby(of_class.size()).sum().abs() < 1 + 1e-9).all()
+
+
+def test_each_image_is_held_out_by_chance():
+    """Of ten images of a class each, two or three; over many seeds each in a quarter of all."""
+    rules = {"n_folds": 1, "validation_size": 0.25}
+    folded = [assign_folds(make_table(range(10)), seed=seed, **rules) for seed in range(100)]
+    held_out = np.array([table["split"] == "validation" for table in folded])
+    assert set(held_out.sum(axis=1)) == {2, 3}
+    # Five standard deviations about 25 of 100.
+    assert np.abs(held_out.sum(axis=0) - 25).max() < 22
+
+
+def test_every_band_of_a_long_tail_has_its_share():
+    """20,000 images, most of them in classes of 2 to 25: each band within 10 %, all within one."""
+    rng = np.random.default_rng(0)
+    sizes = rng.permutation(np.repeat([1, 3, 9, 20, 70, 700], [200, 1500, 500, 300, 40, 3]))
+    table = make_table(np.repeat(np.arange(len(sizes)), sizes))
+    held_out = assign_folds(table, n_folds=1, seed=1, validation_size=0.05)
+    shares = compare_shares(table, held_out, 0.05)
+    assert shares["classes"].tolist() == [200, 1500, 800, 40, 3, 2543]
+    assert shares["images"].tolist() == [200, 4500, 10_500, 2800, 2100, 20_100]
+    assert shares["asked"].tolist() == [10, 225, 525, 140, 105, 1005]
+    assert ((shares["validation"] / shares["asked"]).sub(1).abs() < 0.1).all()
+    assert abs(shares.loc["all", "validation"] - 1005) <= 1
+    other = assign_folds(table, n_folds=1, seed=2, validation_size=0.05)
+    small = table["label"].map(table["label"].value_counts()) <= 5
+    chosen = [set(t["label"][small & (t["split"] == "validation")]) for t in (held_out, other)]
+    assert len(chosen[0] & chosen[1]) < len(chosen[0]) / 2
+
+    shares = compare_shares(table, assign_folds(table, n_folds=5, seed=1))
+    assert list(shares) == ["classes", "images", *(f"fold {n}" for n in range(5)), "in every fold"]
+    assert shares.filter(like="fold ").sub(0.2).abs().max(axis=None) < 0.005
+    assert shares["in every fold"].tolist() == [0, 0, 800, 40, 3, 843]
 
 
 def test_single_images_balance_one_large_cluster():
@@ -80,17 +137,52 @@ def test_single_images_balance_one_large_cluster():
 
 
 def test_a_cluster_over_given_splits_goes_to_the_smaller():
-    """The test set stays whole, and its near-duplicate leaves train."""
-    table = make_table([0] * 6, [3, -1, -1, -1, 3, -1], split=["train"] * 4 + ["test"] * 2)
-    folded = assign_folds(table, n_folds=2, seed=0)
-    assert folded["split"].tolist() == ["test", "train", "train", "train", "test", "test"]
+    """The given validation set stays whole, and its near-duplicate leaves train."""
+    split = ["train"] * 4 + ["validation"] * 2
+    folded = assign_folds(
+        make_table([0] * 6, [3, -1, -1, -1, 3, -1], split=split), n_folds=2, seed=0
+    )
+    assert folded["split"].tolist() == ["validation", *split[1:]]
+
+
+@pytest.mark.parametrize("column", ["cluster", "patient"])
+def test_test_images_stay_in_test_and_pull_no_other_row(column):
+    """A cluster or group over test and train leaves both where they are, and train's together."""
+    split = ["test"] * 4 + ["train"] * 8
+    table = make_table([-1] * 4 + [0] * 8, split=split).assign(**{column: [5, 5, 6, -1] * 3})
+    folded = assign_folds(table, n_folds=2, seed=0, group_column="patient" * (column != "cluster"))
+    assert folded["split"].tolist() == split
+    assert folded["fold"][:4].tolist() == [-1] * 4
+    assert folded["fold"][4:].between(0, 1).all()
+    assert is_whole(folded, column)
+    shards = {("test", -1): 2, ("train", 0): 1, ("train", 1): 1}
+    planned = assign_shards(folded, shards, seed=0)
+    assert sorted(planned["shard"][:4]) == [0, 0, 1, 1]
+
+
+def test_other_sources_never_validate_unless_asked():
+    """Their images, and a cluster with one of them, train in every fold; shares are of others."""
+    table = make_table([0] * 40, source=[0] * 30 + [1] * 10)
+    table.loc[[0, 1, 30], "cluster"] = 7
+    rules = {"n_folds": 4, "seed": 0, "validation_size": 0.25}
+    folded = assign_folds(table, **rules)
+    assert (folded["split"] == "validation").sum() == 7
+    always = folded[(folded["split"] == "train") & (folded["fold"] == -1)]
+    assert always.index.tolist() == [0, 1, *range(30, 40)]
+    shares = compare_shares(table, folded, 0.25)
+    assert shares.loc["all", ["images", "asked", "validation"]].tolist() == [28, 7, 7]
+    assert assign_folds(table, n_folds=1, seed=0)["fold"].tolist() == [0] * 40
+
+    folded = assign_folds(table, extra_in_validation=True, **rules)
+    assert (folded["split"] == "validation").sum() == 10
+    assert (folded["fold"][folded["split"] == "train"] >= 0).all()
+    with pytest.raises(ValueError, match=r"0 clusters.*EXTRA_IN_VALIDATION"):
+        assign_folds(table.assign(source=1), n_folds=4, seed=0)
 
 
 def test_the_held_out_share_is_that_of_every_class():
-    """A validation size of 30 % takes 30 of 100 and 6 of 20, and no picture of a single one."""
-    table = make_table([0] * 100 + [1] * 20 + [2])
-
-    folded = assign_folds(table, n_folds=1, seed=3, validation_size=0.3)
+    """A validation size of 30 % takes 30 of 100 and 6 of 20."""
+    folded = assign_folds(make_table([0] * 100 + [1] * 20), n_folds=1, seed=3, validation_size=0.3)
     held_out = folded[folded["split"] == "validation"]["label"].value_counts().to_dict()
     assert held_out == {0: 30, 1: 6}
     assert set(folded["fold"][folded["split"] == "train"]) == {0}
@@ -130,17 +222,8 @@ def test_impossible_folds_and_shards_are_refused_by_name(settings_, message):
         assign_shards(assign_folds(table, seed=0, **settings_), shards, seed=0)
 
 
-def test_one_line_says_which_classes_are_not_in_every_fold():
-    """The rare class is named, with how many folds there are."""
-    folded = assign_folds(make_table([0] * 10 + [1] * 3), n_folds=5, seed=0)
-    line = folds.describe_rare_classes(folded)
-    assert line.startswith("1 of 2 classes")
-    assert line.endswith("5 folds: class 1")
-    assert "Every class" in folds.describe_rare_classes(folded[folded["label"] == 0])
-
-
 def test_the_leakage_check_counts_what_is_wrong():
-    """A cluster over two folds, a skewed class and a pair across folds are each counted."""
+    """A cluster over two folds, a skewed class, a pair across folds; test images' apart."""
     table = make_table([0, 0, 1, 1], [5, 5, -1, -1], fold=[0, 1, 0, 1], path=[*"abcd"])
     words = {name: np.uint64([1, 3, 1 << 60, 0]) for name in ("average", "perceptual")}
     words |= {name: np.uint64([0, 0, 2**64 - 1, 2**63]) for name in ("difference", "wavelet")}
@@ -148,10 +231,17 @@ def test_the_leakage_check_counts_what_is_wrong():
 
     leakage = check_leakage(table, hashes=hashes, max_bits=2)
     assert leakage["clusters_across_folds"] == 1
+    assert leakage["clusters_across_test"] == leakage["sampled_pairs_with_test"] == 0
     assert leakage["max_share_deviation"] == 0
     # a and b are two bits apart, seen from both; d is too flat to tell anything.
     assert leakage["sampled_pairs_across_folds"] == 2
     assert check_leakage(table.assign(fold=[0, 0, 1, 1]))["max_share_deviation"] == 0.5
+
+    tests = table.assign(split=["train", "test", "train", "test"], fold=[0, -1, 1, -1])
+    leakage = check_leakage(tests, hashes=hashes, max_bits=2)
+    assert leakage["clusters_across_folds"] == leakage["sampled_pairs_across_folds"] == 0
+    assert leakage["clusters_across_test"] == 1
+    assert leakage["sampled_pairs_with_test"] == 2
 
 
 @QUICK

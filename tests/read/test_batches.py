@@ -155,6 +155,20 @@ def test_a_fold_is_chosen_by_its_number(shards):
         choose_fold(shards, 7)
 
 
+def test_images_of_further_sources_always_train(shards):
+    """Beside folds, the fold −1 is of no turn: it trains for each, and FOLD = -1 is refused."""
+    table = shards.assign(fold=[0, 1, 2, -1, -1])
+
+    for fold in range(3):
+        training, validation = choose_fold(table, fold)
+        assert sorted(training["fold"]) == sorted([-1, -1, *({0, 1, 2} - {fold})])
+        assert validation["fold"].tolist() == [fold]
+    with pytest.raises(ValueError, match=r"Fold -1 cannot be validated.*folds \[0, 1, 2\]"):
+        choose_fold(table, -1)
+    table = shards.assign(fold=[0, 0, -1, -1, -1], split=["train"] * 4 + ["validation"])
+    assert [len(chosen) for chosen in choose_fold(table, 0)] == [4, 1]
+
+
 @pytest.mark.parametrize("held_out", ["validation", "val", "dev"])
 def test_without_folds_the_validation_split_is_chosen(shards, held_out):
     """Train and validation need no fold number; nothing chosen would be an empty epoch."""

@@ -77,6 +77,17 @@ def test_files_that_tensorflow_cannot_read_are_left_out(tmp_path, capsys):
     assert read.read_files([], 16, 4) is None
 
 
+def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):
+    """Their records have another schema, which one reader cannot take beside the rest's."""
+    files = {f"{name}.tfrec": (0, [make_record(7)]) for name in "ab"}
+    shards = read.find_shards(write_part(tmp_path, files)).assign(split=["test", "train"])
+
+    assert [len(chosen) for chosen in read.choose_shown_shards(shards, 0)] == [1, 1]
+    assert read.choose_shown_shards(shards, 0)[0]["split"].tolist() == ["train"]
+    assert len(read.choose_shown_shards(shards.head(1), 0)[0]) == 1
+    assert "Showing all shards" in capsys.readouterr().out
+
+
 def test_labels_of_all_kinds_are_named():
     """A class, several classes, and the classes that a mask is there for."""
     masks = np.zeros((1, 2, 2, 3), np.uint8)

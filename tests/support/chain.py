@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def run_chain(recipe, work, **changes):
     """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures."""
-    values = DEFAULTS | load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml")) | changes
+    given = load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml"))
+    if "INPUT_DIR" in changes:  # another input has no second source of this name beside it
+        given.pop("MORE_INPUTS", None)
+    values = DEFAULTS | given | changes
     check_parameters(values)
     given = settings(explore.InputSettings, values)
     images, labels = explore.read_table(values["INPUT_DIR"], given)

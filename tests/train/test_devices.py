@@ -53,7 +53,7 @@ def fake(root, *files):
     [(2, tpu, f"TPU ({tpu})") for tpu in ("local", "10.0.0.2")]
     + [(gpus, None, said) for gpus, said in enumerate(("CPU (", "one GPU", "2 GPUs"))],
 )
-def test_the_best_device_is_taken(host, monkeypatch, capsys, gpus, tpu, said):
+def test_the_best_device_is_taken(host, monkeypatch, capsys, gpus, tpu, said):  # noqa: PLR0917
     """The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which."""
     host.gpus, host.tpu = gpus, tpu
     monkeypatch.setenv("TPU_NAME", "10.0.0.2")
@@ -117,16 +117,17 @@ def test_a_device_that_is_not_there_is_an_error(monkeypatch, wanted):
 def test_a_backend_that_comes_too_late_is_an_error(monkeypatch):
     """Keras reads KERAS_BACKEND on its import; after that a session must begin anew."""
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    with pytest.raises(
-        RuntimeError, match="is 'jax', keras was imported with 'tensorflow'.*Restart"
-    ):
+    with pytest.raises(RuntimeError, match="is 'jax', keras .* with 'tensorflow'.*Restart"):
         train.find_devices("cpu")
 
 
 @pytest.mark.parametrize(
     ("environment", "chosen"),
-    [({}, "tensorflow"), ({"ISTPUVM": "1"}, "jax")]
-    + [({"ISTPUVM": "1", "KERAS_BACKEND": "torch"}, "torch")],
+    [
+        ({}, "tensorflow"),
+        ({"ISTPUVM": "1"}, "jax"),
+        ({"ISTPUVM": "1", "KERAS_BACKEND": "torch"}, "torch"),
+    ],
 )
 def test_the_backend_is_chosen_before_keras_is_imported(root, environment, chosen):
     """JAX where there is a TPU, TensorFlow elsewhere, or what the environment says."""
@@ -140,15 +141,13 @@ def test_the_backend_is_chosen_before_keras_is_imported(root, environment, chose
     assert text.index("import machine") < text.index("from kaggle_tfr.read")
 
 
-def test_a_tpu_computes_in_bfloat16_with_float32_weights_and_logits(host, capsys):
+def test_a_tpu_computes_in_bfloat16_with_float32_weights_and_logits():
     """The policy holds for models made in the scope, and for no other."""
-    host.tpu = "local"
-    with train.find_devices().scope():
+    with train.Devices("tpu", "a TPU", 1).scope():
         model = train.build_model(32, 3)
 
-    assert [layer.compute_dtype for layer in model.layers if "conv" in layer.name] == [
-        "bfloat16"
-    ] * 4
+    convolutions = [layer for layer in model.layers if "conv" in layer.name]
+    assert [layer.compute_dtype for layer in convolutions] == ["bfloat16"] * 4
     assert {weight.dtype for weight in model.weights} == {"float32"}
     assert train.predict(model, np.zeros((2, 32, 32, 3), np.uint8)).dtype == np.float32
     assert keras.config.dtype_policy().name == "float32"

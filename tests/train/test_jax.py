@@ -1,0 +1,129 @@
+"""Keras on JAX, on eight devices and one, and on TensorFlow: equal numbers from equal weights."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.jax_training import CLASSES, SIDE, judge, train_on
+from support.readers import make_example, make_picture, write_part
+
+from kaggle_tfr import read, train
+
+pytest.importorskip("jax", reason="the extra 'jax' is not installed")
+COUNTS = (83, 1, 7, 84, 96)  # images of validation, in batches of 16
+
+
+def make_records(count):
+    """Records of four classes; grey levels tell them apart, but for noise in the labels."""
+    for number in range(count):
+        label = number % CLASSES if number % 5 else (number + 1) % CLASSES
+        image = make_picture(40 + 50 * (number % CLASSES) + number % 11)
+        yield make_example(image=image, label=label, height=32, width=48)
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """A folder with ten batches of 16, weights to begin with, and a part for each of COUNTS."""
+    folder = tmp_path_factory.mktemp("jax")
+    for place, count in enumerate(COUNTS):
+        write_part(folder / f"part-{place}", {"a.tfrec": (0, list(make_records(count)))})
+    shards = read.find_shards(folder / "part-4")
+    data = read.read_batches(shards, image_size=SIDE, batch_size=16).repeat(2).take(10)
+    images, labels, _ = map(np.stack, zip(*data.as_numpy_iterator(), strict=True))
+    weights = train.build_model(SIDE, CLASSES).get_weights()
+    named = {f"weight{n}": values for n, values in enumerate(weights)}
+    np.savez(folder / "steps.npz", images=images, labels=labels, **named)
+    return SimpleNamespace(folder=folder, batches=(images, labels), weights=weights)
+
+
+@pytest.fixture(scope="module")
+def process(root, steps):
+    """What a process has seen that trained on eight devices of JAX, then on one."""
+    flags = {"KERAS_BACKEND": "jax", "PYTHONPATH": f"{root}:{root / 'tests'}"}
+    flags["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    flags["XLA_FLAGS"] += " --xla_backend_optimization_level=0"  # compiled in half the time
+    call = [sys.executable, "-m", "support.jax_training", str(steps.folder)]
+    options = {"env": os.environ | flags, "capture_output": True, "text": True}
+    done = subprocess.run(call, check=False, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "by JAX: 8 replicas" in done.stdout
+    return json.loads((steps.folder / "result.json").read_text())
+
+
+@pytest.fixture(params=[8, 1])
+def on_jax(process, request):
+    """What it has seen on so many devices."""
+    return SimpleNamespace(**process[str(request.param)], devices=request.param)
+
+
+@pytest.fixture(scope="module")
+def on_tensorflow(steps):
+    """(losses of the same steps, model) of this process."""
+    return train_on(steps.batches, steps.weights, None)
+
+
+def check_judged(found, folder):
+    """Accuracy and cross-entropy are those of NumPy over the images, one at a time."""
+    model = train.build_model(SIDE, CLASSES)
+    model.set_weights([np.array(values, np.float32) for values in found.weights])
+    for place, (images, accuracy, cross_entropy, *confusions) in enumerate(found.judged):
+        shards = read.find_shards(folder / f"part-{place}")
+        rows = read.read_batches(shards, image_size=SIDE, batch_size=1).as_numpy_iterator()
+        pictures, labels, _ = map(np.concatenate, zip(*rows, strict=True))
+        logits = np.asarray(model(pictures), np.float64)
+        right = int((logits.argmax(axis=1) == labels).sum())
+        assert images == COUNTS[place] == len(labels)
+        assert confusions == [images, right]
+        assert accuracy == pytest.approx(right / images, abs=1e-6)
+        logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        assert cross_entropy == pytest.approx(-logs[range(images), labels].mean(), rel=1e-4)
+
+
+def test_both_backends_learn_the_same_from_equal_weights(on_jax, on_tensorflow):
+    """The losses of ten steps differ by less than a thousandth, on eight devices and on one."""
+    losses, _ = on_tensorflow
+
+    assert len(on_jax.losses) == 10
+    assert np.abs(np.subtract(on_jax.losses, losses)).max() < 1e-3
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_each_device_gets_its_share_and_each_step_is_compiled_once(on_jax):
+    """Over ten epochs with validation, and five parts judged; uint8 goes to the device."""
+    print(f"{on_jax.devices} devices, compiles: {on_jax.compiles}")
+
+    assert on_jax.compiles == {"train_step": 1, "test_step": 1}
+    assert on_jax.sends_uint8
+    assert {tuple(shape) for shape in on_jax.shapes} == {(16 // on_jax.devices, SIDE, SIDE, 3)}
+
+
+def test_validation_judges_every_image_once(steps, on_jax):
+    """For any number of images on any number of devices: padding counts in no figure."""
+    check_judged(on_jax, steps.folder)
+
+
+def test_validation_judges_every_image_once_on_tensorflow(steps, on_tensorflow):
+    """The same figures by the other backend."""
+    model = on_tensorflow[1]
+    judged = [judge(model, steps.folder / f"part-{place}", 16) for place in range(len(COUNTS))]
+    check_judged(SimpleNamespace(judged=judged, weights=model.get_weights()), steps.folder)
+
+
+def test_what_is_saved_and_exported_answers_as_the_trained_model(steps, process, on_tensorflow):
+    """The file of JAX on TensorFlow, and what TensorFlow serves of either: logits to 1e-4."""
+    images, own = steps.batches[0][0], on_tensorflow[1]
+    own.export(steps.folder / "own", verbose=False)
+    saved = keras.models.load_model(steps.folder / "model.keras")
+    loaded = [tf.saved_model.load(str(steps.folder / name)) for name in ("exported", "own")]
+
+    expected = process["1"]["logits"]
+    assert np.abs(train.predict(saved, images) - expected).max() < 1e-4
+    assert np.abs(loaded[0].serve(images) - expected).max() < 1e-4
+    assert np.abs(loaded[1].serve(images) - train.predict(own, images)).max() < 1e-4
+    assert np.array_equal(loaded[1].serve(images), loaded[1].serve(images))
