@@ -53,7 +53,8 @@ def find_shards(
             what = f"{len(twice)} shards are listed twice, the first is '{twice[0]}'."
             mend = "Name every folder once in TFREC_DIRS, not both a part and the folder around it."
             raise ValueError(f"{what} {mend}")
-        labels = share_labels(folders, threads.map(partial(_read, name="labels.json"), folders))
+        texts = threads.map(storage.read_text, [f"{one}/labels.json" for one in folders])
+        labels = share_labels(folders, texts)
         # One record of a folder is enough for its schema, where every look-up is a slow request.
         first = ~shards[["folder", "schema"]].duplicated()
         answers = list(threads.map(_inspect, shards.itertuples(), first))
@@ -66,12 +67,6 @@ def _find_parts(folder: str) -> list[str]:
     is_part = storage.exists(storage.join(folder, "shards.csv"))
     tables = [] if is_part else storage.list_files("*/shards.csv", folder)
     return [table.rpartition("/")[0] for table in tables] or [folder]
-
-
-def _read(folder: str, name: str) -> str:
-    """The text of a folder's file, "" without one."""
-    path = storage.join(folder, name)
-    return storage.read_bytes(path).decode() if storage.exists(path) else ""
 
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
@@ -88,7 +83,7 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
 
 def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str) -> list[tuple]:
     """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
-    if text := _read(folder, "shards.csv"):
+    if text := storage.read_text(f"{folder}/shards.csv"):
         table = pd.read_csv(io.StringIO(text), dtype={"file": str, "split": str})
         if table.empty:
             raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
@@ -97,7 +92,7 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
     else:
         rows = _list_names(folder, pattern, shard_name)
     schema = choose_schema(folder, rows[0][0], given)
-    plan = json.loads(_read(folder, "plan.json") or '{"compression": "?"}')
+    plan = json.loads(storage.read_text(f"{folder}/plan.json") or '{"compression": "?"}')
     compression = plan.get("settings", plan).get("compression", "")
     # With nothing resized, originals of any kind may have kept their bytes.
     image = plan.get("image", {})
@@ -144,7 +139,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     files = [file for file in files if _ENDING.search(file) or not anything]
     splits = {file: _find_split(file[len(folder) :].strip("/")) for file in files}
     for part in _find_parts(folder):
-        if text := _read(part, "shards.csv"):
+        if text := storage.read_text(f"{part}/shards.csv"):
             table = pd.read_csv(io.StringIO(text), dtype=str)
             for file, split in zip(table["file"], table["split"], strict=True):
                 if anything or storage.join(part, file) in splits:
@@ -158,7 +153,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
 def choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     """The schema given, else the one in the shard's folder."""
     if not given:
-        if text := _read(folder, "schema.json"):
+        if text := storage.read_text(f"{folder}/schema.json"):
             return RecordSchema.from_dict(json.loads(text))
         what = f"'{folder}' has no schema.json, so nothing says how to read '{file}'."
         mend = 'Give a `schema`: a preset such as "cassava", or a mapping of its features.'
@@ -235,7 +230,7 @@ def count_records(file: str, compression: str = "") -> int:
 def read_index(path: str) -> dict[int, int]:
     """Length of each frame by its offset, from an `.idx` file; {} without one, {-1: 0} if bad."""
     try:
-        lines = storage.read_bytes(path).decode().splitlines() if storage.exists(path) else []
-        return {int(offset): int(length) for offset, length in map(str.split, lines)}
+        lines = map(str.split, storage.read_text(path).splitlines())
+        return {int(offset): int(length) for offset, length in lines}
     except ValueError:
         return {-1: 0}

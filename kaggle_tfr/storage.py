@@ -73,6 +73,14 @@ def read_bytes(path: AnyPath) -> bytes:
         return file.read()
 
 
+def read_text(path: AnyPath) -> str:
+    """The text of a file, "" where there is none."""
+    try:
+        return read_bytes(path).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
 @contextlib.contextmanager
 def on_disk(path: AnyPath) -> Iterator[AnyPath]:
     """The path of a local file with the same content: itself, or a copy until the block ends."""
@@ -187,9 +195,15 @@ def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     folder = make_folder(os.environ.get(RECORDS) or _temporary_folder().name)
     # What lies in Kaggle's working folder becomes output, and has a limit.
     large = is_remote(folder) or folder.startswith("/kaggle/")
-    stem = f"{os.path.basename(shard)}-{hashlib.sha256(shard.encode()).hexdigest()[:16]}"
-    copy = f"{stem}-{status[0]}-{status[1]}.copy"
-    file = _copy_shard(shard, join(_temporary_folder().name if large else folder, copy))
+    digest, file = hashlib.sha256(shard.encode()).hexdigest(), shard
+    stem = f"{os.path.basename(shard)}-{digest[:16]}"
+    # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
+    if is_remote(shard) or looks_packed(shard):
+        copy = f"{stem}-{status[0]}-{status[1]}.copy"
+        file = join(_temporary_folder().name if large else folder, copy)
+        if not os.path.exists(file):
+            with _new_file(file) as temporary, on_disk(shard) as local:
+                (unpack if looks_packed(local) else shutil.copyfile)(local, temporary)
     kept, path = dict[str, Any](status=(), image=""), join(folder, f"{stem}.frames")
     if exists(path):
         kept |= np.load(io.BytesIO(read_bytes(path)))
@@ -201,19 +215,8 @@ def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     return ShardIndex(shard, status, file, kept["bounds"], image)
 
 
-def _copy_shard(shard: str, copy: str) -> str:
-    """The shard, or its copy when it is packed or in a bucket."""
-    # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
-    if not os.path.exists(copy):
-        if not (packed := looks_packed(shard)) and not is_remote(shard):
-            return shard
-        with _new_file(copy) as temporary, on_disk(shard) as local:
-            (unpack if packed else shutil.copyfile)(local, temporary)
-    return copy
-
-
-def unpack(shard: AnyPath, path: str) -> None:
-    """Writes a packed shard of a disk plainly; a last damaged record stands for what is lost."""
+def unpack(shard: AnyPath, path: str) -> str:
+    """The path, after a packed shard went there plainly; a last, damaged record ends a cut one."""
     unpacker, lost = zlib.decompressobj(wbits=31), True
     left = os.path.getsize(shard) - 8  # where the checksum of the whole begins
     with open(shard, "rb") as source, open(path, "wb") as file:
@@ -225,6 +228,7 @@ def unpack(shard: AnyPath, path: str) -> None:
             file.write(unpacker.decompress(source.read()))
             lost = not unpacker.eof
         file.write(b"?" * lost)
+    return path
 
 
 def looks_packed(shard: AnyPath) -> bool:

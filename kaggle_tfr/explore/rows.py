@@ -294,7 +294,7 @@ def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
     return table, Labels("single", tuple(classes))
 
 
-def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> Table:
+def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
     """Columns label (of the combination), label_name ("Fish|Sugar"), problem, given ones."""
     present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(present, axis=0, return_inverse=True)
@@ -318,15 +318,13 @@ def read_flags(rows: pd.DataFrame) -> Table:
 
 def split_labels(text: pd.Series, separator: str) -> Table:
     """The multi-label table of separated lists of classes."""
-    missing = text.isin(MISSING)
-    single = text.mask(missing, "").str.split(separator).explode().str.strip()
+    single = text.mask(missing := text.isin(MISSING), "").str.split(separator).explode().str.strip()
     single = single[single != ""]
     label, classes = number_classes(single)
     flags = np.zeros((len(text), len(classes)), np.int8)
     flags[text.index.get_indexer(single.index), label] = 1
     columns = pd.DataFrame(flags, text.index, list(map(str, classes)))
-    problem = missing.map({True: "no label", False: ""}).astype(object)
-    table, labels = multi_label_table(columns, "multi", problem)
+    table, labels = multi_label_table(columns, "multi", np.where(missing, "no label", ""))
     return table, replace(labels, classes=tuple(classes))
 
 

@@ -40,9 +40,9 @@ def write_sidecars(
         "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
-    submission = storage.join(work_dir, "sample_submission.csv")
-    if "test" in set(shards["split"]) and storage.exists(submission):
-        texts["sample_submission.csv"] = storage.read_bytes(submission).decode()
+    submission = storage.read_text(storage.join(work_dir, "sample_submission.csv"))
+    if submission and "test" in set(shards["split"]):
+        texts["sample_submission.csv"] = submission
     if not rejects:
         storage.remove(storage.join(part_dir, "rejects.csv"))
     for name, text in texts.items():

@@ -34,6 +34,7 @@ MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look 
 # How a record lies that fits once it is turned as this EXIF orientation asks for.
 _TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
 _TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
+_SWAPPED = "red and blue are swapped"
 
 Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
 Sums = Counter[str]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
@@ -144,8 +145,7 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
         if not needed <= columns:
             yield name, "missing or broken: labels cannot be compared with the plan"
     for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
-        path = storage.join(folder, name)
-        if not storage.exists(path) or storage.read_bytes(path) != planned.to_json().encode():
+        if storage.read_text(storage.join(folder, name)) != planned.to_json():
             yield name, "missing, or different from plan.json"
 
 
@@ -192,9 +192,8 @@ def check_shard(check: ShardCheck) -> ShardCheck:
         return check
     index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
-        plain = local
-        if check.plan.settings.compression:
-            storage.unpack(local, plain := f"{scratch}/plain")
+        packed = check.plan.settings.compression
+        plain = storage.unpack(local, f"{scratch}/plain") if packed else local
         bounds = list_frames(plain)
         for number, (offset, end) in enumerate(pairwise(bounds)):
             try:
@@ -270,11 +269,9 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
         if name not in found or name not in right:
             return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
         if found[name] != right[name]:
-            said = []
-            for feature in (found[name], right[name]):
-                values = list_values(feature)
-                said.append(journal.shorten(str(values if len(values) != 1 else values[0])))
-            return f"'{name}' is {said[0]}, the plan says {said[1]}"
+            both = (list_values(features[name]) for features in (found, right))
+            has, wants = (journal.shorten(str(v[0] if len(v) == 1 else v)) for v in both)
+            return f"'{name}' is {has}, the plan says {wants}"
     return "its features are not in the order that the schema writes"
 
 
@@ -295,11 +292,11 @@ def compare_with_source(
         left, top = (upright.width - width) // 2, (upright.height - height) // 2
         upright = upright.crop((left, top, left + width, top + height))
     wanted = np.asarray(upright.resize((width, height), Image.Resampling.LANCZOS))
-    as_is, swapped = psnr(wanted, pixels), psnr(wanted, pixels[..., ::-1])
-    turned = [(f"the picture is {name}", turn(pixels, way)) for way, name in _TURNS.items()]
-    fits = [(psnr(wanted, other), name) for name, other in turned if other.shape == wanted.shape]
-    best, problem = max([(swapped, "red and blue are swapped"), *fits], key=itemgetter(0))
-    return as_is, swapped, problem if best > as_is + MARGIN_DB else ""
+    others = {_SWAPPED: pixels[..., ::-1]}
+    others |= {f"the picture is {name}": turn(pixels, way) for way, name in _TURNS.items()}
+    fits = {name: psnr(wanted, x) for name, x in others.items() if x.shape == wanted.shape}
+    as_is, problem = psnr(wanted, pixels), max(fits, key=fits.__getitem__)
+    return as_is, fits[_SWAPPED], problem if fits[problem] > as_is + MARGIN_DB else ""
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:
@@ -314,8 +311,7 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     """{"mean": {"R", "G", "B"}, "std": {…}, "images", "pixels"}, in grey levels from 0 to 255.
     Raises: ValueError: there is no pixel.
     """
-    n = sums["pixels"]
-    if not n:
+    if not (n := sums["pixels"]):
         raise ValueError("there is no pixel to average: no good image, or no record.")
     # Python's whole numbers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
     std = {name: ((n * sums[name * 2] - sums[name] ** 2) / n**2) ** 0.5 for name in "RGB"}
@@ -334,12 +330,12 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
 
 
 def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
-    several: list[Stats] = []
+    stats: Stats = defaultdict(Counter)
     for split, path in pairs:
         # An image that went bad since it was measured is the writer's to report.
         with suppress(FileNotFoundError, RefusedImage, storage.DamagedRecord):
-            several.append({split: sum_channels(read_pixels(storage.read_bytes(path)))})
-    return combine_stats(several)
+            stats[split].update(sum_channels(read_pixels(storage.read_bytes(path))))
+    return stats
 
 
 def combine_stats(several: Iterable[Stats]) -> Stats:
