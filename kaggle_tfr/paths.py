@@ -51,10 +51,8 @@ def check_template(template: str) -> None:
     used = [field for field, _ in template_fields(template)]
     unknown = next((field for field in used if field not in SHARD_FIELDS), None)
     if unknown is not None:
-        hint, known = near_miss(unknown, SHARD_FIELDS), ", ".join(f"{{{n}}}" for n in SHARD_FIELDS)
-        raise ValueError(
-            f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{hint} It can use {known}."
-        )
+        known = f"{near_miss(unknown, SHARD_FIELDS)} It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
+        raise ValueError(f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{known}")
     if "i" not in used:
         raise ValueError(f"SHARD_NAME '{template}' has no {{i}}, so names could repeat. Add {{i}}.")
     check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
@@ -200,11 +198,10 @@ def find_input(source: str | os.PathLike[str]) -> str:
     address, answer = _ask_kaggle(slug)
     if address:
         return address
-    raise FileNotFoundError(
-        f"'{source}' is neither a folder here nor a Kaggle input. Looked in:\n  "
-        + "\n  ".join([*candidates, answer])
-        + "\nAttach the dataset to the notebook, or give an absolute path or a gs:// address."
-    )
+    looked_in = "\n  ".join(["Looked in:", *candidates, answer])
+    mend = "Attach the dataset to the notebook, or give an absolute path or a gs:// address."
+    what = f"'{source}' is neither a folder here nor a Kaggle input."
+    raise FileNotFoundError(f"{what} {looked_in}\n{mend}")
 
 
 def _ask_kaggle(slug: str) -> tuple[str, str]:

@@ -192,7 +192,7 @@ def index_shard(shard: str, image: str = "") -> ShardIndex:
 def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     import numpy as np
 
-    folder = make_folder(os.environ.get(RECORDS) or _temporary_folder().name)
+    folder = os.environ.get(RECORDS) or _temporary_folder().name
     # What lies in Kaggle's working folder becomes output, and has a limit.
     large = is_remote(folder) or folder.startswith("/kaggle/")
     digest, file = hashlib.sha256(shard.encode()).hexdigest(), shard
@@ -278,6 +278,7 @@ def _new_file(path: AnyPath) -> Iterator[str]:
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     if is_remote(path):
         temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
+    os.makedirs(os.path.dirname(temporary) or ".", exist_ok=True)
     try:
         yield temporary
         publish_file(temporary, str(path))
@@ -375,22 +376,14 @@ def write_parquet(table: "pd.DataFrame", path: AnyPath) -> None:
     write_atomically(path, table.to_parquet(index=False))
 
 
+def scratch_folder(part_dir: str) -> str:
+    """Where a part's files are made: in its journal folder; a bucket's, on this machine."""
+    return tempfile.gettempdir() if is_remote(part_dir) else join(part_dir, "journal")
+
+
 def free_bytes(part_dir: str) -> int:
-    """Bytes free where the part's shards are made; a bucket's are made on this machine."""
-    return shutil.disk_usage(tempfile.gettempdir() if is_remote(part_dir) else part_dir).free
-
-
-def scratch_folder(part_dir: str) -> str | None:
-    """Where a part's files are made: its journal folder; None, the machine's, for a bucket."""
-    return None if is_remote(part_dir) else join(part_dir, "journal")
-
-
-def scratch_file(part_dir: str, stem: str) -> str:
-    """A new local file to write into, from where a rename is enough."""
-    handle, path = tempfile.mkstemp(".tmp", f"{stem}-", scratch_folder(part_dir))
-    os.close(handle)
-    os.chmod(path, 0o644)  # mkstemp hides its files from others
-    return path
+    """Bytes free where the part's shards are made."""
+    return shutil.disk_usage(scratch_folder(part_dir)).free
 
 
 def publish_file(temporary: str, path: str) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, starmap
 from typing import Any
 
 import numpy as np
@@ -103,12 +104,8 @@ def find_test_files(pattern: str, root: str, known: set[str]) -> list[str]:
         folders = [path for path in [f"{place}/test"] if storage.is_folder(path)]
     else:
         folders = [path for path in storage.list_folders("*", place) if split_of(path) == "test"]
-    found = [
-        path
-        for folder in folders
-        for depth in ("", "*/")
-        for path in storage.list_files(depth + ending, folder)
-    ]
+    places = [(depth + ending, folder) for folder in folders for depth in ("", "*/")]
+    found = chain.from_iterable(starmap(storage.list_files, places))
     return [path for path in found if path not in known]
 
 
@@ -393,8 +390,7 @@ def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
         return table
     extra["image_id"] = extra["path"].str.removeprefix(folder.rstrip("/") + "/")
     extra["problem"] = f"no row in {os.path.basename(settings.labels_csv)}"
-    blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
-    extra = extra.assign(split="train", label=-1, label_name="", **blanks)
+    extra = extra.assign(split="train", label=-1, label_name="", **labels.blanks())
     return stack_rows([images, extra]), labels
 
 

@@ -43,7 +43,6 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
         raise ValueError(f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}")
     if stale:
         _clear_part(part_dir)
-    storage.make_folder(storage.join(part_dir, "journal"))
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())  # other runs stop
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
         # The second as storage.write_atomically names them.

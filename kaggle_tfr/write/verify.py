@@ -129,21 +129,20 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     for row in known.values():
         yield row["file"], "in shards.csv, but not in plan.json"
     listed = {storage.join(folder, row["file"]) for row in rows}
-    kinds = {(shard.split, shard.fold) for shard in plan.shards}
-    templates = {split_template(plan.settings.shard_name, *kind) for kind in kinds}
+    own = plan.settings.shard_name
+    templates = {split_template(own, shard.split, shard.fold) for shard in plan.shards}
     patterns = {re.sub(r"\{[^}]*\}", "*", template) for template in templates}
     found = {path for pattern in patterns for path in storage.list_files(pattern, folder)}
     for path in sorted(found - listed):
         yield path[len(folder) :].lstrip("/"), "not in shards.csv"
     for split in sorted({row["split"] for row in rows}):
-        name, columns = f"{split}.csv", set[Any]()
-        path = storage.join(folder, name)
+        needed, columns = {"image_id", "file"}, set[Any]()
+        path = storage.join(folder, f"{split}.csv")
         with suppress(FileNotFoundError, ValueError), storage.on_disk(path) as local:
             columns |= set(pd.read_csv(local, nrows=0))  # ValueError: empty, or no text
-        needed = {"image_id", "file"}
         needed |= {"label"} if plan.schema.for_split(split) is plan.schema else set()
         if not needed <= columns:
-            yield name, "missing or broken: labels cannot be compared with the plan"
+            yield f"{split}.csv", "missing or broken: labels cannot be compared with the plan"
     for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
         if storage.read_text(storage.join(folder, name)) != planned.to_json():
             yield name, "missing, or different from plan.json"
@@ -358,10 +357,10 @@ def save_stats(stats: Stats, path: str) -> None:
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
     """The paths of mean_rgb/{split}_{files,records}.json, in the form of ImageNet's pipelines."""
-    folder, paths = storage.make_folder(storage.join(work_dir, "mean_rgb")), []
+    paths = []
     for kind, stats in (("files", files), ("records", records)):
         for split, sums in sorted(stats.items()):
-            paths.append(storage.join(folder, f"{split}_{kind}.json"))
+            paths.append(storage.join(work_dir, f"mean_rgb/{split}_{kind}.json"))
             text = json.dumps(describe_sums(sums)["mean"], indent=1) + "\n"
             storage.write_atomically(paths[-1], text.encode())
     return paths
