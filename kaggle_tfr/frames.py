@@ -3,7 +3,7 @@
 import mmap
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -15,28 +15,15 @@ _HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4
 _PICTURE = re.compile(rb"(?s)" + _HEADS)  # how the files of pictures begin
 
 
-def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
-    """The record in a frame. Raises: ValueError: its length or a checksum does not fit.
+def checksum(data: bytes) -> bytes:
+    """CRC-32C as a frame holds it: turned, and shifted by a constant, 4 bytes.
 
     Source: TensorFlow's `record_writer.h`: length (8 bytes), its CRC (4), record, its CRC (4).
     """
-    length = len(record).to_bytes(8, "little")
-    if head != length + _checksum(length) or tail != _checksum(record):
-        raise ValueError("the record is damaged")
-    return record
-
-
-def _checksum(data: bytes) -> bytes:
-    """CRC-32C as a frame holds it: turned, and shifted by a constant."""
-    crc = _crc32c()(data)
-    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
-
-
-@cache
-def _crc32c() -> Callable[[bytes], int]:
     import google_crc32c  # which a machine that only trains lacks
 
-    return google_crc32c.value
+    crc = google_crc32c.value(data)
+    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def list_frames(path: str | os.PathLike[str]) -> list[int]:
@@ -56,7 +43,7 @@ def _find_end(data: mmap.mmap, offset: int) -> int:
     """Where the frame ends by its head; 0 if that is damaged, or it ends beyond the data."""
     head = data[offset : offset + 12]
     end = offset + FRAME_BYTES + int.from_bytes(head[:8], "little")
-    return end if end <= len(data) and head[8:] == _checksum(head[:8]) else 0
+    return end if end <= len(data) and head[8:] == checksum(head[:8]) else 0
 
 
 def _find_head(data: mmap.mmap, offset: int) -> int:
@@ -67,13 +54,6 @@ def _find_head(data: mmap.mmap, offset: int) -> int:
             if _find_end(data, head):
                 return head
     return len(data)
-
-
-def looks_packed(head: bytes) -> bool:
-    """True for the first ten bytes of a file that GZIP has packed."""
-    # As the head of a plain shard the same bytes would be a record of 559,903 bytes, or that and
-    # some 16 MiB, with a checksum to match, one in a million of those.
-    return head[:3] == b"\x1f\x8b\x08" and head[3] < 32 and head[8:9] in b"\x00\x02\x04"
 
 
 @cache

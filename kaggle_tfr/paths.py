@@ -6,7 +6,7 @@ import os
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from kaggle_tfr.storage import check_inside, is_remote
@@ -131,27 +131,6 @@ def to_slug(text: str, tail: str = "") -> str:
     ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
     return f"{slug[: 49 - len(tail)].strip('-')}-{tail}".strip("-") if tail else slug
-
-
-def fill_path(template: str, row: Mapping[str, object]) -> str:
-    """The path of one image below INPUT_DIR.
-
-    >>> fill_path("{site}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7", "site": 3})
-    '3/7/a7.jpg'
-
-    Raises: ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.
-    """
-    setting = f"PATH_TEMPLATE '{template}'"
-    try:
-        path = template.format_map(row)
-    except KeyError as error:
-        what = f"{setting} names the column '{error.args[0]}', which the table does not have."
-        there = f"{near_miss(error.args[0], row)} It has {', '.join(map(str, row))}."
-        raise ValueError(what + there) from None
-    except (IndexError, AttributeError, TypeError) as error:
-        raise ValueError(f"{setting} does not fit the row {dict(row)}: {error}.") from None
-    check_inside(path, setting, f"with '{path}'")
-    return path
 
 
 def project_dir() -> Path:

@@ -115,6 +115,11 @@ class Field:
     type: str = "bytes"
     size: int = 0
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it is made of, as a list."""
+        return (self.source,) if isinstance(self.source, str) else self.source
+
 
 @dataclass(frozen=True)
 class RecordSchema(Saved):
@@ -235,19 +240,15 @@ def _drop_labels(fields: list[Field], images: pd.DataFrame, columns: Sequence[st
     """What records of test images hold: no label, no column that they lack, but their id."""
     absent = {"label", "label_name", "labels", "one_hot", *columns}
     absent |= {str(name) for name in images if images[name].isna().all()}
-    held = [field for field in fields if absent.isdisjoint(_listed(field.source))]
+    held = [field for field in fields if absent.isdisjoint(field.sources)]
     if not any(field.source == "image_id" for field in held):  # which a submission needs
         held.append(Field("id", "image_id"))
     return held
 
 
-def _listed(source: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (source,) if isinstance(source, str) else source
-
-
 def _check_column(field: Field, images: pd.DataFrame) -> None:
     """Raises a ValueError unless the table has the field's columns, with values that fit."""
-    for source in _listed(field.source):
+    for source in field.sources:
         if source not in SOURCES and source not in images:
             hint = near_miss(source, [*SOURCES, *images.columns])
             what = f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the"

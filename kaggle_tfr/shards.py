@@ -1,4 +1,4 @@
-"""What lies in part folders: shards, their tables and names, and the frames of their records."""
+"""What lies in part folders: shards, their tables, names, schemas and counts."""
 
 import io
 import json
@@ -15,7 +15,7 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.frames import FRAME_BYTES
+from kaggle_tfr.frames import FRAME_BYTES, parse_record
 from kaggle_tfr.paths import find_input, parse_name
 from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
 
@@ -162,8 +162,8 @@ def choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     if schema.kind != "single" or schema.label_keys:
         return schema
     # A preset knows its table's columns only by name: text columns in place of a label are masks.
-    texts = [field.source for field in schema.fields if field.type == "bytes"]
-    codes = tuple(name for name in texts if isinstance(name, str) and name not in SOURCES)
+    texts = (source for one in schema.fields if one.type == "bytes" for source in one.sources)
+    codes = tuple(source for source in texts if source not in SOURCES)
     return replace(schema, kind="masks", label_columns=codes) if codes else schema
 
 
@@ -173,10 +173,9 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     if row.bytes not in (-1, size):
         what = f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut,"
         raise ValueError(f"{what} or of another run. Copy it again, or write the part again.")
-    compression = row.compression
+    compression, count = row.compression, row.count
     if compression == "?":
         compression = "GZIP" if storage.looks_packed(row.file) else ""
-    count = row.count
     try:
         if first or (row.bytes < 0 and not remote):
             _check_schema(row.file, compression, row.schema)
@@ -201,9 +200,10 @@ def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
     try:
         tf.io.parse_single_example(record, feature_dict(schema))
     except tf.errors.OpError:
-        features = tf.train.Example.FromString(record).features.feature
-        kinds = {name: str(features[name].WhichOneof("kind")) for name in sorted(features)}
-        has = [f"{name}: {kind.removesuffix('_list')}" for name, kind in kinds.items()]
+        found = sorted(parse_record(record).items())
+        has = [
+            f"{name}: {str(one.WhichOneof('kind')).removesuffix('_list')}" for name, one in found
+        ]
         wants = [f"{field.name}: {field.type}" for field in schema.fields]
         both = f"records have {', '.join(has) or 'nothing'}; the schema wants {', '.join(wants)}"
         what = f"'{file}' is not of the schema it is read with: its {both}"

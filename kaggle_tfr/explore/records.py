@@ -40,7 +40,7 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
     schemas = dict[str, RecordSchema]()
     for split in sorted(set(splits.values())):
         files = [file for file in splits if splits[file] == split]
-        schemas[split] = _choose_schema(files, input_dir, settings, split)
+        schemas[split] = _choose_schema(files, input_dir, settings.input_schema, split)
     tasks = [(file, split, schemas[split]) for file, split in splits.items()]
     images = pd.concat(parallel.run(_read_shard, tasks, label="Reading shards", ordered=True))
     images = images.reset_index(drop=True)
@@ -70,13 +70,11 @@ def _find_above(folder: str, name: str, input_dir: str) -> str:
     return ""
 
 
-def _choose_schema(
-    files: list[str], input_dir: str, settings: rows.InputSettings, split: str
-) -> RecordSchema:
+def _choose_schema(files: list[str], input_dir: str, given: Any, split: str) -> RecordSchema:
     """What the records of a split hold, by INPUT_SCHEMA, a schema.json, or what they look like."""
     from kaggle_tfr.shards import choose_schema
 
-    given = "" if settings.input_schema == "auto" else settings.input_schema
+    given = "" if given == "auto" else given
     folder = "" if given else _find_above(os.path.dirname(files[0]), "schema.json", input_dir)
     try:
         if given or folder:
@@ -141,7 +139,7 @@ def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
     file, split, schema = task
     key, wanted, read = schema.image_key, {*_READ, *schema.label_columns}, []
     known = {one.name: one.source for one in schema.fields if isinstance(one.source, str)}
-    unread = {one.name for one in schema.fields if one.name not in known}
+    unread = {one.name for one in schema.fields} - known.keys()
     unread |= {name for name, source in known.items() if source in SOURCES.keys() - wanted}
     taken = rows.RESERVED | SOURCES.keys()
     for number, features, problem in _walk_records(file, key):

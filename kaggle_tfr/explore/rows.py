@@ -14,7 +14,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
-from kaggle_tfr.paths import fill_path, near_miss, template_fields
+from kaggle_tfr.paths import near_miss, template_fields
 from kaggle_tfr.schema import Labels, split_of
 
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
@@ -335,8 +335,10 @@ def complete_rows(
         raise ValueError(f"a label is called '{min(taken)}', as a column of ours. Rename it.")
     ids = rows[settings.id_column]
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
-    if not any(below):  # then the template is at fault, and says how
-        fill_path(settings.path_template, {**dict(rows.iloc[0]), "image_id": ids.iloc[0]})
+    if not any(below):
+        what = f"PATH_TEMPLATE '{settings.path_template}'"
+        storage.check_inside(settings.path_template, what, f"'{input_dir}'")
+        raise ValueError(f"{what} fits no row, the first is '{ids.iloc[0]}': {bad_ids[0]}.")
     problem = table["problem"].where(table["problem"] != "", bad_ids)
     repeated = ids[ids.duplicated(keep=False)]
     found = table["label_name"].where(table["problem"] == "", table["problem"])[repeated.index]
@@ -353,12 +355,16 @@ def complete_rows(
 
 
 def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> list[tuple]:
-    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id)."""
+    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id).
+    Raises: ValueError: PATH_TEMPLATE names a column that the rows lack.
+    """
     template = settings.path_template
     rows = rows.assign(**{settings.id_column: ids, "image_id": ids})  # templates know both names
     fields = {re.split(r"[.\[]", field)[0] for field, _ in template_fields(template)}
-    if not fields <= set(rows):
-        fill_path(template, dict(rows.iloc[0]))  # names the missing column
+    if unknown := sorted(fields - set(rows)):
+        what = f"PATH_TEMPLATE '{template}' names the column '{unknown[0]}', which is not there."
+        known = list(map(str, rows))
+        raise ValueError(f"{what}{near_miss(unknown[0], known)} There are {', '.join(known)}.")
     columns = {name: rows[name].tolist() for name in {*fields, "image_id"}}
     filled = []
     for values in zip(*columns.values(), strict=True):

@@ -167,8 +167,7 @@ def _list_checks(
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
     fields = (*plan.schema.fields, *plan.schema.test_fields)
-    sources = [field.source for field in fields if field.type == "bytes"]
-    texts = [source for source in sources if isinstance(source, str)]
+    texts = [source for one in fields if one.type == "bytes" for source in one.sources]
     text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
     for split in sorted({row["split"] for row in rows if f"{row['split']}.csv" not in broken}):
         with storage.on_disk(storage.join(folder, f"{split}.csv")) as local:
