@@ -218,14 +218,12 @@ def _plant_unusual_formats(pictures: Sequence[Any], add: Callable[..., str]) -> 
     turned = add(labels[0], _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
     faded.putalpha(Image.linear_gradient("L").resize(faded.size))
     deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
-    files = [
-        (labels[1], _save(grey.convert("L")), ".jpg"),
-        (labels[2], _save(cmyk.convert("CMYK")), ".jpg"),
-        (labels[3], _save(faded, form="PNG"), ".png"),
-        (labels[4], _save(deep, form="PNG"), ".png"),
-        (labels[5], _save(web, form="WEBP"), ".webp"),
-    ]
-    kinds = ("grey JPEG", "CMYK JPEG", "PNG with alpha", "16-bit PNG", "WebP")
+    odd = {
+        add(labels[1], _save(grey.convert("L"))): "grey JPEG",
+        add(labels[2], _save(cmyk.convert("CMYK"))): "CMYK JPEG",
+        add(labels[3], _save(faded, form="PNG"), ".png"): "PNG with alpha",
+        add(labels[4], _save(deep, form="PNG"), ".png"): "16-bit PNG",
+        add(labels[5], _save(web, form="WEBP"), ".webp"): "WebP",
+    }
     size = {"height": tall.height, "width": tall.width}
-    odd = {add(*file): kind for file, kind in zip(files, kinds, strict=True)}
     return {"orientation_6": {"image_id": turned, **size}, "odd_formats": odd}

@@ -332,7 +332,8 @@ def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
     for split, path in pairs:
         # An image that went bad since it was measured is the writer's to report.
         with suppress(FileNotFoundError, RefusedImage, storage.DamagedRecord):
-            stats[split].update(sum_channels(read_pixels(storage.read_bytes(path))))
+            sums = sum_channels(read_pixels(storage.read_bytes(path)))
+            stats[split].update(sums)
     return stats
 
 
