@@ -266,6 +266,8 @@ def _find_sources(
         mend = "Set INPUT_DIR to a competition's or dataset's slug, or make one kernel (--parts 1)."
         raise ValueError(f"One kernel cannot read the bundled sample of another. {mend}")
     own = [_find_source(folder, "INPUT_DIR", internet)] if folder else []
+    more = [one["INPUT_DIR"] for one in values.get("MORE_INPUTS", [])]  # a bare name lies below it
+    own += [_find_source(place, "MORE_INPUTS", internet) for place in more if "/" in place]
     kinds = ("competition_sources", "dataset_sources")
     return _attach([(kinds["/" in source], source) for source in sources] or own)
 

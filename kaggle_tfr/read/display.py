@@ -39,9 +39,9 @@ def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, 
 
 
 def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
-    """A title for each image of labels (n,), 0/1 (n, classes) or masks (n, h, w, classes)."""
+    """A title for each image of labels (n,) from -1, 0/1 (n, classes) or masks (n, h, w, c)."""
     if labels.ndim == 1:
-        return [str(classes[label]) for label in labels.tolist()]
+        return [str(classes[label]) if label >= 0 else "" for label in labels.tolist()]
     present = labels if labels.ndim == 2 else np.any(labels, axis=(1, 2))
     names = ([str(classes[c]) for c in np.flatnonzero(row).tolist()] for row in present)
     return [", ".join(own) or "none" for own in names]
