@@ -109,8 +109,8 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
 
 def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
     """Columns image_id, path, problem: the rows of TEST_CSV, then files that it does not name."""
-    place = {"labels_csv": settings.test_csv, "path_template": settings.test_path_template}
-    own = replace(settings, **place, label_column="", label_map="")
+    own = replace(settings, labels_csv=settings.test_csv, label_column="", label_map="")
+    own = replace(own, path_template=settings.test_path_template)
     ids = read_csv(input_dir, own, "TEST_CSV")[own.id_column]
     halves = ids.str.rpartition("_")  # of clouds' 0011165.jpg_Fish
     ids = halves[0] if halves[2].isin(labels.label_columns).all() else ids
