@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator
 
 BLUE, ORANGE, GREY, RED, GREEN = "#31688e", "#e07b39", "#9aa0a6", "#c0392b", "#35825b"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
@@ -28,11 +27,16 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(
-    rows: int, columns: int, width: float, height: float, **options: Any
+    rows: int, columns: int, width: float, height: float, *, whole: Any = "", **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once."""
+    """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once.
+
+    whole: "x" or "y", the axis with ticks at whole numbers only.
+    """
     options |= {"figsize": (width, height), "layout": "constrained", "squeeze": False}
     figure, axes = plt.subplots(rows, columns, **options)
+    for axis in axes.flat if whole else ():
+        axis.locator_params(whole, integer=True)
     plt.close(figure)
     return figure, axes
 
@@ -63,7 +67,7 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     """Width against height of good images, their aspect ratios; `sides`: target, 0 for none."""
     good = images[images["problem"] == ""]
     shown = good.sample(min(len(good), 20_000), random_state=0)
-    figure, ((left, right),) = new_figure(1, 2, 9, 3.6)
+    figure, ((left, right),) = new_figure(1, 2, 9, 3.6, whole="y")
     left.scatter(shown["width"], shown["height"], s=8, alpha=0.35, color=BLUE, linewidths=0)
     longest = float(max(good["width"].max(), good["height"].max(), 1)) * 1.05
     left.plot([0, longest], [0, longest], color=GREY, linewidth=0.8, linestyle=":")
@@ -74,7 +78,6 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     left.set(xlabel="width, pixels", ylabel="height, pixels", xlim=(0, longest), ylim=(0, longest))
     left.set_title(f"Sizes of {len(good):,} images")
     right.hist(good["width"] / good["height"], bins=40, color=BLUE)
-    right.yaxis.set_major_locator(MaxNLocator(integer=True))
     right.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
     right.set(xlabel="width / height", ylabel="images", title="Aspect ratios")
     return figure
@@ -84,12 +87,11 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
 def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) -> Figure:
     """Horizontal bars of named counts, in the order given."""
     counts = pd.Series(counts, dtype="int64")
-    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(counts), 2))
+    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(counts), 2), whole="x")
     bars = axis.barh(counts.index.astype(str), counts.to_numpy(), color=BLUE)
     axis.bar_label(bars, fmt="{:,.0f}", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.12)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axis.set(xlabel=xlabel, title=title)
     return figure
 
@@ -97,13 +99,12 @@ def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) 
 @styled()
 def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
     """A histogram with its median drawn in and named."""
-    figure, ((axis,),) = new_figure(1, 1, 7, 2.6)
+    figure, ((axis,),) = new_figure(1, 1, 7, 2.6, whole="y")
     axis.hist(values, bins=min(40, max(5, len(values) // 3)), color=BLUE)
     if len(values):
         label = f"median {values.median():,.1f}"
         axis.axvline(values.median(), color=ORANGE, linewidth=1.2, label=label)
         axis.legend()
-    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel=xlabel, ylabel="images", title=title)
     return figure
 
@@ -111,14 +112,13 @@ def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
 @styled()
 def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
     """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
-    figure, ((axis,),) = new_figure(1, 1, 7, 3)
+    figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
     edges = np.arange(-0.5, max(int(distances.max()) if len(distances) else 0, max_bits) + 1.5)
     inside, outside = distances[distances <= max_bits], distances[distances > max_bits]
     axis.hist(inside, bins=edges, color=BLUE, label=f"within MAX_BITS: {len(inside):,} pairs")
     if len(outside):
         axis.hist(outside, bins=edges, color=GREY, label=f"beyond it: {len(outside):,} pairs")
     axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
-    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     if len(distances) and axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
     axis.set(xlabel="differing bits of 256", ylabel="pairs", title="How far apart the pairs are")
@@ -223,7 +223,7 @@ def _name_folds(table: pd.DataFrame) -> pd.Series:
 @styled()
 def plot_shards(shards: pd.DataFrame) -> Figure:
     """Records per shard (rows with split, fold, part, count), a bar each, coloured by fold."""
-    figure, ((axis,),) = new_figure(1, 1, 8, 3)
+    figure, ((axis,),) = new_figure(1, 1, 8, 3, whole="x")
     groups = _name_folds(shards)
     colors = plt.get_cmap("viridis")(np.linspace(0.15, 0.85, max(groups.nunique(), 2)))
     for color, (name, rows) in zip(colors, shards.groupby(groups.to_numpy()), strict=False):
@@ -232,7 +232,6 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
     parts = shards["part"].nunique()
     axis.set_title(f"{len(shards):,} shards in {parts} part{'s' if parts > 1 else ''}")
     axis.set(xlabel="shard", ylabel="records")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     if groups.nunique() <= 20:
         axis.legend(ncols=1, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -261,11 +260,10 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
 @styled()
 def plot_written(shards: pd.DataFrame, title: str = "Written against the forecast") -> Figure:
     """Bytes of each shard, and the bound planned for it (columns bytes and bytes_high)."""
-    figure, ((axis,),) = new_figure(1, 1, 8, 2.8)
+    figure, ((axis,),) = new_figure(1, 1, 8, 2.8, whole="x")
     places, megabytes = np.arange(len(shards)), shards[["bytes", "bytes_high"]] / 1e6
     axis.bar(places, megabytes["bytes"], color=BLUE, width=0.85, label="written")
     axis.scatter(places, megabytes.bytes_high, marker="_", color=ORANGE, s=120, label="at most")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="shard", ylabel="MB", title=title)
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -279,15 +277,14 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     """
     names = [name for name in history if f"val_{name}" in history]
     names = [name for name in names if name != "loss"] or names
-    figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9)
+    figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9, whole="x")
     for axis, name in zip(axes.flat, names, strict=True):
         epochs = np.arange(1, len(history[name]) + 1)
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
         axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
         limits = {"xlim": (0.5, len(epochs) + 0.5), "ylim": (0, None)}
         axis.set(title=name.capitalize().replace("_", " "), xlabel="epoch", **limits)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.flat[0].legend()
+        axes.flat[0].legend()
     return figure
 
 

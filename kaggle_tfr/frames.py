@@ -1,10 +1,9 @@
 """The frames of records in a shard on a disk, damaged or whole, and the features in them."""
 
-import contextlib
 import mmap
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -16,54 +15,38 @@ _HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4
 _PICTURE = re.compile(rb"(?s)" + _HEADS)  # how the files of pictures begin
 
 
-def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
-    """The record in a frame. Raises: ValueError: its length or a checksum does not fit.
+def checksum(data: bytes) -> bytes:
+    """CRC-32C as a frame holds it: turned, and shifted by a constant, 4 bytes.
 
     Source: TensorFlow's `record_writer.h`: length (8 bytes), its CRC (4), record, its CRC (4).
     """
-    length = len(record).to_bytes(8, "little")
-    if head != length + _checksum(length) or tail != _checksum(record):
-        raise ValueError("the record is damaged")
-    return record
+    import google_crc32c  # which a machine that only trains lacks
 
-
-def _checksum(data: bytes) -> bytes:
-    """CRC-32C as a frame holds it: turned, and shifted by a constant."""
-    crc = _crc32c()(data)
+    crc = google_crc32c.value(data)
     return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-@cache
-def _crc32c() -> Callable[[bytes], int]:
-    import google_crc32c  # which a machine that only trains lacks
-
-    return google_crc32c.value
-
-
-def list_frames(path: str | os.PathLike[str]) -> tuple[list[int], list[int]]:
-    """Offsets and lengths in bytes of a file's frames, by their heads.
+def list_frames(path: str | os.PathLike[str]) -> list[int]:
+    """Where a file's frames begin, by their heads, and where the last one ends, in bytes.
 
     One that is cut, or whose own length is damaged, ends where a whole head begins, or the file.
     """
-    offsets, ends = list[int](), [0]
-    with open(path, "rb") as file, contextlib.ExitStack() as mapped:
-        data: mmap.mmap | bytes = b""  # an empty file cannot be mapped
-        if os.path.getsize(path):
-            data = mapped.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        while ends[-1] < len(data):
-            offsets.append(ends[-1])
-            ends.append(_find_end(data, ends[-1]) or _find_head(data, ends[-1] + 1))
-    return offsets, [end - begin for begin, end in zip(offsets, ends[1:], strict=True)]
+    bounds = [0]
+    if size := os.path.getsize(path):  # an empty file cannot be mapped
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            while bounds[-1] < size:
+                bounds.append(_find_end(data, bounds[-1]) or _find_head(data, bounds[-1] + 1))
+    return bounds
 
 
-def _find_end(data: mmap.mmap | bytes, offset: int) -> int:
+def _find_end(data: mmap.mmap, offset: int) -> int:
     """Where the frame ends by its head; 0 if that is damaged, or it ends beyond the data."""
     head = data[offset : offset + 12]
     end = offset + FRAME_BYTES + int.from_bytes(head[:8], "little")
-    return end if end <= len(data) and head[8:] == _checksum(head[:8]) else 0
+    return end if end <= len(data) and head[8:] == checksum(head[:8]) else 0
 
 
-def _find_head(data: mmap.mmap | bytes, offset: int) -> int:
+def _find_head(data: mmap.mmap, offset: int) -> int:
     """Where the next whole head begins, else where the data end."""
     # The upper half of a length is zero; where its lower half is too there is no record.
     for zeros in _ZEROS.finditer(data, offset + 4):
@@ -71,13 +54,6 @@ def _find_head(data: mmap.mmap | bytes, offset: int) -> int:
             if _find_end(data, head):
                 return head
     return len(data)
-
-
-def looks_packed(head: bytes) -> bool:
-    """True for the first ten bytes of a file that GZIP has packed."""
-    # As the head of a plain shard the same bytes would be a record of 559,903 bytes, or that and
-    # some 16 MiB, with a checksum to match, one in a million of those.
-    return head[:3] == b"\x1f\x8b\x08" and head[3] < 32 and head[8:9] in b"\x00\x02\x04"
 
 
 @cache
@@ -98,5 +74,11 @@ def parse_record(record: bytes) -> Mapping[str, Any]:
 
 def list_pictures(features: Mapping[str, Any]) -> list[str]:
     """The features that hold one value which begins as the files of pictures do."""
-    held = {name: list(feature.bytes_list.value) for name, feature in features.items()}
+    held = {name: feature.bytes_list.value for name, feature in features.items()}
     return sorted(name for name, v in held.items() if len(v) == 1 and _PICTURE.match(v[0]))
+
+
+def list_values(feature: Any) -> list:
+    """The values of a feature, of whatever kind."""
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []

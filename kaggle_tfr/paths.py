@@ -6,7 +6,7 @@ import os
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from kaggle_tfr.storage import check_inside, is_remote
@@ -51,10 +51,8 @@ def check_template(template: str) -> None:
     used = [field for field, _ in template_fields(template)]
     unknown = next((field for field in used if field not in SHARD_FIELDS), None)
     if unknown is not None:
-        hint, known = near_miss(unknown, SHARD_FIELDS), ", ".join(f"{{{n}}}" for n in SHARD_FIELDS)
-        raise ValueError(
-            f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{hint} It can use {known}."
-        )
+        known = f"{near_miss(unknown, SHARD_FIELDS)} It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
+        raise ValueError(f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{known}")
     if "i" not in used:
         raise ValueError(f"SHARD_NAME '{template}' has no {{i}}, so names could repeat. Add {{i}}.")
     check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
@@ -135,27 +133,6 @@ def to_slug(text: str, tail: str = "") -> str:
     return f"{slug[: 49 - len(tail)].strip('-')}-{tail}".strip("-") if tail else slug
 
 
-def fill_path(template: str, row: Mapping[str, object]) -> str:
-    """The path of one image below INPUT_DIR.
-
-    >>> fill_path("{site}/{image_id[1]}/{image_id}.jpg", {"image_id": "a7", "site": 3})
-    '3/7/a7.jpg'
-
-    Raises: ValueError: an unknown column, an index beyond the id's end, or a way out of INPUT_DIR.
-    """
-    setting = f"PATH_TEMPLATE '{template}'"
-    try:
-        path = template.format_map(row)
-    except KeyError as error:
-        what = f"{setting} names the column '{error.args[0]}', which the table does not have."
-        there = f"{near_miss(error.args[0], row)} It has {', '.join(map(str, row))}."
-        raise ValueError(what + there) from None
-    except (IndexError, AttributeError, TypeError) as error:
-        raise ValueError(f"{setting} does not fit the row {dict(row)}: {error}.") from None
-    check_inside(path, setting, f"with '{path}'")
-    return path
-
-
 def project_dir() -> Path:
     """The checkout's top folder when we run there or in its notebooks/, else the current folder."""
     here = Path.cwd()
@@ -200,11 +177,10 @@ def find_input(source: str | os.PathLike[str]) -> str:
     address, answer = _ask_kaggle(slug)
     if address:
         return address
-    raise FileNotFoundError(
-        f"'{source}' is neither a folder here nor a Kaggle input. Looked in:\n  "
-        + "\n  ".join([*candidates, answer])
-        + "\nAttach the dataset to the notebook, or give an absolute path or a gs:// address."
-    )
+    looked_in = "\n  ".join(["Looked in:", *candidates, answer])
+    mend = "Attach the dataset to the notebook, or give an absolute path or a gs:// address."
+    what = f"'{source}' is neither a folder here nor a Kaggle input."
+    raise FileNotFoundError(f"{what} {looked_in}\n{mend}")
 
 
 def _ask_kaggle(slug: str) -> tuple[str, str]:

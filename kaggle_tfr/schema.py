@@ -91,6 +91,10 @@ class Labels(Saved):
     label_columns: tuple[str, ...] = ()
     name: str = ""
 
+    def blanks(self) -> dict[str, Any]:
+        """What the table's columns of labels hold where there is none."""
+        return dict.fromkeys(self.label_columns, "" if self.kind == "masks" else np.int8(0))
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Labels":
         """The labels of a mapping that came through JSON; of others' files only the classes."""
@@ -110,6 +114,11 @@ class Field:
     source: str | tuple[str, ...]
     type: str = "bytes"
     size: int = 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it is made of, as a list."""
+        return (self.source,) if isinstance(self.source, str) else self.source
 
 
 @dataclass(frozen=True)
@@ -144,15 +153,11 @@ class RecordSchema(Saved):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RecordSchema":
         """The schema of a mapping that came through JSON; 0.1 wrote fields with more keys."""
-        fields, test_fields = (
-            tuple(
-                Field(one["name"], _freeze(one["source"]), one["type"], one["size"])
-                for one in values.get(name, ())
-            )
-            for name in ("fields", "test_fields")
-        )
-        read = {"fields": fields, "test_fields": test_fields}
-        return cls(**{**values, **read, "label_columns": tuple(values["label_columns"])})
+        read = {"test_fields": (), **values, "label_columns": tuple(values["label_columns"])}
+        for name in ("fields", "test_fields"):
+            given = [{key: one[key] for key in Field.__annotations__} for one in read[name]]
+            read[name] = tuple(Field(**one | {"source": _freeze(one["source"])}) for one in given)
+        return cls(**read)
 
     def for_split(self, split: str) -> "RecordSchema":
         """The schema of a split's records, which is another for test images without labels."""
@@ -227,34 +232,27 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
     for held, rows in ((fields, images[~test]), (test_fields, images[test])):
         for field in held:
             _check_column(field, rows)
-    return RecordSchema(
-        tuple(fields), labels.kind, len(labels.classes), columns, tuple(test_fields)
-    )
+    kind = labels.kind, len(labels.classes), columns
+    return RecordSchema(tuple(fields), *kind, tuple(test_fields))
 
 
 def _drop_labels(fields: list[Field], images: pd.DataFrame, columns: Sequence[str]) -> list[Field]:
     """What records of test images hold: no label, no column that they lack, but their id."""
     absent = {"label", "label_name", "labels", "one_hot", *columns}
     absent |= {str(name) for name in images if images[name].isna().all()}
-    held = [field for field in fields if absent.isdisjoint(_listed(field.source))]
+    held = [field for field in fields if absent.isdisjoint(field.sources)]
     if not any(field.source == "image_id" for field in held):  # which a submission needs
         held.append(Field("id", "image_id"))
     return held
 
 
-def _listed(source: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (source,) if isinstance(source, str) else source
-
-
 def _check_column(field: Field, images: pd.DataFrame) -> None:
     """Raises a ValueError unless the table has the field's columns, with values that fit."""
-    for source in _listed(field.source):
+    for source in field.sources:
         if source not in SOURCES and source not in images:
             hint = near_miss(source, [*SOURCES, *images.columns])
-            raise ValueError(
-                f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the "
-                f"table.{hint} There are {', '.join(images.columns)}."
-            )
+            what = f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the"
+            raise ValueError(f"{what} table.{hint} There are {', '.join(images.columns)}.")
     if not isinstance(field.source, str) or field.source in SOURCES:
         return
     for name, value in zip(images["image_id"], images[field.source].tolist(), strict=True):
@@ -265,10 +263,8 @@ def _check_column(field: Field, images: pd.DataFrame) -> None:
 
 
 def _describe(field: Field, image_id: Any, value: Any, error: Exception) -> str:
-    return (
-        f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
-        f"'{field.source}' is {value!r}: {error}. Mend the row, or the field in SCHEMA."
-    )
+    what = f"image '{image_id}': the field '{field.name}' takes {field.type}, but '{field.source}'"
+    return f"{what} is {value!r}: {error}. Mend the row, or the field in SCHEMA."
 
 
 def feature_dict(schema: RecordSchema) -> dict[str, Any]:
@@ -321,16 +317,13 @@ def _find_value(
     """What a field is made of: values of the row, of its labels or of the picture as written."""
     if not isinstance(source, str):
         return [_find_value(name, row, picture, schema) for name in source]
-    if source == "image":
-        return picture.data
     if source in ("height", "width"):
         return getattr(picture, source)
-    if source == "depth":
-        return count_channels(picture.data)
-    if source == "format":
-        return picture.format.lower()
-    if source == "extension":
-        return picture.format.lower().replace("jpeg", "jpg")
+    if source in ("image", "depth"):
+        return picture.data if source == "image" else count_channels(picture.data)
+    if source in ("format", "extension"):
+        name = picture.format.lower()
+        return name if source == "format" else name.replace("jpeg", "jpg")
     if source == "labels" or (source == "one_hot" and schema.kind == "multi"):
         return [row[name] for name in schema.label_columns]
     if source != "one_hot":
@@ -346,10 +339,8 @@ def as_values(value: Any, type_: str, size: int = 0) -> list:
     Lists may come as lists, arrays, or text: "[1, 2]" or "1 2". Raises: ValueError: no fit.
     """
     single = {"bytes": _as_bytes, "int64": _as_int, "float": _as_float}[type_]
-    if not size:
-        return [single(value)]
-    values = [single(one) for one in _as_list(value)]
-    if size not in (RAGGED, len(values)):
+    values = [single(one) for one in (_as_list(value) if size else [value])]
+    if size not in (0, RAGGED, len(values)):
         raise ValueError(f"a list of {len(values)} where SCHEMA says {size}")
     return values
 

@@ -1,22 +1,21 @@
-"""What lies in part folders: shards, their tables and names, and the frames of their records."""
+"""What lies in part folders: shards, their tables, names, schemas and counts."""
 
 import io
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
-from kaggle_tfr.frames import FRAME_BYTES
+from kaggle_tfr.frames import FRAME_BYTES, parse_record
 from kaggle_tfr.paths import find_input, parse_name
 from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
 
@@ -54,7 +53,8 @@ def find_shards(
             what = f"{len(twice)} shards are listed twice, the first is '{twice[0]}'."
             mend = "Name every folder once in TFREC_DIRS, not both a part and the folder around it."
             raise ValueError(f"{what} {mend}")
-        labels = share_labels(folders, threads.map(partial(_read, name="labels.json"), folders))
+        texts = threads.map(storage.read_text, [f"{one}/labels.json" for one in folders])
+        labels = share_labels(folders, texts)
         # One record of a folder is enough for its schema, where every look-up is a slow request.
         first = ~shards[["folder", "schema"]].duplicated()
         answers = list(threads.map(_inspect, shards.itertuples(), first))
@@ -67,12 +67,6 @@ def _find_parts(folder: str) -> list[str]:
     is_part = storage.exists(storage.join(folder, "shards.csv"))
     tables = [] if is_part else storage.list_files("*/shards.csv", folder)
     return [table.rpartition("/")[0] for table in tables] or [folder]
-
-
-def _read(folder: str, name: str) -> str:
-    """The text of a folder's file, "" without one."""
-    path = storage.join(folder, name)
-    return storage.read_bytes(path).decode() if storage.exists(path) else ""
 
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
@@ -89,7 +83,7 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
 
 def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str) -> list[tuple]:
     """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
-    if text := _read(folder, "shards.csv"):
+    if text := storage.read_text(f"{folder}/shards.csv"):
         table = pd.read_csv(io.StringIO(text), dtype={"file": str, "split": str})
         if table.empty:
             raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
@@ -98,7 +92,7 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
     else:
         rows = _list_names(folder, pattern, shard_name)
     schema = choose_schema(folder, rows[0][0], given)
-    plan = json.loads(_read(folder, "plan.json") or '{"compression": "?"}')
+    plan = json.loads(storage.read_text(f"{folder}/plan.json") or '{"compression": "?"}')
     compression = plan.get("settings", plan).get("compression", "")
     # With nothing resized, originals of any kind may have kept their bytes.
     image = plan.get("image", {})
@@ -145,7 +139,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     files = [file for file in files if _ENDING.search(file) or not anything]
     splits = {file: _find_split(file[len(folder) :].strip("/")) for file in files}
     for part in _find_parts(folder):
-        if text := _read(part, "shards.csv"):
+        if text := storage.read_text(f"{part}/shards.csv"):
             table = pd.read_csv(io.StringIO(text), dtype=str)
             for file, split in zip(table["file"], table["split"], strict=True):
                 if anything or storage.join(part, file) in splits:
@@ -159,7 +153,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
 def choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     """The schema given, else the one in the shard's folder."""
     if not given:
-        if text := _read(folder, "schema.json"):
+        if text := storage.read_text(f"{folder}/schema.json"):
             return RecordSchema.from_dict(json.loads(text))
         what = f"'{folder}' has no schema.json, so nothing says how to read '{file}'."
         mend = 'Give a `schema`: a preset such as "cassava", or a mapping of its features.'
@@ -168,8 +162,8 @@ def choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
     if schema.kind != "single" or schema.label_keys:
         return schema
     # A preset knows its table's columns only by name: text columns in place of a label are masks.
-    texts = [field.source for field in schema.fields if field.type == "bytes"]
-    codes = tuple(name for name in texts if isinstance(name, str) and name not in SOURCES)
+    texts = (source for one in schema.fields if one.type == "bytes" for source in one.sources)
+    codes = tuple(source for source in texts if source not in SOURCES)
     return replace(schema, kind="masks", label_columns=codes) if codes else schema
 
 
@@ -179,10 +173,9 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     if row.bytes not in (-1, size):
         what = f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut,"
         raise ValueError(f"{what} or of another run. Copy it again, or write the part again.")
-    compression = row.compression
+    compression, count = row.compression, row.count
     if compression == "?":
         compression = "GZIP" if storage.looks_packed(row.file) else ""
-    count = row.count
     try:
         if first or (row.bytes < 0 and not remote):
             _check_schema(row.file, compression, row.schema)
@@ -207,9 +200,10 @@ def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
     try:
         tf.io.parse_single_example(record, feature_dict(schema))
     except tf.errors.OpError:
-        features = tf.train.Example.FromString(record).features.feature
-        kinds = {name: str(features[name].WhichOneof("kind")) for name in sorted(features)}
-        has = [f"{name}: {kind.removesuffix('_list')}" for name, kind in kinds.items()]
+        found = sorted(parse_record(record).items())
+        has = [
+            f"{name}: {str(one.WhichOneof('kind')).removesuffix('_list')}" for name, one in found
+        ]
         wants = [f"{field.name}: {field.type}" for field in schema.fields]
         both = f"records have {', '.join(has) or 'nothing'}; the schema wants {', '.join(wants)}"
         what = f"'{file}' is not of the schema it is read with: its {both}"
@@ -221,61 +215,22 @@ def count_records(file: str, compression: str = "") -> int:
     if storage.is_remote(file) or compression:
         data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
         return int(data.reduce(np.int64(0), lambda count, _: count + 1))
-    count, offset, size = 0, 0, os.path.getsize(file)
+    count, end, size = 0, 0, os.path.getsize(file)
     with open(file, "rb", buffering=0) as shard:
-        while offset < size:
-            end = _find_end(shard, offset, size)
-            if end > size:
-                where = f"record {count} at byte {offset:,} should end at byte {end:,}"
-                raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
-            count, offset = count + 1, end
+        while end < size:
+            shard.seek(offset := end)
+            end += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
+            count += 1
+    if end > size:
+        where = f"record {count - 1} at byte {offset:,} should end at byte {end:,}"
+        raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
     return count
-
-
-def _find_end(shard: IO[bytes], offset: int, size: int) -> int:
-    """Where the frame at an offset ends, as its head says; beyond `size` where the head is cut."""
-    shard.seek(offset)
-    head = shard.read(8)
-    return offset + FRAME_BYTES + (int.from_bytes(head, "little") if len(head) == 8 else size)
-
-
-def read_frames(
-    path: str, compression: str, lengths: Mapping[int, int], scratch: str
-) -> Iterator[tuple[int, bytes | None, str]]:
-    """(offset, data, "") of each record, or (offset, None, problem), going on behind a fault.
-
-    path: of a local file. scratch: a folder for what lies behind a fault.
-    lengths: of the frames by their offset, as `read_index` gives them, to find the next one by.
-    """
-    offset, source, size = 0, path, os.path.getsize(path)
-    while True:
-        begun = offset
-        try:
-            for data in tf.data.TFRecordDataset(source, compression).as_numpy_iterator():
-                yield offset, data, ""
-                offset += len(data) + FRAME_BYTES
-        except tf.errors.OpError as error:
-            text = error.message.split("\n")[0]
-            text = "the file ends in the middle of it" if "truncated" in text.lower() else text
-            text = "its checksum does not fit" if "corrupted" in text.lower() else text
-            yield offset, None, f"cannot be read: {text}"
-        else:
-            return
-        lost = offset == begun > 0 and not lengths  # no record since the last fault
-        with open(path, "rb") as file:
-            end = offset + lengths[offset] if offset in lengths else _find_end(file, offset, size)
-            if compression or lost or end > size:
-                return
-            offset, source = end, os.path.join(scratch, "rest")
-            with open(source, "wb") as rest:
-                file.seek(offset)
-                shutil.copyfileobj(file, rest)
 
 
 def read_index(path: str) -> dict[int, int]:
     """Length of each frame by its offset, from an `.idx` file; {} without one, {-1: 0} if bad."""
     try:
-        lines = storage.read_bytes(path).decode().splitlines() if storage.exists(path) else []
-        return {int(offset): int(length) for offset, length in map(str.split, lines)}
+        lines = map(str.split, storage.read_text(path).splitlines())
+        return {int(offset): int(length) for offset, length in lines}
     except ValueError:
         return {-1: 0}

@@ -12,10 +12,10 @@ import threading
 import uuid
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache, partial
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kaggle_tfr import frames
 
@@ -29,8 +29,9 @@ READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a
 ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
 RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
-INDICES = 2048  # that a process holds, 16 bytes a record
-_locks = defaultdict[str, threading.Lock](threading.Lock)  # of the shards that have an index
+_indices = dict[str, "ShardIndex"]()  # that this process holds, 8 bytes a record
+_temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"))  # for copies
+_locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
 
 
@@ -71,6 +72,14 @@ def read_bytes(path: AnyPath) -> bytes:
             return file.read()
     with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
         return file.read()
+
+
+def read_text(path: AnyPath) -> str:
+    """The text of a file, "" where there is none."""
+    try:
+        return read_bytes(path).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 @contextlib.contextmanager
@@ -118,109 +127,119 @@ def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
     if is_remote(path):
         with _bucket(path) as gfile, gfile.GFile(path, "rb") as shard:
             shard.seek(offset)
-            pieces = [shard.read(size) for size in (12, body, 4)]
+            head, record, tail = (shard.read(size) for size in (12, body, 4))
     else:
         file = os.open(path, os.O_RDONLY)
         try:  # apart: cut out of one piece, the record would be copied
             places = (12, offset), (body, offset + 12), (4, offset + 12 + body)
-            pieces = [os.pread(file, *place) for place in places]
+            head, record, tail = (os.pread(file, *place) for place in places)
         finally:
             os.close(file)
-    try:
-        return frames.check_frame(*pieces)
-    except ValueError as error:
-        raise ValueError(f"'{path}' at byte {offset:,}: {error}") from None
+    size = len(record).to_bytes(8, "little")
+    if head != size + frames.checksum(size) or tail != frames.checksum(record):
+        raise ValueError(f"'{path}' at byte {offset:,}: the record is damaged")
+    return record
+
+
+class DamagedRecord(OSError):  # noqa: N818 - it names the record, the run goes on
+    """A record whose checksums do not fit, or that is no `tf.train.Example`."""
 
 
 class ShardIndex(NamedTuple):
     """Where the records of a shard are.
 
     file: the shard, or its copy on this machine when it is packed or in a bucket.
-    offsets, lengths: int64, in bytes of that file, of each frame. image: the pictures' feature.
+    bounds: int64, in bytes of that file, where each frame begins and where the last one ends.
+    image: the pictures' feature; "" where each record's one picture counts.
     """
 
+    shard: str
+    status: tuple[int, int]
     file: str
-    offsets: "np.ndarray"
-    lengths: "np.ndarray"
+    bounds: "np.ndarray"
     image: str
+
+    def find_frame(self, number: int) -> tuple[int, int]:
+        """Offset and length of a record's frame, in bytes. Raises: FileNotFoundError."""
+        if (count := len(self.bounds) - 1) <= number:
+            what = f"'{self.shard}#{number}' is not there: the shard has {count:,} records."
+            raise FileNotFoundError(what)
+        begin, end = self.bounds[number : number + 2].tolist()
+        return begin, end - begin
+
+    def read_features(self, number: int) -> Mapping[str, Any]:
+        """The features of a record. Raises: DamagedRecord: shard and byte are named; OSError."""
+        place = self.find_frame(number)
+        try:
+            return frames.parse_record(read_frame(self.file, *place))
+        except ValueError as error:
+            reason = str(error).rpartition(": ")[2]
+            raise DamagedRecord(f"'{self.shard}' at byte {place[0]:,}: {reason}") from None
 
 
 def index_shard(shard: str, image: str = "") -> ShardIndex:
     """The index of a shard, which RECORDS keeps for all processes until the shard changes.
 
-    image: "" for the kept one; where none is kept too, each record's one picture counts.
+    image: the pictures' feature, "" for the kept one.
     """
     status = _read_status(shard)
     with _locks[shard]:  # of many readers of a new one, one makes it
-        return _load_index(shard, image, status)
+        index = _indices.get(shard)
+        if index is None or index.status != status or image not in ("", index.image):
+            index = _indices[shard] = _load_index(shard, image, status)
+    return index
 
 
-@lru_cache(INDICES)
 def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     import numpy as np
 
     folder = os.environ.get(RECORDS) or _temporary_folder().name
     # What lies in Kaggle's working folder becomes output, and has a limit.
     large = is_remote(folder) or folder.startswith("/kaggle/")
-    stem = f"{os.path.basename(shard)}-{hashlib.sha256(shard.encode()).hexdigest()[:16]}"
-    file = _copy_shard(shard, join(_temporary_folder().name if large else folder, stem), status)
-    kept, path = dict[str, Any](status=(-1, -1), image=""), join(folder, f"{stem}.npz")
+    digest, file = hashlib.sha256(shard.encode()).hexdigest(), shard
+    stem = f"{os.path.basename(shard)}-{digest[:16]}"
+    # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
+    if is_remote(shard) or looks_packed(shard):
+        copy = f"{stem}-{status[0]}-{status[1]}.copy"
+        file = join(_temporary_folder().name if large else folder, copy)
+        if not os.path.exists(file):
+            with _new_file(file) as temporary, on_disk(shard) as local:
+                (unpack if looks_packed(local) else shutil.copyfile)(local, temporary)
+    kept, path = dict[str, Any](status=(), image=""), join(folder, f"{stem}.frames")
     if exists(path):
         kept |= np.load(io.BytesIO(read_bytes(path)))
-    if tuple(kept["status"]) != status or image not in ("", kept["image"]):
-        offsets, lengths = np.array(frames.list_frames(file), np.int64)
-        kept = {"offsets": offsets, "lengths": lengths, "image": image or kept["image"]}
-        np.savez(written := io.BytesIO(), status=status, **kept)
-        make_folder(folder)
+    image = image or str(kept["image"])
+    if tuple(kept["status"]) != status or kept["image"] != image:
+        kept["bounds"] = np.array(frames.list_frames(file), np.int64)
+        np.savez(written := io.BytesIO(), status=status, bounds=kept["bounds"], image=image)
         write_atomically(path, written.getvalue())
-        _load_index.cache_clear()  # of one that was read before its image was known
-    return ShardIndex(file, kept["offsets"], kept["lengths"], str(kept["image"]))
+    return ShardIndex(shard, status, file, kept["bounds"], image)
 
 
-def _copy_shard(shard: str, stem: str, status: tuple[int, int]) -> str:
-    """The shard, or its copy whose path begins with `stem`: unpacked, or out of a bucket."""
-    copy = f"{stem}-{status[0]}-{status[1]}.copy"
-    if os.path.exists(copy):
-        return copy
-    # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
-    if not (packed := looks_packed(shard)) and not is_remote(shard):
-        return shard
-    make_folder(os.path.dirname(copy))
-    temporary = f"{copy}.{uuid.uuid4().hex}.tmp"
-    try:
-        with on_disk(shard) as local, open(local, "rb") as source, open(temporary, "wb") as file:
-            (_unpack if packed else shutil.copyfileobj)(source, file)
-        publish_file(temporary, copy)
-    finally:
-        remove(temporary)
-    return copy
-
-
-def _unpack(source: IO[bytes], file: IO[bytes]) -> None:
-    """Writes what GZIP packed; a last damaged record stands for what is lost of it."""
+def unpack(shard: AnyPath, path: str) -> str:
+    """The path, after a packed shard went there plainly; a last, damaged record ends a cut one."""
     unpacker, lost = zlib.decompressobj(wbits=31), True
-    left = os.fstat(source.fileno()).st_size - 8  # where the checksum of the whole begins
-    with contextlib.suppress(zlib.error):  # which loses the bytes just read: they are few
-        while left > 0:
-            file.write(unpacker.decompress(source.read(min(left, 4096))))
-            left -= 4096
-        lost = False  # if another checksum follows, the records' own tell where
-        file.write(unpacker.decompress(source.read()))
-        lost = not unpacker.eof
-    file.write(b"?" * lost)
+    left = os.path.getsize(shard) - 8  # where the checksum of the whole begins
+    with open(shard, "rb") as source, open(path, "wb") as file:
+        with contextlib.suppress(zlib.error):  # which loses the bytes just read: they are few
+            while left > 0:
+                file.write(unpacker.decompress(source.read(min(left, 4096))))
+                left -= 4096
+            lost = False  # if another checksum follows, the records' own tell where
+            file.write(unpacker.decompress(source.read()))
+            lost = not unpacker.eof
+        file.write(b"?" * lost)
+    return path
 
 
 def looks_packed(shard: AnyPath) -> bool:
     """True for a shard that GZIP has packed."""
     bucket = _bucket(shard) if is_remote(shard) else contextlib.nullcontext()
     with bucket as gfile, gfile.GFile(shard, "rb") if gfile else open(shard, "rb") as file:
-        return frames.looks_packed(file.read(10))
-
-
-@cache
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Of this process, and removed at its end."""
-    return tempfile.TemporaryDirectory(prefix="records-")
+        head = file.read(10)
+    # As the head of a plain shard the same bytes would be a record of 559,903 bytes, or that and
+    # some 16 MiB, with a checksum to match, one in a million of those.
+    return head[:3] == b"\x1f\x8b\x08" and head[3] < 32 and head[8:9] in b"\x00\x02\x04"
 
 
 def _split_address(path: AnyPath) -> tuple[str, int] | None:
@@ -228,22 +247,15 @@ def _split_address(path: AnyPath) -> tuple[str, int] | None:
     shard, _, number = str(path).rpartition("#")
     if not shard or not number.isdecimal():
         return None
-    if shard not in _locks and (exists(path) or not exists(shard) or is_folder(shard)):
+    if shard not in _indices and (exists(path) or not exists(shard) or is_folder(shard)):
         return None
     return shard, int(number)
 
 
 def _read_picture(shard: str, number: int) -> bytes:
-    """The picture of a record. Raises: OSError: it is damaged or has none."""
+    """The picture of a record. Raises: DamagedRecord; OSError: it has none."""
     index = index_shard(shard)
-    if number >= len(index.offsets):
-        what = f"'{shard}#{number}' is not there: the shard has {len(index.offsets):,} records."
-        raise FileNotFoundError(what)
-    place = int(index.offsets[number]), int(index.lengths[number])
-    try:
-        features = frames.parse_record(read_frame(index.file, *place))
-    except ValueError as error:
-        raise OSError(f"'{shard}#{number}': {error}") from None
+    features = index.read_features(number)
     names = [index.image] if index.image else frames.list_pictures(features)
     if len(names) == 1 and (values := features[names[0]].bytes_list.value):
         return values[0]
@@ -253,17 +265,23 @@ def _read_picture(shard: str, number: int) -> bytes:
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
     """Writes the bytes so that `path` is either whole or as it was before, whatever happens."""
+    with _new_file(path) as temporary, open(temporary, "wb") as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def _new_file(path: AnyPath) -> Iterator[str]:
+    """The path of a local file to write, which becomes `path` when the block ends well."""
     # Workers on other machines may write the same file, and have the same process number.
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     if is_remote(path):
         temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
+    os.makedirs(os.path.dirname(temporary) or ".", exist_ok=True)
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
+        yield temporary
         publish_file(temporary, str(path))
-    except BaseException:
+    finally:
         remove(temporary)
-        raise
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
@@ -324,8 +342,8 @@ def size_and_time(path: AnyPath) -> tuple[int, int]:
     Of a record: the bytes of its frame, and its shard's time.
     """
     if address := _split_address(path):
-        shard, number = address
-        return int(index_shard(shard).lengths[number]), _read_status(shard)[1]
+        index = index_shard(address[0])
+        return index.find_frame(address[1])[1], index.status[1]
     return _read_status(path)
 
 
@@ -356,22 +374,14 @@ def write_parquet(table: "pd.DataFrame", path: AnyPath) -> None:
     write_atomically(path, table.to_parquet(index=False))
 
 
+def scratch_folder(part_dir: str) -> str:
+    """Where a part's files are made: in its journal folder; a bucket's, on this machine."""
+    return tempfile.gettempdir() if is_remote(part_dir) else join(part_dir, "journal")
+
+
 def free_bytes(part_dir: str) -> int:
-    """Bytes free where the part's shards are made; a bucket's are made on this machine."""
-    return shutil.disk_usage(tempfile.gettempdir() if is_remote(part_dir) else part_dir).free
-
-
-def scratch_folder(part_dir: str) -> str | None:
-    """Where a part's files are made: its journal folder; None, the machine's, for a bucket."""
-    return None if is_remote(part_dir) else join(part_dir, "journal")
-
-
-def scratch_file(part_dir: str, stem: str) -> str:
-    """A new local file to write into, from where a rename is enough."""
-    handle, path = tempfile.mkstemp(".tmp", f"{stem}-", scratch_folder(part_dir))
-    os.close(handle)
-    os.chmod(path, 0o644)  # mkstemp hides its files from others
-    return path
+    """Bytes free where the part's shards are made."""
+    return shutil.disk_usage(scratch_folder(part_dir)).free
 
 
 def publish_file(temporary: str, path: str) -> None:

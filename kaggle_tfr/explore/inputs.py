@@ -11,20 +11,9 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.explore import rows
 from kaggle_tfr.explore.records import read_records
-from kaggle_tfr.explore.rows import (
-    InputSettings,
-    Table,
-    complete_rows,
-    multi_label_table,
-    read_csv,
-    read_folders,
-    read_given,
-    read_label_csv,
-    read_mask_csv,
-    single_label_table,
-    stack_rows,
-)
+from kaggle_tfr.explore.rows import InputSettings, Table
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
 from kaggle_tfr.paths import find_input, near_miss
 from kaggle_tfr.schema import Labels, split_of
@@ -53,7 +42,7 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
         clash = own["image_id"].isin(pd.concat([table["image_id"] for table in tables]))
         own["image_id"] = own["image_id"].mask(clash, f"{number}/" + own["image_id"])
         tables.append(own)
-    images = stack_rows(tables)
+    images = rows.stack_rows(tables)
     if labels.kind != "single":  # numbers of combinations, over all inputs
         has = images["label"] >= 0
         images.loc[has, "label"] = pd.factorize(images["label_name"][has], sort=True)[0]
@@ -61,8 +50,8 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
     images = images.astype(dict.fromkeys(texts, str))
     if 0 < settings.limit < len(images):
         # Spread evenly: the first rows of class folders would all be of one class.
-        rows = np.arange(settings.limit) * len(images) // settings.limit
-        images = images.iloc[rows].reset_index(drop=True)
+        places = np.arange(settings.limit) * len(images) // settings.limit
+        images = images.iloc[places].reset_index(drop=True)
     return images, replace(labels, name=settings.name)
 
 
@@ -77,9 +66,10 @@ def read_input(input_dir: str, settings: InputSettings) -> Table:
     if not storage.is_folder(input_dir or "/"):
         mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
         raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
-    sources = {"csv": read_label_csv, "folders": read_folders, "rle_csv": read_mask_csv}
     check_parameters({"SOURCE": settings.source})
-    return (sources | {"tfrecords": read_records})[settings.source](input_dir, settings)
+    sources = {"csv": rows.read_label_csv, "folders": rows.read_folders}
+    sources |= {"rle_csv": rows.read_mask_csv, "tfrecords": read_records}
+    return sources[settings.source](input_dir, settings)
 
 
 def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
@@ -103,22 +93,21 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
             raise FileNotFoundError(f"{what} {mend}")
     read = _read_test_csv if csv else _match_test_files
     images = read(input_dir, settings, labels)
-    blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
-    return images.assign(split="test", label=-1, label_name="", source=0, **blanks)
+    return images.assign(split="test", label=-1, label_name="", source=0, **labels.blanks())
 
 
 def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
     """Columns image_id, path, problem: the rows of TEST_CSV, then files that it does not name."""
     own = replace(settings, labels_csv=settings.test_csv, label_column="", label_map="")
     own = replace(own, path_template=settings.test_path_template)
-    ids = read_csv(input_dir, own, "TEST_CSV")[own.id_column]
+    ids = rows.read_csv(input_dir, own, "TEST_CSV")[own.id_column]
     halves = ids.str.rpartition("_")  # of clouds' 0011165.jpg_Fish
     ids = halves[0] if halves[2].isin(labels.label_columns).all() else ids
     ids = (ids.drop_duplicates() if labels.kind == "masks" else ids).reset_index(drop=True)
-    unlabelled = single_label_table(pd.Series("", ids.index))
+    unlabelled = rows.single_label_table(pd.Series("", ids.index))
     unlabelled[0]["problem"] = ""
     try:
-        images, _ = complete_rows(input_dir, own, ids.to_frame(own.id_column), unlabelled)
+        images, _ = rows.complete_rows(input_dir, own, ids.to_frame(own.id_column), unlabelled)
     except (FileNotFoundError, ValueError) as error:
         text = re.sub(r"\bPATH_TEMPLATE", "TEST_PATH_TEMPLATE", str(error))
         raise type(error)(f"test images: {text}") from None
@@ -166,7 +155,7 @@ def _read_more(
         raise ValueError(f"{what} Set its SOURCE and LABEL_COLUMN to labels of the same kind.")
     renamed: Any = given.get("LABEL_MAP") or {}
     if isinstance(renamed, str):
-        renamed = json.loads(read_given(storage.resolve(folder, renamed), "LABEL_MAP"))
+        renamed = json.loads(rows.read_given(storage.resolve(folder, renamed), "LABEL_MAP"))
     new_name = {str(name): str(renamed.get(str(name), name) or "") for name in its.classes}
     known = {"", *(str(name) for name in labels.classes if name is not None)}
     if unknown := [name for name, new in new_name.items() if new not in known]:
@@ -187,12 +176,12 @@ def _align_labels(
         text = images["label_name"].map(lambda name: new_name.get(name, name))
         left = good & (text == "") & (images["label_name"] != "")
         reasons = reasons.mask(left, "left out by LABEL_MAP: " + images["label_name"])
-        labelled, _ = single_label_table(text, list(labels.classes))
+        labelled, _ = rows.single_label_table(text, list(labels.classes))
     else:
         blank: Any = "" if labels.kind == "masks" else np.int8(0)
         columns = images[list(its.label_columns)].rename(columns=new_name)
         columns = columns.reindex(columns=list(labels.label_columns), fill_value=blank)
-        labelled, _ = multi_label_table(columns, labels.kind, reasons)
+        labelled, _ = rows.multi_label_table(columns, labels.kind, reasons)
     others = images.drop(columns=[*its.label_columns, "label", "label_name", "problem"])
     return pd.concat([others.assign(split="train"), labelled.assign(problem=reasons)], axis=1)
 

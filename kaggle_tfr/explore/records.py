@@ -4,6 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -13,7 +14,7 @@ import pandas as pd
 
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.explore import rows
-from kaggle_tfr.frames import list_pictures, parse_record
+from kaggle_tfr.frames import list_pictures, list_values
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
 
 LOOKED_AT = 20  # records of a shard, by which "auto" tells what its features are
@@ -35,12 +36,11 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
     splits = list_inputs(input_dir, settings.pattern)
     beside = {os.path.dirname(file) for file in splits}
     folders = sorted({_find_above(one, "labels.json", input_dir) for one in beside} - {""})
-    texts = (storage.read_bytes(f"{folder}/labels.json").decode() for folder in folders)
-    labels = share_labels(folders, texts)
-    schemas = {
-        split: _choose_schema([f for f in splits if splits[f] == split], input_dir, settings, split)
-        for split in sorted(set(splits.values()))
-    }
+    labels = share_labels(folders, (storage.read_text(f"{one}/labels.json") for one in folders))
+    schemas = dict[str, RecordSchema]()
+    for split in sorted(set(splits.values())):
+        files = [file for file in splits if splits[file] == split]
+        schemas[split] = _choose_schema(files, input_dir, settings.input_schema, split)
     tasks = [(file, split, schemas[split]) for file, split in splits.items()]
     images = pd.concat(parallel.run(_read_shard, tasks, label="Reading shards", ordered=True))
     images = images.reset_index(drop=True)
@@ -70,13 +70,11 @@ def _find_above(folder: str, name: str, input_dir: str) -> str:
     return ""
 
 
-def _choose_schema(
-    files: list[str], input_dir: str, settings: rows.InputSettings, split: str
-) -> RecordSchema:
+def _choose_schema(files: list[str], input_dir: str, given: Any, split: str) -> RecordSchema:
     """What the records of a split hold, by INPUT_SCHEMA, a schema.json, or what they look like."""
     from kaggle_tfr.shards import choose_schema
 
-    given = "" if settings.input_schema == "auto" else settings.input_schema
+    given = "" if given == "auto" else given
     folder = "" if given else _find_above(os.path.dirname(files[0]), "schema.json", input_dir)
     try:
         if given or folder:
@@ -100,17 +98,13 @@ def _walk_records(file: str, image: str = "") -> Iterator[tuple[int, Mapping[str
         missing = isinstance(error, FileNotFoundError)
         yield 0, {}, "missing file" if missing else f"unreadable: {error.strerror or error}"
         return
-    if not len(index.offsets):
+    if len(index.bounds) == 1:
         yield 0, {}, f"'{file}' holds no record"
-    frames = zip(index.offsets.tolist(), index.lengths.tolist(), strict=True)
-    for number, (offset, length) in enumerate(frames):
-        features: Mapping[str, Any] = {}
-        problem = ""
+    for number in range(len(index.bounds) - 1):
         try:
-            features = parse_record(storage.read_frame(index.file, offset, length))
-        except ValueError as error:
-            problem = f"'{file}' at byte {offset:,}: {str(error).rpartition(': ')[2]}"
-        yield number, features, problem
+            yield number, index.read_features(number), ""
+        except storage.DamagedRecord as error:
+            yield number, {}, str(error)
 
 
 def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> RecordSchema:
@@ -118,65 +112,51 @@ def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> Re
     seen = Counter(name for features in records for name in list_pictures(features))
     pictures = sorted(name for name, count in seen.items() if 2 * count > len(records))
     common = sorted(set[str].intersection(*map(set, records)))
-    values = {name: [_list_values(one[name]) for one in records] for name in common}
-    scalars = {name: lists for name, lists in values.items() if set(map(len, lists)) == {1}}
-    single = {name: [one for (one,) in lists] for name, lists in scalars.items()}
-    whole = [name for name, held in single.items() if isinstance(held[0], int)]
-    texts = [name for name, held in single.items() if isinstance(held[0], bytes)]
+    values = {name: [list_values(one[name]) for one in records] for name in common}
+    single = [name for name in common if set(map(len, values[name])) == {1}]
+    whole = [name for name in single if isinstance(values[name][0][0], int)]
+    texts = [name for name in single if isinstance(values[name][0][0], bytes)]
     others = [name for name in whole if not _SIZE.fullmatch(name)]
     label = [name for name in whole if _LABEL.fullmatch(name)]
     label = label or [name for name in texts if _LABEL.fullmatch(name)]
     label = label or others[: len(others) == 1]
     ids = [name for name in texts if _ID.fullmatch(name) and name not in label]
-    ids = [name for name in ids if len(set(single[name])) == len(records)][:1]
-    for what, found in (("image", pictures), ("label", label)):
+    ids = [name for name in ids if len({one for (one,) in values[name]}) == len(records)]
+    chosen = {"image": pictures, "label": label, "image_id": ids[:1]}
+    for what, found in chosen.items():
         if len(found) > 1 or (what == "image" and not found):
             holds = f"each of {', '.join(found)}" if found else f"none of {', '.join(common)}"
-            example = f"{{{found[0] if found else 'feature'}: {what}, …}}"
+            example = f"{{{[*found, 'feature'][0]}: {what}, …}}"
             mend = f"Name the features that are image, label and image_id: INPUT_SCHEMA: {example}"
             raise ValueError(f"in '{file}' {holds} looks like the {what}. {mend}")
-    chosen = {"image": pictures, "label": label, "image_id": ids}
-    told = ", ".join(f"{what} {found[0] if found else '–'}" for what, found in chosen.items())
+    told = ", ".join(f"{what} {[*found, '–'][0]}" for what, found in chosen.items())
     print(f"{split}: {told} (by {len(records)} records of {os.path.basename(file)})")
     return load_schema({found[0]: what for what, found in chosen.items() if found})
-
-
-def _list_values(feature: Any) -> list:
-    kind = feature.WhichOneof("kind")
-    return list(getattr(feature, kind).value) if kind else []
 
 
 def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
     """Path, split, problem and values (object) of each record of a shard."""
     file, split, schema = task
-    columns = {field.name: field.source for field in schema.fields}
-    wanted, key, read = {*_READ, *schema.label_columns}, schema.image_key, []
-    unread, taken = SOURCES.keys() - wanted, rows.RESERVED | SOURCES.keys()
+    key, wanted, read = schema.image_key, {*_READ, *schema.label_columns}, []
+    known = {one.name: one.source for one in schema.fields if isinstance(one.source, str)}
+    unread = {one.name for one in schema.fields} - known.keys()
+    unread |= {name for name, source in known.items() if source in SOURCES.keys() - wanted}
+    taken = rows.RESERVED | SOURCES.keys()
     for number, features, problem in _walk_records(file, key):
         row: dict[str, Any] = {"path": f"{file}#{number}", "split": split, "problem": problem}
-        for name in sorted(features):
-            column = columns.get(name, name)
-            known = name in columns and column in wanted
-            if not isinstance(column, str) or (name in columns and column in unread):
-                continue
-            column = f"record_{column}" if column in taken and not known else column
-            values = [_to_text(value) for value in _list_values(features[name])]
-            if known and column == "labels":
-                row[column] = values
-            elif len(values) == 1 and (known or values[0] is not None):
-                row[column] = values[0]
+        for name in sorted(features.keys() - unread):
+            column = known.get(name, name)
+            if name not in known or column not in wanted:
+                column = f"record_{column}" if column in taken else column
+            values = list_values(features[name])
+            with suppress(UnicodeDecodeError):  # bytes that are no text make no column
+                values = [v.decode() if isinstance(v, bytes) else v for v in values]
+                if column == "labels" or len(values) == 1:
+                    row[column] = values if column == "labels" else values[0]
         if not problem and (key not in features or len(features[key].bytes_list.value) != 1):
             row["problem"] = f"no picture in the feature '{key}'"
         read.append(row)
     return pd.DataFrame(read, dtype=object)
-
-
-def _to_text(value: Any) -> Any:
-    """Text for bytes, None where they are none; numbers as they are."""
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return None
 
 
 def _make_labels(
@@ -185,20 +165,19 @@ def _make_labels(
     """The columns of labels and problems; `ours`: the labels.json beside the shards."""
     kinds = {schema.kind for schema in schemas.values()} - {"single"}
     kind = "multi" if "labels" in images else min(kinds, default="single")
-    if kind != "single":
-        if classes:
-            raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
+    if kind == "single":
+        known = ours.classes if ours.kind == "single" else ()
+        table, labels = _name_classes(images, known, classes)
+    elif classes:
+        raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
+    else:
         listed = (schema.label_columns for schema in schemas.values())
         held = _spread_labels(images, ours.label_columns or max(listed, key=len))
         missing = held.isna().any(axis=1)
         flags = held.fillna("") if kind == "masks" else held.fillna(0).astype(np.int8)
-        said = missing.map({True: "no label", False: ""}).astype(object)
-        table, labels = rows.multi_label_table(flags, kind, said)
+        table, labels = rows.multi_label_table(flags, kind, np.where(missing, "no label", ""))
         table.loc[missing, ["label", "label_name"]] = -1, ""
         labels = replace(labels, classes=ours.classes or labels.classes)
-    else:
-        known = ours.classes if ours.kind == "single" else ()
-        table, labels = _name_classes(images, known, classes)
     unlabelled = (images["split"] == "test") & (table["label"] < 0)
     problem = images["problem"].mask(images["problem"] == "", table["problem"].mask(unlabelled, ""))
     return table.assign(problem=problem), labels
@@ -219,15 +198,10 @@ def _name_classes(images: pd.DataFrame, known: Sequence[Any], classes: list | No
     if "label" not in images:
         table, labels = rows.single_label_table(pd.Series("", images.index), classes)
         return table.assign(problem=""), labels
-    names = {number: str(name) for number, name in enumerate(known) if name is not None}
-    texts, told = [], []
-    for held in images["label"]:
-        texts.append(held if isinstance(held, str) else "")
-        told.append("")
-        if isinstance(held, int) and held >= 0:
-            texts[-1] = names.get(held, "") if names else str(held)
-            told[-1] = "" if texts[-1] else f"label {held} is no class of labels.json"
-    given = classes or list(known) or None
-    table, labels = rows.single_label_table(pd.Series(texts, images.index, dtype=object), given)
-    problem = [one or other for one, other in zip(told, table["problem"], strict=True)]
-    return table.assign(problem=problem), labels
+    held, names = images["label"], {n: str(one) for n, one in enumerate(known) if one is not None}
+    is_number = held.map(lambda value: isinstance(value, int) and value >= 0)
+    text = held.where(held.map(lambda value: isinstance(value, str)), "")
+    text = text.mask(is_number, held.map(names).fillna("") if names else held.astype(str))
+    table, labels = rows.single_label_table(text, classes or list(known) or None)
+    unknown = "label " + held.astype(str) + " is no class of labels.json"
+    return table.assign(problem=table["problem"].mask(is_number & (text == ""), unknown)), labels

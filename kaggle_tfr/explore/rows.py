@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, starmap
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.masks import NO_MASK, find_code_problem
-from kaggle_tfr.paths import fill_path, near_miss, template_fields
+from kaggle_tfr.paths import near_miss, template_fields
 from kaggle_tfr.schema import Labels, split_of
 
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
@@ -103,12 +104,8 @@ def find_test_files(pattern: str, root: str, known: set[str]) -> list[str]:
         folders = [path for path in [f"{place}/test"] if storage.is_folder(path)]
     else:
         folders = [path for path in storage.list_folders("*", place) if split_of(path) == "test"]
-    found = [
-        path
-        for folder in folders
-        for depth in ("", "*/")
-        for path in storage.list_files(depth + ending, folder)
-    ]
+    places = [(depth + ending, folder) for folder in folders for depth in ("", "*/")]
+    found = chain.from_iterable(starmap(storage.list_files, places))
     return [path for path in found if path not in known]
 
 
@@ -294,7 +291,7 @@ def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
     return table, Labels("single", tuple(classes))
 
 
-def multi_label_table(columns: pd.DataFrame, kind: str, problem: pd.Series) -> Table:
+def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
     """Columns label (of the combination), label_name ("Fish|Sugar"), problem, given ones."""
     present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(present, axis=0, return_inverse=True)
@@ -318,15 +315,13 @@ def read_flags(rows: pd.DataFrame) -> Table:
 
 def split_labels(text: pd.Series, separator: str) -> Table:
     """The multi-label table of separated lists of classes."""
-    missing = text.isin(MISSING)
-    single = text.mask(missing, "").str.split(separator).explode().str.strip()
+    single = text.mask(missing := text.isin(MISSING), "").str.split(separator).explode().str.strip()
     single = single[single != ""]
     label, classes = number_classes(single)
     flags = np.zeros((len(text), len(classes)), np.int8)
     flags[text.index.get_indexer(single.index), label] = 1
     columns = pd.DataFrame(flags, text.index, list(map(str, classes)))
-    problem = missing.map({True: "no label", False: ""}).astype(object)
-    table, labels = multi_label_table(columns, "multi", problem)
+    table, labels = multi_label_table(columns, "multi", np.where(missing, "no label", ""))
     return table, replace(labels, classes=tuple(classes))
 
 
@@ -340,8 +335,10 @@ def complete_rows(
         raise ValueError(f"a label is called '{min(taken)}', as a column of ours. Rename it.")
     ids = rows[settings.id_column]
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
-    if not any(below):  # then the template is at fault, and says how
-        fill_path(settings.path_template, {**dict(rows.iloc[0]), "image_id": ids.iloc[0]})
+    if not any(below):
+        what = f"PATH_TEMPLATE '{settings.path_template}'"
+        storage.check_inside(settings.path_template, what, f"'{input_dir}'")
+        raise ValueError(f"{what} fits no row, the first is '{ids.iloc[0]}': {bad_ids[0]}.")
     problem = table["problem"].where(table["problem"] != "", bad_ids)
     repeated = ids[ids.duplicated(keep=False)]
     found = table["label_name"].where(table["problem"] == "", table["problem"])[repeated.index]
@@ -358,12 +355,16 @@ def complete_rows(
 
 
 def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> list[tuple]:
-    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id)."""
+    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id).
+    Raises: ValueError: PATH_TEMPLATE names a column that the rows lack.
+    """
     template = settings.path_template
     rows = rows.assign(**{settings.id_column: ids, "image_id": ids})  # templates know both names
     fields = {re.split(r"[.\[]", field)[0] for field, _ in template_fields(template)}
-    if not fields <= set(rows):
-        fill_path(template, dict(rows.iloc[0]))  # names the missing column
+    if unknown := sorted(fields - set(rows)):
+        what = f"PATH_TEMPLATE '{template}' names the column '{unknown[0]}', which is not there."
+        known = list(map(str, rows))
+        raise ValueError(f"{what}{near_miss(unknown[0], known)} There are {', '.join(known)}.")
     columns = {name: rows[name].tolist() for name in {*fields, "image_id"}}
     filled = []
     for values in zip(*columns.values(), strict=True):
@@ -395,8 +396,7 @@ def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
         return table
     extra["image_id"] = extra["path"].str.removeprefix(folder.rstrip("/") + "/")
     extra["problem"] = f"no row in {os.path.basename(settings.labels_csv)}"
-    blanks = dict.fromkeys(labels.label_columns, "" if labels.kind == "masks" else np.int8(0))
-    extra = extra.assign(split="train", label=-1, label_name="", **blanks)
+    extra = extra.assign(split="train", label=-1, label_name="", **labels.blanks())
     return stack_rows([images, extra]), labels
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from kaggle_tfr import parallel, storage
+from kaggle_tfr.frames import FRAME_BYTES
 from kaggle_tfr.images.convert import ImageSettings, convert, output_size
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.schema import RecordSchema, encode
@@ -144,12 +145,10 @@ def _measure_records(
     rows: list[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
 ) -> list[tuple[int, int, float, float]]:
     """Row, bytes, begin and end in seconds of each image that is not refused."""
-    from kaggle_tfr.shards import FRAME_BYTES
-
     measured = []
     for at, row in rows:
         begin = time.time()
-        with suppress(RefusedImage):
+        with suppress(RefusedImage, storage.DamagedRecord):
             converted = convert(storage.read_bytes(row["path"]), image)
             record = encode(row, converted, schema, image)
             size = FRAME_BYTES + len(gzip.compress(record, 6) if compression else record)

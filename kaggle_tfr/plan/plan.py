@@ -138,7 +138,6 @@ def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Writes plan.parquet, a row group a shard, then plan.json: a plan that is there is whole."""
-    storage.make_folder(work_dir)
     rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
     buffer, start = io.BytesIO(), 0
     with pq.ParquetWriter(buffer, rows.schema) as writer:

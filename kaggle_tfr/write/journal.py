@@ -24,10 +24,7 @@ _key = itemgetter("part", "split", "fold", "shard")
 
 def is_claimed(part_dir: str, run_id: str) -> bool:
     """Whether the part is still this run's."""
-    try:
-        return storage.read_bytes(storage.join(part_dir, RUN)) == run_id.encode()
-    except FileNotFoundError:
-        return False
+    return storage.read_text(storage.join(part_dir, RUN)) == run_id
 
 
 def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
@@ -46,16 +43,15 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
         raise ValueError(f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}")
     if stale:
         _clear_part(part_dir)
-    storage.make_folder(storage.join(part_dir, "journal"))
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())  # other runs stop
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
         # The second as storage.write_atomically names them.
         for pattern in ("journal/*.tmp", f"*.{'[0-9a-f]' * 32}.tmp"):
             for left in storage.list_files(pattern, part_dir):
                 storage.remove(left)
-    path, text = storage.join(part_dir, "plan.json"), plan.to_json().encode()
-    if not storage.exists(path) or storage.read_bytes(path) != text:
-        storage.write_atomically(path, text)
+    path, text = storage.join(part_dir, "plan.json"), plan.to_json()
+    if storage.read_text(path) != text:
+        storage.write_atomically(path, text.encode())
     return match_plan(read_rows_of_part(part_dir), plan)
 
 
@@ -63,19 +59,18 @@ def differences(old: Plan, new: Plan) -> list[str]:
     """What makes the bytes of two plans differ, such as "QUALITY: 90 there, 70 now"."""
     if old.fingerprint == new.fingerprint:
         return []
-    texts = []
-    for plan in (old, new):
-        values: Row = {"NAME": plan.labels.name, "SCHEMA": asdict(plan.schema)}
-        values |= {"the list of classes": plan.labels.classes, "the number of parts": plan.n_parts}
-        values["the image format"] = plan.image.format
-        values |= {name.upper(): value for name, value in asdict(plan.settings).items()}
-        texts.append({name: json.dumps(v, ensure_ascii=False) for name, v in values.items()})
-    was, now = texts
-    pairs = [
-        (name, shorten(was[name]), shorten(now[name])) for name in now if was[name] != now[name]
-    ]
-    named = [f"{name}: {there} there, {here} now" for name, there, here in pairs]
+    was, now = _say_settings(old), _say_settings(new)
+    names = [name for name in now if was[name] != now[name]]
+    named = [f"{name}: {shorten(was[name])} there, {shorten(now[name])} now" for name in names]
     return named or ["the images: their list, labels, sizes or shards"]
+
+
+def _say_settings(plan: Plan) -> dict[str, str]:
+    values: Row = {"NAME": plan.labels.name, "SCHEMA": asdict(plan.schema)}
+    values |= {"the list of classes": plan.labels.classes, "the number of parts": plan.n_parts}
+    values["the image format"] = plan.image.format
+    values |= {name.upper(): value for name, value in asdict(plan.settings).items()}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
 
 
 def shorten(text: str) -> str:
@@ -104,17 +99,16 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
 
 def _read_csv(path: str, columns: list[str]) -> list[Row]:
     """The rows of a table, [] where there is none."""
-    if not storage.exists(path):
-        return []
     types = dict.fromkeys(columns, str) | NUMBERS
     try:
         with storage.on_disk(path) as local:
             table = pd.read_csv(local, dtype=types, keep_default_na=False)
         return table[columns].to_dict("records")
+    except FileNotFoundError:
+        return []
     except (ValueError, KeyError) as error:
-        raise ValueError(
-            f"'{path}' cannot be read: {error}. Remove shards.csv, and 04_write makes it anew."
-        ) from None
+        mend = "Remove shards.csv, and 04_write makes it anew."
+        raise ValueError(f"'{path}' cannot be read: {error}. {mend}") from None
 
 
 def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
@@ -134,8 +128,12 @@ def _clear_part(part_dir: str) -> None:
     names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
     names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
     names += ["shards.csv", "schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
-    names += ["dataset-metadata.json", "features.json", "dataset_info.json"]
-    names += ["sample_submission.csv"]
+    names += [
+        "dataset-metadata.json",
+        "features.json",
+        "dataset_info.json",
+        "sample_submission.csv",
+    ]
     with suppress(ValueError, FileNotFoundError):  # class names, as TFDS writes them
         fields = read_plan(part_dir).schema.fields
         names += [f"{field.name.replace('/', '.')}.labels.txt" for field in fields]

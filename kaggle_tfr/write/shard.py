@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,11 +15,11 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr import storage
+from kaggle_tfr.frames import FRAME_BYTES
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.plan.plan import Plan, Shard
 from kaggle_tfr.schema import encode
-from kaggle_tfr.shards import FRAME_BYTES
 from kaggle_tfr.write.journal import Row, is_claimed
 
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
@@ -73,7 +74,8 @@ def _write_whole(task: ShardTask) -> Row:
     if free < needed:
         what = f"the disk is too full: shard {shard.number} may take {needed / 1e6:,.1f} MB,"
         raise InterruptedError(f"{what} and {free / 1e6:,.1f} MB are free for '{task.part_dir}'")
-    temporary = storage.scratch_file(task.part_dir, f"{shard.number:06d}")
+    scratch = storage.scratch_folder(task.part_dir)
+    temporary = os.path.join(scratch, f"{shard.number:06d}-{uuid.uuid4().hex}.tmp")
     index = f"{temporary}.tmp"
     try:
         lengths, rejects = _write_records(task, temporary)
@@ -104,11 +106,10 @@ def _write_whole(task: ShardTask) -> Row:
 def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row]]:
     """Lengths of the records written, and the images that were refused."""
     schema, settings = task.plan.schema, task.plan.image
-    lengths: list[int] = []
-    rejects: list[Row] = []
+    lengths, rejects = list[int](), list[Row]()
     size, next_check = 0, time.monotonic() + SECONDS_BETWEEN_CHECKS
     rows: list[Row] = task.rows.to_dict("records")
-    pictures = storage.read_many([row["path"] for row in rows])
+    pictures = storage.read_many(task.rows["path"])
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
     with tf.io.TFRecordWriter(temporary, options) as writer:
         for row, data in zip(rows, pictures, strict=True):
@@ -118,11 +119,11 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
                 if not is_claimed(task.part_dir, task.run_id):
                     raise InterruptedError(CLAIM_LOST)
                 next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
-            if isinstance(data, OSError):
-                raise data
             try:
+                if isinstance(data, OSError):
+                    raise data
                 record = encode(row, convert(data, settings), schema, settings)
-            except RefusedImage as refusal:
+            except (RefusedImage, storage.DamagedRecord) as refusal:
                 reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(refusal)})
                 continue

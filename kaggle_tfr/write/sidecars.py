@@ -40,9 +40,9 @@ def write_sidecars(
         "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
-    submission = storage.join(work_dir, "sample_submission.csv")
-    if "test" in set(shards["split"]) and storage.exists(submission):
-        texts["sample_submission.csv"] = storage.read_bytes(submission).decode()
+    submission = storage.read_text(storage.join(work_dir, "sample_submission.csv"))
+    if submission and "test" in set(shards["split"]):
+        texts["sample_submission.csv"] = submission
     if not rejects:
         storage.remove(storage.join(part_dir, "rejects.csv"))
     for name, text in texts.items():
@@ -72,8 +72,7 @@ def _table_columns(plan: Plan, split: str) -> list[str]:
     schema = plan.schema.for_split(split)
     columns = ["image_id", *schema.label_columns]
     columns += ["label", "label_name"] if schema is plan.schema else []
-    for field in schema.fields:
-        columns += [field.source] if isinstance(field.source, str) else field.source
+    columns += [source for field in schema.fields for source in field.sources]
     columns = [name for name in columns if name not in ("height", "width", "format", "split")]
     # Codes of masks follow the picture's size, so its size before counts.
     columns += ["source_height", "source_width"] if schema.kind == "masks" else []
@@ -135,7 +134,7 @@ def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> N
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     name = f"{re.sub(r'[^a-z0-9]+', '_', plan.labels.name.lower()).strip('_')}_{part}"
     name = name if name[0].isalpha() else f"images_{name.strip('_')}"
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
         of_split = tfds.core.ShardedFileTemplate(data_dir=scratch, template=template)
         splits = []
         # TFDS knows one kind of record: test images without a label are left to other readers.
@@ -152,8 +151,7 @@ def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> N
         tfds.folder_dataset.write_metadata(features=features, **named)
         for file in sorted(os.listdir(scratch)):
             if not file.endswith("-of-00001"):
-                path = os.path.join(scratch, file)
-                storage.write_atomically(storage.join(part_dir, file), storage.read_bytes(path))
+                storage.publish_file(os.path.join(scratch, file), storage.join(part_dir, file))
 
 
 def _feature(features: Any, field: Field, plan: Plan) -> Any:

@@ -8,23 +8,22 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import tensorflow as tf
-from google.protobuf.message import DecodeError
 from PIL import Image, ImageOps
 
 from kaggle_tfr import parallel, storage
+from kaggle_tfr.frames import list_frames, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
 from kaggle_tfr.paths import split_template
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode
-from kaggle_tfr.shards import FRAME_BYTES, read_frames, read_index
+from kaggle_tfr.shards import read_index
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row
 
@@ -35,6 +34,7 @@ MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look 
 # How a record lies that fits once it is turned as this EXIF orientation asks for.
 _TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
 _TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
+_SWAPPED = "red and blue are swapped"
 
 Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
 Sums = Counter[str]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
@@ -129,24 +129,22 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     for row in known.values():
         yield row["file"], "in shards.csv, but not in plan.json"
     listed = {storage.join(folder, row["file"]) for row in rows}
-    kinds = {(shard.split, shard.fold) for shard in plan.shards}
-    templates = {split_template(plan.settings.shard_name, *kind) for kind in kinds}
+    own = plan.settings.shard_name
+    templates = {split_template(own, shard.split, shard.fold) for shard in plan.shards}
     patterns = {re.sub(r"\{[^}]*\}", "*", template) for template in templates}
     found = {path for pattern in patterns for path in storage.list_files(pattern, folder)}
     for path in sorted(found - listed):
         yield path[len(folder) :].lstrip("/"), "not in shards.csv"
     for split in sorted({row["split"] for row in rows}):
-        name, columns = f"{split}.csv", set[Any]()
-        path = storage.join(folder, name)
+        needed, columns = {"image_id", "file"}, set[Any]()
+        path = storage.join(folder, f"{split}.csv")
         with suppress(FileNotFoundError, ValueError), storage.on_disk(path) as local:
             columns |= set(pd.read_csv(local, nrows=0))  # ValueError: empty, or no text
-        needed = {"image_id", "file"}
         needed |= {"label"} if plan.schema.for_split(split) is plan.schema else set()
         if not needed <= columns:
-            yield name, "missing or broken: labels cannot be compared with the plan"
+            yield f"{split}.csv", "missing or broken: labels cannot be compared with the plan"
     for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
-        path = storage.join(folder, name)
-        if not storage.exists(path) or storage.read_bytes(path) != planned.to_json().encode():
+        if storage.read_text(storage.join(folder, name)) != planned.to_json():
             yield name, "missing, or different from plan.json"
 
 
@@ -169,8 +167,7 @@ def _list_checks(
     """A task a shard, each with its own rows only, read as they are asked for."""
     left, slim = {row["file"]: row for row in rows}, plan.for_worker()
     fields = (*plan.schema.fields, *plan.schema.test_fields)
-    sources = [field.source for field in fields if field.type == "bytes"]
-    texts = [source for source in sources if isinstance(source, str)]
+    texts = [source for one in fields if one.type == "bytes" for source in one.sources]
     text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
     for split in sorted({row["split"] for row in rows if f"{row['split']}.csv" not in broken}):
         with storage.on_disk(storage.join(folder, f"{split}.csv")) as local:
@@ -187,18 +184,24 @@ def _list_checks(
 def check_shard(check: ShardCheck) -> ShardCheck:
     """What one shard holds, with all that is wrong with it; without the plan's rows."""
     row, records, check.records = check.row, check.records, []
-    path, number = storage.join(check.part_dir, row["file"]), -1
+    path = storage.join(check.part_dir, row["file"])
     if not storage.exists(path):
         check.report("the file is missing")
         return check
     index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
-        frames = read_frames(str(local), check.plan.settings.compression, index, scratch)
-        for number, (offset, data, fault) in enumerate(frames):
-            problem = fault
-            if data is not None:
+        packed = check.plan.settings.compression
+        plain = storage.unpack(local, f"{scratch}/plain") if packed else local
+        bounds = list_frames(plain)
+        for number, (offset, end) in enumerate(pairwise(bounds)):
+            try:
+                data = storage.read_frame(plain, offset, end - offset)
+            except ValueError:
+                problem = "cannot be read: it is damaged"
+                problem += ", or the file ends in the middle of it" * (end == bounds[-1])
+            else:
                 problem = _check_record(check, number, data, records[number : number + 1])
-                if index and index.get(offset) != len(data) + FRAME_BYTES:
+                if index and index.get(offset) != end - offset:
                     problem = problem or "the index has another offset or length"
             if problem:
                 check.report(problem, number, offset)
@@ -207,8 +210,8 @@ def check_shard(check: ShardCheck) -> ShardCheck:
                 return check
         if records and len(records) != row["count"]:
             check.report(f"{row['split']}.csv has {len(records)} rows of this file")
-        if number + 1 != row["count"]:
-            check.report(f"{number + 1} records were found, shards.csv has {row['count']}")
+        if (count := len(bounds) - 1) != row["count"]:
+            check.report(f"{count} records were found, shards.csv has {row['count']}")
         size = os.path.getsize(local)
         if size != row["bytes"]:
             check.report(f"{size:,} bytes, shards.csv has {row['bytes']:,}")
@@ -221,9 +224,9 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
     """What is wrong with a record, "" when nothing is; its image is decoded once for all checks."""
     schema = check.plan.schema.for_split(check.row["split"])
     try:
-        features = tf.train.Example.FromString(data).features.feature
-    except DecodeError:
-        return "it is no tf.train.Example"
+        features = parse_record(data)
+    except ValueError as error:
+        return str(error)
     images = features[schema.image_key].bytes_list.value
     if len(images) != 1:
         return f"'{schema.image_key}' holds {len(images)} images"
@@ -259,16 +262,14 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
         return f"the plan's row cannot be encoded: {error}"
     if planned == data:
         return ""
-    found, right = (tf.train.Example.FromString(x).features.feature for x in (data, planned))
+    found, right = parse_record(data), parse_record(planned)
     for name in sorted(set(found) | set(right)):
         if name not in found or name not in right:
             return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
         if found[name] != right[name]:
-            said = []
-            for feature in (found[name], right[name]):
-                values = list(getattr(feature, feature.WhichOneof("kind") or "bytes_list").value)
-                said.append(journal.shorten(str(values if len(values) != 1 else values[0])))
-            return f"'{name}' is {said[0]}, the plan says {said[1]}"
+            both = (list_values(features[name]) for features in (found, right))
+            has, wants = (journal.shorten(str(v[0] if len(v) == 1 else v)) for v in both)
+            return f"'{name}' is {has}, the plan says {wants}"
     return "its features are not in the order that the schema writes"
 
 
@@ -289,11 +290,11 @@ def compare_with_source(
         left, top = (upright.width - width) // 2, (upright.height - height) // 2
         upright = upright.crop((left, top, left + width, top + height))
     wanted = np.asarray(upright.resize((width, height), Image.Resampling.LANCZOS))
-    as_is, swapped = psnr(wanted, pixels), psnr(wanted, pixels[..., ::-1])
-    turned = [(f"the picture is {name}", turn(pixels, way)) for way, name in _TURNS.items()]
-    fits = [(psnr(wanted, other), name) for name, other in turned if other.shape == wanted.shape]
-    best, problem = max([(swapped, "red and blue are swapped"), *fits], key=itemgetter(0))
-    return as_is, swapped, problem if best > as_is + MARGIN_DB else ""
+    others = {_SWAPPED: pixels[..., ::-1]}
+    others |= {f"the picture is {name}": turn(pixels, way) for way, name in _TURNS.items()}
+    fits = {name: psnr(wanted, x) for name, x in others.items() if x.shape == wanted.shape}
+    as_is, problem = psnr(wanted, pixels), max(fits, key=fits.__getitem__)
+    return as_is, fits[_SWAPPED], problem if fits[problem] > as_is + MARGIN_DB else ""
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:
@@ -308,8 +309,7 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     """{"mean": {"R", "G", "B"}, "std": {…}, "images", "pixels"}, in grey levels from 0 to 255.
     Raises: ValueError: there is no pixel.
     """
-    n = sums["pixels"]
-    if not n:
+    if not (n := sums["pixels"]):
         raise ValueError("there is no pixel to average: no good image, or no record.")
     # Python's whole numbers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
     std = {name: ((n * sums[name * 2] - sums[name] ** 2) / n**2) ** 0.5 for name in "RGB"}
@@ -328,12 +328,12 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
 
 
 def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
-    several: list[Stats] = []
+    stats: Stats = defaultdict(Counter)
     for split, path in pairs:
         # An image that went bad since it was measured is the writer's to report.
-        with suppress(FileNotFoundError, RefusedImage):
-            several.append({split: sum_channels(read_pixels(storage.read_bytes(path)))})
-    return combine_stats(several)
+        with suppress(FileNotFoundError, RefusedImage, storage.DamagedRecord):
+            stats[split].update(sum_channels(read_pixels(storage.read_bytes(path))))
+    return stats
 
 
 def combine_stats(several: Iterable[Stats]) -> Stats:
@@ -356,10 +356,10 @@ def save_stats(stats: Stats, path: str) -> None:
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
     """The paths of mean_rgb/{split}_{files,records}.json, in the form of ImageNet's pipelines."""
-    folder, paths = storage.make_folder(storage.join(work_dir, "mean_rgb")), []
+    paths = []
     for kind, stats in (("files", files), ("records", records)):
         for split, sums in sorted(stats.items()):
-            paths.append(storage.join(folder, f"{split}_{kind}.json"))
+            paths.append(storage.join(work_dir, f"mean_rgb/{split}_{kind}.json"))
             text = json.dumps(describe_sums(sums)["mean"], indent=1) + "\n"
             storage.write_atomically(paths[-1], text.encode())
     return paths

@@ -153,6 +153,28 @@ def test_ten_flipped_bytes_are_ten_rejected_rows(tmp_path):
     assert pictures_by_id(tmp_path / "work" / "part-1") == whole
 
 
+def test_a_record_that_goes_bad_after_exploring_is_refused(tmp_path):
+    """By the forecast and by the writer, as a damaged file is: by its shard and byte."""
+    records = [make_example(image=data, label=k % 3) for k, data in enumerate(PICTURES[:30])]
+    path = Path(write_shard(tmp_path / "in" / "a.tfrec", records))
+    images, labels = read(path.parent)
+    table = measure(images, labels).assign(fold=0, split="train")
+    plan_images(table, tmp_path / "work", size=48, labels=labels)
+    offset, changed = sum(len(record) + 16 for record in records[:9]), path.stat()
+    data = bytearray(path.read_bytes())
+    data[offset + 99] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(changed.st_atime_ns, changed.st_mtime_ns))
+
+    shards = write_parts(str(tmp_path / "work"))
+
+    assert (shards["count"].sum(), shards["refused"].sum()) == (29, 1)
+    (refused,) = pd.read_csv(tmp_path / "work" / "part-1" / "rejects.csv").itertuples()
+    assert refused.path == f"{path}#9"
+    assert refused.problem == f"'{path}' at byte {offset:,}: the record is damaged"
+    plan_images(table, tmp_path / "again", size=48, labels=labels)
+
+
 def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
     """No TFRecord, an empty one, a missing one, one cut in the middle: plain and packed."""
     records = [make_example(image=data, label=0) for data in PICTURES[:6]]

@@ -198,6 +198,8 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         ('image_id,label\n"a.jpg,x\n', {}, WRONG, r"is no CSV in UTF-8"),
         ("image_id,path,b\na,1,0\n", {"label_column": ["path", "b"]}, WRONG, r"is called 'path'"),
         (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),
+        (ROW, {"path_template": "{image_id[9]}"}, WRONG, r"fits no row, .* 'a.jpg': id too short"),
+        ("image_id,label\n../../x,x\n", {}, WRONG, r"fits no row.*: id leads out of INPUT_DIR"),
         (ROW, {"path_template": "../x/{image_id}"}, WRONG, r"'../x/{image_id}' leads out of its"),
         (ROW, {"path_template": "x/{image_id}"}, MISSING, r"none of the 1 .* set PATH_TEMPLATE"),
         (ROW, {"label_map": "no.json"}, MISSING, r"no file '.*no.json'. Set LABEL_MAP"),
