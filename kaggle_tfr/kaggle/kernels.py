@@ -4,7 +4,6 @@ import base64
 import hashlib
 import io
 import json
-import os
 import re
 import textwrap
 import zipfile
