@@ -1,7 +1,9 @@
 """How fast records become batches, against the usual readers: python -m benchmarks.read."""
 
 import argparse
+import gc
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -13,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from benchmarks.programs import plan_files
-from benchmarks.readers import WAYS
+from benchmarks.readers import COSTS, WAYS
 from kaggle_tfr.images.convert import ImageSettings, RefusedImage, convert
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write.parts import write_parts
@@ -32,8 +34,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_records(arguments.data, folder)
+        costs = measure_costs(folder, arguments.rounds, 3 * arguments.seconds)
         rates = measure(folder, arguments.rounds, arguments.seconds)
     figures = compare(rates)
+    keys = {name: f"cpu_ms_{name.split()[0].replace('.', '_')}" for name in costs}
+    figures |= {keys[name]: round(statistics.median(costs[name]), 3) for name in costs}
     if arguments.json:
         print(json.dumps(figures))
         return
@@ -41,6 +46,10 @@ def main() -> None:
     for name, values in rates.items():
         share = median_ratio(values, rates["decode alone"])
         print(f"{statistics.median(values):9,.0f}  {share:9.2f}  {name}")
+    print(f"{'CPU ms an image':>16}  of tf.data  way")
+    for name, values in costs.items():
+        share = median_ratio(values, costs["tf.data"])
+        print(f"{statistics.median(values):16.2f}  {share:10.2f}  {name}")
     print("\n".join(f"{key}: {value:.2f}" for key, value in figures.items()))
 
 
@@ -94,9 +103,28 @@ def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
     return rates
 
 
+def measure_costs(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of processor time an image of each way in each round, its workers' included."""
+    setting = SimpleNamespace(shards=find_shards(folder), side=SIDE, batch=BATCH)
+    ready = {name: make(setting) for name, (package, make) in COSTS.items() if find_spec(package)}
+    costs = {name: [] for name in ready}
+    for _ in range(rounds):
+        for name, batches in ready.items():
+            before, start, images = sum(os.times()[:4]), time.perf_counter(), 0
+            running = iter(batches)
+            while time.perf_counter() - start < seconds:
+                batch = next(running)
+                images += len(batch[0] if isinstance(batch, tuple) else batch)
+            del running  # ends the workers, whose time is only then known
+            gc.collect()
+            costs[name].append((sum(os.times()[:4]) - before) / images * 1000)
+    return costs
+
+
 def ways_here() -> dict:
-    """The ways that can be measured here: TensorFlow Datasets only where it is installed."""
-    return WAYS if HAS_TFDS else {k: way for k, way in WAYS.items() if k != "TensorFlow Datasets"}
+    """The ways that can be measured here: those whose package is installed."""
+    needed = {"TensorFlow Datasets": "tensorflow_datasets", "ours, uint8, to JAX's devices": "jax"}
+    return {name: way for name, way in WAYS.items() if find_spec(needed.get(name, "tensorflow"))}
 
 
 def take(batches, seconds: float) -> float:
@@ -110,8 +138,9 @@ def take(batches, seconds: float) -> float:
 
 def compare(rates: dict[str, list[float]]) -> dict[str, float]:
     """The figures of the README: medians of the ratios within each round."""
-    landmark = rates["landmark notebook"]
-    return {
+    landmark, jax = rates["landmark notebook"], rates.get("ours, uint8, to JAX's devices")
+    share = {"jax_share": median_ratio(jax, rates["ours, uint8"])} if jax else {}
+    return share | {
         "uint8_share_of_decode": median_ratio(rates["ours, uint8"], rates["decode alone"]),
         "uint8_share_of_batching": median_ratio(
             rates["ours, uint8"], rates["decode, cut and batch alone"]

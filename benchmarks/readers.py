@@ -1,14 +1,18 @@
 """The ways to read that `read` compares: each makes an endless Dataset of batches of images."""
 
+import os
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import cv2
+import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from kaggle_tfr.read.batches import read_batches
+from kaggle_tfr.read.batches import read_batches, to_devices
 from kaggle_tfr.read.decode import choose_window
+from kaggle_tfr.records import Records
 from kaggle_tfr.train.training import IMAGENET, normalization
 
 AUTOTUNE = tf.data.AUTOTUNE
@@ -140,10 +144,58 @@ class ByXla:
         return (self.step(images) for images, _ in self.data)
 
 
+class ToDevices:
+    """uint8 batches of ours as JAX arrays, split over all devices that JAX has here."""
+
+    def __init__(self, setting):
+        import jax
+
+        self.data, self.devices, self.wait = ours(setting), jax.devices(), jax.block_until_ready
+
+    def __iter__(self):
+        return map(self.wait, to_devices(self.data, self.devices))
+
+
+def cut_record(side, record):
+    """uint8 (side, side, 3): a random window of a serialized record, decoded whole by OpenCV."""
+    picture = tf.train.Example.FromString(record).features.feature["image"].bytes_list.value[0]
+    pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR_RGB)
+    top, left = np.random.randint(0, np.subtract(pixels.shape[:2], side - 1))  # noqa: NPY002
+    return pixels[top : top + side, left : left + side]
+
+
+def grain_threads(setting):
+    """Records shuffled over all, decoded by grain's threads, a core each."""
+    import grain
+
+    data = grain.MapDataset.source(Records(setting.shards)).shuffle(seed=0).repeat()
+    options = grain.ReadOptions(num_threads=os.cpu_count(), prefetch_buffer_size=64)
+    data = data.map(partial(cut_record, setting.side)).to_iter_dataset(options)
+    return data.batch(setting.batch, drop_remainder=True)
+
+
+def torch_workers(setting):
+    """Records shuffled over all, decoded by torch's worker processes, a core each."""
+    import torch
+
+    def collate(records):
+        return torch.from_numpy(np.stack([cut_record(setting.side, one) for one in records]))
+
+    records, workers = Records(setting.shards), os.cpu_count()
+    order = torch.utils.data.RandomSampler(records, num_samples=1_000_000)
+    options = {"sampler": order, "num_workers": workers, "collate_fn": collate}
+    return torch.utils.data.DataLoader(records, setting.batch, **options)
+
+
+# Ways from the same records to uint8 batches whose processor time is compared, by the package each
+# needs; PyTorch's processes are forked, so before JAX has begun.
+COSTS = {"tf.data": ("tensorflow", ours), "grain threads": ("grain", grain_threads)}
+COSTS |= {"torch workers": ("torch", torch_workers)}
 WAYS = {
     "decode alone": decode_alone,
     "decode, cut and batch alone": batch_alone,
     "ours, uint8": ours,
+    "ours, uint8, to JAX's devices": ToDevices,
     "ours, uint8, an epoch of 4,000": one_long_epoch,
     "ours, float32 by XLA": ByXla,
     "ours, float32 on the host": partial(ours, mean_std=IMAGENET),

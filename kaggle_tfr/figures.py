@@ -271,11 +271,9 @@ def plot_written(shards: pd.DataFrame, title: str = "Written against the forecas
 
 @styled()
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
-    """Each figure by epoch, training and validation, of the history of `model.fit`.
-
-    The loss is shown where there is no other: Keras divides that of validation by the padding too.
-    """
+    """Each metric by epoch, training and validation, of the history of `model.fit`."""
     names = [name for name in history if f"val_{name}" in history]
+    # Keras divides the loss of validation by the padding too.
     names = [name for name in names if name != "loss"] or names
     figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9, whole="x")
     for axis, name in zip(axes.flat, names, strict=True):

@@ -1,9 +1,5 @@
-"""Which machine this is: what tells of a TPU, and the Keras backend for it, chosen on import.
+"""Signs of a TPU, and the backend of Keras, chosen on import: before TensorFlow imports keras."""
 
-Import it before TensorFlow, which imports keras; `notebook` and `read` do.
-"""
-
-import glob
 import os
 import sys
 from importlib.util import find_spec
@@ -19,25 +15,20 @@ def find_tpu_signs() -> list[str]:
     Source: JAX's `hardware_utils.py`, and Kaggle's TPU image, which sets ISTPUVM.
     """
     signs = ["ISTPUVM=1"] if os.environ.get("ISTPUVM") == "1" else []
-    for vendor in sorted(glob.glob(os.path.join(ROOT, "sys/bus/pci/devices/*/vendor"))):
-        kind = Path(vendor).with_name("class")
-        if Path(vendor).read_text(encoding="ascii").strip() == GOOGLE and not (
-            kind.is_file() and kind.read_text(encoding="ascii").startswith(("0x01", "0x02"))
-        ):
+    for vendor in sorted(Path(ROOT).glob("sys/bus/pci/devices/*/vendor")):
+        kind = vendor.with_name("class")
+        is_other = kind.is_file() and kind.read_text().startswith(("0x01", "0x02"))
+        if vendor.read_text().strip() == GOOGLE and not is_other:
             signs.append(f"{vendor}: {GOOGLE}")
     for pattern in ("dev/accel[0-9]*", "dev/vfio/[0-9]*"):
-        signs += sorted(glob.glob(os.path.join(ROOT, pattern)))
+        signs += sorted(map(str, Path(ROOT).glob(pattern)))
     return signs
 
 
 def choose_backend() -> None:
-    """Sets KERAS_BACKEND where it is unset: jax on a machine with a TPU, else tensorflow.
-
-    Keras reads it once, on its import: with that behind us, it is left alone.
-    """
-    if "keras" not in sys.modules:
-        has_jax = find_spec("jax") is not None
-        chosen = "jax" if has_jax and find_tpu_signs() else "tensorflow"
+    """Sets KERAS_BACKEND where it is unset: jax on a machine with a TPU, else tensorflow."""
+    if "keras" not in sys.modules:  # which reads it once, on its import
+        chosen = "jax" if find_spec("jax") and find_tpu_signs() else "tensorflow"
         if os.environ.setdefault("KERAS_BACKEND", chosen) == "jax":
             # TensorFlow only reads then, and would take all memory of a GPU.
             os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")

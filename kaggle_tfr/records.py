@@ -45,6 +45,3 @@ class Records:
         position = range(len(self))[operator.index(number)]
         shard = int(np.searchsorted(self.ends, position, side="right"))
         return storage.read_frame(self.files[shard], *self.frames[position].tolist())
-
-    def __repr__(self) -> str:
-        return f"Records({len(self):,} in {len(self.files):,} shards)"

@@ -81,9 +81,8 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
     template, csv = settings.test_path_template, settings.test_csv
     if not template or settings.source == "tfrecords":
         return pd.DataFrame()
-    folder = re.split(r"[{*?\[]", template)[0].rpartition("/")[0]
     if (csv, template) == (DEFAULTS["TEST_CSV"], DEFAULTS["TEST_PATH_TEMPLATE"]):
-        there = {name: storage.exists(f"{input_dir}/{name}") for name in (csv, folder)}
+        there = {name: storage.exists(f"{input_dir}/{name}") for name in (csv, "test_images")}
         if settings.source == "folders" or not any(there.values()):
             _name_unused(input_dir, settings.source)
             return pd.DataFrame()
@@ -92,37 +91,41 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
             what = f"'{input_dir}' has '{has}', but no '{lacks}': which are the test images?"
             mend = 'Set TEST_CSV ("" for none) and TEST_PATH_TEMPLATE ("" for no test images).'
             raise FileNotFoundError(f"{what} {mend}")
-    own = replace(settings, labels_csv=csv, label_column="", label_map="", path_template=template)
-    if csv:
-        ids = rows.read_csv(input_dir, own, "TEST_CSV")[own.id_column]
-        halves = ids.str.rpartition("_")  # of clouds' 0011165.jpg_Fish
-        ids = halves[0] if halves[2].isin(labels.label_columns).all() else ids
-        ids = ids.drop_duplicates() if labels.kind == "masks" else ids
-        try:
-            images = _list_unlabelled(input_dir, own, ids.reset_index(drop=True))
-        except (FileNotFoundError, ValueError) as error:
-            text = re.sub(r"\bPATH_TEMPLATE", "TEST_PATH_TEMPLATE", str(error))
-            raise type(error)(f"test images: {text}") from None
-    else:
-        paths = storage.list_files(re.sub(r"\{.*?\}", "*", template), input_dir)
-        if not paths:
-            what = f"TEST_PATH_TEMPLATE '{template}' matches no file in '{input_dir}'."
-            raise FileNotFoundError(f'{what} Mend it, or set it to "" for no test images.')
-        ids = pd.Series(paths).str.removeprefix(f"{input_dir}/{folder}".rstrip("/") + "/")
-        if re.search(r"\}\.\w+$", settings.path_template):  # there ids have no ending
-            ids = ids.map(lambda name: os.path.splitext(name)[0])
-        images = pd.DataFrame({"image_id": ids, "path": paths, "problem": ""})
+    read = _read_test_csv if csv else _match_test_files
+    images = read(input_dir, settings, labels)
     return images.assign(split="test", label=-1, label_name="", source=0, **labels.blanks())
 
 
-def _list_unlabelled(input_dir: str, settings: InputSettings, ids: pd.Series) -> pd.DataFrame:
-    """Columns image_id, path, problem of images without labels, and of files that are not named."""
+def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
+    """Columns image_id, path, problem: the rows of TEST_CSV, then files that it does not name."""
+    own = replace(settings, labels_csv=settings.test_csv, label_column="", label_map="")
+    own = replace(own, path_template=settings.test_path_template)
+    ids = rows.read_csv(input_dir, own, "TEST_CSV")[own.id_column]
+    halves = ids.str.rpartition("_")  # of clouds' 0011165.jpg_Fish
+    ids = halves[0] if halves[2].isin(labels.label_columns).all() else ids
+    ids = (ids.drop_duplicates() if labels.kind == "masks" else ids).reset_index(drop=True)
     unlabelled = rows.single_label_table(pd.Series("", ids.index))
     unlabelled[0]["problem"] = ""
-    images, _ = rows.complete_rows(
-        input_dir, settings, ids.to_frame(settings.id_column), unlabelled
-    )
+    try:
+        images, _ = rows.complete_rows(input_dir, own, ids.to_frame(own.id_column), unlabelled)
+    except (FileNotFoundError, ValueError) as error:
+        text = re.sub(r"\bPATH_TEMPLATE", "TEST_PATH_TEMPLATE", str(error))
+        raise type(error)(f"test images: {text}") from None
     return images[["image_id", "path", "problem"]]
+
+
+def _match_test_files(input_dir: str, settings: InputSettings, _: Labels) -> pd.DataFrame:
+    """Columns image_id, path, problem of the files that TEST_PATH_TEMPLATE matches."""
+    template = settings.test_path_template
+    paths = storage.list_files(re.sub(r"\{.*?\}", "*", template), input_dir)
+    if not paths:
+        what = f"TEST_PATH_TEMPLATE '{template}' matches no file in '{input_dir}'."
+        raise FileNotFoundError(f'{what} Mend it, or set it to "" for no test images.')
+    folder = re.split(r"[{*?\[]", template)[0].rpartition("/")[0]
+    ids = pd.Series(paths).str.removeprefix(f"{input_dir}/{folder}".rstrip("/") + "/")
+    if re.search(r"\}\.\w+$", settings.path_template):  # there ids have no ending
+        ids = ids.map(lambda name: os.path.splitext(name)[0])
+    return pd.DataFrame({"image_id": ids, "path": paths, "problem": ""})
 
 
 def _name_unused(input_dir: str, source: str) -> None:

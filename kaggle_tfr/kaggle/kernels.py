@@ -4,7 +4,6 @@ import base64
 import hashlib
 import io
 import json
-import os
 import re
 import textwrap
 import zipfile
@@ -16,14 +15,13 @@ from typing import Any
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
-from kaggle_tfr.parameters import NOTEBOOKS as STEPS
 from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, OWNER, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote
 
 PACKAGE = Path(__file__).resolve().parent.parent
 NOTEBOOKS = PACKAGE.parent / "notebooks"
-PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], STEPS[4:]
+PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], (USUAL[4], "06_train")
 SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
@@ -132,38 +130,44 @@ def write_kernels(
     """The folders made below `out`, in the order in which to push them.
 
     values: a recipe's parameters. parts: 1 makes one kernel with all steps, more make one that
-    plans and one a part; 0 asks the plan in WORK_DIR, and is 1 where there is none.
-    owner: without one `push` fills it in. sources: "competition" or "owner/dataset", attached in
-    place of INPUT_DIR's. internet: without it what the image lacks has to come in wheels.
-    accelerator: as Kaggle names it ("TpuV5E8"): one kernel that reads and trains on that machine,
-    from `sources`, else TFREC_DIRS, else what the kernels that write this recipe's parts leave.
+    plans and one a part; 0 asks the plan in WORK_DIR. owner: without one `push` fills it in.
+    sources: "competition" or "owner/dataset", in place of INPUT_DIR's. internet: without it
+    what the image lacks has to come in wheels. accelerator: such as "TpuV5E8": one kernel trains
+    there, on `sources`, else TFREC_DIRS, else what the kernels that write the parts leave.
     Raises: ValueError: a parameter is wrong, or the inputs are not on Kaggle.
     """
     check_parameters(values)
     name, owner = values.get("NAME", DEFAULTS["NAME"]), owner or OWNER
     parts = parts or _count_parts(values)
-    written = [f"tfrecords-part-{n}" for n in range(1, parts + 1)] if parts > 1 else ["tfrecords"]
-    written = [to_slug(name, tail) for tail in written]
+    tails = [f"-part-{part}" for part in range(1, parts + 1)] if parts > 1 else [""]
+    written = [to_slug(name, f"tfrecords{tail}") for tail in tails]
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if accelerator:
-        dirs = list(sources or values.get("TFREC_DIRS", ()))
-        made = [f"{KAGGLE_INPUT}/notebooks/{owner}/{slug}" for slug in written]
-        common = _attach([_find_source(place, "TFREC_DIRS", internet) for place in dirs or made])
-        common |= {"enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu": True}
-        common["machine_shape"], kept["TFREC_DIRS"] = accelerator, dirs or written
+        kept["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or written
+        common = _describe_machine(accelerator, kept["TFREC_DIRS"], owner, written, internet)
     else:
         common = _find_sources(values, sources, parts, internet)
     common["enable_internet"] = internet
 
     def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
-        _write_kernel(Path(out, slug), f"{owner}/{slug}", steps, kept | own, openings, common)
-        return os.path.join(out, slug)
+        name, path = f"{owner}/{slug}", Path(out, slug)
+        return _write_kernel(path, name, steps, kept | own, openings, common)
 
     if accelerator:
         return [write(to_slug(name, f"training-{accelerator.lower()}"), TRAINING, {})]
     if parts == 1:
         return [write(written[0], USUAL, _open_all(written[0], kept))]
     return _write_parts(write, to_slug(name, "tfrecords-plan"), written, common, owner)
+
+
+def _describe_machine(
+    accelerator: str, dirs: Sequence[str], owner: str, written: Sequence[str], internet: bool
+) -> dict[str, Any]:
+    """A training kernel's metadata: its machine, and where TFREC_DIRS come from."""
+    kind = "enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu"
+    made = {slug: f"{KAGGLE_INPUT}/notebooks/{owner}/{slug}" for slug in written}
+    named = [_find_source(made.get(place, place), "TFREC_DIRS", internet) for place in dirs]
+    return _attach(named) | {"machine_shape": accelerator, kind: True}
 
 
 def _write_parts(
@@ -204,8 +208,8 @@ def _open_all(slug: str, values: Values) -> dict[str, str]:
 
 def _write_kernel(  # noqa: PLR0917
     folder: Path, name: str, steps: Sequence[str], values: Values, openings: Values, common: Values
-) -> None:
-    """Writes and checks the kernel "owner/slug". openings: code before a step's own, by step."""
+) -> str:
+    """The folder of the kernel "owner/slug", checked. openings: code before a step's, by step."""
     # A title that makes this very slug: Kaggle would otherwise choose another.
     title = name.partition("/")[2].replace("-", " ")
     description: dict[str, Any] = {"id": name, "title": title, "code_file": "kernel.ipynb"}
@@ -218,6 +222,7 @@ def _write_kernel(  # noqa: PLR0917
     code.write_text(_join_notebooks(title, steps, values, openings), encoding="utf-8")
     (folder / KERNEL_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
     check_metadata(str(folder), KERNEL_FILE)
+    return str(folder)
 
 
 def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: Values) -> str:
@@ -266,6 +271,8 @@ def _find_sources(
         mend = "Set INPUT_DIR to a competition's or dataset's slug, or make one kernel (--parts 1)."
         raise ValueError(f"One kernel cannot read the bundled sample of another. {mend}")
     own = [_find_source(folder, "INPUT_DIR", internet)] if folder else []
+    more = [one["INPUT_DIR"] for one in values.get("MORE_INPUTS", [])]  # a bare name lies below it
+    own += [_find_source(place, "MORE_INPUTS", internet) for place in more if "/" in place]
     kinds = ("competition_sources", "dataset_sources")
     return _attach([(kinds["/" in source], source) for source in sources] or own)
 

@@ -84,8 +84,7 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         yield f"machine_shape: no accelerator '{shape}'.{near_miss(shape, accelerators)}"
     has_tpu = values.get("enable_tpu") in (True, "true") or shape.startswith("Tpu")
     if values.get("docker_image") and has_tpu:  # Source: Kaggle/kaggle-cli, issue 1197
-        mend = "Leave it out: Kaggle would run that image on a CPU, without a word."
-        yield f"docker_image: it overrides the TPU. {mend}"
+        yield "docker_image: it overrides the TPU, without a word it would run on a CPU. Drop it."
     for key, (pattern, form) in _SOURCES.items():
         sources = values.get(key, [])
         if not isinstance(sources, list):

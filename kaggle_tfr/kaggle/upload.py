@@ -169,7 +169,7 @@ def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
     for planner in kernel.after if not kernel.metadata.get("machine_shape") else ():
         has_plan = os.path.exists(os.path.join(planner.output, "plan.json"))
         planned = has_plan and rules.read_json(planner.output, "plan.json").get("n_parts")
-        writers = [other for other in kernels if not other.metadata.get("machine_shape")]
+        writers = (other for other in kernels if not other.metadata.get("machine_shape"))
         made = sum(planner in other.after for other in writers)
         if has_plan and planned != made:
             what = f"the plan has {planned} parts and {made} kernels would write them. Make these"

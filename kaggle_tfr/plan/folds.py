@@ -162,10 +162,10 @@ def _deal_clusters(
     """The bin of each cluster: the one that is furthest behind in the cluster's classes, or where
     these agree, behind its share of the line of all clusters.
 
-    Equal bins: a class differs between them by its largest cluster at most. Unequal ones agree when
-    they lack as many such clusters, rounded up (or small classes would never be held out), and
-    none gets more than the largest cluster too much. Sources: Tijdeman, "The chairman assignment
-    problem" (1980); Graham, "Bounds on Multiprocessing Timing Anomalies" (1969): largest first.
+    Equal bins: a class differs between them by its largest cluster at most. Unequal ones agree on a
+    cluster of one class when they lack as many of its size, rounded up (or small classes are never
+    held out), and none gets more than the largest cluster too much. Sources: Tijdeman, "The
+    chairman assignment problem" (1980); Graham, "Bounds on Multiprocessing Timing Anomalies", 1969.
     """
     rng, unequal = np.random.default_rng(seed), bool(np.ptp(shares))
     total = np.asarray(counts.sum(axis=0))[0].tolist()
@@ -189,7 +189,7 @@ def _deal_clusters(
             weight, has = n / total[c], load_of[c]
             behind = [behind[k] + weight * (share[k] * so_far - has[k]) for k in each_bin]
             unit += weight * n
-        if unequal:
+        if unequal and len(own) == 1:
             behind = [ceil(images_behind / unit - 1e-9) for images_behind in behind]
         dealt += size
         line = [share[k] * dealt - load[k] for k in each_bin]

@@ -70,6 +70,7 @@ class PlanSettings:
     compression: str
     n_folds: int
     validation_size: float
+    extra_in_validation: bool
     shard_mb: float
     n_shards: int
     shard_images: int

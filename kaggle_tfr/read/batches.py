@@ -130,13 +130,10 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -
     source = iter(getattr(batches, "as_numpy_iterator", batches.__iter__)())
 
     def put(batch: Any) -> Any:
-        size = len(jax.tree.leaves(batch)[0])
-        if size % len(devices):
+        if (size := len(jax.tree.leaves(batch)[0])) % len(devices):
             mend = "Set a batch size that it divides: so many of each device."
             raise ValueError(f"{len(devices)} devices cannot share a batch of {size}. {mend}")
         return jax.device_put(batch, sharding)
-
-    waiting = deque(map(put, islice(source, ahead)))
 
     def give() -> Iterator[Any]:
         for batch in source:
@@ -144,6 +141,7 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -
             yield waiting.popleft()
         yield from waiting
 
+    waiting = deque(map(put, islice(source, ahead)))
     return give()
 
 

@@ -25,23 +25,19 @@ def find_sources(work_dir: str) -> dict[str, str]:
 
 
 def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(training, validation) shards; all shards twice where there is nothing to validate on.
-
-    Those of the split test, whose records have no label, only where there are no others.
-    """
+    """(training, validation) shards; all, if possible without the split test, twice for none."""
     try:
         return choose_fold(shards, fold)
     except ValueError as error:
         print(f"{error} Showing all shards.")
-        labelled = shards[shards["split"] != "test"]
-        shown = shards if labelled.empty else labelled
-        return shown, shown
+        shown = shards[shards["split"] != "test"]
+        return (shards, shards) if shown.empty else (shown, shown)
 
 
 def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
-    """A title for each image of labels (n,), 0/1 (n, classes) or masks (n, h, w, classes)."""
+    """A title for each image of labels (n,) from -1, 0/1 (n, classes) or masks (n, h, w, c)."""
     if labels.ndim == 1:
-        return [str(classes[label]) for label in labels.tolist()]
+        return [str(classes[label]) if label >= 0 else "" for label in labels.tolist()]
     present = labels if labels.ndim == 2 else np.any(labels, axis=(1, 2))
     names = ([str(classes[c]) for c in np.flatnonzero(row).tolist()] for row in present)
     return [", ".join(own) or "none" for own in names]

@@ -18,10 +18,7 @@ TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 
 @dataclass(frozen=True)
 class Devices:
-    """What `find_devices` found. count: how many devices share a batch, each with its replica.
-
-    kind: "tpu", "gpu" or "cpu". strategy: TensorFlow's; None on JAX.
-    """
+    """`kind` "tpu", "gpu" or "cpu"; `count` of them share a batch. strategy: None on JAX."""
 
     kind: str
     name: str
@@ -30,10 +27,7 @@ class Devices:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Models made in it live on these devices; on a TPU they compute in bfloat16.
-
-        Weights stay float32, and so do the logits of a last layer with `dtype="float32"`.
-        """
+        """Models made in it are on the devices; on a TPU in bfloat16, with float32 weights."""
         before = keras.config.dtype_policy()
         keras.config.set_dtype_policy("mixed_bfloat16" if self.kind == "tpu" else before)
         try:
@@ -57,56 +51,53 @@ def find_devices(device: str = "auto") -> Devices:
         what = f"KERAS_BACKEND is '{wanted}', keras was imported with '{backend}'."
         mend = "Restart the session, and set it to jax or tensorflow before TensorFlow is imported."
         raise RuntimeError(f"{what} {mend}")
-    found, reason = finders[backend](device)
+    try:
+        found, reason = finders[backend](device), ""
+    except RuntimeError as error:  # JAX's: there is none, or another process has it
+        found, reason = None, f" ({error})"
     signs, wrong = find_tpu_signs(), ""
-    if device == "auto" and signs and (found is None or found.kind != "tpu"):
-        wrong = f"This machine has a TPU ({signs[0]}), which Keras on {backend} cannot use"
-    elif found is None:
+    if found is None:
         wrong = f"DEVICE is '{device}', but Keras on {backend} finds none"
+    elif device == "auto" and signs and found.kind != "tpu":
+        wrong = f"This machine has a TPU ({signs[0]}), which Keras on {backend} cannot use"
     if found is None or wrong:
         mend = 'Take a machine that has one, or set DEVICE = "auto" or "cpu".'
         if signs:
             mend = "Install jax[tpu], set KERAS_BACKEND=jax before TensorFlow is imported, and"
             mend += ' restart the session; or train on the CPU all the same: DEVICE = "cpu".'
-        raise RuntimeError(f"{wrong}{reason and f' ({reason})'}. {mend}")
+        raise RuntimeError(f"{wrong}{reason}. {mend}")
     print(f"Training on {found.name}: {found.count} replica{'s' * (found.count > 1)}")
     return found
 
 
-def _find_jax(device: str) -> tuple[Devices | None, str]:
-    """The devices, all of one kind, or None and why; Keras distributes over them from here on."""
+def _find_jax(device: str) -> Devices:
+    """All devices of the kind, over which Keras distributes from here on; RuntimeError if none."""
     import jax
 
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")  # leaves a TPU to whom it belongs
-    try:
-        found = jax.devices(None if device == "auto" else device)
-    except RuntimeError as error:  # there is none, or another process has it
-        return None, str(error)
+    found = jax.devices(None if device == "auto" else device)
     # On one device a distribution would only make JAX compile each step twice.
     several = keras.distribution.DataParallel(devices=found) if len(found) > 1 else None
     keras.distribution.set_distribution(several)
     jax.config.update("jax_default_device", found[0])
     kind = found[0].platform
     more = f"{os.cpu_count()} cores" if kind == "cpu" else found[0].device_kind
-    return Devices(kind, f"{kind.upper()} ({more}) by JAX", len(found)), ""
+    return Devices(kind, f"{kind.upper()} ({more}) by JAX", len(found))
 
 
-def _find_tensorflow(device: str) -> tuple[Devices | None, str]:
+def _find_tensorflow(device: str) -> Devices | None:
     """The devices by TensorFlow's own strategies, or None."""
-    if device in ("auto", "tpu") and (found := _find_tpu()):
-        return found, ""
-    gpus = tf.config.list_physical_devices("GPU")
-    if device in ("auto", "gpu") and gpus:
-        several = len(gpus) > 1
-        strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
-        return Devices(
-            "gpu", f"{len(gpus)} GPUs" if several else "one GPU", len(gpus), strategy
-        ), ""
-    if device in ("auto", "cpu"):
-        cpu = tf.distribute.OneDeviceStrategy("CPU:0") if gpus else tf.distribute.get_strategy()
-        return Devices("cpu", f"CPU ({os.cpu_count()} cores)", 1, cpu), ""
-    return None, ""
+    found = _find_tpu() if device in ("auto", "tpu") else None
+    gpus, one = tf.config.list_physical_devices("GPU"), tf.distribute.get_strategy()
+    if not found and device in ("auto", "gpu") and gpus:
+        strategy = tf.distribute.MirroredStrategy() if len(gpus) > 1 else one
+        name = "one GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+        found = Devices("gpu", name, len(gpus), strategy)
+    if not found and device in ("auto", "cpu"):
+        cpu = tf.distribute.OneDeviceStrategy("CPU:0") if gpus else one
+        found = Devices("cpu", f"CPU ({os.cpu_count()} cores)", 1, cpu)
+    return found
 
 
 def _find_tpu() -> Devices | None:

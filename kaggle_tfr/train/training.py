@@ -2,11 +2,9 @@
 
 import json
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -25,11 +23,11 @@ Stats = str | Mapping[str, Any] | MeanStd
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Layer:
-    """A layer from uint8 pixels to (pixel / 255 − mean) / std, one multiply-add on the device.
+def normalization(stats: Stats = IMAGENET) -> keras.Layer:
+    """A layer from uint8 pixels to float32 (pixel / 255 − mean) / std, one multiply-add.
 
     stats: (mean, std) of red, green and blue scaled to 0…1; or a stats.json, its folder, or what
-        it holds, in grey levels. Raises ValueError for others. "bfloat16" is rounded at the end.
+        it holds, in grey levels. Raises ValueError for others.
     """
     mean, std = (np.asarray(values, np.float64) for values in read_stats(stats))
     shapes_fit = mean.shape == std.shape == (3,)
@@ -38,9 +36,7 @@ def normalization(stats: Stats = IMAGENET, dtype: str = "float32") -> keras.Laye
         mend = "Divide numbers of 0…255 by 255; none may deviate by 0."
         raise ValueError(f"{what} of pixels scaled to 0…1. {mend}")
     factor, offset = (1 / (255 * std)).tolist(), (-mean / std).tolist()
-    layers = [keras.layers.Rescaling(factor, offset, dtype="float32")]
-    layers += [keras.layers.Activation("linear", dtype=dtype)] if dtype != "float32" else []
-    return keras.Sequential(layers, name="normalization")
+    return keras.layers.Rescaling(factor, offset, dtype="float32", name="normalization")
 
 
 def read_stats(stats: Stats) -> MeanStd:
@@ -95,13 +91,10 @@ def build_model(
 def save_model(model: keras.Model, folder: str) -> str:
     """The path of model.keras in a folder or bucket, for any backend of Keras to load.
 
-    Call it right after `fit`: an error of the data in `evaluate` costs the weights on JAX.
+    Call it right after `fit`: on JAX, an error of the data in `evaluate` costs the weights.
     """
     path = storage.join(storage.make_folder(folder), "model.keras")
-    with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch, "model.keras")
-        model.save(made)
-        storage.write_atomically(path, made.read_bytes())
+    model.save(path)
     return path
 
 

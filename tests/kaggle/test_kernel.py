@@ -390,6 +390,26 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
     assert pd.read_csv(part / "shards.csv")["count"].sum() == written
 
 
+@pytest.mark.heavy
+@pytest.mark.timeout(900)
+def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_path):
+    """05 and 06 read the published part by its slug; without accelerator it is an error, said."""
+    values = {"INPUT_DIR": "", "WORK_DIR": str(tmp_path / "local")}
+    local = Path(notebook.run_recipe(values, ["01", "02", "03", "04"]))
+    given = {"sources": ["ada/tea-1"], "accelerator": "TpuV5E8"}
+    (folder,) = write_kernels({"EPOCHS": 1}, str(tmp_path / "k"), **given)
+    text, attached = (Path(folder) / "kernel.ipynb").read_text(), {}
+    attached["datasets/ada/tea-1"] = local / "part-1"
+
+    done = run_kernel(environment, text, tmp_path / "working", attached)
+    failed = run_kernel(environment, text, tmp_path / "idle", attached, ISTPUVM="1")
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = {path.name for path in (tmp_path / "working").rglob("*") if path.is_file()}
+    assert {"model.keras", "05_shards.png", "06_confusions.png"} <= made
+    assert "This machine has a TPU (ISTPUVM=1), which Keras on jax cannot use" in failed.stderr
+
+
 class Sessions:
     """Runs what is pushed to the stub, as Kaggle would, and gives the stub its output."""
 

@@ -93,7 +93,7 @@ def test_labels_of_all_kinds_are_named():
     masks = np.zeros((1, 2, 2, 3), np.uint8)
     masks[0, 1, 0, 2] = 1
 
-    assert read.name_labels(np.array([2, 0]), ["x", "y", 7]) == ["7", "x"]
+    assert read.name_labels(np.array([2, 0, -1]), ["x", "y", 7]) == ["7", "x", ""]
     assert read.name_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == ["x, 7", "none"]
     assert read.name_labels(masks, ["x", "y", 7]) == ["7"]
 

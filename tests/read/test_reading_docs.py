@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from support.plans import make_images, plan_images
@@ -40,11 +41,11 @@ def printed(root, tmp_path_factory):
         re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
     )
     assert sections.keys() == SHOWN.keys()
-    python = os.environ.get("TPU_PYTHON", sys.executable)
+    python = Path(os.environ.get("TPU_PYTHON", sys.executable)).absolute()
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(root)}
     options = {"cwd": folder, "env": os.environ | flags, "capture_output": True, "text": True}
     script = RUN_ALL.format(examples={name: sections[name] for name in SHOWN})
-    done = subprocess.run([python, "-c", script], check=False, **options)
+    done = subprocess.run([str(python), "-c", script], check=False, **options)
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(part.split("\n", 1) for part in done.stdout.split("\n## ")[1:])
 

@@ -36,7 +36,7 @@ def run_chain(recipe, work, **changes):
     found = settings(deduplicate.DuplicateSettings, values)
     deduplicate.save_clusters(clusters, leaks, found, work)
     chosen = settings(plan.PlanSettings, values)
-    names = ("n_folds", "seed", "validation_size", "group_column")
+    names = ("n_folds", "seed", "validation_size", "group_column", "extra_in_validation")
     rules = {name: getattr(chosen, name) for name in names}
     rows = deduplicate.choose_rows(images, clusters)
     folded = plan.assign_folds(rows, label_columns=labels.label_columns, **rules)
