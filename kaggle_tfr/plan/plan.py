@@ -297,9 +297,11 @@ def shards_per_group(
         if not len(fits):
             return None
         wanted = np.minimum(counts, fits[0] * n_parts)
-    if wanted.min() < n_parts:
-        split, fold = cast("tuple[str, int]", wanted.idxmin())
-        has = f"but fold {fold} of '{split}' has {wanted.min()} shards; a part takes some of each"
+    # Of test images a part may have none: they can be fewer than the parts.
+    wanted = wanted.where(~test, np.minimum(counts, np.maximum(wanted, n_parts)))
+    if (few := wanted[~test]).min() < n_parts:
+        split, fold = cast("tuple[str, int]", few.idxmin())
+        has = f"but fold {fold} of '{split}' has {few.min()} shards; a part takes some of each"
         mend = "Raise PART_LIMIT_GB or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
         raise ValueError(f"the images need {n_parts} parts, {has}. {mend}")
     return wanted.to_dict()

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.plans import make_images, plan_images
+from support.plans import make_images, plan_images, two_parts
 
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Shard, fingerprint, number_shards, read_plan, read_rows
@@ -108,3 +108,15 @@ def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):
     (tmp_path / "plan.json").write_text('{"name": 1')
     with pytest.raises(ValueError, match=r"is no plan of this version.*Run 03_plan again"):
         read_plan(str(tmp_path))
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_test_images_may_be_fewer_than_parts(tmp_path, n):
+    """A part may have none of them; else each has some, though N_SHARDS counts labelled ones."""
+    table = make_images(tmp_path / "in", 60)
+    table.loc[table.index < n, ["split", "fold", "label"]] = ["test", -1, -1]
+    plan, _ = two_parts(table, tmp_path, n_shards=6)
+    counts = [shard.count for shard in plan.shards if shard.split == "test"]
+    assert plan.n_parts == 2
+    assert counts == ([1] if n == 1 else [3, 2])
+    assert len(plan.shards) - len(counts) == 6
