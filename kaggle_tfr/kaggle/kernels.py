@@ -132,9 +132,8 @@ def write_kernels(
     values: a recipe's parameters. parts: 1 makes one kernel with all steps, more make one that
     plans and one a part; 0 asks the plan in WORK_DIR. owner: without one `push` fills it in.
     sources: "competition" or "owner/dataset", in place of INPUT_DIR's. internet: without it
-    what the image lacks has to come in wheels. accelerator: such as "TpuV5E8": one kernel trains
-    there, on `sources`, else TFREC_DIRS, else what the kernels that write the parts leave.
-    Raises: ValueError: a parameter is wrong, or the inputs are not on Kaggle.
+    what the image lacks comes in wheels. accelerator: "TpuV5E8", …: one kernel trains there, on
+    `sources`, else TFREC_DIRS, else what those that write leave. Raises: ValueError: wrong input.
     """
     check_parameters(values)
     name, owner = values.get("NAME", DEFAULTS["NAME"]), owner or OWNER
@@ -150,8 +149,8 @@ def write_kernels(
     common["enable_internet"] = internet
 
     def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
-        name, path = f"{owner}/{slug}", Path(out, slug)
-        return _write_kernel(path, name, steps, kept | own, openings, common)
+        place = Path(out, slug)
+        return _write_kernel(place, f"{owner}/{slug}", steps, kept | own, openings, common)
 
     if accelerator:
         return [write(to_slug(name, f"training-{accelerator.lower()}"), TRAINING, {})]
