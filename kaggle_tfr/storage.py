@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 import uuid
 import zlib
 from collections import defaultdict, deque
@@ -31,6 +32,8 @@ AnyPath = str | os.PathLike[str]
 RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
 _indices = dict[str, "ShardIndex"]()  # that this process holds, 8 bytes a record
 _temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"))  # for copies
+SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it takes a while
+_looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
 
@@ -131,8 +134,8 @@ def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
     else:
         file = os.open(path, os.O_RDONLY)
         try:  # apart: cut out of one piece, the record would be copied
-            places = (12, offset), (body, offset + 12), (4, offset + 12 + body)
-            head, record, tail = (os.pread(file, *place) for place in places)
+            head, record = os.pread(file, 12, offset), os.pread(file, body, offset + 12)
+            tail = os.pread(file, 4, offset + 12 + body)
         finally:
             os.close(file)
     size = len(record).to_bytes(8, "little")
@@ -254,8 +257,14 @@ def _split_address(path: AnyPath) -> tuple[str, int] | None:
 
 def _read_picture(shard: str, number: int) -> bytes:
     """The picture of a record. Raises: DamagedRecord; OSError: it has none."""
-    index = index_shard(shard)
-    features = index.read_features(number)
+    now, index = time.monotonic(), _indices.get(shard)
+    if index is None or now - _looked_at[shard] > SECONDS_BETWEEN_LOOKS:
+        index, _looked_at[shard] = index_shard(shard), now
+    try:
+        features = index.read_features(number)
+    except OSError:  # the shard may have changed since
+        index = index_shard(shard)
+        features = index.read_features(number)
     names = [index.image] if index.image else frames.list_pictures(features)
     if len(names) == 1 and (values := features[names[0]].bytes_list.value):
         return values[0]
