@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from kaggle_tfr.paths import near_miss
+from kaggle_tfr.paths import SUBMISSION, near_miss
 
 _STEPS = ("explore", "deduplicate", "plan", "write", "read_and_visualize", "train")
 NOTEBOOKS = tuple(f"{number:02d}_{step}" for number, step in enumerate(_STEPS, 1))
@@ -61,7 +61,7 @@ TABLE = (
     Parameter("PATH_TEMPLATE", "train_images/{image_id}", "01"),
     Parameter("PATTERN", "*/*", "01", _PATTERN),
     Parameter("INPUT_SCHEMA", "auto", "01", "of tfrecords: a preset's name, or a mapping", (dict,)),
-    Parameter("TEST_CSV", "sample_submission.csv", "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
+    Parameter("TEST_CSV", SUBMISSION, "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
     Parameter("TEST_PATH_TEMPLATE", "test_images/{image_id}", "01", _TEST),
     Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}], what differs"),
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),

@@ -13,6 +13,7 @@ from kaggle_tfr.storage import check_inside, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"
+SUBMISSION = "sample_submission.csv"  # as Kaggle calls it, and as work and part folders keep it
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
 
 # Since 2026 Kaggle mounts by kind and owner as well: competitions/<slug>, datasets/<owner>/<slug>.

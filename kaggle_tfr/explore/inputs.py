@@ -15,10 +15,8 @@ from kaggle_tfr.explore import rows
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import InputSettings, Table
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
-from kaggle_tfr.paths import find_input, near_miss
+from kaggle_tfr.paths import SUBMISSION, find_input, near_miss
 from kaggle_tfr.schema import Labels, split_of
-
-SUBMISSION = "sample_submission.csv"  # of a work and a part folder: TEST_CSV, as it came
 
 
 def read_table(input_dir: str, settings: InputSettings) -> Table:

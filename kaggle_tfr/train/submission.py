@@ -10,12 +10,10 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.paths import near_miss
+from kaggle_tfr.paths import SUBMISSION, near_miss
 from kaggle_tfr.read.batches import one_schema, read_batches
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.train.devices import predict
-
-TEMPLATE = "sample_submission.csv"  # beside the shards: its order and columns are the submission's
 
 
 def write_submission(
@@ -50,7 +48,7 @@ def write_submission(
 def read_template(shards: pd.DataFrame) -> pd.DataFrame | None:
     """The competition's sample_submission.csv, all text; None where no part has one."""
     for folder in shards["folder"].unique():
-        path = storage.join(folder, TEMPLATE)
+        path = storage.join(folder, SUBMISSION)
         if storage.exists(path):
             data = io.BytesIO(storage.read_bytes(path))
             return pd.read_csv(data, dtype=str, keep_default_na=False, encoding="utf-8-sig")
@@ -107,7 +105,7 @@ def _write_classes(
             text = [" ".join(np.array(classes)[one]) for one in present.astype(bool)]
         return template.assign(**{columns[0]: text})
     if unknown := [name for name in columns if name not in classes]:
-        what = f"{TEMPLATE} has the column '{unknown[0]}', which is no class."
+        what = f"{SUBMISSION} has the column '{unknown[0]}', which is no class."
         raise ValueError(f"{what}{near_miss(unknown[0], classes)} There are {', '.join(classes)}.")
     flags = template[columns].isin(["0", "1"]).all(axis=None)
     values = present.astype(int) if flags else scores
@@ -124,5 +122,5 @@ def _find_rows(names: pd.Series, ids: Sequence[str]) -> np.ndarray:
         row = own.get_indexer(pd.Index(names)) if own.is_unique else np.array([-1])
         if (row >= 0).any():
             return row
-    what = f"none of {len(ids):,} predicted images is in {TEMPLATE}: '{ids[0]}' and '{names[0]}'"
+    what = f"none of {len(ids):,} predicted images is in {SUBMISSION}: '{ids[0]}' and '{names[0]}'"
     raise ValueError(f"{what} are the first. Is it the one of this competition?")

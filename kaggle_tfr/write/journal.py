@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.paths import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_plan
 
 COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard", "refused"]
@@ -128,12 +129,7 @@ def _clear_part(part_dir: str) -> None:
     names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
     names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
     names += ["shards.csv", "schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
-    names += [
-        "dataset-metadata.json",
-        "features.json",
-        "dataset_info.json",
-        "sample_submission.csv",
-    ]
+    names += ["dataset-metadata.json", "features.json", "dataset_info.json", SUBMISSION]
     with suppress(ValueError, FileNotFoundError):  # class names, as TFDS writes them
         fields = read_plan(part_dir).schema.fields
         names += [f"{field.name.replace('/', '.')}.labels.txt" for field in fields]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.paths import OWNER, to_slug
+from kaggle_tfr.paths import OWNER, SUBMISSION, to_slug
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
@@ -40,9 +40,9 @@ def write_sidecars(
         "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
-    submission = storage.read_text(storage.join(work_dir, "sample_submission.csv"))
+    submission = storage.read_text(storage.join(work_dir, SUBMISSION))
     if submission and "test" in set(shards["split"]):
-        texts["sample_submission.csv"] = submission
+        texts[SUBMISSION] = submission
     if not rejects:
         storage.remove(storage.join(part_dir, "rejects.csv"))
     for name, text in texts.items():
