@@ -106,12 +106,11 @@ def measure_memory():
 
 def measure_speeds(photos):
     """Images of 2000 × 1500 per second and core, of each step that reads the originals."""
-    from kaggle_tfr.deduplicate.hashing import hash_picture
+    from benchmarks.duplicates import ours
     from kaggle_tfr.images.convert import ImageSettings, convert
-    from kaggle_tfr.images.convert import check_image as check
 
     settings = ImageSettings((384, 384), quality=70)
-    steps = {"measure": check, "hash": hash_picture, "write": partial(convert, settings=settings)}
+    steps = {"measure": ours, "write": partial(convert, settings=settings)}
     with tempfile.TemporaryDirectory() as folder:
         make_pictures(photos, folder)
         pictures = [file.read_bytes() for file in sorted(Path(folder).glob("large-*.jpg"))]

@@ -13,14 +13,20 @@ from itertools import islice
 from typing import Any
 
 import joblib
+import numpy as np
+import pandas as pd
 
+from kaggle_tfr import storage
 from kaggle_tfr.parameters import check_parameters
 
+Task = Callable[[pd.DataFrame], list[tuple]]
 PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")  # shard bytes depend on these
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
 RETRIES = 3  # of a task that a worker could not take on; one that raises is not tried again
 IN_FLIGHT_MORE = 32  # tasks beyond two a thread, so that workers that join later find work
 SECONDS_BETWEEN_LINES = 30
+SECONDS_BETWEEN_SAVES = 30
+BLOCK = 64  # rows a task: enough to hide the cost of sending it, few enough to move the bar
 _active: dict[str, Any] = {"config": None, "client": None}
 
 
@@ -90,6 +96,42 @@ def run(
         results = parallel(joblib.delayed(function)(item) for item in items)
     with contextlib.closing(results):
         yield from _with_progress(results, label, total, advance)
+
+
+def compute_columns(
+    compute: Task, table: pd.DataFrame, names: list[str], key: list[str], path: str, *, label: str
+) -> pd.DataFrame:
+    """The table, its columns `names` filled with what `compute` gives for rows: a tuple for each.
+
+    The parquet file at `path` ("" for none) is saved as the work goes on, and rows whose `key` it
+    holds are not computed again. The table's index counts from 0.
+    """
+    columns = {name: table[name].to_numpy(copy=True) for name in names}
+    known = np.zeros(len(table), bool)
+    if path and storage.exists(path):
+        cache = storage.read_parquet(path)
+        if {*key, *names}.issubset(cache):  # an earlier version knew fewer
+            cache, wanted = cache.drop_duplicates(key), pd.MultiIndex.from_frame(table[key])
+            row = pd.MultiIndex.from_frame(cache[key]).get_indexer(wanted)
+            known = row >= 0
+            for name, values in columns.items():
+                values[known] = cache[name].to_numpy()[row[known]]
+    todo = table[~known].sort_values(key)  # so that a file that several rows need is read once
+    parts = blocks(todo, BLOCK)
+    work = run(compute, parts, label=label, total=len(todo), advance=len, ordered=True)
+    due = time.monotonic() + SECONDS_BETWEEN_SAVES
+    for block, values in zip(parts, work, strict=True):
+        for column, new in zip(columns.values(), zip(*values, strict=True), strict=True):
+            column[block.index] = new
+        known[block.index] = True
+        if path and (start := time.monotonic()) > due:
+            storage.write_parquet(table.assign(**columns)[known], path)
+            # A table of millions takes a while to save: a tenth of the time is enough.
+            due = time.monotonic() + SECONDS_BETWEEN_SAVES + 9 * (time.monotonic() - start)
+    table = table.assign(**columns)
+    if path and len(todo):
+        storage.write_parquet(table, path)
+    return table
 
 
 def _connect(workers: int, scheduler: str) -> Any:

@@ -11,5 +11,4 @@ from kaggle_tfr.deduplicate.clusters import (
     save_clusters,
 )
 from kaggle_tfr.deduplicate.geometry import estimate_geometry_seconds, verify_geometry
-from kaggle_tfr.deduplicate.hashing import hash_images
 from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, load_pairs

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.hashing import compute_columns
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.parallel import compute_columns
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small pictures
 KEY = ["path_a", "path_b", "bytes_a", "bytes_b"]

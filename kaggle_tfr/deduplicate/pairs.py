@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel
-from kaggle_tfr.deduplicate.hashing import FLAT, HASHES
 from kaggle_tfr.images.convert import load_pictures
+from kaggle_tfr.images.hashing import FLAT, HASHES
 
 MAX_EQUAL = 20  # pictures of one hash that are still paired each with each
 SLICE = 1 << 15  # codes: what is compared at once stays in the processor's cache
@@ -20,7 +20,7 @@ MAX_PAIRS = 50_000_000
 def find_pairs(hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
     """One row per pair of pictures within `max_bits` of 256: exact, none is missed.
 
-    hashes: of `hash_images`, or columns `HASHES` (uint64) and perhaps texture, digest, problem.
+    hashes: of `load_hashes`, or columns `HASHES` (uint64) and perhaps texture, digest, problem.
     Columns: a < b (row numbers of `hashes`), distance and the distance by each hash (bits).
     Of more than 20 equal hashes each is paired with the first alone, and the first with others:
     the clusters are the same. Pictures of almost no texture pair only with files of equal bytes.

@@ -5,6 +5,7 @@ from kaggle_tfr.explore.rows import InputSettings
 from kaggle_tfr.explore.sample import input_or_sample, write_sample
 from kaggle_tfr.explore.table import (
     count_images,
+    load_hashes,
     load_images,
     measure,
     sample_per_class,

@@ -1,41 +1,51 @@
 """images.parquet: one row per input image, its label, its size, and what is wrong with it."""
 
+import io
 import json
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from PIL import Image
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.images.hashing import HASHES, hash_picture
+from kaggle_tfr.images.header import RefusedImage, refusing
 from kaggle_tfr.images.masks import find_code_problem
-from kaggle_tfr.parallel import blocks, run
+from kaggle_tfr.parallel import blocks, compute_columns, run
 from kaggle_tfr.schema import Labels
 
-BLOCK = 64  # images a task: enough to hide the cost of sending it, few enough to move the bar
 # The columns that `measure` adds, with their values where no image could be read.
 UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
+HASHED: dict = {**dict.fromkeys(HASHES, np.uint64(0)), "texture": np.float32(0), "digest": ""}
+KEY = ["path", "file_bytes", "changed", "problem"]  # what has a problem is read again
+COMPUTED = [*UNREAD, *HASHED, "problem"]
 
 
-def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  # noqa: B008
+def measure(
+    images: pd.DataFrame,
+    labels: Labels = Labels(),  # noqa: B008
+    work_dir: str = "",
+) -> pd.DataFrame:
     """The table after reading every image: with height, width, n_bytes, format, orientation, note.
 
     height, width: in pixels as shown. A refused image, or one whose run-length code does not fit,
     gets its reason in `problem`; rows that have one already are not opened.
+    work_dir: where hashes.parquet keeps what was read, with the hashes of `load_hashes`: a rerun
+    opens only what is new or changed, or had a problem.
     Raises: FileNotFoundError: no image is there; TimeoutError: a bucket does not answer.
     """
-    good = images["problem"] == ""
-    paths = images.loc[good, "path"].tolist()
-    show: dict = {"label": "Reading images", "total": len(paths), "advance": len}
-    results = run(_measure_block, blocks(paths, BLOCK), **show, ordered=True)
-    rows = [values for block in results for values in block]
-    if rows and all(values[-1] == "missing file" for values in rows):
-        what = f"none of the {len(paths)} images is there, the first is '{paths[0]}'"
+    table = _read_images(images, work_dir and storage.join(work_dir, "hashes.parquet"))
+    todo = np.flatnonzero(images["problem"] == "")
+    if len(todo) and (table["problem"].iloc[todo] == "missing file").all():
+        what = f"none of the {len(todo)} images is there, the first is '{table['path'][todo[0]]}'"
         mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
         raise FileNotFoundError(f"{what}. {mend}")
-    images, columns = images.assign(**UNREAD), [*UNREAD, "problem"]
-    if rows:
-        images.loc[good, columns] = pd.DataFrame(rows, images.index[good], columns)
+    images = images.assign(**{name: table[name].to_numpy() for name in (*UNREAD, "problem")})
     for name in labels.label_columns if labels.kind == "masks" else ():
         good = (images["problem"] == "") & (images[name] != "")
         codes = images.loc[good, [name, "height", "width"]].itertuples(index=False, name=None)
@@ -44,22 +54,78 @@ def measure(images: pd.DataFrame, labels: Labels = Labels()) -> pd.DataFrame:  #
     return images
 
 
-def _measure_block(paths: list[str]) -> list[tuple[Any, ...]]:
-    """height, width, n_bytes, format, orientation, note, problem of each image."""
-    rows, unread = list[tuple[Any, ...]](), tuple(UNREAD.values())
-    for path, data in zip(paths, storage.read_many(paths), strict=True):
+def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> pd.DataFrame:
+    """One row per row of `images`, in its order: its hashes as `measure` has saved them.
+
+    Columns: image_id, path, the four of `HASHES` (uint64), texture, digest (of the file), problem.
+    exact: imagehash's own of the whole picture: read now, and kept in exact_hashes.parquet.
+    Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
+    """
+    if exact:
+        known = _read_images(images, storage.join(work_dir, "exact_hashes.parquet"), exact=True)
+        return known[["image_id", "path", *HASHED, "problem"]]
+    path, mend = storage.join(work_dir, "hashes.parquet"), "Run 01_explore with this WORK_DIR."
+    if not storage.exists(path):
+        raise FileNotFoundError(f"there is no '{path}'. {mend}")
+    known = storage.read_parquet(path, columns=["path", *HASHED, "problem"])
+    known = known[known["problem"] == ""].drop_duplicates("path")
+    table = images[["image_id", "path"]].reset_index(drop=True).assign(**HASHED)
+    good = np.flatnonzero(images["problem"] == "")
+    row = pd.Index(known["path"]).get_indexer(table["path"][good])
+    if (row < 0).any():
+        first = table["path"][good[row < 0][0]]
+        raise ValueError(f"'{path}' lacks {(row < 0).sum()} images, such as '{first}'. {mend}")
+    for name in HASHED:
+        table.loc[good, name] = known[name].to_numpy()[row]
+    return table.assign(problem=images["problem"].to_numpy())
+
+
+def _read_images(images: pd.DataFrame, path: str, *, exact: bool = False) -> pd.DataFrame:
+    """image_id, path, file_bytes, changed (nanoseconds since 1970), `COMPUTED` of each row."""
+    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
+    table = table.assign(**UNREAD, **HASHED)
+    show: dict = {"label": "Looking at files", "total": len(table), "advance": len}
+    status = run(_stat_files, blocks(table["path"].tolist(), 1024), **show, ordered=True)
+    table[["file_bytes", "changed"]] = np.concatenate([np.empty((0, 2), np.int64), *status])
+    read, label = partial(_read_block, exact=exact), "Reading images"
+    return compute_columns(read, table, COMPUTED, KEY, path, label=label)
+
+
+def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
+    """(bytes, nanoseconds since 1970 of the last change) of each file; 0, 0 where none is."""
+    status = [(0, 0)] * len(paths)
+    for row, path in enumerate(paths):
+        with suppress(OSError):
+            status[row] = storage.size_and_time(path)
+    return status
+
+
+def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
+    """What the columns `COMPUTED` hold for each file, which is opened and decoded once."""
+    rows = []
+    contents = storage.read_many(table["path"][table["problem"] == ""])
+    for path, problem in table[["path", "problem"]].itertuples(index=False):
+        row = UNREAD | HASHED | {"problem": problem}
+        data = b"" if problem else next(contents)
         if isinstance(data, OSError):
             missing = isinstance(data, FileNotFoundError)
-            reason = "missing file" if missing else f"unreadable: {data.strerror or data}"
-            rows.append((*unread, reason))
-            continue
-        try:
-            head = check_image(data, name=path)
-            size = head.height, head.width, len(data)
-            rows.append((*size, head.format, head.orientation, head.note, ""))
-        except RefusedImage as refusal:
-            rows.append((*unread[:2], len(data), *unread[3:], str(refusal)))
+            row["problem"] = "missing file" if missing else f"unreadable: {data.strerror or data}"
+        elif not problem:
+            row["n_bytes"] = len(data)
+            try:
+                row |= _read_picture(data, path, exact=exact)
+            except RefusedImage as refusal:
+                row["problem"] = str(refusal)
+        rows.append(tuple(row[name] for name in COMPUTED))
     return rows
+
+
+def _read_picture(data: bytes, path: str, *, exact: bool) -> dict[str, Any]:
+    header, grey = check_image(data, name=path)
+    with refusing(data):
+        bits, texture = hash_picture(Image.open(io.BytesIO(data)) if exact else grey, exact=exact)
+    digest = {"texture": texture, "digest": blake2b(data, digest_size=16).hexdigest()}
+    return vars(header) | dict(zip(HASHES, bits.view(">u8").tolist(), strict=True)) | digest
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:

@@ -32,6 +32,7 @@ from kaggle_tfr.storage import read_bytes
 # blocks: thrice as fast as an area step over fractions, and up to 3 dB nearer to Lanczos.
 CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
 
+WORK_SIDE = 256  # pixels: below it the wavelet hash moves away from that of the whole picture
 JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 
 # glibc would return large buffers to the kernel, and new pages cost a fifth of a picture's time.
@@ -113,11 +114,13 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
     return Converted(data, height, width, settings.format, touched=True)
 
 
-def check_image(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") -> Header:
-    """The Header of a picture that was read to its end. Raises: RefusedImage."""
-    header = read_header(data, max_pixels, name=name)
-    _check_pixels(data, header)
-    return header
+def check_image(
+    data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = ""
+) -> tuple[Header, Image.Image]:
+    """(its Header, its grey of 256 pixels a side or more) of a picture that was read to its end.
+    Raises: RefusedImage.
+    """
+    return read_header(data, max_pixels, name=name), read_grey(data, WORK_SIDE)
 
 
 def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndarray:

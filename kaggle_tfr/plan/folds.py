@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csgraph, csr_matrix, hstack
 
-from kaggle_tfr.deduplicate.hashing import FLAT, HASHES
+from kaggle_tfr.images.hashing import FLAT, HASHES
 
 BANDS = {"1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf}
 
@@ -241,7 +241,7 @@ def check_leakage(
     clusters_across_folds, groups_across_folds: must be 0; a split counts as a fold, test does not.
     clusters_across_test: clusters with test rows and others.
     max_share_deviation: the largest difference between a class's share in a fold and in all train.
-    sampled_…: given `hashes` (of `hash_images`), pairs within max_bits bits of 300 sampled images
+    sampled_…: given `hashes` (of `load_hashes`), pairs within max_bits bits of 300 sampled images
     with all others, across_folds, which must be 0, and with_test: a test image and another.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()

@@ -17,7 +17,8 @@ from kaggle_tfr.images.convert import ImageSettings, convert, output_size
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.schema import RecordSchema, encode
 
-STRATUM = 25  # images sampled from each stratum of similar predicted size
+STRATUM = 5  # images, or more, sampled from each of up to 20 strata of similar predicted size
+FEWEST, MOST_EXACT = 30, 50  # images of a sample; of them those whose bytes are known
 Array = np.ndarray
 Interval = tuple[float, float, float]  # a mean, and bounds that hold it with 99.9 % confidence
 
@@ -61,7 +62,7 @@ def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
     share = -(-sample // max(1, sum(len(rows) > 0 for rows in inside[1:])))
     chosen = []
     for number, rows in enumerate(inside):
-        wanted = min(len(rows), share if number else min(sample, 2 * STRATUM))
+        wanted = min(len(rows), share if number else min(sample, MOST_EXACT))
         by_label = rows[np.lexsort((rng.random(len(rows)), labels[rows]))]
         edges = np.linspace(0, len(rows), wanted + 1).astype(int)
         chosen += [by_label[rng.integers(a, b)] for a, b in pairwise(edges)]
@@ -125,8 +126,8 @@ def make_forecast(
     if not len(table):
         raise ValueError("there is no image to plan. Look into rejects.csv and duplicates.parquet.")
     table = table.reset_index(drop=True)
-    # A small dataset is not converted twice for the sake of its forecast.
-    sample = min(sample, max(200, len(table) // 10))
+    # A twentieth of what writing will take; fewer tell too little where a few images weigh most.
+    sample = min(sample, max(FEWEST, len(table) // 20))
     predicted = predict(table, image)
     upper = cut_strata(predicted, sample)
     chosen = draw_sample(table["label"].to_numpy(), number_strata(predicted, upper), seed, sample)

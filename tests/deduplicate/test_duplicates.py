@@ -8,8 +8,9 @@ from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
 from kaggle_tfr.deduplicate.geometry import verify_geometry
-from kaggle_tfr.deduplicate.hashing import HASHES, hash_images
 from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.explore.table import load_hashes, measure
+from kaggle_tfr.images.hashing import HASHES
 
 
 def cropped(image):
@@ -29,6 +30,10 @@ COPIES = {
     "darker": (lambda i: ImageEnhance.Brightness(i).enhance(0.8), 0.98, 0.98),
     "framed": (lambda i: ImageOps.expand(i, round(0.03 * max(i.size)), "black"), 0.0, 0.9),
 }
+
+
+def hash_images(images, work):
+    return load_hashes(measure(images, work_dir=work), work)
 
 
 def images_of(paths):

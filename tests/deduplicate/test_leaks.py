@@ -3,6 +3,7 @@
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 
 from kaggle_tfr.deduplicate.clusters import (
@@ -10,10 +11,11 @@ from kaggle_tfr.deduplicate.clusters import (
     DuplicateSettings,
     find_clusters,
     find_leaks,
+    load_clusters,
     save_clusters,
 )
-from kaggle_tfr.deduplicate.hashing import HASHES
 from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.images.hashing import HASHES
 
 SPLITS = ["train", "validation", "test"]
 
@@ -109,12 +111,14 @@ def test_leaks_csv_is_written_always(tmp_path):
     """It has a header where nothing leaks, and only the columns that a person needs."""
     images = images_of(["train", "train", "test"])
     pairs = pd.DataFrame([[0, 1, 5]], columns=["a", "b", "distance"])
+    with pytest.raises(FileNotFoundError, match="Run 02_deduplicate with this WORK_DIR first"):
+        load_clusters(str(tmp_path))
     for number, head in enumerate((1, 0)):
         clusters = find_clusters(images, pairs.head(head))
         leaks = find_leaks(images, pairs.head(head), clusters)
         save_clusters(clusters, leaks, DuplicateSettings(leaks="drop"), str(tmp_path))
         assert (tmp_path / "leaks.csv").read_text() == ",".join(LEAK_COLUMNS) + "\n", number
-    assert '"leaks": "drop"' in (tmp_path / "duplicates.json").read_text()
+    assert load_clusters(str(tmp_path))[1] == DuplicateSettings(leaks="drop")
     pairs.loc[1] = [1, 2, 7]
     clusters = find_clusters(images, pairs, keep="first")
     save_clusters(clusters, find_leaks(images, pairs, clusters), DuplicateSettings(), str(tmp_path))

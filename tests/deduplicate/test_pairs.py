@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 
 from kaggle_tfr.deduplicate import pairs
-from kaggle_tfr.deduplicate.hashing import HASHES
 from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, near_pairs
+from kaggle_tfr.images.hashing import HASHES
 
 
 def near_by_design(codes, radius, design):

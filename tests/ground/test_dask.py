@@ -19,8 +19,7 @@ from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly
 
 from kaggle_tfr import parallel
-from kaggle_tfr.deduplicate import hashing
-from kaggle_tfr.explore.table import measure
+from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import channel_stats_of_files, verify_parts
 
@@ -76,11 +75,11 @@ def write(folder, table, out):
     return digests(out)
 
 
-def hash_images(folder, table, out):
+def measure_images(folder, table, out):
     out.mkdir(exist_ok=True)
-    hashes = hashing.hash_images(table, str(out))
-    blank = table[["image_id", "path", "split", "label", "label_name", "problem"]].head(20)
-    return hashes.to_dict(), digests(out), measure(blank).to_csv()
+    blank = table[["image_id", "path", "split", "label", "label_name", "problem"]]
+    images = measure(blank, work_dir=str(out))
+    return images.to_csv(), load_hashes(images, str(out)).to_dict(), digests(out)
 
 
 def verify_damaged(folder, table, out):
@@ -95,11 +94,11 @@ def verify_damaged(folder, table, out):
     return found.faults["problem"].tolist(), list(found.stats.values()), stats
 
 
-# Hashing comes first, while no worker has spent seconds on importing TensorFlow.
-@pytest.mark.parametrize("step", [hash_images, verify_damaged, write])
+# Measuring comes first, while no worker has spent seconds on importing TensorFlow.
+@pytest.mark.parametrize("step", [measure_images, verify_damaged, write])
 def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
     """Others do its work, one of them new; each byte, fault and statistic is as from one thread."""
-    monkeypatch.setattr(hashing, "BLOCK", 2)
+    monkeypatch.setattr(parallel, "BLOCK", 2)
     with worker_dies(on_cluster):
         made = step(*work, tmp_path / "cluster")
 

@@ -329,7 +329,7 @@ def test_bad_files_are_refused_with_a_short_reason(data, reason):
 def test_too_many_pixels_are_refused_unread():
     """The header's size decides, also beyond Pillow's own limit of 179 million pixels."""
     for data in (saved(scene(100, 100), kind) for kind in ("JPEG", "PNG")):
-        assert check_image(data, max_pixels=10_000).height == 100
+        assert check_image(data, max_pixels=10_000)[0].height == 100
         with pytest.raises(RefusedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"):
             convert(data, replace(KEEP, max_pixels=9_999))
     large = saved(Image.new("1", (20_000, 10_000)), "PNG")
@@ -366,9 +366,9 @@ def test_a_thread_of_pixels_that_would_grow_too_large_is_refused(size, resize, t
 def test_a_wrong_extension_is_read_all_the_same_and_noted():
     """The bytes decide, the name is only compared."""
     data = saved(scene(), "PNG")
-    assert check_image(data, name="a/b.jpg").note == "wrong extension: .jpg holds PNG"
-    assert check_image(data, name="a/b.PNG").note == check_image(data, name="a/b").note == ""
-    assert check_image(saved(scene()), name="n0144.JPEG").note == ""
+    assert read_header(data, name="a/b.jpg").note == "wrong extension: .jpg holds PNG"
+    assert read_header(data, name="a/b.PNG").note == read_header(data, name="a/b").note == ""
+    assert read_header(saved(scene()), name="n0144.JPEG").note == ""
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
@@ -376,7 +376,7 @@ def test_of_an_animation_the_first_frame_is_taken(kind):
     """The first frame is the record, the note says so, and the file does not pass through."""
     frames = [scene(40, 60, seed).quantize(64) for seed in range(3)]
     data = saved(frames[0], kind, save_all=True, append_images=frames[1:], **LOSSLESS.get(kind, {}))
-    assert check_image(data).note == "several frames: the first is used"
+    assert read_header(data).note == "several frames: the first is used"
     assert convert(data, PASS).touched
     assert psnr(read_pixels(data), np.asarray(frames[0].convert("RGB"))) > 40
 

@@ -26,10 +26,10 @@ def run_chain(recipe, work, **changes):
     check_parameters(values)
     given = settings(explore.InputSettings, values)
     images, labels = explore.read_table(values["INPUT_DIR"], given)
-    images = explore.measure(images, labels)
+    images = explore.measure(images, labels, work)
     explore.save_images(images, labels, work)
     explore.save_submission(images, values["INPUT_DIR"], given, work)
-    pairs = deduplicate.find_pairs(deduplicate.hash_images(images, work), values["MAX_BITS"])
+    pairs = deduplicate.find_pairs(explore.load_hashes(images, work), values["MAX_BITS"])
     rules = {name.lower(): values[name] for name in ("KEEP", "CONFLICTS", "LEAKS")}
     clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
     leaks = deduplicate.find_leaks(images, pairs, clusters)
