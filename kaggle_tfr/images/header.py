@@ -38,10 +38,15 @@ def refusing(data: bytes) -> Iterator[None]:
         raise RefusedImage("truncated" if cut else f"damaged: {text}") from error
 
 
-def read_upright(data: bytes) -> np.ndarray:
-    """Full-size RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage."""
+def read_upright(data: bytes, at_least: int = 0) -> np.ndarray:
+    """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage.
+
+    at_least: pixels a side to which a JPEG may be scaled down as it is decoded; 0: full size.
+    """
     with refusing(data):
         image = Image.open(io.BytesIO(data))
+        if at_least:
+            image.draft(None, (at_least, at_least))
         image.load()
         return turn(np.asarray(to_rgb(image, find_profile(image))), find_orientation(image))
 

@@ -12,6 +12,7 @@ from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
@@ -74,7 +75,8 @@ def verify_parts(
 
     Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
     index; names, counts and files against plan and shards.csv.
-    work_dir: the plan's, to hold `sample` records against their sources.
+    work_dir: the plan's, to hold a twentieth of the records, from 10 to `sample`, against their
+    sources.
     Raises: FileNotFoundError: no plan.json. RuntimeError: no fault but swapped or turned pictures.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
@@ -90,9 +92,11 @@ def verify_parts(
             continue
         problems = list(_check_folder(folder, plan, rows))
         faults += [(folder, file, -1, 0, text) for file, text in problems]
-        chosen = _choose_sources(work_dir, plan, rows, share, rng) if work_dir else {}
+        count = sum(row["count"] for row in rows)
+        some = min(share, max(10, count // 20))
+        chosen = _choose_sources(work_dir, plan, rows, some, rng) if work_dir else {}
         tasks.append(_list_checks(folder, plan, rows, chosen, dict(problems)))
-        total += sum(row["count"] for row in rows)
+        total += count
     shown: Row = {"label": "Verifying records", "total": total}
     shown["advance"] = lambda check: check.row["count"]
     for check in parallel.run(check_shard, chain.from_iterable(tasks), **shown):
@@ -282,7 +286,7 @@ def compare_with_source(
     alone resizes the source, apart from the way the record was made.
     """
     height, width = pixels.shape[:2]
-    upright = Image.fromarray(read_upright(source))
+    upright = Image.fromarray(read_upright(source, at_least=max(height, width)))
     if settings.size is not None and settings.resize in ("center_crop", "fill"):
         square = (max(settings.size),) * 2
         covered = (width, height) if settings.resize == "fill" else square
@@ -299,9 +303,9 @@ def compare_with_source(
 
 def sum_channels(pixels: np.ndarray) -> Sums:
     """Whole numbers that add up exactly, of one picture: uint8 (height, width, 3)."""
-    flat = pixels.reshape(-1, 3)
-    squares = np.square(flat, dtype=np.uint16).sum(axis=0, dtype=np.uint64)
-    numbers = [1, len(flat), *flat.sum(axis=0, dtype=np.uint64).tolist(), *squares.tolist()]
+    channels = cv2.split(pixels)  # OpenCV adds up in float64, which holds them exactly
+    squares = [cv2.norm(channel, cv2.NORM_L2SQR) for channel in channels]
+    numbers = map(round, (1, channels[0].size, *cv2.sumElems(pixels)[:3], *squares))
     return Counter(dict(zip(("images", "pixels", *"RGB", "RR", "GG", "BB"), numbers, strict=True)))
 
 
