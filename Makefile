@@ -35,6 +35,7 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.read
 	$(BIN)/python -m benchmarks.records
 	$(BIN)/python -m benchmarks.dask_scale
+	$(BIN)/python -m benchmarks.chain
 
 kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew
 	$(BIN)/python -c 'from kaggle_tfr.kaggle.kernels import write_own_kernel; write_own_kernel()'

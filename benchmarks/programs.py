@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 
 from benchmarks import baselines
@@ -81,15 +82,15 @@ def cassava_notebook(folder, kind, workers):  # noqa: ARG001 - it is serial
     """One image after the other into one file."""
     files, side = list_files(folder, kind), baselines.SIDES[kind]
     with tempfile.TemporaryDirectory() as out:
-        _write_block(files[:2], side, f"{out}/warm.tfrec", "")
+        write_block(files[:2], side, f"{out}/warm.tfrec")
         start = time.perf_counter()
-        _write_block(files, side, f"{out}/all.tfrec", "")
+        write_block(files, side, f"{out}/all.tfrec")
         return _result(len(files), start)
 
 
 def imagenet_script(folder, kind, workers):
     """Processes, each with its blocks of files, into GZIP."""
-    return _in_processes(_write_block, folder, kind, workers, ("GZIP",))
+    return _in_processes(write_block, folder, kind, workers, ("GZIP",))
 
 
 def pillow_and_tar(folder, kind, workers):
@@ -115,12 +116,14 @@ def _in_processes(write, folder, kind, workers, extra):
         return _result(len(files), start)
 
 
-def _write_block(files, side, name, compression):
+def write_block(files, side, name, compression="", labels=()):
+    """One file of records, picture after picture, as the cassava and ImageNet scripts write it."""
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(name, compression) as writer:
-        for file in files:
-            writer.write(_example(_read_and(baselines.opencv_scripts, file, side)))
+        for file, label in zip_longest(files, labels, fillvalue=0):
+            data = _read_and(baselines.opencv_scripts, file, side)
+            writer.write(_example(data, label))
 
 
 def _write_tar(files, side, name):
@@ -137,12 +140,12 @@ def _read_and(function, file, side):
     return function(Path(file).read_bytes(), side)
 
 
-def _example(data):
+def _example(data, label=0):
     import tensorflow as tf
 
     features = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[data])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[0])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 

@@ -1,0 +1,357 @@
+"""From a folder of pictures to shards, whole programs on two cores: ours and the usual ones.
+
+python -m benchmarks.chain [--data DIR] [--rounds N] [--json] [--large 600] [--small 4000]
+
+Each run has a process of its own, which imports and warms up before the clock starts; the ways take
+turns, and a ratio is the median of those within the rounds. Pictures lie in 20 class folders, all
+different but for 3 in 100, which are others saved again. All make five folds.
+
+ours    what the notebooks 01 to 04 call, without their figures; "bare" ends before verification
+        and statistics, which no other way has.
+usual   four imagehash calls on each opened file, an n × n matrix, the second of each pair dropped,
+        StratifiedKFold, then the cassava notebook's writer: one file after the other, serial.
+peers   imagededup's PHash, StratifiedGroupKFold over its groups, of which nothing is dropped, and
+        the ImageNet script's pool of processes as the writer, without its GZIP.
+
+imagededup is rewritten here from its description (32 × 32 by Lanczos, grey, cosine transform,
+8 × 8, median; a pool of processes; 10 of 64 bits), since it comes with a torch for GPUs.
+"""
+
+import argparse
+import io
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from benchmarks import baselines, programs, write
+
+CORES = 2
+CLASSES = 20
+FOLDS = 5
+COPIES = 0.03
+BLOCKS = 4  # files a fold, of the peers' writer
+PHASH_BITS = 10  # of 64, imagededup's default
+WARM = 20  # pictures that a process warms up with
+
+
+def make_folder(photos, folder, kind, count):
+    """Puts `count` pictures into class folders: mosaics of the photographs, or windows of them.
+
+    Raises: SystemExit: no photograph is large enough.
+    """
+    tiles = write.make_tiles(photos)
+    if not tiles:
+        raise SystemExit(f"No photos of 500 × 375 or more in {photos}. Set --data.")
+    draw = {"large": write.mosaic, "small": window}[kind]
+    n_copies = round(count * COPIES)
+    n_classes = max(1, min(CLASSES, count // FOLDS // 2))  # each class in each fold
+    originals = np.random.default_rng(0).permutation(count - n_copies)[:n_copies]
+
+    def path(number):
+        return Path(folder, f"class-{number % n_classes:02d}", f"{number:05d}.jpg")
+
+    def save(number):
+        path(number).write_bytes(draw(tiles, np.random.default_rng(number)))
+
+    for name in {path(number).parent for number in range(n_classes)}:
+        name.mkdir(parents=True)
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(save, range(count - n_copies)))
+    for number, original in enumerate(originals, count - n_copies):
+        source = path(original)
+        Image.open(source).save(source.with_name(f"{number:05d}.jpg"), quality=80)
+
+
+def window(tiles, rng):
+    """A JPEG of 500 × 375 that shows parts of four tiles, some of them mirrored."""
+    image = Image.new("RGB", (1000, 750))
+    for place, number in enumerate(rng.choice(len(tiles), 4)):
+        tile = ImageOps.mirror(tiles[number]) if rng.random() < 0.5 else tiles[number]
+        image.paste(tile, (place % 2 * 500, place // 2 * 375))
+    left, top = rng.integers(0, 501), rng.integers(0, 376)
+    stream = io.BytesIO()
+    image.crop((left, top, left + 500, top + 375)).save(stream, "JPEG", quality=92)
+    return stream.getvalue()
+
+
+def ours(folder, kind, out, clock):
+    """The package's calls in the order of the notebooks 01 to 04; returns the records' number."""
+    from kaggle_tfr import parallel
+    from kaggle_tfr.storage import RECORDS
+
+    os.environ[RECORDS] = f"{out}/records"
+    parallel.use_backend(CORES)
+    measure_and_hash(folder, out, clock)
+    plan_parts(kind, out, clock)
+    return write_and_verify(out, clock)
+
+
+def measure_and_hash(folder, work, clock):
+    """01, and 02 with its defaults."""
+    from kaggle_tfr import deduplicate, explore
+    from kaggle_tfr.parameters import DEFAULTS, settings
+
+    with clock("read_table"):
+        parameters = {"NAME": "bench", "SOURCE": "folders"}
+        listed, labels = explore.read_table(folder, settings(explore.InputSettings, parameters))
+    with clock("measure"):
+        images = explore.measure(listed, labels)
+    with clock("save_images"):
+        explore.save_images(images, labels, work)
+        images, labels = explore.load_images(work)
+    with clock("hash_images"):
+        hashes = deduplicate.hash_images(images, work)
+    with clock("find_pairs"):
+        chosen, radius = settings(deduplicate.DuplicateSettings, {}), DEFAULTS["MAX_BITS"]
+        pairs = deduplicate.find_pairs(hashes, radius + 20 * (len(images) <= 50_000))
+        pairs = pairs[pairs["distance"] <= radius]
+    with clock("find_clusters"):
+        clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind)
+        leaks = deduplicate.find_leaks(images, pairs, clusters)
+        deduplicate.save_clusters(clusters, leaks, chosen, work)
+
+
+def plan_parts(kind, work, clock):
+    """03, with the benchmark's size and quality."""
+    from dataclasses import replace
+
+    from kaggle_tfr import deduplicate, explore, plan
+    from kaggle_tfr.parameters import DEFAULTS, settings
+    from kaggle_tfr.schema import load_schema
+
+    side = baselines.SIDES[kind]
+    image = {"IMAGE_SIZE": side, "QUALITY": 70, "OPTIMIZE": baselines.OPTIMIZE[side]}
+    chosen = settings(plan.PlanSettings, {**image, "N_FOLDS": FOLDS})
+    with clock("assign_folds"):
+        images, labels = explore.load_images(work)
+        clusters, duplicates = deduplicate.load_clusters(work)
+        rows = deduplicate.choose_rows(images, clusters)
+        rules = {"label_columns": labels.label_columns}
+        folded = plan.assign_folds(rows, n_folds=FOLDS, seed=0, **rules)
+        plan.compare_shares(rows, folded, **rules)
+    with clock("check_leakage"):
+        hashes = deduplicate.hash_images(images, work)
+        plan.check_leakage(folded, hashes=hashes, max_bits=duplicates.max_bits)
+    with clock("make_forecast"):
+        schema = load_schema(DEFAULTS["SCHEMA"], rows, labels)
+        forecast = plan.make_forecast(folded, schema, chosen.image)
+    with clock("make_plan"):
+        made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
+        counts = deduplicate.count_outcomes(images, clusters)
+        plan.save_plan(replace(made, outcomes=counts), table, work)
+
+
+def write_and_verify(work, clock):
+    """04; returns the number of records. Raises: RuntimeError: a record is not as planned."""
+    from kaggle_tfr import plan, write
+    from kaggle_tfr.storage import join
+
+    with clock("write_parts"):
+        planned = plan.read_plan(work)
+        shards = write.write_parts(work, work)
+    with clock("verify_parts"):
+        folders = [join(work, f"part-{number}") for number in sorted(shards["part"].unique())]
+        checked = write.verify_parts(folders, work)
+        if len(checked.faults):
+            raise RuntimeError(f"the parts are not what was planned:\n{checked.faults}")
+        for folder, sums in checked.stats.items():
+            write.save_stats(sums, join(folder, "stats.json"))
+        write.account_parts(planned, shards, work)
+    return int(shards["count"].sum())
+
+
+def usual(folder, kind, out, clock):
+    """The usual notebooks' chain, in one process; returns the number of records."""
+    from sklearn.model_selection import StratifiedKFold
+
+    from benchmarks.duplicates import cassava
+
+    with clock("hashes"):
+        files, labels = list_classes(folder)
+        codes = np.stack([cassava(Path(file).read_bytes()) for file in files])
+    with clock("pairs"):
+        signs = np.unpackbits(codes, axis=1).astype(np.float32) * 2 - 1
+        alike = (signs @ signs.T / codes.shape[1] / 8 + 1) / 2 > 0.9
+        kept = np.flatnonzero(~np.triu(alike, 1).any(axis=0))
+        files, labels = files[kept], labels[kept]
+    with clock("folds"):
+        split = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(files, labels)
+        folds = [rows for _, rows in split]
+    with clock("write"):
+        for fold, rows in enumerate(folds):
+            name = f"{out}/{fold}-{len(rows)}.tfrec"
+            programs.write_block(files[rows], baselines.SIDES[kind], name, labels=labels[rows])
+    return len(files)
+
+
+def peers(folder, kind, out, clock):
+    """The best of each kind, over a pool of processes; returns the number of records."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    pool = start_pool()
+    with clock("hashes"):
+        files, labels = list_classes(folder)
+        codes = np.array(list(pool.map(phash, files, chunksize=16)), np.uint64)
+    with clock("pairs"):
+        near = np.stack([np.bitwise_count(codes ^ code) <= PHASH_BITS for code in codes])
+        groups = connected_components(csr_array(near), directed=False)[1]
+    with clock("folds"):
+        split = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=0)
+        folds = [rows for _, rows in split.split(files, labels, groups)]
+    with clock("write"):
+        blocks = [rows[start::BLOCKS] for rows in folds for start in range(BLOCKS)]
+        tasks = [
+            pool.submit(
+                programs.write_block,
+                files[rows],
+                baselines.SIDES[kind],
+                f"{out}/{number}.tfrec",
+                labels=labels[rows],
+            )
+            for number, rows in enumerate(blocks)
+        ]
+        [task.result() for task in tasks]
+    return len(files)
+
+
+@cache
+def start_pool():
+    """The processes of this process, for its warming up and its run; none start before a task."""
+    return ProcessPoolExecutor(CORES, get_context("spawn"))
+
+
+def phash(file):
+    """The 64 bits of imagededup's PHash, as a whole number."""
+    from scipy.fft import dct
+
+    image = Image.open(file)
+    image = image if image.mode == "RGB" else image.convert("RGB")
+    pixels = np.asarray(image.resize((32, 32), Image.Resampling.LANCZOS).convert("L"), np.float64)
+    low = dct(dct(pixels, axis=0), axis=1)[:8, :8]
+    return int(np.packbits(low >= np.median(low.ravel()[1:])).view(">u8")[0])
+
+
+def list_classes(folder):
+    """(paths, labels) of the pictures in class folders, as arrays."""
+    files = sorted(Path(folder).glob("*/*.jpg"))
+    names = sorted({file.parent.name for file in files})
+    labels = [names.index(file.parent.name) for file in files]
+    return np.array([str(file) for file in files]), np.array(labels)
+
+
+WAYS = {"ours": ours, "usual": usual, "peers": peers}
+
+
+def run(way, folder, kind, warm):
+    """({step: seconds}, records) of a way in this process, which has run only the folder `warm`."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    took = Counter()
+
+    @contextmanager
+    def clock(step):
+        start = time.perf_counter()
+        yield
+        took[step] += time.perf_counter() - start
+
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    with start_pool():  # ended here: a process whose pool still stands never exits
+        for pictures in (warm, folder):
+            took.clear()
+            with tempfile.TemporaryDirectory() as out:
+                count = WAYS[way](pictures, kind, out, clock)
+    return dict(took), count
+
+
+def measure(photos, counts, rounds):
+    """{(kind, way): [({step: seconds}, records) of each round]}."""
+    found = {(kind, way): [] for kind in counts for way in WAYS}
+    for kind, count in counts.items():
+        with tempfile.TemporaryDirectory() as made:
+            warm, folder = f"{made}/warm", f"{made}/{kind}"
+            make_folder(photos, warm, kind, WARM)
+            make_folder(photos, folder, kind, count)
+            for _ in range(rounds):
+                for way in WAYS:
+                    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                        task = process.submit(write.quietly, run, way, folder, kind, warm)
+                        found[kind, way].append(task.result())
+    return found
+
+
+def seconds(found, kind, way):
+    """Seconds of each round; of the way "bare": ours without verification and statistics."""
+    runs = [took for took, _ in found[kind, "ours" if way == "bare" else way]]
+    left_out = "verify_parts" if way == "bare" else ""
+    return np.array([sum(took.values()) - took.get(left_out, 0) for took in runs])
+
+
+def keys(found):
+    """The figures, by the names of the benchmark's contract; bare: ours, not verified."""
+    figures = {}
+    for kind in {kind: None for kind, _ in found}:
+        whole, bare, theirs = (seconds(found, kind, way) for way in ("ours", "bare", "peers"))
+        writing = np.array([took["write_parts"] for took, _ in found[kind, "ours"]])
+        figures |= {
+            f"{kind}_usual_ratio": float(np.median(seconds(found, kind, "usual") / whole)),
+            f"{kind}_peers_ratio": float(np.median(theirs / whole)),
+            f"{kind}_bare_ratio": float(np.median(theirs / bare)),
+            f"{kind}_write_share": float(np.median(writing / whole)),
+        }
+    return figures
+
+
+def table(found):
+    """Two tables of Markdown, as lines: whole runs, and their steps."""
+    yield "| pictures | way | seconds | records |\n|---|---|---|---|"
+    for kind, way in found:
+        count = found[kind, way][-1][1]
+        yield f"| {kind} | {way} | {np.median(seconds(found, kind, way)):.1f} | {count:,} |"
+        if way == "ours":
+            bare = np.median(seconds(found, kind, "bare"))
+            yield f"| {kind} | ours, neither verified nor summed | {bare:.1f} | {count:,} |"
+    yield "\n| pictures | way | step | seconds | share |\n|---|---|---|---|---|"
+    for (kind, way), runs in found.items():
+        for step in runs[0][0]:
+            share = np.median([took[step] / sum(took.values()) for took, _ in runs])
+            took = np.median([took[step] for took, _ in runs])
+            yield f"| {kind} | {way} | {step} | {took:.2f} | {share:.0%} |"
+    yield "\nThe other ways verify nothing: the bare ratio is ours without it against the peers.\n"
+
+
+def main():
+    """Prints the tables and the keys, or with --json the keys alone."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--data", default="../shared/data", help="folder with photos/ in it")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--large", type=int, default=600, help="pictures of 2000 × 1500")
+    parser.add_argument("--small", type=int, default=4000, help="pictures of 500 × 375")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    folder = Path(options.data) / "photos"
+    folder = folder if folder.is_dir() else Path(options.data)
+    counts = {"large": options.large, "small": options.small}
+    found = measure(folder, counts, options.rounds)
+    figures = keys(found)
+    if options.json:
+        print(json.dumps(figures))
+        return
+    print("\n".join(table(found)))
+    for name, figure in figures.items():
+        print(f"{name:24}{figure:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
