@@ -12,6 +12,7 @@ executed notebooks stay, and a second run takes the images that are there.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from benchmarks.duplicates import status_mb
 from benchmarks.folds import CLASSES, LANDMARK
 from benchmarks.programs import cores
 from benchmarks.read import PHOTOS
@@ -139,7 +141,7 @@ def run_notebook(name, recipe, log):
 
 
 def watch_memory(process, peaks):
-    """Adds the MB that papermill's children hold together, each quarter of a second."""
+    """Adds what the kernel and its workers have held, in MB, four times a second."""
     while process.poll() is None:
         peaks.append(sum(map(held_mb, list_children(process.pid))))
         time.sleep(0.25)
@@ -157,12 +159,11 @@ def list_children(parent):
 
 
 def held_mb(process):
-    """MB that a process holds alone, what it shares divided by those that share it."""
+    """MB of a process at its own peak, which a look four times a second might miss."""
     try:
-        text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    except OSError:
+        return status_mb("VmHWM", process)
+    except (OSError, IndexError):  # it has ended
         return 0.0
-    return int(text.partition("\nPss:")[2].split()[0]) / 1024
 
 
 def list_cells(copy):
@@ -181,7 +182,8 @@ def rehearse(folder, n, n_classes, data):
     made = time.perf_counter() - start
     print(f"{n:,} photographs of {n_classes:,} classes made in {made:.0f} s", file=sys.stderr)
     work = Path(folder) / "work"
-    work.mkdir(exist_ok=True)
+    shutil.rmtree(work, ignore_errors=True)  # an earlier run's: its hashes would save the work
+    work.mkdir()
     values = yaml.safe_load((ROOT / "recipes" / "landmark-2021.yaml").read_text()) | CHANGES
     recipe = Path(folder) / "rehearsal.yaml"
     recipe.write_text(yaml.safe_dump(values | {"INPUT_DIR": str(folder), "WORK_DIR": str(work)}))
@@ -199,7 +201,7 @@ def main():
     """Rehearses what the arguments ask for and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--n", type=int, default=LANDMARK, help="images; 1,580,470 need 4 GB")
+    parser.add_argument("--n", type=int, default=LANDMARK, help="images, of 4 kB on most disks")
     parser.add_argument("--classes", type=int, default=0, help="0: in proportion to landmark's")
     parser.add_argument("--keep", default="", help="a folder for images and executed notebooks")
     parser.add_argument("--json", action="store_true")
