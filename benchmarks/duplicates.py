@@ -171,12 +171,12 @@ def apart(function, *arguments):
         return pool.apply(function, arguments)
 
 
-def status_mb(name):
-    """A figure of this process in MB, such as "VmHWM", its peak.
+def status_mb(name, process="self"):
+    """A figure of this process, or of one by its id, in MB, such as "VmHWM", its peak.
 
     Unlike ru_maxrss it knows nothing of the process that this one was forked from.
     """
-    status = Path("/proc/self/status").read_text()
+    status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 
 

@@ -52,13 +52,13 @@ def find_clusters(
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
     pairs = (pairs[pairs["accepted"]] if "accepted" in pairs else pairs).drop_duplicates(["a", "b"])
-    n, bits = len(images), pairs["distance"].to_numpy(np.int64)  # 0 is stored where hashes agree
-    graph = coo_matrix((bits, (pairs["a"], pairs["b"])), shape=(n, n)).tocsr()
-    component = csgraph.connected_components(graph, directed=False)[1]
-    rows = np.flatnonzero(np.bincount(component, minlength=n)[component] > 1)
-    members = images.reset_index(drop=True).loc[rows]
+    bits = pairs["distance"].to_numpy(np.int64)  # 0 is stored where hashes agree
+    rows, ends = np.unique(pairs[["a", "b"]].to_numpy(np.int64).T, return_inverse=True)
+    graph = coo_matrix((bits, tuple(ends)), shape=(len(rows), len(rows))).tocsr()
+    component = csgraph.connected_components(graph, directed=False)[1] if len(rows) else rows
+    members = images.iloc[rows].reset_index(drop=True)
     test = members["split"] == "test"
-    members = members.assign(cluster=pd.factorize(component[rows])[0], test=test)
+    members = members.assign(cluster=pd.factorize(component)[0], test=test)
     members = _trace_steps(_compare_labels(members, kind, keep, conflicts), graph)
     shown_by = members["image_id"].where(test).groupby(members["cluster"]).transform("first")
     leak = shown_by.notna() & (leaks == "drop")
@@ -96,16 +96,16 @@ def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
     """Columns steps, through (image_id before it on the way from the keeper), distance, chain."""
     if members.empty:
         return members.assign(steps=0, through="", distance=0, chain=False)
-    rows, keeper = members.index.to_numpy(), members["keeper"].to_numpy()
+    rows, keeper = np.arange(len(members)), members["keeper"].to_numpy()
     cost = graph.astype(float)
     # Equal hashes are no step (a thousandth: a sparse matrix has no edge of length nought).
     cost.data = np.where(graph.data > 0, 1.0, 1e-3) + graph.data * 1e-6
     options = {"directed": False, "min_only": True, "return_predecessors": True}
     length, before, _ = csgraph.dijkstra(cost, indices=rows[keeper], **options)
-    before = np.where(keeper, rows, before[rows])
-    steps = pd.Series(length[rows].astype(np.int64), members.index)
+    before = np.where(keeper, rows, before)
+    steps = pd.Series(length.astype(np.int64))
     chain = steps.groupby(members["cluster"]).transform("max") > 2
-    through = members["image_id"].reindex(before).to_numpy()
+    through = members["image_id"].to_numpy()[before]
     distance = np.asarray(graph[rows, before] + graph[before, rows]).ravel()
     return members.assign(steps=steps, through=through, distance=distance, chain=chain)
 
@@ -114,7 +114,9 @@ def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
     """A line for each row, object (n,), that says why it is kept, or dropped."""
     cluster, test = members["cluster"], members["test"]
     label = name_labels(members, cluster.to_numpy())
-    labels = label[~test].groupby(cluster).agg(lambda names: ", ".join(sorted(set(names))))
+    names = pd.DataFrame({"cluster": cluster, "label": label})[~test].drop_duplicates()
+    names = names.sort_values("label")
+    labels = (", " + names["label"]).groupby(names["cluster"]).sum().str[2:]
     keeper = members[members["keeper"]].set_index("cluster")
     columns = labels, keeper["image_id"], keeper["label_name"]
     said, original, its_label = (cluster.map(column).astype(str) for column in columns)
@@ -135,8 +137,9 @@ def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
 
 def pairs_of_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """Rows a, b of `images` and bits: of each conflict the picture kept and one that disagrees."""
-    rows = np.flatnonzero((images["problem"] == "") & (images["split"] != "test"))
-    row = pd.Series(rows, images["image_id"].iloc[rows])
+    good = (images["problem"] == "") & (images["split"] != "test")
+    rows = images[["image_id"]].assign(row=np.arange(len(images)))[good]
+    row = rows.merge(clusters["image_id"].drop_duplicates()).set_index("image_id")["row"]
     clusters = clusters.sort_values(["cluster", "steps"], kind="stable")  # distances are from these
     first = clusters.drop_duplicates("cluster").set_index("cluster")
     differs = clusters["label_name"] != clusters["cluster"].map(first["label_name"])
@@ -204,7 +207,7 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
 def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """The table with columns cluster (-1: none) and keep."""
     keys = ["image_id", "split"]  # a test image may be called as a labelled one is
-    table = images.merge(clusters[[*keys, "cluster", "keep"]], "left", keys, validate="m:1")
+    table = images.merge(clusters[[*keys, "cluster", "keep"]], "left", keys)
     cluster = table["cluster"].fillna(-1).astype("int64")
     return table.assign(cluster=cluster, keep=table["keep"].ne(False))
 
@@ -216,7 +219,7 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     there are any, leaks dropped, test images (to be written) and test images refused.
     """
     test, good = images["split"] == "test", images["problem"] == ""
-    kept = good & match_clusters(images, clusters)["keep"].to_numpy()
+    kept = good & match_clusters(images[["image_id", "split"]], clusters)["keep"].to_numpy()
     reasons = clusters["reason"][~clusters["keep"]]
     counts = {
         "written": (kept & ~test).sum(),
