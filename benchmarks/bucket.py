@@ -24,6 +24,7 @@ from kaggle_tfr.shards import find_shards
 LATENCY = 0.05  # seconds
 COPIES = 16  # of each shard: 16,000 records in 128 shards, so that a pass takes seconds
 BUCKET = "photos"
+TESTS = Path(__file__).resolve().parents[1] / "tests"  # pytest's path, and its bucket's
 
 
 def main() -> None:
@@ -49,7 +50,8 @@ def compare(folder: str, rounds: int) -> dict[str, float]:
     if reason := find_lack():
         print(f"bucket_share is left out: {reason}", file=sys.stderr)
         return {}
-    from tests.support.gcs import serve_bucket
+    sys.path.append(str(TESTS))
+    from support.gcs import serve_bucket
 
     with tempfile.TemporaryDirectory() as work, serve_bucket(work) as bucket:
         copy_shards(folder, work)
@@ -73,8 +75,8 @@ def find_lack() -> str:
     """What a bucket on loopback lacks here, or ""."""
     if "gs" not in tf.io.gfile.get_registered_schemes():
         return "this TensorFlow has no GCS file system"
-    needed = ("gcp_storage_emulator", "trustme", "tests")
-    lacking = [name for name in needed if not find_spec(name)]
+    lacking = [name for name in ("gcp_storage_emulator", "trustme") if not find_spec(name)]
+    lacking += [] if TESTS.is_dir() else [str(TESTS)]
     return f"{', '.join(lacking)} not found; run it in the checkout, with [dev]" if lacking else ""
 
 
