@@ -26,6 +26,8 @@ PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 
 
 def main() -> None:
+    from benchmarks import bucket  # it takes from here what both need
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds, 5 or more")
@@ -36,7 +38,7 @@ def main() -> None:
         write_records(arguments.data, folder)
         costs = measure_costs(folder, arguments.rounds, 3 * arguments.seconds)
         rates = measure(folder, arguments.rounds, arguments.seconds)
-    figures = compare(rates)
+        figures = compare(rates) | bucket.compare(folder, arguments.rounds)
     keys = {name: f"cpu_ms_{name.split()[0].replace('.', '_')}" for name in costs}
     figures |= {keys[name]: round(statistics.median(costs[name]), 3) for name in costs}
     if arguments.json:

@@ -22,6 +22,7 @@ CORES = os.cpu_count() or 1  # decoding keeps them busy; more threads get no mor
 # is read on the side, by few threads: they take their time from the decoding.
 REMOTE_READS, LOCAL_READS = (16, 16 << 20), (2, 1 << 20)  # shards, bytes of each: 16 and 1 MiB
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
+AHEAD_BYTES, AHEAD_RECORDS = 64 << 20, 2048  # read ahead from a bucket, beside what it shuffles
 
 Context: TypeAlias = tf.distribute.InputContext | None  # of a process for several devices
 MeanStd = tuple[Sequence[float], Sequence[float]]
@@ -108,7 +109,11 @@ def read_batches(
         data = _pad_and_count(data, partial(_check_count, own, expected), batch_size, steps)
     else:
         # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
-        data = data.repeat().shuffle(_choose_buffer(own), seed=seed)
+        data = data.repeat()
+        if storage.is_remote(own["file"].iloc[0]):
+            # A full shuffle buffer waits with its one missing record, as when an epoch begins.
+            data = data.prefetch(_count_fitting(own, AHEAD_RECORDS, AHEAD_BYTES))
+        data = data.shuffle(_choose_buffer(own), seed=seed)
         data = data.map(decode, num_parallel_calls=CORES, deterministic=False)
         # A short last batch would make the shape dynamic, and XLA compile twice.
         data = data.batch(batch_size, drop_remainder=True)
@@ -247,5 +252,10 @@ def _check_count(shards: pd.DataFrame, expected: int, seen: int) -> bool:
 def _choose_buffer(shards: pd.DataFrame) -> int:
     """How many records the shuffle buffer holds: all of them, if they are few and small."""
     records = max(1, int(shards["count"].sum()))
-    record_bytes = max(1, int(shards["bytes"].sum()) // records)
-    return max(1, min(records, SHUFFLE_RECORDS, SHUFFLE_BYTES // record_bytes))
+    return min(records, _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES))
+
+
+def _count_fitting(shards: pd.DataFrame, records: int, size: int) -> int:
+    """So many records, or as many of them as `size` bytes hold; at least 1."""
+    record_bytes = int(shards["bytes"].sum()) // max(1, int(shards["count"].sum()))
+    return max(1, min(records, size // max(1, record_bytes)))

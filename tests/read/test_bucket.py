@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from support.gcs import serve_bucket
@@ -104,6 +105,19 @@ def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
     bucket.latency = 0.0
 
     assert bucket.peak >= SHARDS
+
+
+def test_training_reads_ahead_over_the_border_of_epochs(shards, bucket, ask):
+    """Beyond the epoch in the shuffle buffer further ones arrive, though one batch was taken."""
+    before = len(bucket.requests)
+    ask("ready = iter(read_batches(shards, image_size=128, batch_size=32, training=True))")
+    ask("next(ready)")
+    until = time.monotonic() + 15
+    while len(bucket.requests) - before < 3 * SHARDS and time.monotonic() < until:
+        time.sleep(0.1)
+    ask("del ready")
+
+    assert len(bucket.requests) - before >= 3 * SHARDS
 
 
 def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(shards, bucket, ask):
