@@ -105,12 +105,12 @@ def measure_and_hash(folder, work, clock):
         parameters = {"NAME": "bench", "SOURCE": "folders"}
         listed, labels = explore.read_table(folder, settings(explore.InputSettings, parameters))
     with clock("measure"):
-        images = explore.measure(listed, labels)
+        images = explore.measure(listed, labels, work)
     with clock("save_images"):
         explore.save_images(images, labels, work)
         images, labels = explore.load_images(work)
-    with clock("hash_images"):
-        hashes = deduplicate.hash_images(images, work)
+    with clock("load_hashes"):
+        hashes = explore.load_hashes(images, work)
     with clock("find_pairs"):
         chosen, radius = settings(deduplicate.DuplicateSettings, {}), DEFAULTS["MAX_BITS"]
         pairs = deduplicate.find_pairs(hashes, radius + 20 * (len(images) <= 50_000))
@@ -140,7 +140,7 @@ def plan_parts(kind, work, clock):
         folded = plan.assign_folds(rows, n_folds=FOLDS, seed=0, **rules)
         plan.compare_shares(rows, folded, **rules)
     with clock("check_leakage"):
-        hashes = deduplicate.hash_images(images, work)
+        hashes = explore.load_hashes(images, work)
         plan.check_leakage(folded, hashes=hashes, max_bits=duplicates.max_bits)
     with clock("make_forecast"):
         schema = load_schema(DEFAULTS["SCHEMA"], rows, labels)
