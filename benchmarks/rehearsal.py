@@ -40,7 +40,9 @@ ENDINGS = ".jpg", ".jpeg"
 COPIES = 0.01
 MIN_DEVIATION = 20  # of a picture's values: below it are patches of sky
 BLOCK = 2000
-CHANGES = {"IMAGE_SIZE": 32, "PART_LIMIT_GB": 19}  # of the recipe: so that each is resized
+# Of the recipe: so that each is resized; and in processes, for threads that spend a millisecond a
+# picture wait for each other's Python as long.
+CHANGES = {"IMAGE_SIZE": 32, "PART_LIMIT_GB": 19, "BACKEND": "loky"}
 
 
 def draw_rows(n, n_classes, seed=0):
