@@ -1,6 +1,7 @@
 """Files on a disk and objects in a bucket (gs://…) by the same calls, with the same errors."""
 
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import io
@@ -35,7 +36,23 @@ _temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"
 SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it takes a while
 _looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
+AGAIN = "run the same step again: it goes on from here."
+# What to do about a disk; of a network's folder it may be the network.
+MENDS = {errno.ENOSPC: "Make room there, then", errno.EDQUOT: "Make room there, then"}
+MENDS |= dict.fromkeys((errno.EIO, errno.ETIMEDOUT), "See that this disk answers, then")
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
+
+
+@contextlib.contextmanager
+def naming(path: AnyPath) -> Iterator[None]:
+    """Lets an error of the disk name its file, by default `path`, and say what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in MENDS or AGAIN in str(error):
+            raise
+        file, mend = error.filename or path, f"{MENDS[error.errno]} {AGAIN}"
+        raise OSError(error.errno, f"{error.strerror}: '{file}'. {mend}") from error
 
 
 def is_remote(path: AnyPath) -> bool:
@@ -71,7 +88,7 @@ def read_bytes(path: AnyPath) -> bytes:
     if address := _split_address(path):
         return _read_picture(*address)
     if not is_remote(path):
-        with open(path, "rb") as file:
+        with naming(path), open(path, "rb") as file:
             return file.read()
     with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
         return file.read()
@@ -89,7 +106,8 @@ def read_text(path: AnyPath) -> str:
 def on_disk(path: AnyPath) -> Iterator[AnyPath]:
     """The path of a local file with the same content: itself, or a copy until the block ends."""
     if not is_remote(path):
-        yield path
+        with naming(path):
+            yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         with _bucket(path) as gfile:
@@ -285,12 +303,13 @@ def _new_file(path: AnyPath) -> Iterator[str]:
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     if is_remote(path):
         temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
-    os.makedirs(os.path.dirname(temporary) or ".", exist_ok=True)
-    try:
-        yield temporary
-        publish_file(temporary, str(path))
-    finally:
-        remove(temporary)
+    with naming(path):
+        make_folder(os.path.dirname(temporary))
+        try:
+            yield temporary
+            publish_file(temporary, str(path))
+        finally:
+            remove(temporary)
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
@@ -299,7 +318,8 @@ def list_files(pattern: str, folder: AnyPath) -> list[str]:
     The folder is literal; a wildcard stays within one level.
     """
     if not is_remote(folder):
-        return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
+        with naming(folder):
+            return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
     with _bucket(address := join(folder, pattern)) as gfile:
         return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
 
@@ -324,7 +344,17 @@ def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
 
 def exists(path: AnyPath) -> bool:
     """True when a file, folder, object or prefix of that name is there."""
-    return _call(path, os.path.exists, "exists")
+    return _call(path, _is_there, "exists")
+
+
+def _is_there(path: AnyPath) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:  # a disk that does not answer says nothing of its files
+        if error.errno in MENDS:
+            raise
+        return False
+    return True
 
 
 def is_folder(path: AnyPath) -> bool:
@@ -334,15 +364,30 @@ def is_folder(path: AnyPath) -> bool:
 
 def make_folder(path: str) -> str:
     """The same path, where a folder is now, with its parents; a bucket needs none."""
-    if not is_remote(path):
+    if path and not is_remote(path) and not exists(path):
+        make_folder(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
+        _keep_names(os.path.dirname(path))
     return path
 
 
+def _keep_names(folder: str) -> None:
+    """Lets what was named, renamed or removed in a folder outlast a power cut, where it can."""
+    with naming(folder), contextlib.ExitStack() as opened:
+        try:
+            opened.callback(os.close, number := os.open(folder or ".", os.O_RDONLY))
+            os.fsync(number)
+        except OSError as error:  # Windows opens no folder, a network's may not know how
+            if error.errno in MENDS:
+                raise
+
+
 def remove(path: AnyPath) -> None:
-    """Removes the file or object; one that is not there is no error."""
+    """Removes the file or object for good; one that is not there is no error."""
     with contextlib.suppress(FileNotFoundError):
         _call(path, os.remove, "remove")
+        if not is_remote(path):
+            _keep_names(os.path.dirname(path))
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
@@ -399,17 +444,20 @@ def publish_file(temporary: str, path: str) -> None:
         with _bucket(path) as gfile:
             gfile.copy(temporary, path, overwrite=True)
         os.remove(temporary)
-    else:
+        return
+    with naming(path):
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        make_folder(os.path.dirname(path))
         os.replace(temporary, path)
+        _keep_names(os.path.dirname(path))
 
 
 def _call(path: AnyPath, on_disk: Callable[[AnyPath], Any], in_bucket: str) -> Any:
     """The answer of this function for a local path, of that one of `tf.io.gfile` for another."""
     if not is_remote(path):
-        return on_disk(path)
+        with naming(path):
+            return on_disk(path)
     with _bucket(path) as gfile:
         return getattr(gfile, in_bucket)(path)
 
@@ -428,7 +476,7 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
         mend = "Is the bucket public? Else set GOOGLE_APPLICATION_CREDENTIALS before Python starts."
         raise PermissionError(f"'{path}' may not be opened: {error.message}. {mend}") from None
     except tf.errors.OpError as error:
-        raise OSError(f"'{path}' could not be reached: {error.message}") from None
+        raise OSError(f"'{path}' could not be reached: {error.message}. Wait, then {AGAIN}") from None
 
 
 @cache

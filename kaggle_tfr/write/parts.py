@@ -89,7 +89,8 @@ def write_parts(
         if done.keys() >= set(shards):
             own, tfds = {shard: done[shard] for shard in shards}, "tfds" in metadata_for
             if not journal.is_closed(folder):
-                sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
+                with storage.naming(folder):
+                    sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
             journal.remove_journal(folder)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)

@@ -1,0 +1,169 @@
+"""Whatever call fails, and wherever the power goes: the next run ends with the same bytes."""
+
+import errno
+import json
+import os
+import pickle
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pandas as pd
+import pytest
+from support.faults import FULL, SHORT, Disk, Power, run_steps
+from support.plans import LABELS, digests, make_images, two_parts
+
+from kaggle_tfr import parallel
+from kaggle_tfr.write import journal
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, SHORT, FULL]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Tables and plan of 18 pictures in six shards and two parts, and another plan of theirs."""
+    root, versions = tmp_path_factory.mktemp("faults"), parallel.package_versions()
+    table = make_images(root / "run" / "images", 18)
+    other = {"quality": 95, "shard_name": "{name}-{i}.tfrec"}
+    for name, changes in (("steps.pickle", {}), ("other.pickle", other)):
+        plan, planned = two_parts(table, root / "plan", **changes)
+        assert (plan.n_parts, len(plan.shards)) == (2, 6)
+        steps = table, LABELS, plan, planned, bool(changes)
+        (root / name).write_bytes(pickle.dumps(steps))
+    with (  # both take their time
+        mock.patch.object(parallel, "package_versions", lambda: versions),
+        mock.patch.object(os, "fsync", lambda _: None),
+    ):
+        yield root
+
+
+@pytest.fixture(scope="module")
+def whole(root):
+    """(calls, digests) of an undisturbed run."""
+    run_steps(root)  # what is imported on the way is no call
+    empty(root)
+    with Disk(root / "run") as disk:
+        run_steps(root)
+    return disk.calls, digests(root / "run")
+
+
+def empty(root):
+    for path in (root / "run").iterdir():
+        if path.is_file():
+            path.unlink()
+        elif path.name != "images":
+            shutil.rmtree(path)
+
+
+def list_named(root):
+    """The digests of the files that have their final names."""
+    return {name: own for name, own in digests(root / "run").items() if not name.endswith(".tmp")}
+
+
+def check_names(root, *wholes):
+    """Every file that has its final name is whole, and no shard lacks its row."""
+    for name, sha256 in list_named(root).items():
+        path, known = root / "run" / name, {own.get(name) for own in wholes}
+        if name.endswith(".parquet") and sha256 not in known:
+            assert name == "hashes.parquet"  # in which a row may say that a picture was not read
+            pd.read_parquet(path)
+        elif "/journal/" in name or name.endswith("dataset-metadata.json"):  # without an owner yet
+            assert not name.endswith(".json") or json.loads(path.read_bytes())
+        else:
+            assert sha256 in known, name
+    for part in (root / "run" / "out").glob("part-*"):
+        rows = {row["file"] for row in journal.read_rows_of_part(str(part))}
+        assert {path.name for path in part.glob("*.tfrec")} <= rows
+
+
+def check_message(error, failed):
+    """It names a file that failed, its final name or its folder, and says what to do."""
+    named = {re.sub(r"\.\w{32}\.tmp$", "", path) for _, path in failed}
+    named |= {re.sub(r"/journal(/.*)?$", "", path) for path in named}
+    assert any(f"'{name}" in str(error) for name in named), f"{failed}: {error}"
+    assert re.search(r"again: it goes on from here|Run 0|Remove shards.csv", str(error)), error
+
+
+def check_fault(root, whole, number, fault):
+    """The number of calls that failed, after the next run's bytes were compared."""
+    empty(root)
+    error = None
+    with Disk(root / "run", number, fault) as disk:
+        try:
+            run_steps(root)
+        except Exception as raised:
+            error = raised
+    check_names(root, whole[1])
+    if error is not None:
+        check_message(error, disk.failed)
+    run_steps(root)
+    assert list_named(root) == whole[1]
+    return len(disk.failed)
+
+
+@pytest.mark.parametrize(
+    "step", [37, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+)
+def test_a_call_that_fails_costs_no_byte(root, whole, step):
+    """An error names the file and what to do; nothing torn has a final name; a rerun mends all."""
+    wrong, failed, cases = [], 0, 0
+    for number in range(1, len(whole[0]) + 1, step):
+        for fault in FAULTS if step == 1 else [FAULTS[number // step % len(FAULTS)]]:
+            cases += 1
+            try:
+                failed += check_fault(root, whole, number, fault)
+            except Exception as error:
+                wrong.append((number, fault, whole[0][number - 1], repr(error)[:900]))
+            except AssertionError as error:
+                wrong.append((number, fault, whole[0][number - 1], str(error)[:900]))
+    print(len(whole[0]), "calls", cases, "cases", failed, "failed")
+    print("\n\n".join(map(str, wrong)))
+    assert not wrong
+
+
+def put(root, state):
+    """Lays a state of the disk below the root."""
+    shutil.rmtree(root / "run" / "out", ignore_errors=True)
+    empty(root)
+    folders, files = state
+    for folder in sorted(folders):
+        Path(folder).mkdir(exist_ok=True)
+    for name, data in files.items():
+        if "/images/" not in name:
+            Path(name).write_bytes(data)
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize(
+    "states", [12, pytest.param(1500, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+)
+def test_a_power_cut_costs_no_byte(root, whole, states, other):
+    """Unsynced data torn, unsynced names lost in any order: nothing torn has its final name."""
+    empty(root)
+    steps, wanted, rng = "other.pickle" if other else "steps.pickle", whole[1], random.Random(0)
+    if other:
+        run_steps(root, steps)
+        wanted = list_named(root)
+        empty(root)
+        run_steps(root)
+    with Power(root / "run") as power:
+        run_steps(root, steps)
+    assert list_named(root) == wanted
+    wrong = []
+    for at in rng.choices(range(power.first, len(power.events) + 1), k=states):
+        put(root, power.cut(at, rng))
+        try:
+            check_names(root, whole[1], wanted)
+            run_steps(root, steps)
+            assert list_named(root) == wanted
+        except Exception as error:
+            wrong.append((at, power.events[at - 1][:2], repr(error)[:900]))
+        except AssertionError as error:
+            wrong.append((at, power.events[at - 1][:2], str(error)[:900]))
+    print(len(power.events) - power.first, states, "\n\n".join(map(str, wrong)))
+    assert not wrong
