@@ -3,14 +3,16 @@
 Calls are seen where Python makes them: `open`, `os`, TensorFlow's writer of records, Arrow's files.
 What those two do inside, C++ over one open file, is not seen: there a fault comes before the call.
 
-As a script it is a process that forks for each line of its input, "root n", a child whose n-th call
-kills it; each answer is the exit status, a signal as a negative number.
+As a script it is a process that forks for each line of its input, "root out n", a child that runs
+the steps and whose n-th call kills it (0: none); each answer is the exit status, a signal as a
+negative number, and the error that it met.
 """
 
 import builtins
 import contextlib
 import errno
 import io
+import json
 import os
 import pickle
 import random
@@ -25,7 +27,7 @@ OF_PATHS = "open mkdir replace rename remove unlink rmdir listdir scandir stat s
 MAKING = {"create", "write", "mkdir"}
 
 
-def run_steps(root, steps="steps.pickle"):
+def run_steps(root, steps="steps.pickle", out=""):
     """What the steps save below `root`, of the tables and the plan that this file there holds."""
     from kaggle_tfr import deduplicate, explore
     from kaggle_tfr.kaggle.upload import _check_parts
@@ -35,13 +37,17 @@ def run_steps(root, steps="steps.pickle"):
 
     use_backend(1)  # so that calls have an order
     table, labels, plan, planned, overwrite = pickle.loads(Path(root, steps).read_bytes())
-    work, out = f"{root}/run", f"{root}/run/out"
+    work, parts = f"{root}/run", ["part-1", "part-2"]
+    if "://" in out:
+        write_parts(work, out)
+        return
+    out = f"{root}/run/out"
     explore.save_images(table, labels, work)
     deduplicate.hash_images(table, work)
     save_plan(plan, planned, work)
     for _ in range(2):  # the second finds the parts closed
         write_parts(work, out, overwrite=overwrite)
-    _check_parts([f"{out}/part-1", f"{out}/part-2"], "ada")
+    _check_parts([f"{out}/{part}" for part in parts], "ada")
 
 
 class Disk(contextlib.ExitStack):
@@ -264,14 +270,22 @@ def main():
     import kaggle_tfr.write  # noqa: F401
 
     for line in sys.stdin:
-        root, number = line.split()
+        root, out, number = line.split()
+        reading, writing = os.pipe()
         child = os.fork()
         if not child:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             with Disk(f"{root}/run", int(number), KILL):
-                run_steps(root)
+                try:
+                    run_steps(root, out=out)
+                except Exception as error:
+                    os.write(writing, f"{type(error).__name__}: {error}".encode())
             os._exit(0)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        os.close(writing)
+        with open(reading) as pipe:
+            said = pipe.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(json.dumps([status, said]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Whatever call fails, and wherever the power goes: the next run ends with the same bytes."""
 
+import contextlib
 import errno
+import hashlib
 import json
 import os
 import pickle
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +17,9 @@ from unittest import mock
 
 import pandas as pd
 import pytest
+from support import faults
 from support.faults import FULL, SHORT, Disk, Power, run_steps
+from support.gcs import serve_bucket
 from support.plans import LABELS, digests, make_images, two_parts
 
 from kaggle_tfr import parallel
@@ -167,3 +172,63 @@ def test_a_power_cut_costs_no_byte(root, whole, states, other):
             wrong.append((at, power.events[at - 1][:2], str(error)[:900]))
     print(len(power.events) - power.first, states, "\n\n".join(map(str, wrong)))
     assert not wrong
+
+
+@contextlib.contextmanager
+def steps_process(**env):
+    """A function that lets a process run the steps: (exit status, error) of (root, out, n)."""
+    command = [sys.executable, faults.__file__]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, text=True, env={**os.environ, **env}) as child:
+
+        def run(root, out="-", number=0):
+            print(root, out, number, file=child.stdin, flush=True)
+            return json.loads(child.stdout.readline())
+
+        yield run
+
+
+@pytest.mark.parametrize(
+    "step", [97, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+)
+def test_a_kill_at_any_call_costs_no_byte(root, whole, step):
+    """SIGKILL before each call, or half-way through its bytes; then one undisturbed run."""
+    with steps_process() as run:
+        for number in range(1, len(whole[0]) + 1, step):
+            empty(root)
+            assert run(root, number=number)[0] == -signal.SIGKILL
+            check_names(root, whole[1])
+            run_steps(root)
+            assert list_named(root) == whole[1], whole[0][number - 1]
+
+
+@pytest.mark.parametrize(
+    "step", [61, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+)
+def test_a_bucket_s_refusal_costs_no_byte(root, whole, tmp_path, step):
+    """429, 500 or 503 for one request, or from it on: an error that names the object, or none."""
+    parts = {name[4:]: own for name, own in whole[1].items() if name.startswith("out/")}
+    parts = {n: own for n, own in parts.items() if not n.endswith("dataset-metadata.json")}
+    empty(root)
+    run_steps(root)
+    with serve_bucket(tmp_path) as bucket:
+        bucket.seed_objects("faults", tmp_path / "none")
+        patience = {"GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000"}
+        with steps_process(**bucket.env, **patience) as run:
+            assert run(root, "gs://faults/whole") == [0, ""]
+            n_requests = len(bucket.requests)
+            print(n_requests, *bucket.requests, sep="\n")
+            for number in range(0, n_requests, step):
+                for times, status in ((1, 503), (1000, (429, 500, 503)[number % 3])):
+                    out, first = f"out-{number}-{times}", len(bucket.requests) + number
+                    bucket.status, bucket.refused = status, range(first, first + times)
+                    code, error = run(root, f"gs://faults/{out}")
+                    print(number, times, status, error[:300])
+                    bucket.refused = range(0)
+                    if error:
+                        assert "gs://faults" in error
+                        assert "again" in error
+                    assert run(root, f"gs://faults/{out}") == [0, ""]
+                    objects = bucket.read_objects("faults", out)
+                    found = {n: hashlib.sha256(data).hexdigest() for n, data in objects.items()}
+                    assert found | parts == found, (number, status)
