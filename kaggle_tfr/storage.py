@@ -36,10 +36,8 @@ _temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"
 SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it takes a while
 _looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
-AGAIN = "run the same step again: it goes on from here."
-# What to do about a disk; of a network's folder it may be the network.
-MENDS = {errno.ENOSPC: "Make room there, then", errno.EDQUOT: "Make room there, then"}
-MENDS |= dict.fromkeys((errno.EIO, errno.ETIMEDOUT), "See that this disk answers, then")
+AGAIN = "Then run the same step again: it goes on from here."
+DISK_FAULTS = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
 
 
@@ -49,10 +47,10 @@ def naming(path: AnyPath) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in MENDS or AGAIN in str(error):
+        if error.errno not in DISK_FAULTS or AGAIN in str(error):
             raise
-        file, mend = error.filename or path, f"{MENDS[error.errno]} {AGAIN}"
-        raise OSError(error.errno, f"{error.strerror}: '{file}'. {mend}") from error
+        what = f"{error.strerror}: '{error.filename or path}'. Make room, or mend that disk."
+        raise OSError(error.errno, f"{what} {AGAIN}") from error
 
 
 def is_remote(path: AnyPath) -> bool:
@@ -344,17 +342,7 @@ def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
 
 def exists(path: AnyPath) -> bool:
     """True when a file, folder, object or prefix of that name is there."""
-    return _call(path, _is_there, "exists")
-
-
-def _is_there(path: AnyPath) -> bool:
-    try:
-        os.stat(path)
-    except OSError as error:  # a disk that does not answer says nothing of its files
-        if error.errno in MENDS:
-            raise
-        return False
-    return True
+    return _call(path, os.path.exists, "exists")
 
 
 def is_folder(path: AnyPath) -> bool:
@@ -373,13 +361,12 @@ def make_folder(path: str) -> str:
 
 def _keep_names(folder: str) -> None:
     """Lets what was named, renamed or removed in a folder outlast a power cut, where it can."""
-    with naming(folder), contextlib.ExitStack() as opened:
+    with contextlib.suppress(OSError):  # Windows opens no folder, a network's may not know how
+        number = os.open(folder or ".", os.O_RDONLY)
         try:
-            opened.callback(os.close, number := os.open(folder or ".", os.O_RDONLY))
             os.fsync(number)
-        except OSError as error:  # Windows opens no folder, a network's may not know how
-            if error.errno in MENDS:
-                raise
+        finally:
+            os.close(number)
 
 
 def remove(path: AnyPath) -> None:
@@ -444,8 +431,7 @@ def publish_file(temporary: str, path: str) -> None:
         with _bucket(path) as gfile:
             gfile.copy(temporary, path, overwrite=True)
         os.remove(temporary)
-        return
-    with naming(path):
+    else:
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         make_folder(os.path.dirname(path))
@@ -476,7 +462,7 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
         mend = "Is the bucket public? Else set GOOGLE_APPLICATION_CREDENTIALS before Python starts."
         raise PermissionError(f"'{path}' may not be opened: {error.message}. {mend}") from None
     except tf.errors.OpError as error:
-        raise OSError(f"'{path}' could not be reached: {error.message}. Wait, then {AGAIN}") from None
+        raise OSError(f"'{path}' could not be reached: {error.message}. {AGAIN}") from None
 
 
 @cache

@@ -18,10 +18,10 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import OWNER
+from kaggle_tfr.storage import naming, read_text, write_atomically
 
 # What the client prints with exit code 0 although its work was not done.
 _REFUSAL = re.compile(
@@ -94,7 +94,7 @@ class _Kernel:
     def save(self) -> None:
         text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
         Path(self.output).parent.mkdir(parents=True, exist_ok=True)
-        storage.write_atomically(f"{self.output}.json", f"{text}\n".encode())
+        write_atomically(f"{self.output}.json", f"{text}\n".encode())
 
 
 def push_kernels(
@@ -255,14 +255,13 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     """The folder by its dataset's name, all checked, with the user's name in their metadata."""
     names: dict[str, str] = {}
     for folder in folders:
-        path, listing = storage.join(folder, DATASET_FILE), storage.join(folder, "shards.csv")
-        with storage.naming(folder):
-            text = storage.read_text(path)
-            if f'"{OWNER}/' in text:
-                filled = text.replace(f'"{OWNER}/', f'"{owner}/')
-                storage.write_atomically(path, filled.encode())
+        path = Path(folder, DATASET_FILE)
+        text = read_text(path)
+        if f'"{OWNER}/' in text:
+            write_atomically(str(path), text.replace(f'"{OWNER}/', f'"{owner}/').encode())
+        with naming(folder):
             name = check_metadata(folder, DATASET_FILE)["id"]
-            damage = storage.exists(listing) and rules.find_damage(folder)
+            damage = Path(folder, "shards.csv").exists() and rules.find_damage(folder)
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder

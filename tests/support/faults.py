@@ -15,7 +15,6 @@ import io
 import json
 import os
 import pickle
-import random
 import signal
 import sys
 from functools import partial
@@ -23,7 +22,8 @@ from pathlib import Path
 from unittest import mock
 
 KILL, SHORT, FULL = "kill", "short", "full"  # full: no room from that call on
-OF_PATHS = "open mkdir replace rename remove unlink rmdir listdir scandir stat statvfs".split()
+OF_PATHS = ("open", "mkdir", "replace", "rename", "remove", "unlink", "rmdir")
+OF_PATHS += ("listdir", "scandir", "stat", "statvfs")
 MAKING = {"create", "write", "mkdir"}
 
 
@@ -123,7 +123,9 @@ class Disk(contextlib.ExitStack):
             self.call("open", os.path.abspath(path))
         return real(path)
 
-    def _open(self, file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *rest):
+    def _open(  # noqa: PLR0917
+        self, file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *rest
+    ):
         path = None if isinstance(file, int) else os.path.abspath(os.fspath(file))
         if rest or path is None or not path.startswith(f"{self.root}/"):
             return self.open(file, mode, buffering, encoding, errors, newline, *rest)
@@ -153,7 +155,7 @@ class Power(Disk):
         self.events = [("sync", number, data) for number, data in self.synced.items()]
         self.first = len(self.events)
 
-    def call(self, name, path, half=None, target=None):
+    def call(self, name, path, half=None, target=None):  # noqa: ARG002
         super().call(name, path)
         number, event = self.names.get(path), None
         if name == "create" and number is None:

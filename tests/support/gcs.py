@@ -126,7 +126,9 @@ class Bucket:
                         if len(self.requests) - 1 in self.refused:
                             answer = f"HTTP/1.1 {self.status} no\r\nContent-Length: 0\r\n"
                             client.sendall(f"{answer}Connection: close\r\n\r\n".encode())
-                            while client.recv(1 << 16):  # its body, or a reset would lose the answer
+                            while client.recv(
+                                1 << 16
+                            ):  # its body, or a reset would lose the answer
                                 pass
                             return
                     if server is None:

@@ -41,8 +41,8 @@ def root(tmp_path_factory):
         steps = table, LABELS, plan, planned, bool(changes)
         (root / name).write_bytes(pickle.dumps(steps))
     with (  # both take their time
-        mock.patch.object(parallel, "package_versions", lambda: versions),
-        mock.patch.object(os, "fsync", lambda _: None),
+        mock.patch.object(parallel, "package_versions", return_value=versions),
+        mock.patch.object(os, "fsync"),
     ):
         yield root
 
@@ -115,20 +115,12 @@ def check_fault(root, whole, number, fault):
     "step", [37, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_call_that_fails_costs_no_byte(root, whole, step):
-    """An error names the file and what to do; nothing torn has a final name; a rerun mends all."""
-    wrong, failed, cases = [], 0, 0
+    """An error names the file and what to do; nothing torn has its final name; a rerun mends."""
+    failed = 0
     for number in range(1, len(whole[0]) + 1, step):
         for fault in FAULTS if step == 1 else [FAULTS[number // step % len(FAULTS)]]:
-            cases += 1
-            try:
-                failed += check_fault(root, whole, number, fault)
-            except Exception as error:
-                wrong.append((number, fault, whole[0][number - 1], repr(error)[:900]))
-            except AssertionError as error:
-                wrong.append((number, fault, whole[0][number - 1], str(error)[:900]))
-    print(len(whole[0]), "calls", cases, "cases", failed, "failed")
-    print("\n\n".join(map(str, wrong)))
-    assert not wrong
+            failed += check_fault(root, whole, number, fault)
+    assert failed > len(whole[0]) // step // 2  # a read cannot be short, a disk not full for one
 
 
 def put(root, state):
@@ -159,19 +151,11 @@ def test_a_power_cut_costs_no_byte(root, whole, states, other):
     with Power(root / "run") as power:
         run_steps(root, steps)
     assert list_named(root) == wanted
-    wrong = []
     for at in rng.choices(range(power.first, len(power.events) + 1), k=states):
         put(root, power.cut(at, rng))
-        try:
-            check_names(root, whole[1], wanted)
-            run_steps(root, steps)
-            assert list_named(root) == wanted
-        except Exception as error:
-            wrong.append((at, power.events[at - 1][:2], repr(error)[:900]))
-        except AssertionError as error:
-            wrong.append((at, power.events[at - 1][:2], str(error)[:900]))
-    print(len(power.events) - power.first, states, "\n\n".join(map(str, wrong)))
-    assert not wrong
+        check_names(root, whole[1], wanted)
+        run_steps(root, steps)
+        assert list_named(root) == wanted, power.events[at - 1]
 
 
 @contextlib.contextmanager
@@ -206,29 +190,33 @@ def test_a_kill_at_any_call_costs_no_byte(root, whole, step):
     "step", [61, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_bucket_s_refusal_costs_no_byte(root, whole, tmp_path, step):
-    """429, 500 or 503 for one request, or from it on: an error that names the object, or none."""
+    """429, 500 or 503 for one request, which is tried again, or for all from it on: an error."""
     parts = {name[4:]: own for name, own in whole[1].items() if name.startswith("out/")}
     parts = {n: own for n, own in parts.items() if not n.endswith("dataset-metadata.json")}
     empty(root)
     run_steps(root)
-    with serve_bucket(tmp_path) as bucket:
+    with (
+        serve_bucket(tmp_path) as bucket,
+        steps_process(**bucket.env, GCS_RETRY_CONFIG_INIT_DELAY_TIME_US="1000") as run,
+    ):
         bucket.seed_objects("faults", tmp_path / "none")
-        patience = {"GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000"}
-        with steps_process(**bucket.env, **patience) as run:
-            assert run(root, "gs://faults/whole") == [0, ""]
-            n_requests = len(bucket.requests)
-            print(n_requests, *bucket.requests, sep="\n")
-            for number in range(0, n_requests, step):
-                for times, status in ((1, 503), (1000, (429, 500, 503)[number % 3])):
-                    out, first = f"out-{number}-{times}", len(bucket.requests) + number
-                    bucket.status, bucket.refused = status, range(first, first + times)
-                    code, error = run(root, f"gs://faults/{out}")
-                    print(number, times, status, error[:300])
-                    bucket.refused = range(0)
-                    if error:
-                        assert "gs://faults" in error
-                        assert "again" in error
-                    assert run(root, f"gs://faults/{out}") == [0, ""]
-                    objects = bucket.read_objects("faults", out)
-                    found = {n: hashlib.sha256(data).hexdigest() for n, data in objects.items()}
-                    assert found | parts == found, (number, status)
+        assert run(root, "gs://faults/whole") == [0, ""]
+        # For uploads TensorFlow asks ten times, and waits up to half a minute in between.
+        ends = ["/upload/" not in line for line in bucket.requests]
+        for number in range(0, len(ends), step):
+            for times in (1, 1000) if ends[number] else (1,):
+                out, first = f"out-{number}-{times}", len(bucket.requests) + number
+                bucket.status = (429, 500, 503)[number % 3]
+                bucket.refused = range(first, first + times)
+                error = run(root, f"gs://faults/{out}")[1]
+                bucket.refused = range(0)
+                assert bool(error) == (times > 1), error
+                assert not error or ("gs://faults" in error and "again: it goes on" in error)
+                assert run(root, f"gs://faults/{out}") == [0, ""]
+                objects = bucket.read_objects("faults", out)
+                found = {n: hashlib.sha256(data).hexdigest() for n, data in objects.items()}
+                own = {n: sha256 for n, sha256 in found.items() if n in parts}
+                assert own == parts
+                assert set(found) - set(parts) == {
+                    f"part-{k}/dataset-metadata.json" for k in (1, 2)
+                }
