@@ -112,7 +112,7 @@ def check_fault(root, whole, number, fault):
 
 
 @pytest.mark.parametrize(
-    "step", [37, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+    "step", [71, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_call_that_fails_costs_no_byte(root, whole, step):
     """An error names the file and what to do; nothing torn has its final name; a rerun mends."""
@@ -137,7 +137,7 @@ def put(root, state):
 
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize(
-    "states", [12, pytest.param(1500, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+    "states", [8, pytest.param(1500, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_power_cut_costs_no_byte(root, whole, states, other):
     """Unsynced data torn, unsynced names lost in any order: nothing torn has its final name."""
@@ -173,7 +173,7 @@ def steps_process(**env):
 
 
 @pytest.mark.parametrize(
-    "step", [97, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+    "step", [233, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_kill_at_any_call_costs_no_byte(root, whole, step):
     """SIGKILL before each call, or half-way through its bytes; then one undisturbed run."""
@@ -187,7 +187,7 @@ def test_a_kill_at_any_call_costs_no_byte(root, whole, step):
 
 
 @pytest.mark.parametrize(
-    "step", [61, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+    "step", [97, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_bucket_s_refusal_costs_no_byte(root, whole, tmp_path, step):
     """429, 500 or 503 for one request, which is tried again, or for all from it on: an error."""
