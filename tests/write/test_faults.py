@@ -88,9 +88,11 @@ def check_names(root, *wholes):
 
 def check_message(error, failed):
     """It names a file that failed, its final name or its folder, and says what to do."""
-    named = {re.sub(r"\.\w{32}\.tmp$", "", path) for _, path in failed}
+    paths = {path for _, path in failed}
+    named = paths | {re.sub(r"\.\w{32}\.tmp$", "", path) for path in paths}
     named |= {re.sub(r"/journal(/.*)?$", "", path) for path in named}
-    assert any(f"'{name}" in str(error) for name in named), f"{failed}: {error}"
+    named |= {os.path.dirname(path) for path in named}  # a call that reads several names the folder
+    assert any(f"'{name}'" in str(error) for name in named), f"{failed}: {error}"
     assert re.search(r"again: it goes on from here|Run 0|Remove shards.csv", str(error)), error
 
 
