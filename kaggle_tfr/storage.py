@@ -1,6 +1,7 @@
 """Files on a disk and objects in a bucket (gs://…) by the same calls, with the same errors."""
 
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import io
@@ -35,7 +36,21 @@ _temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"
 SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it takes a while
 _looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
+AGAIN = "Then run the same step again: it goes on from here."
+DISK_FAULTS = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
+
+
+@contextlib.contextmanager
+def naming(path: AnyPath) -> Iterator[None]:
+    """Lets an error of the disk name its file, by default `path`, and say what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FAULTS or AGAIN in str(error):
+            raise
+        what = f"{error.strerror}: '{error.filename or path}'. Make room, or mend that disk."
+        raise OSError(error.errno, f"{what} {AGAIN}") from error
 
 
 def is_remote(path: AnyPath) -> bool:
@@ -71,7 +86,7 @@ def read_bytes(path: AnyPath) -> bytes:
     if address := _split_address(path):
         return _read_picture(*address)
     if not is_remote(path):
-        with open(path, "rb") as file:
+        with naming(path), open(path, "rb") as file:
             return file.read()
     with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
         return file.read()
@@ -89,7 +104,8 @@ def read_text(path: AnyPath) -> str:
 def on_disk(path: AnyPath) -> Iterator[AnyPath]:
     """The path of a local file with the same content: itself, or a copy until the block ends."""
     if not is_remote(path):
-        yield path
+        with naming(path):
+            yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         with _bucket(path) as gfile:
@@ -285,12 +301,13 @@ def _new_file(path: AnyPath) -> Iterator[str]:
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     if is_remote(path):
         temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
-    os.makedirs(os.path.dirname(temporary) or ".", exist_ok=True)
-    try:
-        yield temporary
-        publish_file(temporary, str(path))
-    finally:
-        remove(temporary)
+    with naming(path):
+        make_folder(os.path.dirname(temporary))
+        try:
+            yield temporary
+            publish_file(temporary, str(path))
+        finally:
+            remove(temporary)
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
@@ -299,7 +316,8 @@ def list_files(pattern: str, folder: AnyPath) -> list[str]:
     The folder is literal; a wildcard stays within one level.
     """
     if not is_remote(folder):
-        return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
+        with naming(folder):
+            return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
     with _bucket(address := join(folder, pattern)) as gfile:
         return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
 
@@ -334,15 +352,29 @@ def is_folder(path: AnyPath) -> bool:
 
 def make_folder(path: str) -> str:
     """The same path, where a folder is now, with its parents; a bucket needs none."""
-    if not is_remote(path):
+    if path and not is_remote(path) and not exists(path):
+        make_folder(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
+        _keep_names(os.path.dirname(path))
     return path
 
 
+def _keep_names(folder: str) -> None:
+    """Lets what was named, renamed or removed in a folder outlast a power cut, where it can."""
+    with contextlib.suppress(OSError):  # Windows opens no folder, a network's may not know how
+        number = os.open(folder or ".", os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
 def remove(path: AnyPath) -> None:
-    """Removes the file or object; one that is not there is no error."""
+    """Removes the file or object for good; one that is not there is no error."""
     with contextlib.suppress(FileNotFoundError):
         _call(path, os.remove, "remove")
+        if not is_remote(path):
+            _keep_names(os.path.dirname(path))
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
@@ -402,14 +434,16 @@ def publish_file(temporary: str, path: str) -> None:
     else:
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        make_folder(os.path.dirname(path))
         os.replace(temporary, path)
+        _keep_names(os.path.dirname(path))
 
 
 def _call(path: AnyPath, on_disk: Callable[[AnyPath], Any], in_bucket: str) -> Any:
     """The answer of this function for a local path, of that one of `tf.io.gfile` for another."""
     if not is_remote(path):
-        return on_disk(path)
+        with naming(path):
+            return on_disk(path)
     with _bucket(path) as gfile:
         return getattr(gfile, in_bucket)(path)
 
@@ -428,7 +462,7 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
         mend = "Is the bucket public? Else set GOOGLE_APPLICATION_CREDENTIALS before Python starts."
         raise PermissionError(f"'{path}' may not be opened: {error.message}. {mend}") from None
     except tf.errors.OpError as error:
-        raise OSError(f"'{path}' could not be reached: {error.message}") from None
+        raise OSError(f"'{path}' could not be reached: {error.message}. {AGAIN}") from None
 
 
 @cache

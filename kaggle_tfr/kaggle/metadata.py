@@ -160,10 +160,11 @@ def find_damage(part_dir: str) -> str:
     listing = pd.read_csv(os.path.join(part_dir, "shards.csv"), dtype=str)
     for file, sha256 in zip(listing["file"], listing["sha256"], strict=True):
         path = storage.join(part_dir, file)
-        if not storage.exists(path):
+        try:
+            if storage.sha256_of(path) != sha256:
+                return f"{file} has another sha256 than shards.csv says"
+        except FileNotFoundError:
             return f"{file} is missing"
-        if storage.sha256_of(path) != sha256:
-            return f"{file} has another sha256 than shards.csv says"
     return ""
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import OWNER
-from kaggle_tfr.storage import write_atomically
+from kaggle_tfr.storage import naming, read_text, write_atomically
 
 # What the client prints with exit code 0 although its work was not done.
 _REFUSAL = re.compile(
@@ -256,14 +256,16 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     names: dict[str, str] = {}
     for folder in folders:
         path = Path(folder, DATASET_FILE)
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = read_text(path)
         if f'"{OWNER}/' in text:
             write_atomically(str(path), text.replace(f'"{OWNER}/', f'"{owner}/').encode())
-        name = check_metadata(folder, DATASET_FILE)["id"]
+        with naming(folder):
+            name = check_metadata(folder, DATASET_FILE)["id"]
+            damage = Path(folder, "shards.csv").exists() and rules.find_damage(folder)
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
-        if damage := Path(folder, "shards.csv").exists() and rules.find_damage(folder):
+        if damage:
             raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
     return names
 

@@ -3,6 +3,7 @@
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -89,7 +90,8 @@ def write_parts(
         if done.keys() >= set(shards):
             own, tfds = {shard: done[shard] for shard in shards}, "tfds" in metadata_for
             if not journal.is_closed(folder):
-                sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
+                with storage.naming(folder):
+                    sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
             journal.remove_journal(folder)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)
@@ -127,9 +129,10 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
 def _check_shard(folder: str, row: journal.Row) -> journal.Row | None:
     """The row when its shard has the row's size and sha256; a damaged file is removed."""
     path = storage.join(folder, row["file"])
-    whole = storage.exists(path) and storage.size_and_time(path)[0] == row["bytes"]
-    if whole and storage.sha256_of(path) == row["sha256"]:
-        return row
+    with suppress(FileNotFoundError):  # a disk that does not answer is no damage: it raises
+        whole = storage.size_and_time(path)[0] == row["bytes"]
+        if whole and storage.sha256_of(path) == row["sha256"]:
+            return row
     storage.remove(path)
     return None
 

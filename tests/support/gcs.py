@@ -7,6 +7,7 @@ emulator. TensorFlow reads these variables when it starts, so it must run in a s
 
 import contextlib
 import http.client
+import json
 import os
 import re
 import socket
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import trustme
@@ -30,11 +32,13 @@ class Bucket:
 
     latency: seconds that every request waits. silent: requests are taken and never answered.
     requests: the request lines seen so far. peak: the most that waited at one time.
+    refused: numbers of requests, from 0, that are answered with `status`, and by nobody else.
     """
 
     def __init__(self, folder, address):
         self.address = address
         self.latency, self.silent, self.requests, self._cuts = 0.0, False, [], []
+        self.refused, self.status = range(0), 503
         self.peak, self._waiting, self._lock = 0, 0, threading.Lock()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(folder / "ca.pem"))
@@ -58,6 +62,18 @@ class Bucket:
             name = urllib.parse.quote(path.relative_to(folder).as_posix(), safe="")
             self._post(upload + name, path.read_bytes(), "application/octet-stream")
         return [f"gs://{bucket}/{path.relative_to(folder).as_posix()}" for path in paths]
+
+    def read_objects(self, bucket, folder):
+        """The bytes of the objects below a folder of the bucket, by their names below it."""
+        ask = f"http://{self.address[0]}:{self.address[1]}/storage/v1/b/{bucket}/o"
+        with urllib.request.urlopen(f"{ask}?prefix={folder}/") as answer:
+            names = [item["name"] for item in json.load(answer).get("items", [])]
+        found = {}
+        for name in names:
+            quoted = urllib.parse.quote(name, safe="")
+            with urllib.request.urlopen(f"{ask}/{quoted}?alt=media") as answer:
+                found[name[len(folder) + 1 :]] = answer.read()
+        return found
 
     def cut(self, name, after_bytes, times=1):
         """Ends the connection `after_bytes` into the next downloads of objects that have `name`."""
@@ -98,7 +114,7 @@ class Bucket:
             if head.startswith(b"CONNECT "):
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 client, head = self._tls.wrap_socket(client, server_side=True), b""
-            server, answer, limit = None, None, [None]
+            server, answering, limit = None, None, [None]
             try:
                 while data := head or client.recv(1 << 16):
                     head = b""
@@ -107,21 +123,29 @@ class Bucket:
                             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
                         data = _mend_upload(data)
                         self._admit(data.split(b"\r\n")[0], limit)
+                        if len(self.requests) - 1 in self.refused:
+                            answer = f"HTTP/1.1 {self.status} no\r\nContent-Length: 0\r\n"
+                            client.sendall(f"{answer}Connection: close\r\n\r\n".encode())
+                            while client.recv(
+                                1 << 16
+                            ):  # its body, or a reset would lose the answer
+                                pass
+                            return
                     if server is None:
                         # Not before there is a request: the emulator serves one at a time.
                         server = socket.create_connection(self.address, timeout=120)
                         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         self._sockets += [client, server]
                         work = (server, client, limit)
-                        answer = threading.Thread(target=self._answer, args=work, daemon=True)
-                        answer.start()
+                        answering = threading.Thread(target=self._answer, args=work, daemon=True)
+                        answering.start()
                     server.sendall(data)
             finally:
                 if server is not None:
                     with contextlib.suppress(OSError):
                         # Else the emulator would wait for a client that was killed.
                         server.shutdown(socket.SHUT_WR)
-                    answer.join()
+                    answering.join()
                     server.close()
                 # Here alone: OpenSSL in another thread would read from the number's next owner.
                 client.close()
