@@ -29,7 +29,7 @@ MAKING = {"create", "write", "mkdir"}
 
 def run_steps(root, steps="steps.pickle", out=""):
     """What the steps save below `root`, of the tables and the plan that this file there holds."""
-    from kaggle_tfr import deduplicate, explore
+    from kaggle_tfr import explore
     from kaggle_tfr.kaggle.upload import _check_parts
     from kaggle_tfr.parallel import use_backend
     from kaggle_tfr.plan import save_plan
@@ -42,8 +42,8 @@ def run_steps(root, steps="steps.pickle", out=""):
         write_parts(work, out)
         return
     out = f"{root}/run/out"
+    explore.measure(table, labels, work)
     explore.save_images(table, labels, work)
-    deduplicate.hash_images(table, work)
     save_plan(plan, planned, work)
     for _ in range(2):  # the second finds the parts closed
         write_parts(work, out, overwrite=overwrite)
