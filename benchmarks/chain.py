@@ -27,6 +27,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -42,6 +43,7 @@ COPIES = 0.03
 BLOCKS = 4  # files a fold, of the peers' writer
 PHASH_BITS = 10  # of 64, imagededup's default
 WARM = 20  # pictures that a process warms up with
+BARE = "decode_alone"  # what verification is measured against; no part of any way
 
 
 def make_folder(photos, folder, kind, count):
@@ -153,7 +155,7 @@ def plan_parts(kind, work, clock):
 
 def write_and_verify(work, clock):
     """04; returns the number of records. Raises: RuntimeError: a record is not as planned."""
-    from kaggle_tfr import plan, write
+    from kaggle_tfr import parallel, plan, read, write
     from kaggle_tfr.storage import join
 
     with clock("write_parts"):
@@ -167,7 +169,21 @@ def write_and_verify(work, clock):
         for folder, sums in checked.stats.items():
             write.save_stats(sums, join(folder, "stats.json"))
         write.account_parts(planned, shards, work)
+    with clock(BARE):
+        for _ in parallel.run(decode_shard, read.find_shards(work)["file"], label="Decoding"):
+            pass
     return int(shards["count"].sum())
+
+
+def decode_shard(file):
+    """Reads and decodes the records of a shard, and nothing else: what verification cannot save."""
+    from kaggle_tfr import storage
+    from kaggle_tfr.frames import list_frames, parse_record
+    from kaggle_tfr.images.header import read_upright
+
+    for offset, end in pairwise(list_frames(file)):
+        record = parse_record(storage.read_frame(file, offset, end - offset))
+        read_upright(record["image"].bytes_list.value[0])
 
 
 def usual(folder, kind, out, clock):
@@ -294,8 +310,8 @@ def measure(photos, counts, rounds):
 def seconds(found, kind, way):
     """Seconds of each round; of the way "bare": ours without verification and statistics."""
     runs = [took for took, _ in found[kind, "ours" if way == "bare" else way]]
-    left_out = "verify_parts" if way == "bare" else ""
-    return np.array([sum(took.values()) - took.get(left_out, 0) for took in runs])
+    left_out = {BARE, "verify_parts"} if way == "bare" else {BARE}
+    return np.array([sum(took[step] for step in took.keys() - left_out) for took in runs])
 
 
 def keys(found):
@@ -303,12 +319,16 @@ def keys(found):
     figures = {}
     for kind in {kind: None for kind, _ in found}:
         whole, bare, theirs = (seconds(found, kind, way) for way in ("ours", "bare", "peers"))
-        writing = np.array([took["write_parts"] for took, _ in found[kind, "ours"]])
+        steps = ("write_parts", "verify_parts", BARE)
+        times = [[took[step] for step in steps] for took, _ in found[kind, "ours"]]
+        writing, verifying, decoding = np.array(times).T
         figures |= {
             f"{kind}_usual_ratio": float(np.median(seconds(found, kind, "usual") / whole)),
             f"{kind}_peers_ratio": float(np.median(theirs / whole)),
             f"{kind}_bare_ratio": float(np.median(theirs / bare)),
             f"{kind}_write_share": float(np.median(writing / whole)),
+            f"{kind}_verify_of_decode": float(np.median(verifying / decoding)),
+            f"{kind}_verify_of_write": float(np.median(verifying / writing)),
         }
     return figures
 
