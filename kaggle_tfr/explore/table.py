@@ -23,6 +23,7 @@ from kaggle_tfr.schema import Labels
 UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
 HASHED: dict = {**dict.fromkeys(HASHES, np.uint64(0)), "texture": np.float32(0), "digest": ""}
 KEY = ["path", "file_bytes", "changed", "problem"]  # what has a problem is read again
+BAD_NAME = "name is not UTF-8, or holds NUL"
 COMPUTED = [*UNREAD, *HASHED, "problem"]
 
 
@@ -108,8 +109,9 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
         row = UNREAD | HASHED | {"problem": problem}
         data = b"" if problem else next(contents)
         if isinstance(data, OSError):
-            missing = isinstance(data, FileNotFoundError)
-            row["problem"] = "missing file" if missing else f"unreadable: {data.strerror or data}"
+            row["problem"] = f"unreadable: {data.strerror or data}"
+            if isinstance(data, FileNotFoundError):
+                row["problem"] = BAD_NAME if storage.ESCAPED.search(path) else "missing file"
         elif not problem:
             row["n_bytes"] = len(data)
             try:
@@ -132,6 +134,7 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
     """Writes the labels as text and JSON, label_map.json if single, rejects.csv, images.parquet."""
     storage.make_folder(work_dir)
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
+    refused = refused.replace("\r", r"\\r", regex=True)  # which readers take for a line's end
     label_of = {str(name): i for i, name in enumerate(labels.classes) if name is not None}
     files = {
         "labels.json": labels.to_json(),
