@@ -320,21 +320,19 @@ def _new_file(path: AnyPath) -> Iterator[str]:
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
     """Sorted paths of the files, none hidden, that match `pattern` (`*`, `?`, `[…]`) in `folder`.
 
-    The folder is literal; a wildcard stays within one level. Whatever is called like a picture is
-    listed, for its reader to refuse; names are as `escape` writes them.
+    The folder is literal, `*` one level. What is called like a picture is listed; see `escape`.
     """
     if not is_remote(folder):
         with naming(folder):
             found = _match(folder, pattern)
-            found = (one for one in found if PICTURE.search(one.name) or _ask(one.is_file))
-            return sorted(escape(one.path) for one in found)
+            return sorted(escape(e.path) for e in found if PICTURE.search(e.name) or _is(e.is_file))
     with _bucket(address := join(folder, pattern)) as gfile:
         return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
 
 
 def list_folders(pattern: str, folder: AnyPath) -> list[str]:
     """Sorted paths of the folders of a disk that match `pattern` below `folder`."""
-    return sorted(escape(entry.path) for entry in _match(folder, pattern) if _ask(entry.is_dir))
+    return sorted(escape(entry.path) for entry in _match(folder, pattern) if _is(entry.is_dir))
 
 
 def escape(name: str) -> str:
@@ -342,7 +340,7 @@ def escape(name: str) -> str:
     return name.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
 
 
-def _ask(question: Callable[[], bool]) -> bool:
+def _is(question: Callable[[], bool]) -> bool:
     try:
         return question()
     except OSError as error:
@@ -360,7 +358,7 @@ def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
             if not hidden and fnmatch.fnmatchcase(entry.name, first):
                 if not rest:
                     yield entry
-                elif _ask(entry.is_dir):
+                elif _is(entry.is_dir):
                     yield from _match(entry.path, rest)
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
-from os.path import splitext
 from typing import Any
 
 import numpy as np
@@ -66,10 +65,9 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     if not storage.is_remote(input_dir):  # whose folders are those of its files
         folders = storage.list_folders(pattern.rpartition("/")[0], root)
         # Without an ending a file may be an image too.
-        images = (one for one in paths if storage.PICTURE.search(one) or not splitext(one)[1])
+        images = [p for p in paths if storage.PICTURE.search(p) or not os.path.splitext(p)[1]]
         classes_of = {path for path in folders if not split_of(path)}
-        empty = sorted(classes_of.difference(map(os.path.dirname, images)))
-        if empty:  # a slip, or a lost download
+        if empty := sorted(classes_of.difference(map(os.path.dirname, images))):  # a slip, or lost
             what = f"hold no image, the first is '{empty[0]}' (PATTERN '{pattern}' in {input_dir})"
             mend = "Fill or remove it, or set PATTERN to match folders with images only."
             raise ValueError(f"{len(empty)} of {len(folders)} class folders {what}. {mend}")
@@ -92,7 +90,7 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     text = text if known.issuperset(text[test]) else text.where(~test, "")
     labelled, _ = single_label_table(text, list(labels.classes))
     labelled["problem"] = np.where(~test & (own != ""), "no class folder", labelled["problem"])
-    labelled.loc[unnamed, "problem"] = "class name is not UTF-8"
+    labelled.loc[unnamed, "problem"] = "class name is no text"
     labelled.loc[test, "problem"] = ""
     ids = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([ids, labelled], axis=1), labels
@@ -102,10 +100,8 @@ def find_test_files(pattern: str, root: str, known: set[str]) -> list[str]:
     """Files of a test folder beside the split or class folders, in class folders or in none."""
     above, ending = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0], pattern.rpartition("/")[2]
     place = storage.join(root, *filter(None, [above]))
-    if storage.is_remote(root):
-        folders = [path for path in [f"{place}/test"] if storage.is_folder(path)]
-    else:
-        folders = [path for path in storage.list_folders("*", place) if split_of(path) == "test"]
+    listed = [f"{place}/test"] if storage.is_remote(root) else storage.list_folders("*", place)
+    folders = [path for path in listed if split_of(path) == "test" and storage.is_folder(path)]
     places = [(depth + ending, folder) for folder in folders for depth in ("", "*/")]
     found = chain.from_iterable(starmap(storage.list_files, places))
     return [path for path in found if path not in known]
@@ -204,8 +200,8 @@ def read_csv(
     if settings.label_map and not single:
         raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
     if settings.id_column in columns:
-        what = f"ID_COLUMN and LABEL_COLUMN both name '{settings.id_column}'. Set LABEL_COLUMN"
-        raise ValueError(f"{what} to the column of labels, or to [] for none.")
+        both = f"ID_COLUMN and LABEL_COLUMN both name '{settings.id_column}'"
+        raise ValueError(f"{both}. Set LABEL_COLUMN to the column of labels, or to [] for none.")
     data, what = read_given(path, parameter), f"{parameter} '{path}'"
     headers = {sep: list(map(str, _parse_csv(data, what, nrows=0, sep=sep))) for sep in ",;\t"}
     sep = next((sep for sep in headers if settings.id_column in headers[sep]), ",")
@@ -226,11 +222,10 @@ def read_csv(
 def _parse_csv(data: bytes, what: str, **options: Any) -> pd.DataFrame:
     try:
         return pd.read_csv(io.BytesIO(data), encoding="utf-8-sig", low_memory=False, **options)
-    except pd.errors.EmptyDataError:
-        wrong = "is empty. Set it to the one you mean."
     except ValueError as error:
         wrong = f"is no CSV in UTF-8: {error}. Save it as one."
-    raise ValueError(f"{what} {wrong}")
+        wrong = wrong if data.strip() else "is empty. Set it to the one you mean."
+        raise ValueError(f"{what} {wrong}") from None
 
 
 def read_given(path: str, parameter: str) -> bytes:
@@ -282,8 +277,7 @@ def number_classes(text: pd.Series, classes: list | None = None) -> tuple[np.nda
     kind: Any = int if all(map(INTEGER.fullmatch, names)) else str
     classes = sorted(map(kind, names)) if classes is None else classes
     label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
-    unknown = [name for name in names if name not in label_of]
-    if unknown:
+    if unknown := [name for name in names if name not in label_of]:
         what = f"lacks {len(unknown)} of the data, the first is '{unknown[0]}'"
         mend = "Add them, or leave it empty to number the sorted classes."
         raise ValueError(f"LABEL_MAP has {len(label_of)} classes and {what}. {mend}")
@@ -337,8 +331,7 @@ def complete_rows(
 ) -> Table:
     """The images of a CSV's rows with their paths, and of files without a row; their labels."""
     table, labels = given
-    taken = RESERVED.intersection(labels.label_columns)
-    if taken:
+    if taken := RESERVED.intersection(labels.label_columns):
         raise ValueError(f"a label is called '{min(taken)}', as a column of ours. Rename it.")
     ids = rows[settings.id_column]
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))

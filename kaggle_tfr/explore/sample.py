@@ -38,8 +38,7 @@ def input_or_sample(input_dir: str, work: str) -> str:
     """The input folder, never the work folder; for "" the sample's, made in `work` if missing."""
     if input_dir:
         if os.path.realpath(found := find_input(input_dir)) == os.path.realpath(work):
-            what = f"WORK_DIR and INPUT_DIR are both '{found}': files of yours would be replaced."
-            raise ValueError(f"{what} Set WORK_DIR to another folder, such as '{work}/work'.")
+            raise ValueError(f"WORK_DIR and INPUT_DIR are both '{found}'. Set WORK_DIR to another.")
         return found
     write_sample(os.path.join(work, "sample"))
     return os.path.join(work, "sample")

@@ -23,7 +23,6 @@ from kaggle_tfr.schema import Labels
 UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
 HASHED: dict = {**dict.fromkeys(HASHES, np.uint64(0)), "texture": np.float32(0), "digest": ""}
 KEY = ["path", "file_bytes", "changed", "problem"]  # what has a problem is read again
-BAD_NAME = "name is not UTF-8, or holds NUL"
 COMPUTED = [*UNREAD, *HASHED, "problem"]
 
 
@@ -109,9 +108,9 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
         row = UNREAD | HASHED | {"problem": problem}
         data = b"" if problem else next(contents)
         if isinstance(data, OSError):
-            row["problem"] = f"unreadable: {data.strerror or data}"
-            if isinstance(data, FileNotFoundError):
-                row["problem"] = BAD_NAME if storage.ESCAPED.search(path) else "missing file"
+            missing = isinstance(data, FileNotFoundError)
+            reason = "name is no text" if storage.ESCAPED.search(path) else "missing file"
+            row["problem"] = reason if missing else f"unreadable: {data.strerror or data}"
         elif not problem:
             row["n_bytes"] = len(data)
             try:

@@ -64,9 +64,8 @@ def _write_image_tables(
             kept = kept[[name for name in _table_columns(plan, shard.split) if name in kept]]
             first = not os.path.exists(path)
             # Readers end a row at a "\r" that is not quoted, as Python before 3.13 leaves it.
-            same: dict[str, Any] = {"index": False, "lineterminator": "\n"}
-            same["quoting"] = csv.QUOTE_NONNUMERIC * ("\r" in kept.to_csv(**same))
-            kept.to_csv(path, mode="a", header=first, **same)
+            how: Any = csv.QUOTE_NONNUMERIC * ("\r" in kept.to_csv(lineterminator="\n"))
+            kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n", quoting=how)
         for name in sorted(os.listdir(scratch)):
             storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
 
