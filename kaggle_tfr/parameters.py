@@ -13,6 +13,7 @@ from kaggle_tfr.paths import SUBMISSION, near_miss
 _STEPS = ("explore", "deduplicate", "plan", "write", "read_and_visualize", "train")
 NOTEBOOKS = tuple(f"{number:02d}_{step}" for number, step in enumerate(_STEPS, 1))
 Settings = TypeVar("Settings")
+LONGEST = 1 << 20  # recipe, in characters
 
 
 @dataclass(frozen=True)
@@ -226,17 +227,20 @@ def parse_value(name: str, text: str) -> Any:
 
 def load_recipe(path: str) -> dict[str, Any]:
     """The parameters that a recipe sets.
-    Raises: FileNotFoundError; ValueError: not flat YAML, or as `check_parameters`.
+    Raises: FileNotFoundError; ValueError: not YAML, aliases (without bound), as `check_parameters`.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file) or {}
+            text = file.read(LONGEST + 1)
+        refused = len(text) > LONGEST or any(type(x) is yaml.AliasEvent for x in yaml.parse(text))
+        values = None if refused else yaml.safe_load(text) or {}
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no recipe '{path}'. Recipes lie in recipes/.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the recipe '{path}' is not YAML: {error}") from None
     if not isinstance(values, dict):
-        raise ValueError(f"the recipe '{path}' is not a list of 'NAME: value' lines.")
+        what = f"the recipe '{path}' is not a list of 'NAME: value' lines"
+        raise ValueError(f"{what}, of up to {LONGEST:,} characters, without aliases (*name).")
     try:
         for name, value in values.items():
             check_value(name, value)

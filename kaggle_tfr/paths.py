@@ -50,8 +50,7 @@ def template_fields(template: str) -> list[tuple[str, str]]:
 def check_template(template: str) -> None:
     """Raises a ValueError unless the template can name every shard of a plan, in its folder."""
     used = [field for field, _ in template_fields(template)]
-    unknown = next((field for field in used if field not in SHARD_FIELDS), None)
-    if unknown is not None:
+    if (unknown := next((field for field in used if field not in SHARD_FIELDS), None)) is not None:
         known = f"{near_miss(unknown, SHARD_FIELDS)} It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
         raise ValueError(f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{known}")
     if "i" not in used:

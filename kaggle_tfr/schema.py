@@ -161,8 +161,7 @@ class RecordSchema(Saved):
 
     def for_split(self, split: str) -> "RecordSchema":
         """The schema of a split's records, which is another for test images without labels."""
-        unlabelled = split == "test" and self.test_fields
-        return RecordSchema(self.test_fields) if unlabelled else self
+        return RecordSchema(self.test_fields) if split == "test" and self.test_fields else self
 
 
 def load_schema(

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -39,6 +40,8 @@ _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
 AGAIN = "Then run the same step again: it goes on from here."
 DISK_FAULTS = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
+PICTURE = re.compile(r"(?i)\.(jpe?g?|png|webp|bmp|gif|tiff?|avif)$")
+ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` makes of a name
 
 
 @contextlib.contextmanager
@@ -86,8 +89,12 @@ def read_bytes(path: AnyPath) -> bytes:
     if address := _split_address(path):
         return _read_picture(*address)
     if not is_remote(path):
-        with naming(path), open(path, "rb") as file:
-            return file.read()
+        with naming(path):
+            # A pipe may wait for ever, a device never end; what is a folder `open` says.
+            if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+                raise OSError(errno.EINVAL, "no regular file", str(path))
+            with open(path, "rb") as file:
+                return file.read()
     with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
         return file.read()
 
@@ -313,18 +320,33 @@ def _new_file(path: AnyPath) -> Iterator[str]:
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
     """Sorted paths of the files, none hidden, that match `pattern` (`*`, `?`, `[…]`) in `folder`.
 
-    The folder is literal; a wildcard stays within one level.
+    The folder is literal, `*` one level. What is called like a picture is listed; see `escape`.
     """
     if not is_remote(folder):
         with naming(folder):
-            return sorted(entry.path for entry in _match(folder, pattern) if entry.is_file())
+            found = _match(folder, pattern)
+            return sorted(escape(e.path) for e in found if PICTURE.search(e.name) or _is(e.is_file))
     with _bucket(address := join(folder, pattern)) as gfile:
         return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
 
 
 def list_folders(pattern: str, folder: AnyPath) -> list[str]:
     """Sorted paths of the folders of a disk that match `pattern` below `folder`."""
-    return sorted(entry.path for entry in _match(folder, pattern) if entry.is_dir())
+    return sorted(escape(entry.path) for entry in _match(folder, pattern) if _is(entry.is_dir))
+
+
+def escape(name: str) -> str:
+    r"""The name, with bytes that are no UTF-8 as "\udce9", and NUL as "\x00": no file has it."""
+    return name.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+
+
+def _is(question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG):
+            raise
+        return False  # a link that leads nowhere
 
 
 def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
@@ -336,7 +358,7 @@ def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
             if not hidden and fnmatch.fnmatchcase(entry.name, first):
                 if not rest:
                     yield entry
-                elif entry.is_dir():
+                elif _is(entry.is_dir):
                     yield from _match(entry.path, rest)
 
 

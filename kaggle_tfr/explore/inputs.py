@@ -89,8 +89,7 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
             what = f"'{input_dir}' has '{has}', but no '{lacks}': which are the test images?"
             mend = 'Set TEST_CSV ("" for none) and TEST_PATH_TEMPLATE ("" for no test images).'
             raise FileNotFoundError(f"{what} {mend}")
-    read = _read_test_csv if csv else _match_test_files
-    images = read(input_dir, settings, labels)
+    images = (_read_test_csv if csv else _match_test_files)(input_dir, settings, labels)
     return images.assign(split="test", label=-1, label_name="", source=0, **labels.blanks())
 
 

@@ -19,8 +19,6 @@ from kaggle_tfr.schema import Labels, split_of
 
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
-# Without an ending a file may be an image too.
-ENDINGS = ("", ".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
 MISSING = ("", "nan", "NaN", "<NA>")
 FLAGS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
@@ -66,10 +64,10 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     paths = storage.list_files(pattern, root)
     if not storage.is_remote(input_dir):  # whose folders are those of its files
         folders = storage.list_folders(pattern.rpartition("/")[0], root)
-        images = (path for path in paths if os.path.splitext(path)[1].lower() in ENDINGS)
+        # Without an ending a file may be an image too.
+        images = [p for p in paths if storage.PICTURE.search(p) or not os.path.splitext(p)[1]]
         classes_of = {path for path in folders if not split_of(path)}
-        empty = sorted(classes_of.difference(map(os.path.dirname, images)))
-        if empty:  # a slip, or a lost download
+        if empty := sorted(classes_of.difference(map(os.path.dirname, images))):  # a slip, or lost
             what = f"hold no image, the first is '{empty[0]}' (PATTERN '{pattern}' in {input_dir})"
             mend = "Fill or remove it, or set PATTERN to match folders with images only."
             raise ValueError(f"{len(empty)} of {len(folders)} class folders {what}. {mend}")
@@ -77,12 +75,13 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     mend = f"Set PATTERN to {shapes}, or INPUT_DIR to the folder above them."
     if not paths:
         raise FileNotFoundError(f"no file matches '{pattern}' in {input_dir}. {mend}")
-    names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace("\\", "/")
+    names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace(os.sep, "/")
     parts, classes = names.str.split("/"), read_classes(input_dir, settings)
     folder, above = parts.str[-2], parts.str[-3].map(split_of, na_action="ignore")
     own = folder.map(split_of).where(~folder.isin(map(str, classes or ())), "")
     split = own.where(own != "", above.fillna("")).replace("", "train")
-    text, test = folder.where(own == "", ""), split == "test"
+    unnamed = folder.str.contains(storage.ESCAPED)
+    text, test = folder.where((own == "") & ~unnamed, ""), split == "test"
     if test.all():
         raise FileNotFoundError(f"all files of '{pattern}' in {input_dir} are test images. {mend}")
     labelled, labels = single_label_table(text[~test], classes)
@@ -91,6 +90,7 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
     text = text if known.issuperset(text[test]) else text.where(~test, "")
     labelled, _ = single_label_table(text, list(labels.classes))
     labelled["problem"] = np.where(~test & (own != ""), "no class folder", labelled["problem"])
+    labelled.loc[unnamed, "problem"] = "class name is no text"
     labelled.loc[test, "problem"] = ""
     ids = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([ids, labelled], axis=1), labels
@@ -100,10 +100,8 @@ def find_test_files(pattern: str, root: str, known: set[str]) -> list[str]:
     """Files of a test folder beside the split or class folders, in class folders or in none."""
     above, ending = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0], pattern.rpartition("/")[2]
     place = storage.join(root, *filter(None, [above]))
-    if storage.is_remote(root):
-        folders = [path for path in [f"{place}/test"] if storage.is_folder(path)]
-    else:
-        folders = [path for path in storage.list_folders("*", place) if split_of(path) == "test"]
+    listed = [f"{place}/test"] if storage.is_remote(root) else storage.list_folders("*", place)
+    folders = [path for path in listed if split_of(path) == "test" and storage.is_folder(path)]
     places = [(depth + ending, folder) for folder in folders for depth in ("", "*/")]
     found = chain.from_iterable(starmap(storage.list_files, places))
     return [path for path in found if path not in known]
@@ -201,29 +199,33 @@ def read_csv(
     single = settings.source == "csv" and len(columns) == 1 and not settings.label_separator
     if settings.label_map and not single:
         raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
+    if settings.id_column in columns:
+        both = f"ID_COLUMN and LABEL_COLUMN both name '{settings.id_column}'"
+        raise ValueError(f"{both}. Set LABEL_COLUMN to the column of labels, or to [] for none.")
     data, what = read_given(path, parameter), f"{parameter} '{path}'"
-    header = list(map(str, _parse_csv(data, what, nrows=0)))
-    ours = list(dict.fromkeys([settings.id_column, *columns]))
+    headers = {sep: list(map(str, _parse_csv(data, what, nrows=0, sep=sep))) for sep in ",;\t"}
+    sep = next((sep for sep in headers if settings.id_column in headers[sep]), ",")
+    header, ours = headers[sep], list(dict.fromkeys([settings.id_column, *columns]))
     for name in ours:
         if name not in header:
             column = "ID_COLUMN" if name == settings.id_column else "LABEL_COLUMN"
             has = f"{what} has no column '{name}'.{near_miss(name, header)}"
             raise ValueError(f"{has} It has {', '.join(header)}. Set {column} to one of them.")
-    rows = _parse_csv(data, what, usecols=ours, dtype=str, keep_default_na=False)
+    rows = _parse_csv(data, what, sep=sep, usecols=ours, dtype=str, keep_default_na=False)
     if rows.empty:
         raise ValueError(f"{what} has a header and no row. Set {parameter} to another.")
     others = [name for name in header if name not in ours]
-    return pd.concat([rows, _parse_csv(data, what, usecols=others)], axis=1) if others else rows
+    rest = [_parse_csv(data, what, sep=sep, usecols=others)] if others else []
+    return pd.concat([rows, *rest], axis=1)
 
 
 def _parse_csv(data: bytes, what: str, **options: Any) -> pd.DataFrame:
     try:
         return pd.read_csv(io.BytesIO(data), encoding="utf-8-sig", low_memory=False, **options)
-    except pd.errors.EmptyDataError:
-        wrong = "is empty. Set it to the one you mean."
     except ValueError as error:
         wrong = f"is no CSV in UTF-8: {error}. Save it as one."
-    raise ValueError(f"{what} {wrong}")
+        wrong = wrong if data.strip() else "is empty. Set it to the one you mean."
+        raise ValueError(f"{what} {wrong}") from None
 
 
 def read_given(path: str, parameter: str) -> bytes:
@@ -275,8 +277,7 @@ def number_classes(text: pd.Series, classes: list | None = None) -> tuple[np.nda
     kind: Any = int if all(map(INTEGER.fullmatch, names)) else str
     classes = sorted(map(kind, names)) if classes is None else classes
     label_of = {str(name): label for label, name in enumerate(classes) if name is not None}
-    unknown = [name for name in names if name not in label_of]
-    if unknown:
+    if unknown := [name for name in names if name not in label_of]:
         what = f"lacks {len(unknown)} of the data, the first is '{unknown[0]}'"
         mend = "Add them, or leave it empty to number the sorted classes."
         raise ValueError(f"LABEL_MAP has {len(label_of)} classes and {what}. {mend}")
@@ -330,8 +331,7 @@ def complete_rows(
 ) -> Table:
     """The images of a CSV's rows with their paths, and of files without a row; their labels."""
     table, labels = given
-    taken = RESERVED.intersection(labels.label_columns)
-    if taken:
+    if taken := RESERVED.intersection(labels.label_columns):
         raise ValueError(f"a label is called '{min(taken)}', as a column of ours. Rename it.")
     ids = rows[settings.id_column]
     below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
@@ -347,7 +347,7 @@ def complete_rows(
     problem = problem.mask(ids.duplicated(), "listed twice: the first row counts")
     table["problem"] = ids.map(clash).fillna(problem).mask(ids == "", "no id")
     paths = [f"{input_dir}/{path}" if path else "" for path in below]
-    images = pd.DataFrame({"image_id": ids, "path": paths, "split": "train"})
+    images = pd.DataFrame({"image_id": ids.map(storage.escape), "path": paths, "split": "train"})
     others = rows.drop(columns=[settings.id_column, *settings.label_columns], errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     images = pd.concat([images, table, others], axis=1)
@@ -369,7 +369,7 @@ def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> l
     filled = []
     for values in zip(*columns.values(), strict=True):
         try:
-            path = template.format_map(dict(zip(columns, values, strict=True)))
+            path = storage.escape(template.format_map(dict(zip(columns, values, strict=True))))
             outside = storage.OUTSIDE.search(path)
             filled.append(("", "id leads out of INPUT_DIR") if outside else (path, ""))
         except IndexError:

@@ -35,9 +35,11 @@ OTHER_NAME = {"flower": "blossom"}  # of a class in the second source
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
-    """The existing input folder; for "" the sample's, written to `work`/sample when missing."""
+    """The input folder, never the work folder; for "" the sample's, made in `work` if missing."""
     if input_dir:
-        return find_input(input_dir)
+        if os.path.realpath(found := find_input(input_dir)) == os.path.realpath(work):
+            raise ValueError(f"WORK_DIR and INPUT_DIR are both '{found}'. Set WORK_DIR to another.")
+        return found
     write_sample(os.path.join(work, "sample"))
     return os.path.join(work, "sample")
 

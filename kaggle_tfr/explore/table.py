@@ -109,7 +109,8 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
         data = b"" if problem else next(contents)
         if isinstance(data, OSError):
             missing = isinstance(data, FileNotFoundError)
-            row["problem"] = "missing file" if missing else f"unreadable: {data.strerror or data}"
+            reason = "name is no text" if storage.ESCAPED.search(path) else "missing file"
+            row["problem"] = reason if missing else f"unreadable: {data.strerror or data}"
         elif not problem:
             row["n_bytes"] = len(data)
             try:
@@ -132,6 +133,7 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
     """Writes the labels as text and JSON, label_map.json if single, rejects.csv, images.parquet."""
     storage.make_folder(work_dir)
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
+    refused = refused.replace("\r", r"\\r", regex=True)  # which readers take for a line's end
     label_of = {str(name): i for i, name in enumerate(labels.classes) if name is not None}
     files = {
         "labels.json": labels.to_json(),

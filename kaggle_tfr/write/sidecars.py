@@ -1,5 +1,6 @@
 """What lies beside the shards: tables of the images, Kaggle's and TFDS's descriptions."""
 
+import csv
 import json
 import os
 import re
@@ -62,7 +63,9 @@ def _write_image_tables(
             kept["record"] = range(len(kept))
             kept = kept[[name for name in _table_columns(plan, shard.split) if name in kept]]
             first = not os.path.exists(path)
-            kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n")
+            # Readers end a row at a "\r" that is not quoted, as Python before 3.13 leaves it.
+            how: Any = csv.QUOTE_NONNUMERIC * ("\r" in kept.to_csv(lineterminator="\n"))
+            kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n", quoting=how)
         for name in sorted(os.listdir(scratch)):
             storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
 

@@ -72,6 +72,25 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
     assert str(images["age"].dtype) == "Int64"
 
 
+@pytest.mark.parametrize("sep", [";", "\t"])
+def test_a_csv_may_be_parted_by_semicolons_or_tabs(tmp_path, sep):
+    """Where a header parted so has the ID_COLUMN; the same table as of commas, tests too."""
+    text = 'image_id,label,note\na.jpg,x,"p;q"\nb.jpg,y,"p\tq"\n'
+    folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg"])
+    put_image(folder / "test_images" / "c.jpg")
+    (folder / "sample_submission.csv").write_text("image_id,label\nc.jpg,x\n")
+    expected, labels = read(folder)
+    for name in ("train.csv", "sample_submission.csv"):
+        (folder / name).write_text((folder / name).read_text().replace(",", sep))
+
+    table, labels_again = read(folder)
+
+    pd.testing.assert_frame_equal(table, expected)
+    assert labels_again == labels
+    with pytest.raises(ValueError, match=r"no column 'id'.* It has image_id.label.note. Set ID_C"):
+        read(folder, id_column="id")
+
+
 def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
     """Spaces, accents, other scripts in class names; JPEG, PNG, WebP mixed; sorted classes."""
     for name in ("näive rose/1.jpg", "菊/2.png", "Aster/3.webp"):
@@ -195,6 +214,8 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         ("image_id,label\n", {}, WRONG, r"has a header and no row"),
         ("image_id,lable\na.jpg,x\n", {}, WRONG, r"no column 'label'. Did you mean \"lable\""),
         ("id,label\na.jpg,x\n", {}, WRONG, r"no column 'image_id'.* Set ID_COLUMN"),
+        (ROW, {"id_column": "label"}, WRONG, r"LABEL_COLUMN both name 'label'. Set LABEL_COLUMN"),
+        (ROW, {"label_column": ["label", "image_id"]}, WRONG, r"both name 'image_id'"),
         ('image_id,label\n"a.jpg,x\n', {}, WRONG, r"is no CSV in UTF-8"),
         ("image_id,path,b\na,1,0\n", {"label_column": ["path", "b"]}, WRONG, r"is called 'path'"),
         (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),

@@ -97,11 +97,15 @@ def test_every_recipe_in_the_folder_is_valid(root):
         ("QUALTY: 70", 'Did you mean "QUALITY"'),
         ("- 1\n- 2", "not a list of 'NAME: value' lines"),
         ("A: [", "is not YAML"),
+        ("[" * 9999, "is not YAML"),
+        ("NAME: café", "is not YAML"),  # written in Latin-1 below
+        ("LABEL_MAP: {a: &a [x, x], b: [*a, *a]}", r"without aliases \(\*name\)"),
+        (f"NAME: {'x' * (1 << 20)}", "of up to 1,048,576 characters"),
     ],
 )
 def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
     """The message names the recipe, then what is wrong in it; or where recipes lie, if none is."""
-    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "mine.yaml").write_text(text, encoding="latin-1")
 
     with pytest.raises(ValueError, match=f"mine.yaml.*{message}"):
         load_recipe(str(tmp_path / "mine.yaml"))

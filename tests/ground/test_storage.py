@@ -37,6 +37,30 @@ def test_folder_names_are_taken_literally(tmp_path):
     assert storage.list_folders("*", folder) == [str(folder / "a"), str(folder / "b")]
 
 
+def test_what_is_no_file_is_refused_at_once(tmp_path):
+    """A pipe does not wait for a writer, and a device without an end is not read."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(OSError, match=f"no regular file: '{path}'"):
+            storage.read_bytes(path)
+    assert storage.list_files("*", tmp_path) == []
+
+
+def test_links_that_lead_nowhere_are_neither_files_nor_folders(tmp_path):
+    """But what is called like a picture is listed, for its reader to refuse; a name that is no
+    text as Python would print it.
+    """
+    (tmp_path / "there").mkdir()
+    for link, to in {"loop": "loop", "through": "a.jpg/x", "long": "x" * 300}.items():
+        os.symlink(to, tmp_path / link)
+        os.symlink(to, tmp_path / "there" / f"{link}.jpg")
+    (tmp_path / "there" / "\udce9.txt").write_bytes(b"x")
+    assert storage.list_folders("*", tmp_path) == [str(tmp_path / "there")]
+    names = ["\\udce9.txt", "long.jpg", "loop.jpg", "through.jpg"]
+    assert storage.list_files("*/*", tmp_path) == [f"{tmp_path}/there/{name}" for name in names]
+    assert storage.list_files("*", tmp_path) == []
+
+
 def test_a_user_may_name_any_file_but_a_table_may_not():
     """LABELS_CSV may lie anywhere; what a part's tables name lies in the part, or is an error."""
     assert storage.join("gs://bucket/", "a", "b..c/d.csv") == "gs://bucket/a/b..c/d.csv"
