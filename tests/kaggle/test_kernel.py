@@ -26,7 +26,7 @@ from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels, session
 from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zip_package
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
-from kaggle_tfr.kaggle.upload import call, publish_parts, push_kernels
+from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.paths import to_slug
 from kaggle_tfr.write.verify import verify_parts
@@ -356,7 +356,8 @@ def pushed(root, kaggle, tmp_path):
         shutil.copytree(root, clone, ignore=shutil.ignore_patterns(".venv*", "work"))
     text = (clone / KERNEL_FILE).read_text().replace("INSERT_USERNAME_HERE", USER)
     (clone / KERNEL_FILE).write_text(text)
-    assert "successfully pushed" in call("kernels", "push", "-p", str(clone))
+    command = [sys.executable, "-m", "kaggle", "kernels", "push", "-p", str(clone)]
+    assert "successfully pushed" in subprocess.check_output(command, text=True)
     (request,) = kaggle.kernels[f"{USER}/kaggle-tfr-sample"]
     assert len(request["text"].encode()) < 900_000
     return request["text"]
