@@ -142,8 +142,6 @@ def _add_kaggle_commands(
     publish.add_argument("folders", nargs="+", metavar="PART_DIR")
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
     publish.add_argument("--public", action="store_true")
-    what = "how sub-folders are sent"
-    publish.add_argument("--dir-mode", default="tar", choices=["tar", "zip"], help=what)
     publish.add_argument("--poll-seconds", type=float, default=20)
 
 

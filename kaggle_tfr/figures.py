@@ -1,7 +1,7 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ContextDecorator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,8 @@ MANY_CLASSES = 40  # more names than this do not fit beside bars
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
 STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False}
 STYLE |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """A decorator: the function plots in this module's style."""
-    with plt.rc_context(STYLE):
-        yield
+# A decorator: the function plots in this module's style.
+styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]  # its stub says less
 
 
 def new_figure(
@@ -50,7 +45,7 @@ def save_figure(figure: Figure, folder: str, name: str) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_class_balance(label_names: pd.Series, title: str = "Images per class") -> Figure:
     """Bars of images per class, largest first; a curve over ranks when there are many classes."""
     counts = label_names.value_counts()
@@ -62,7 +57,7 @@ def plot_class_balance(label_names: pd.Series, title: str = "Images per class") 
     return figure
 
 
-@styled()
+@styled
 def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     """Width against height of good images, their aspect ratios; `sides`: target, 0 for none."""
     good = images[images["problem"] == ""]
@@ -83,7 +78,7 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) -> Figure:
     """Horizontal bars of named counts, in the order given."""
     counts = pd.Series(counts, dtype="int64")
@@ -96,7 +91,7 @@ def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) 
     return figure
 
 
-@styled()
+@styled
 def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
     """A histogram with its median drawn in and named."""
     figure, ((axis,),) = new_figure(1, 1, 7, 2.6, whole="y")
@@ -109,7 +104,7 @@ def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
     """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
     figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
@@ -126,7 +121,7 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_grid(
     pictures: Sequence[np.ndarray],
     titles: Sequence[str],
@@ -177,7 +172,7 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str 
     return plot_grid([picture, *covered], [title, *named], columns=5, side=2.6)
 
 
-@styled()
+@styled
 def plot_folds(table: pd.DataFrame) -> Figure:
     """Images per class and fold (rows with split, fold, label_name): equal columns are fair."""
     table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
@@ -220,7 +215,7 @@ def _name_folds(table: pd.DataFrame) -> pd.Series:
     return fold.where(table["fold"] >= 0, others)
 
 
-@styled()
+@styled
 def plot_shards(shards: pd.DataFrame) -> Figure:
     """Records per shard (rows with split, fold, part, count), a bar each, coloured by fold."""
     figure, ((axis,),) = new_figure(1, 1, 8, 3, whole="x")
@@ -237,7 +232,7 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     """Bars, each with its uncertainty, limit and text (columns value, low, high, limit, text)."""
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
@@ -257,7 +252,7 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_written(shards: pd.DataFrame, title: str = "Written against the forecast") -> Figure:
     """Bytes of each shard, and the bound planned for it (columns bytes and bytes_high)."""
     figure, ((axis,),) = new_figure(1, 1, 8, 2.8, whole="x")
@@ -269,7 +264,7 @@ def plot_written(shards: pd.DataFrame, title: str = "Written against the forecas
     return figure
 
 
-@styled()
+@styled
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     """Each metric by epoch, training and validation, of the history of `model.fit`."""
     names = [name for name in history if f"val_{name}" in history]
@@ -286,7 +281,7 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
     """True class by predicted class: the share of each row as colour, images as numbers.
 

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import re
-import textwrap
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -111,7 +110,7 @@ def zip_package() -> bytes:
 
 def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
     """The source of the cell that makes `import kaggle_tfr` work. needed: pip's name by module."""
-    text = "\n".join(textwrap.wrap(base64.b64encode(archive).decode(), 96))
+    text = base64.encodebytes(archive).decode().rstrip()
     pairs = "".join(f'    "{module}": "{name}",\n' for module, name in needed.items())
     digest = hashlib.sha256(archive).hexdigest()
     return _CARRIER.format(needed=f"{{\n{pairs}}}", text=text, sha256=digest)

@@ -1,12 +1,12 @@
 """What the cells of a kernel call on Kaggle: nothing here needs more than the steps themselves."""
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
 from kaggle_tfr.paths import KAGGLE_WORKING, find_input
 from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.storage import write_atomically
 
 # What papermill and nbconvert leave beside a kernel's own files.
 _KAGGLE_FILES = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
@@ -53,8 +53,6 @@ def _copy_files(source: str, pattern: str, folder: str) -> int:
         target = Path(folder, path.relative_to(source))
         skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
         if path.is_file() and not skipped:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, f"{target}.tmp")
-            os.replace(f"{target}.tmp", target)
+            write_atomically(target, path.read_bytes())
             copied += 1
     return copied

@@ -110,10 +110,10 @@ def push_kernels(
         kernel.after = [other for other in kernels if other.name in sources and other is not kernel]
         if kernel.state != "waiting":
             print(f"{kernel.name}: {kernel.state} already, not pushed again")
-    running = kernels
-    while running:
+    while True:
         _push_ready(kernels, at_once)
-        running = [kernel for kernel in kernels if kernel.state == "running"]
+        if not (running := [kernel for kernel in kernels if kernel.state == "running"]):
+            break
         for kernel in running:
             _poll_kernel(kernel)
         if any(kernel.state == "running" for kernel in running):
@@ -133,7 +133,7 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     digest = hashlib.sha256(text.encode() + code).hexdigest()
     kernel = _Kernel(name, folder, metadata, digest, os.path.join(output, Path(name).name))
     path = f"{kernel.output}.json"
-    before = rules.read_json("", path) if os.path.exists(path) else {}
+    before = json.loads(read_text(path) or "{}")
     state = before["state"] if before.get("digest") == digest else ""
     if state in ("running", "finished"):
         kernel.state, kernel.version = state, before["version"]
@@ -162,11 +162,10 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
 def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> int:
     """The new version; KaggleError when the kernels that write do not fit their plan."""
     for planner in kernel.after if not kernel.metadata.get("machine_shape") else ():
-        has_plan = os.path.exists(os.path.join(planner.output, "plan.json"))
-        planned = has_plan and rules.read_json(planner.output, "plan.json").get("n_parts")
+        plan = json.loads(read_text(os.path.join(planner.output, "plan.json")) or "{}")
         writers = (other for other in kernels if not other.metadata.get("machine_shape"))
         made = sum(planner in other.after for other in writers)
-        if has_plan and planned != made:
+        if (planned := plan.get("n_parts", made)) != made:
             what = f"the plan has {planned} parts and {made} kernels would write them. Make these"
             raise KaggleError(f"{what} again with --parts {planned}; the planning kernel may stay.")
     with tempfile.TemporaryDirectory() as folder:
@@ -184,7 +183,16 @@ def _poll_kernel(kernel: _Kernel) -> None:
         if kernel.status != before:
             print(f"{kernel.name}: {kernel.status}")
         if kernel.status in ("complete", "error", "cancel acknowledged"):
-            _fetch_output(kernel, answer.failure_message or kernel.status)
+            call("kernels_output", kernel.name, kernel.output)
+            kernel.problem = rules.find_missing_output(kernel.output)
+            if "damaged" in kernel.problem:
+                call("kernels_output", kernel.name, kernel.output, force=True)
+                kernel.problem = rules.find_missing_output(kernel.output)
+            kernel.state = "unfinished" if kernel.problem else "finished"
+            if kernel.status != "complete":
+                log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
+                kernel.problem = f"{answer.failure_message or kernel.status} (the log: {log})"
+                kernel.state = "failed"
             kernel.save()
             print(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
         kernel.unanswered = 0
@@ -195,32 +203,13 @@ def _poll_kernel(kernel: _Kernel) -> None:
             kernel.state, kernel.problem = "unknown", f"{error} (push again to ask again)"
 
 
-def _fetch_output(kernel: _Kernel, reason: str) -> None:
-    call("kernels_output", kernel.name, kernel.output)
-    if kernel.status != "complete":
-        log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
-        kernel.state, kernel.problem = "failed", f"{reason} (the log: {log})"
-        return
-    kernel.problem = rules.find_missing_output(kernel.output)
-    if "damaged" in kernel.problem:
-        call("kernels_output", kernel.name, kernel.output, force=True)
-        kernel.problem = rules.find_missing_output(kernel.output)
-    kernel.state = "unfinished" if kernel.problem else "finished"
-
-
 def publish_parts(
-    folders: Sequence[str],
-    *,
-    notes: str = "",
-    public: bool = False,
-    dir_mode: str = "tar",
-    poll_seconds: float = 20,
+    folders: Sequence[str], *, notes: str = "", public: bool = False, poll_seconds: float = 20
 ) -> pd.DataFrame:
     """One row a dataset: created, a new version, or there already; and its problem.
 
     A dataset with the same files is left alone, so the same call continues after an interruption.
     notes: what a new version says; without them an existing dataset is not touched.
-    dir_mode: "tar" or "zip", how sub-folders are sent; the client's own default leaves them out.
     Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
     rows = []
@@ -231,7 +220,7 @@ def publish_parts(
             if exists and not _differences(folder, name):
                 state = "there already"
             else:
-                _send(folder, name, notes, public=public, dir_mode=dir_mode, exists=exists)
+                _send(folder, name, notes, public=public, exists=exists)
                 state = "new version" if exists else "created"
                 if wrong := _wait(folder, name, poll_seconds, exists):
                     state, problem = "incomplete", f"{wrong}. Publish again with --notes."
@@ -246,13 +235,13 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     """The folder by its dataset's name, all checked, with the user's name in their metadata."""
     names: dict[str, str] = {}
     for folder in folders:
-        path = Path(folder, DATASET_FILE)
-        text = read_text(path)
-        if f'"{OWNER}/' in text:
-            write_atomically(str(path), text.replace(f'"{OWNER}/', f'"{owner}/').encode())
         with naming(folder):
-            name = check_metadata(folder, DATASET_FILE)["id"]
+            values = check_metadata(folder, DATASET_FILE)
             damage = Path(folder, "shards.csv").exists() and rules.find_damage(folder)
+        name = values["id"].replace(f"{OWNER}/", f"{owner}/")
+        if name != values["id"]:
+            text = json.dumps(values | {"id": name}, indent=2) + "\n"
+            write_atomically(os.path.join(folder, DATASET_FILE), text.encode())
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
@@ -261,15 +250,17 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     return names
 
 
-def _send(folder: str, name: str, notes: str, *, public: bool, dir_mode: str, exists: bool) -> None:
+def _send(folder: str, name: str, notes: str, *, public: bool, exists: bool) -> None:
     if exists and not notes:
         mend = f"To replace them give --notes; to keep them, change {DATASET_FILE}'s id and title."
         raise KaggleError(f"the dataset {name} exists and holds other files. {mend}")
+    # The client's own default leaves sub-folders out.
+    common = {"convert_to_csv": False, "dir_mode": "tar"}
     with redirect_stdout(io.StringIO()) as said:
         if exists:
-            call("dataset_create_version", folder, notes, convert_to_csv=False, dir_mode=dir_mode)
+            call("dataset_create_version", folder, notes, **common)
         else:
-            call("dataset_create_new", folder, public, convert_to_csv=False, dir_mode=dir_mode)
+            call("dataset_create_new", folder, public, **common)
     # Some versions of the client make the dataset all the same, without the file.
     if lost := re.findall(r"Upload unsuccessful: (.*)", said.getvalue()):
         fault = f"the upload of {', '.join(lost)} failed, and the dataset was made without."
@@ -305,9 +296,7 @@ def _differences(folder: str, name: str) -> list[str]:
     here, folders = rules.list_upload(folder)
     for inner in folders:
         # Kaggle unpacks an archive in its own time; until then it is one file.
-        if archives := there.keys() & {f"{inner}.zip", f"{inner}.tar"}:
-            there = {file: size for file, size in there.items() if file not in archives}
-        else:
+        if there.pop(f"{inner}.tar", None) is None:
             files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
             here |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
     found = [f"{file} is missing there" for file in here.keys() - there.keys()]
