@@ -25,20 +25,20 @@ _SOURCES = {
     "kernel_sources": (_OWNED + r"(/\d+)?", "owner/kernel"),
     "model_sources": (r"[\w-]+(/[\w.-]+){3,4}", "owner/model/framework/variation/version"),
 }
-# What a key may hold, and what to say of anything else.
-_FLAG: tuple[tuple[Any, ...], str] = ((True, False, "true", "false"), "neither true nor false")
-_VALUES = dict.fromkeys(("is_private", "enable_gpu", "enable_tpu", "enable_internet"), _FLAG)
-_VALUES |= {"language": (("python",), "not 'python'")}
-_VALUES |= {"kernel_type": (("notebook",), "not 'notebook'")}
-_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, "id_no", "keywords", "machine_shape"}
-_KERNEL_KEYS |= {"docker_image", "docker_image_pinning_type"}
-_DATASET_KEYS = {"title", "id", "id_no", "subtitle", "description", "licenses", "keywords"}
-_DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "userSpecifiedSources"}
 # Source: docs/kernels.md of Kaggle's client, and its list of retired ones.
 ACCELERATORS = """NvidiaTeslaT4 NvidiaL4 NvidiaL4X1 NvidiaTeslaA100 NvidiaH100 NvidiaRtxPro6000
 TpuV5E8 TpuV6E8"""
 RETIRED = {"NvidiaTeslaP100": "NvidiaTeslaT4", "NvidiaTeslaK80": "NvidiaTeslaT4"}
 RETIRED |= dict.fromkeys(("TpuV38", "Tpu1VmV38", "TpuV232", "TpuV2256"), "TpuV5E8")
+# What a key may hold.
+_FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
+_VALUES: dict[str, tuple] = dict.fromkeys(_FLAGS, (True, False, "true", "false"))
+_VALUES |= {"language": ("python",), "kernel_type": ("notebook",)}
+_VALUES["machine_shape"] = (*ACCELERATORS.split(), "", None)
+_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, "id_no", "keywords", "docker_image"}
+_KERNEL_KEYS.add("docker_image_pinning_type")
+_DATASET_KEYS = {"title", "id", "id_no", "subtitle", "description", "licenses", "keywords"}
+_DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "userSpecifiedSources"}
 # Never uploaded as data: the client takes them for itself.
 _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
 
@@ -72,16 +72,15 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         if key not in values:
             default = " (its default is not what the docs say)" if key == "enable_internet" else ""
             yield f"{key}: missing{default}."
-    for key, (allowed, wrong) in _VALUES.items():
-        if key in values and values[key] not in allowed:
-            yield f"{key}: {values[key]!r}, {wrong}."
+    for key, allowed in _VALUES.items():
+        if (value := values.get(key, allowed[0])) not in allowed:
+            hint = near_miss(str(value), map(str, allowed))
+            if value in RETIRED:
+                hint = f" That is retired, Kaggle would run another. Use {RETIRED[value]}."
+            yield f"{key}: {value!r}, which is not {' or '.join(map(repr, allowed))}.{hint}"
     if all(values.get(key) in (True, "true") for key in ("enable_gpu", "enable_tpu")):
         yield "enable_gpu, enable_tpu: both on; a session has one kind of accelerator."
-    shape, accelerators = values.get("machine_shape") or "", ACCELERATORS.split()
-    if shape in RETIRED:
-        yield f"machine_shape: {shape} is retired, Kaggle would run another. Use {RETIRED[shape]}."
-    elif shape and shape not in accelerators:
-        yield f"machine_shape: no accelerator '{shape}'.{near_miss(shape, accelerators)}"
+    shape = values.get("machine_shape") or ""
     has_tpu = values.get("enable_tpu") in (True, "true") or shape.startswith("Tpu")
     if values.get("docker_image") and has_tpu:  # Source: Kaggle/kaggle-cli, issue 1197
         yield "docker_image: it overrides the TPU, without a word it would run on a CPU. Drop it."
@@ -128,14 +127,9 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
     """The JSON object in a file of a folder; FileNotFoundError or ValueError without one."""
     path = os.path.join(folder, name)
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no {name} in '{folder}'.") from None
-    except ValueError as error:
-        raise ValueError(f"'{path}' is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"'{path}' is no JSON object.")
-    return values
+        return dict(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"'{path}' is no JSON object: {error}") from None
 
 
 def list_kernels(folder: str) -> list[str]:

@@ -149,7 +149,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
     """Parts on this machine's disk are refused, and so are machines that there are not."""
     for values, machine, said in (
         ({"TFREC_DIRS": ["/data/part-1"]}, "TpuV5E8", "TFREC_DIRS '/data/part-1' is a folder of"),
-        ({}, "TpuV5", 'no accelerator.*Did you mean "TpuV5E8"'),
+        ({}, "TpuV5", 'machine_shape.*Did you mean "TpuV5E8"'),
         ({}, "NvidiaTeslaP100", "retired.*NvidiaTeslaT4"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -196,19 +196,19 @@ def test_the_input_is_attached(tmp_path, folder, key, attached):
     ("changes", "message"),
     [
         ({"enable_internt": True}, 'no such key.*Did you mean "enable_internet"'),
-        ({"enable_internet": None}, "enable_internet: None, neither true nor false"),
+        ({"enable_internet": None}, "enable_internet: None, which is not True or False"),
         ({"title": "Tea"}, "Kaggle wants 5 to 50"),
         ({"title": "Some other tea"}, "makes the slug 'some-other-tea', but id says"),
         ({"id": "tea-tfrecords"}, "is not 'owner/slug'"),
         ({"id": "ada/Tea_records"}, "is not 'owner/slug'"),
         ({"machine_shape": "NvidiaTeslaP100"}, "retired.*Use NvidiaTeslaT4"),
-        ({"machine_shape": "TpuV5"}, 'no accelerator.*Did you mean "TpuV5E8"'),
+        ({"machine_shape": "TpuV5"}, 'machine_shape.*Did you mean "TpuV5E8"'),
         ({"enable_gpu": True, "enable_tpu": True}, "both on"),
         ({"dataset_sources": ["tea"]}, "'tea' is not 'owner/dataset'"),
         ({"competition_sources": ["ada/tea"]}, "is not 'competition'"),
         ({"kernel_sources": "ada/tea"}, "is no list"),
         ({"code_file": "no.ipynb"}, "there is no 'no.ipynb'"),
-        ({"language": "Python"}, "not 'python'"),
+        ({"language": "Python"}, "'Python', which is not 'python'"),
         ({"machine_shape": "TpuV232"}, "retired.*Use TpuV5E8"),
         ({"machine_shape": "TpuV5E8", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
         ({"enable_tpu": "true", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
