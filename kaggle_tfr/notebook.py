@@ -152,13 +152,13 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
 def _without_stderr() -> Iterator[None]:
     """The process's stderr is closed, also to libraries that go past Python's own."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
-        os.close(nowhere)
         os.close(kept)
 
 

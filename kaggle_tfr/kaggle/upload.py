@@ -236,8 +236,9 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     names: dict[str, str] = {}
     for folder in folders:
         with naming(folder):
-            values = check_metadata(folder, DATASET_FILE)
-            damage = Path(folder, "shards.csv").exists() and rules.find_damage(folder)
+            values, damage = check_metadata(folder, DATASET_FILE), rules.find_damage(folder)
+        if damage:
+            raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
         name = values["id"].replace(f"{OWNER}/", f"{owner}/")
         if name != values["id"]:
             text = json.dumps(values | {"id": name}, indent=2) + "\n"
@@ -245,8 +246,6 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
-        if damage:
-            raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
     return names
 
 
@@ -299,18 +298,15 @@ def _differences(folder: str, name: str) -> list[str]:
         if there.pop(f"{inner}.tar", None) is None:
             files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
             here |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
-    found = [f"{file} is missing there" for file in here.keys() - there.keys()]
-    found += [f"{file} is there and not here" for file in there.keys() - here.keys()]
-    pairs = [(file, there[file], here[file]) for file in here.keys() & there.keys()]
-    found += [f"{file} has {a:,} bytes there and {b:,} here" for file, a, b in pairs if a != b]
-    if not found and "shards.csv" in here:
+    unequal = sorted({file for file, _ in here.items() ^ there.items()})
+    sizes = [(file, here.get(file, "no"), there.get(file, "no")) for file in unequal]
+    if not unequal and "shards.csv" in here:
         # Kaggle tells no checksums, but this file holds them all.
         with tempfile.TemporaryDirectory() as scratch:
             call("dataset_download_file", name, "shards.csv", scratch)
-            copy = Path(scratch, "shards.csv")
-            if not copy.exists() or copy.read_bytes() != Path(folder, "shards.csv").read_bytes():
-                found = ["shards.csv differs"]
-    return sorted(found)
+            if read_text(f"{scratch}/shards.csv") != read_text(f"{folder}/shards.csv"):
+                return ["shards.csv differs"]
+    return [f"{file} has {own} bytes here, {other} there" for file, own, other in sizes]
 
 
 def _list_files(name: str) -> dict[str, int]:
