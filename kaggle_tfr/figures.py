@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-BLUE, ORANGE, GREY, RED, GREEN = "#31688e", "#e07b39", "#9aa0a6", "#c0392b", "#35825b"
+BLUE, ORANGE, GREY, RED = "#31688e", "#e07b39", "#9aa0a6", "#c0392b"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
 STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False}
@@ -128,11 +128,10 @@ def plot_grid(
     *,
     columns: int = 6,
     title: str = "",
-    colors: Sequence[str] = (),
     gap: float = 0.0,
     side: float = 1.7,
 ) -> Figure:
-    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title in its colour.
+    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title.
 
     gap: after every second column, as a share of a column. side: inches for a picture.
     """
@@ -147,8 +146,6 @@ def plot_grid(
     for axis, picture, text in zip(cells, pictures, titles, strict=False):
         axis.imshow(picture)
         axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", y=1.0)
-    for axis, color in zip(cells, colors, strict=False):
-        axis.title.set_color(color)
     if title or not len(pictures):
         said = title if len(pictures) else f"{title}: none".lstrip(": ")
         figure.suptitle(said, x=0.01, ha="left", fontsize=10, fontweight="bold")

@@ -48,10 +48,8 @@ def write_submission(
 def read_template(shards: pd.DataFrame) -> pd.DataFrame | None:
     """The competition's sample_submission.csv, all text; None where no part has one."""
     for folder in shards["folder"].unique():
-        path = storage.join(folder, SUBMISSION)
-        if storage.exists(path):
-            data = io.BytesIO(storage.read_bytes(path))
-            return pd.read_csv(data, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        if text := storage.read_text(storage.join(folder, SUBMISSION)).lstrip("\ufeff"):
+            return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     return None
 
 
