@@ -131,9 +131,9 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     import papermill
 
     # What a kernel inherits: the package that runs here, and figures shown in the notebook.
-    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    paths = filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")])
     before, options = dict(os.environ), {"progress_bar": sys.stderr.isatty()}
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     try:
         papermill.execute_notebook(source, copy, values, kernel_name="python3", **options)

@@ -14,8 +14,9 @@ from kaggle_tfr.paths import near_miss, to_slug
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
-MAX_DATASET_FILES, MAX_DATASET_BYTES = 50, 200 * 10**9  # the files at the top level
+MAX_DATASET_FILES = 50  # at the top level
 
+# The default of enable_internet is not what the docs say.
 _REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
 _OWNED = r"[A-Za-z0-9_-]+/[a-z0-9]+(?:-[a-z0-9]+)*"  # owner/slug
 _SOURCES = {
@@ -46,7 +47,11 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """What a kernel's or dataset's metadata file says, when Kaggle would do just that.
     Raises: FileNotFoundError: no such file. ValueError: every fault found, one a line.
     """
-    values, is_kernel = read_json(folder, file), file == KERNEL_FILE
+    try:
+        values = dict(json.loads(Path(folder, file).read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"'{folder}/{file}' is no JSON object: {error}") from None
+    is_kernel = file == KERNEL_FILE
     known, least = (_KERNEL_KEYS, 5) if is_kernel else (_DATASET_KEYS, 6)
     wrong = "no such key, Kaggle would ignore it."
     faults = [f"{k}: {wrong}{near_miss(k, known)}" for k in sorted(values.keys() - known)]
@@ -67,15 +72,12 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
 
 
 def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
-    for key in _REQUIRED:
-        if key not in values:
-            default = " (its default is not what the docs say)" if key == "enable_internet" else ""
-            yield f"{key}: missing{default}."
+    yield from (f"{key}: missing." for key in _REQUIRED if key not in values)
     for key, allowed in _VALUES.items():
         if (value := values.get(key, allowed[0])) not in allowed:
             hint = near_miss(str(value), map(str, allowed))
-            if value in RETIRED:
-                hint = f" That is retired, Kaggle would run another. Use {RETIRED[value]}."
+            if other := RETIRED.get(str(value)):
+                hint = f" That is retired, Kaggle would run another. Use {other}."
             yield f"{key}: {value!r}, which is not {' or '.join(map(repr, allowed))}.{hint}"
     if all(values.get(key) in (True, "true") for key in ("enable_gpu", "enable_tpu")):
         yield "enable_gpu, enable_tpu: both on; a session has one kind of accelerator."
@@ -88,21 +90,14 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         if not isinstance(sources, list):
             yield f"{key}: {sources!r} is no list."
             continue
-        names = [str(source) for source in sources]
-        yield from (f"{key}: '{n}' is not '{form}'." for n in names if not re.fullmatch(pattern, n))
-        if len(set(names)) < len(names):
-            yield f"{key}: a source is listed twice."
+        wrong = [name for name in map(str, sources) if not re.fullmatch(pattern, name)]
+        yield from (f"{key}: '{name}' is not '{form}'." for name in wrong)
     code = Path(folder, name := str(values.get("code_file", "")))
     if not code.is_file():
         yield f"code_file: there is no '{name}' in the folder."
-        return
-    if (size := code.stat().st_size) >= MAX_NOTEBOOK_BYTES:
+    elif (size := code.stat().st_size) >= MAX_NOTEBOOK_BYTES:
         mend = "Put a large parameter, such as a label map, into an attached dataset."
         yield f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. {mend}"
-    try:
-        read_json(folder, name)["cells"]
-    except (ValueError, KeyError):
-        yield f"code_file: '{name}' is no notebook."
 
 
 def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
@@ -112,23 +107,11 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     if not isinstance(licenses, list) or len(licenses) != 1 or "name" not in licenses[0]:
         yield f'licenses: {licenses!r}; Kaggle wants exactly one, as [{{"name": "CC0-1.0"}}].'
     files, folders = list_upload(folder)
-    count, size = len(files) + len(folders), sum(files.values())
     if not files:
         yield "there are no files to send."
-    if count > MAX_DATASET_FILES:
+    if (count := len(files) + len(folders)) > MAX_DATASET_FILES:
         mend = "Set a larger SHARD_MB, or put {split}/ before SHARD_NAME: a folder counts as one."
         yield f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. {mend}"
-    if size > MAX_DATASET_BYTES:
-        yield f"{size / 1e9:,.1f} GB; Kaggle takes {MAX_DATASET_BYTES // 10**9} GB."
-
-
-def read_json(folder: str, name: str) -> dict[str, Any]:
-    """The JSON object in a file of a folder; FileNotFoundError or ValueError without one."""
-    path = os.path.join(folder, name)
-    try:
-        return dict(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"'{path}' is no JSON object: {error}") from None
 
 
 def list_kernels(folder: str) -> list[str]:

@@ -23,8 +23,7 @@ def copy_plan(kernel: str, work: str) -> None:
     if not Path(source, "plan.json").is_file():
         hint = f"Has the kernel '{kernel}' run to its end?"
         raise FileNotFoundError(f"'{source}' holds no plan.json. {hint}")
-    _copy_files(source, "records/*", work)
-    _copy_files(source, "*", work)
+    _copy_files(source, work)
 
 
 def restore_previous_output(kernel: str, folder: str) -> int:
@@ -33,7 +32,7 @@ def restore_previous_output(kernel: str, folder: str) -> int:
         source = find_input(kernel)
     except FileNotFoundError:
         return 0
-    return _copy_files(source, "**/*", folder)
+    return _copy_files(source, folder)
 
 
 def check_parts(work: str, n_parts: int) -> None:
@@ -45,10 +44,10 @@ def check_parts(work: str, n_parts: int) -> None:
         raise ValueError(f"{fault} {mend}")
 
 
-def _copy_files(source: str, pattern: str, folder: str) -> int:
+def _copy_files(source: str, folder: str) -> int:
     copied = 0
     # plan.json comes last: where it exists, the rest of the plan does too.
-    paths = sorted(Path(source).glob(pattern), key=lambda path: (path.name == "plan.json", path))
+    paths = sorted(Path(source).rglob("*"), key=lambda path: (path.name == "plan.json", path))
     for path in paths:
         target = Path(folder, path.relative_to(source))
         skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -77,7 +76,7 @@ class _Kernel:
     """State: waiting → running → finished, or unfinished, failed, refused, unknown."""
 
     name: str
-    folder: str
+    code: bytes
     metadata: dict[str, Any]
     digest: str
     output: str
@@ -90,7 +89,6 @@ class _Kernel:
 
     def save(self) -> None:
         text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
-        Path(self.output).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(f"{self.output}.json", f"{text}\n".encode())
 
 
@@ -131,9 +129,8 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     metadata = json.loads(text)
     name, code = metadata["id"], Path(folder, metadata["code_file"]).read_bytes()
     digest = hashlib.sha256(text.encode() + code).hexdigest()
-    kernel = _Kernel(name, folder, metadata, digest, os.path.join(output, Path(name).name))
-    path = f"{kernel.output}.json"
-    before = json.loads(read_text(path) or "{}")
+    kernel = _Kernel(name, code, metadata, digest, os.path.join(output, Path(name).name))
+    before = json.loads(read_text(f"{kernel.output}.json") or "{}")
     state = before["state"] if before.get("digest") == digest else ""
     if state in ("running", "finished"):
         kernel.state, kernel.version = state, before["version"]
@@ -169,8 +166,8 @@ def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> int:
             what = f"the plan has {planned} parts and {made} kernels would write them. Make these"
             raise KaggleError(f"{what} again with --parts {planned}; the planning kernel may stay.")
     with tempfile.TemporaryDirectory() as folder:
-        code = Path(shutil.copy(Path(kernel.folder, kernel.metadata["code_file"]), folder)).name
-        text = json.dumps(kernel.metadata | {"code_file": code})
+        Path(folder, "kernel.ipynb").write_bytes(kernel.code)
+        text = json.dumps(kernel.metadata | {"code_file": "kernel.ipynb"})
         Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
         return call("kernels_push", folder).version_number or 0
 
@@ -253,13 +250,10 @@ def _send(folder: str, name: str, notes: str, *, public: bool, exists: bool) -> 
     if exists and not notes:
         mend = f"To replace them give --notes; to keep them, change {DATASET_FILE}'s id and title."
         raise KaggleError(f"the dataset {name} exists and holds other files. {mend}")
+    method, choice = ("dataset_create_version", notes) if exists else ("dataset_create_new", public)
     # The client's own default leaves sub-folders out.
-    common = {"convert_to_csv": False, "dir_mode": "tar"}
     with redirect_stdout(io.StringIO()) as said:
-        if exists:
-            call("dataset_create_version", folder, notes, **common)
-        else:
-            call("dataset_create_new", folder, public, **common)
+        call(method, folder, choice, convert_to_csv=False, dir_mode="tar")
     # Some versions of the client make the dataset all the same, without the file.
     if lost := re.findall(r"Upload unsuccessful: (.*)", said.getvalue()):
         fault = f"the upload of {', '.join(lost)} failed, and the dataset was made without."
