@@ -245,7 +245,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 full = {getattr(node, "module", None) or alias.name for alias in node.names}
                 where = (path.parent.name, node in tree.body)
                 found |= {(name.split(".")[0], *where) for name in full}
-    others = "cloudpickle dask kaggle_datasets nbformat papermill tensorflow_datasets"  # not needed
+    others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill tensorflow_datasets"
     known = {*sys.stdlib_module_names, "kaggle_tfr", *PIP_NAMES, *others.split()}
     assert {module for module, *_ in found} - known == {"google", "keras", "jax"}  # with TensorFlow
     one_step = {(name, step[3:], False) for name, step in kernels.ONE_STEP.items()}
