@@ -111,9 +111,8 @@ def zip_package() -> bytes:
 def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
     """The source of the cell that makes `import kaggle_tfr` work. needed: pip's name by module."""
     text = base64.encodebytes(archive).decode().rstrip()
-    pairs = "".join(f'    "{module}": "{name}",\n' for module, name in needed.items())
     digest = hashlib.sha256(archive).hexdigest()
-    return _CARRIER.format(needed=f"{{\n{pairs}}}", text=text, sha256=digest)
+    return _CARRIER.format(needed=json.dumps(needed, indent=4), text=text, sha256=digest)
 
 
 def write_kernels(
