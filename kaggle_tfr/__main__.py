@@ -142,7 +142,6 @@ def _add_kaggle_commands(
     publish.add_argument("folders", nargs="+", metavar="PART_DIR")
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
     publish.add_argument("--public", action="store_true")
-    publish.add_argument("--poll-seconds", type=float, default=20)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ContextDecorator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,7 @@ def plot_pairs(
     pictures: Sequence[tuple[np.ndarray, ...]], titles: Sequence[tuple[str, ...]], title: str = ""
 ) -> Figure:
     """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
-    halves = [half for pair in pictures for half in pair]
-    texts = [text for pair in titles for text in pair]
-    return plot_grid(halves, texts, title=title, gap=0.12)
+    return plot_grid([*chain(*pictures)], [*chain(*titles)], title=title, gap=0.12)
 
 
 def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
