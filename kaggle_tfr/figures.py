@@ -1,7 +1,8 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ContextDecorator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-BLUE, ORANGE, GREY, RED, GREEN = "#31688e", "#e07b39", "#9aa0a6", "#c0392b", "#35825b"
+BLUE, ORANGE, GREY, RED = "#31688e", "#e07b39", "#9aa0a6", "#c0392b"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
 STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False}
 STYLE |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """A decorator: the function plots in this module's style."""
-    with plt.rc_context(STYLE):
-        yield
+# A decorator: the function plots in this module's style.
+styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]  # its stub says less
 
 
 def new_figure(
@@ -50,7 +46,7 @@ def save_figure(figure: Figure, folder: str, name: str) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_class_balance(label_names: pd.Series, title: str = "Images per class") -> Figure:
     """Bars of images per class, largest first; a curve over ranks when there are many classes."""
     counts = label_names.value_counts()
@@ -62,7 +58,7 @@ def plot_class_balance(label_names: pd.Series, title: str = "Images per class") 
     return figure
 
 
-@styled()
+@styled
 def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     """Width against height of good images, their aspect ratios; `sides`: target, 0 for none."""
     good = images[images["problem"] == ""]
@@ -83,7 +79,7 @@ def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) -> Figure:
     """Horizontal bars of named counts, in the order given."""
     counts = pd.Series(counts, dtype="int64")
@@ -96,7 +92,7 @@ def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) 
     return figure
 
 
-@styled()
+@styled
 def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
     """A histogram with its median drawn in and named."""
     figure, ((axis,),) = new_figure(1, 1, 7, 2.6, whole="y")
@@ -109,7 +105,7 @@ def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
     """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
     figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
@@ -126,18 +122,17 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_grid(
     pictures: Sequence[np.ndarray],
     titles: Sequence[str],
     *,
     columns: int = 6,
     title: str = "",
-    colors: Sequence[str] = (),
     gap: float = 0.0,
     side: float = 1.7,
 ) -> Figure:
-    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title in its colour.
+    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title.
 
     gap: after every second column, as a share of a column. side: inches for a picture.
     """
@@ -152,8 +147,6 @@ def plot_grid(
     for axis, picture, text in zip(cells, pictures, titles, strict=False):
         axis.imshow(picture)
         axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", y=1.0)
-    for axis, color in zip(cells, colors, strict=False):
-        axis.title.set_color(color)
     if title or not len(pictures):
         said = title if len(pictures) else f"{title}: none".lstrip(": ")
         figure.suptitle(said, x=0.01, ha="left", fontsize=10, fontweight="bold")
@@ -164,9 +157,7 @@ def plot_pairs(
     pictures: Sequence[tuple[np.ndarray, ...]], titles: Sequence[tuple[str, ...]], title: str = ""
 ) -> Figure:
     """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
-    halves = [half for pair in pictures for half in pair]
-    texts = [text for pair in titles for text in pair]
-    return plot_grid(halves, texts, title=title, gap=0.12)
+    return plot_grid([*chain(*pictures)], [*chain(*titles)], title=title, gap=0.12)
 
 
 def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
@@ -177,7 +168,7 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str 
     return plot_grid([picture, *covered], [title, *named], columns=5, side=2.6)
 
 
-@styled()
+@styled
 def plot_folds(table: pd.DataFrame) -> Figure:
     """Images per class and fold (rows with split, fold, label_name): equal columns are fair."""
     table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
@@ -220,7 +211,7 @@ def _name_folds(table: pd.DataFrame) -> pd.Series:
     return fold.where(table["fold"] >= 0, others)
 
 
-@styled()
+@styled
 def plot_shards(shards: pd.DataFrame) -> Figure:
     """Records per shard (rows with split, fold, part, count), a bar each, coloured by fold."""
     figure, ((axis,),) = new_figure(1, 1, 8, 3, whole="x")
@@ -237,7 +228,7 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     """Bars, each with its uncertainty, limit and text (columns value, low, high, limit, text)."""
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
@@ -257,7 +248,7 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_written(shards: pd.DataFrame, title: str = "Written against the forecast") -> Figure:
     """Bytes of each shard, and the bound planned for it (columns bytes and bytes_high)."""
     figure, ((axis,),) = new_figure(1, 1, 8, 2.8, whole="x")
@@ -269,7 +260,7 @@ def plot_written(shards: pd.DataFrame, title: str = "Written against the forecas
     return figure
 
 
-@styled()
+@styled
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     """Each metric by epoch, training and validation, of the history of `model.fit`."""
     names = [name for name in history if f"val_{name}" in history]
@@ -286,7 +277,7 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     return figure
 
 
-@styled()
+@styled
 def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
     """True class by predicted class: the share of each row as colour, images as numbers.
 

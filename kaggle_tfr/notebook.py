@@ -29,6 +29,8 @@ SESSION_HOURS, TPU_SESSION_HOURS = 12, 9  # of a Kaggle session with a CPU or GP
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 # 06_train is for interactive use, or by its name: a run does not include it.
 USUAL = NOTEBOOKS[:5]
+# Parameters that hold them; a label's file, say, is looked for in the input's folder instead.
+FOLDERS = ("INPUT_DIR", "OUT_DIR", "TFREC_DIRS", "MORE_INPUTS")
 
 
 class NotebookError(RuntimeError):
@@ -87,8 +89,8 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
         if name not in full_names:
             there = f"{near_miss(name, NOTEBOOKS)} There are {', '.join(NOTEBOOKS)}."
             raise ValueError(f"there is no notebook '{name}'.{there}")
-    values = _with_absolute_folders(values)
-    folder = values["WORK_DIR"]
+    folder = work_dir(values.get("WORK_DIR", ""))
+    values = _make_absolute(values) | {"WORK_DIR": folder}
     copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
     copies.mkdir(parents=True, exist_ok=True)
     for position, name in enumerate([full_names[name] for name in notebooks], 1):
@@ -113,30 +115,25 @@ def summarize(folder: str) -> str:
     return "\n".join(lines)
 
 
-def _with_absolute_folders(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Folders counted from here, because a notebook may run somewhere else."""
-
-    def absolute(folder: str) -> str:
-        path = Path(folder).expanduser()
-        return str(path.absolute()) if folder and path.exists() else folder
-
-    given = {"INPUT_DIR", "OUT_DIR"} & set(values)
-    changed: dict[str, Any] = {name: absolute(values[name]) for name in given}
-    if "MORE_INPUTS" in values:
-        inputs = [{**one, "INPUT_DIR": absolute(one["INPUT_DIR"])} for one in values["MORE_INPUTS"]]
-        changed["MORE_INPUTS"] = inputs
-    if "TFREC_DIRS" in values:
-        changed["TFREC_DIRS"] = [absolute(folder) for folder in values["TFREC_DIRS"]]
-    return {**values, **changed, "WORK_DIR": work_dir(values.get("WORK_DIR", ""))}
+def _make_absolute(value: Any, name: str = "") -> Any:
+    """The value, its folders counted from here, because a notebook may run somewhere else."""
+    if isinstance(value, Mapping):
+        return {name: _make_absolute(one, name) for name, one in value.items()}
+    if name not in FOLDERS or not value:
+        return value
+    if isinstance(value, list):
+        return [_make_absolute(one, name) for one in value]
+    path = Path(value).expanduser()
+    return str(path.absolute()) if path.exists() else value
 
 
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     import papermill
 
     # What a kernel inherits: the package that runs here, and figures shown in the notebook.
-    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    paths = filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")])
     before, options = dict(os.environ), {"progress_bar": sys.stderr.isatty()}
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     try:
         papermill.execute_notebook(source, copy, values, kernel_name="python3", **options)
@@ -155,13 +152,13 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
 def _without_stderr() -> Iterator[None]:
     """The process's stderr is closed, also to libraries that go past Python's own."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
-        os.close(nowhere)
         os.close(kept)
 
 

@@ -53,12 +53,11 @@ def write_sample(folder: str) -> dict[str, Any]:
     path = Path(folder, "truth.json")
     if not path.exists():
         tables, files, truth = _make_everything()
+        for name, rows in tables.items():
+            files[name] = "\n".join(["image_id,label", *map(",".join, rows), ""]).encode()
         for place, data in files.items():
             Path(folder, place).parent.mkdir(parents=True, exist_ok=True)
             Path(folder, place).write_bytes(data)
-        for name, rows in tables.items():
-            lines = ["image_id,label", *map(",".join, rows), ""]
-            write_atomically(f"{folder}/{name}", "\n".join(lines).encode())
         write_atomically(str(path), json.dumps(truth, indent=2).encode())
     return json.loads(path.read_bytes())
 
@@ -117,10 +116,10 @@ def _make_others(
     drawn = [drawn[i] for i in rng.permutation(len(drawn))[: N_TEST + N_MORE]]
     copies = []
     for number, (image_id, label, one) in enumerate(originals):
-        made = one if number % 4 != 2 else one.reduce(2)
-        made = made.point(lambda value: min(255, int(value * 1.15))) if number % 4 == 3 else made
-        exact = files[f"train_images/{image_id}"] if number % 4 == 0 else b""
-        copies.append((image_id, label, exact or _save(made, 65)))
+        bright = one.point(lambda value: min(255, int(value * 1.15)))
+        exact = files[f"train_images/{image_id}"]
+        made = exact, _save(one, 65), _save(one.reduce(2), 65), _save(bright, 65)
+        copies.append((image_id, label, made[number % 4]))
     pool = [("", label, _save(one)) for label, one in drawn]
     damaged = ("", "", pool[0][2][: len(pool[0][2]) // 2])
     test, leaks = [*pool[:N_TEST], *copies[:8], damaged], dict[str, str]()

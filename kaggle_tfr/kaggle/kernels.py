@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import re
-import textwrap
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -111,10 +110,9 @@ def zip_package() -> bytes:
 
 def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
     """The source of the cell that makes `import kaggle_tfr` work. needed: pip's name by module."""
-    text = "\n".join(textwrap.wrap(base64.b64encode(archive).decode(), 96))
-    pairs = "".join(f'    "{module}": "{name}",\n' for module, name in needed.items())
+    text = base64.encodebytes(archive).decode().rstrip()
     digest = hashlib.sha256(archive).hexdigest()
-    return _CARRIER.format(needed=f"{{\n{pairs}}}", text=text, sha256=digest)
+    return _CARRIER.format(needed=json.dumps(needed, indent=4), text=text, sha256=digest)
 
 
 def write_kernels(
@@ -137,15 +135,16 @@ def write_kernels(
     """
     check_parameters(values)
     name, owner = values.get("NAME", DEFAULTS["NAME"]), owner or OWNER
-    parts = parts or _count_parts(values)
-    tails = [f"-part-{part}" for part in range(1, parts + 1)] if parts > 1 else [""]
-    written = [to_slug(name, f"tfrecords{tail}") for tail in tails]
+    written = _name_writers(name, parts, values.get("WORK_DIR", ""))
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if accelerator:
-        kept["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or written
-        common = _describe_machine(accelerator, kept["TFREC_DIRS"], owner, written, internet)
+        dirs = kept["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or written
+        made = {slug: f"{KAGGLE_INPUT}/notebooks/{owner}/{slug}" for slug in written}
+        common = _attach([("TFREC_DIRS", made.get(place, place)) for place in dirs], internet)
+        kind = "enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu"
+        common |= {"machine_shape": accelerator, kind: True}
     else:
-        common = _find_sources(values, sources, parts, internet)
+        common = _find_sources(values, sources, len(written), internet)
     common["enable_internet"] = internet
 
     def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
@@ -154,19 +153,9 @@ def write_kernels(
 
     if accelerator:
         return [write(to_slug(name, f"training-{accelerator.lower()}"), TRAINING, {})]
-    if parts == 1:
+    if len(written) == 1:
         return [write(written[0], USUAL, _open_all(written[0], kept))]
     return _write_parts(write, to_slug(name, "tfrecords-plan"), written, common, owner)
-
-
-def _describe_machine(
-    accelerator: str, dirs: Sequence[str], owner: str, written: Sequence[str], internet: bool
-) -> dict[str, Any]:
-    """A training kernel's metadata: its machine, and where TFREC_DIRS come from."""
-    kind = "enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu"
-    made = {slug: f"{KAGGLE_INPUT}/notebooks/{owner}/{slug}" for slug in written}
-    named = [_find_source(made.get(place, place), "TFREC_DIRS", internet) for place in dirs]
-    return _attach(named) | {"machine_shape": accelerator, kind: True}
 
 
 def _write_parts(
@@ -184,12 +173,14 @@ def _write_parts(
     return folders
 
 
-def _count_parts(values: Values) -> int:
-    """The parts of the plan in WORK_DIR; 1 where there is none of that name yet."""
-    with suppress(OSError, ValueError):
-        plan = read_plan(work_dir(values.get("WORK_DIR", "")))
-        return plan.n_parts if plan.labels.name == values.get("NAME", DEFAULTS["NAME"]) else 1
-    return 1
+def _name_writers(name: str, parts: int, work: str) -> list[str]:
+    """The slugs of the kernels that write. parts: 0 asks the plan of that name in WORK_DIR."""
+    with suppress(OSError, ValueError):  # there is none yet
+        plan = read_plan(work_dir(work))
+        parts = parts or (plan.n_parts if plan.labels.name == name else 1)
+    if parts < 2:
+        return [to_slug(name, "tfrecords")]
+    return [to_slug(name, f"tfrecords-part-{part}") for part in range(1, parts + 1)]
 
 
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
@@ -269,29 +260,30 @@ def _find_sources(
     if not folder and parts > 1:
         mend = "Set INPUT_DIR to a competition's or dataset's slug, or make one kernel (--parts 1)."
         raise ValueError(f"One kernel cannot read the bundled sample of another. {mend}")
-    own = [_find_source(folder, "INPUT_DIR", internet)] if folder else []
     more = [one["INPUT_DIR"] for one in values.get("MORE_INPUTS", [])]  # a bare name lies below it
-    own += [_find_source(place, "MORE_INPUTS", internet) for place in more if "/" in place]
-    kinds = ("competition_sources", "dataset_sources")
-    return _attach([(kinds["/" in source], source) for source in sources] or own)
+    own = [("INPUT_DIR", folder)] if folder else []
+    found = _attach(own + [("MORE_INPUTS", place) for place in more if "/" in place], internet)
+    return _attach([("--source", one) for one in sources], internet) if sources else found
 
 
-def _attach(named: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The lists of a kernel's metadata that name its inputs."""
-    keys = [key for key, _ in _MOUNTS.values()]
-    return {key: sorted({name for kind, name in named if kind == key}) for key in keys}
+def _attach(places: Sequence[tuple[str, str]], internet: bool) -> dict[str, Any]:
+    """The lists of a kernel's metadata that name its inputs. places: parameter and its folder."""
+    found: dict[str, Any] = {key: [] for key, _ in _MOUNTS.values()}
+    for parameter, folder in places:
+        if not is_remote(folder):
+            key, name = _find_source(folder, parameter)
+            found[key] = sorted({*found[key], name})
+        elif not internet:
+            raise ValueError(f"{parameter} '{folder}' cannot be read with the internet off.")
+    return found
 
 
-def _find_source(folder: str, parameter: str, internet: bool = True) -> tuple[str, str]:
-    """Metadata key and name of the Kaggle input that a folder lies in; ("", "") for a bucket.
+def _find_source(folder: str, parameter: str) -> tuple[str, str]:
+    """Metadata key and name of the Kaggle input that a folder lies in.
 
     >>> _find_source("/kaggle/input/datasets/ada/tea/train", "INPUT_DIR")
     ('dataset_sources', 'ada/tea')
     """
-    if is_remote(folder):
-        if not internet:
-            raise ValueError(f"{parameter} '{folder}' cannot be read with the internet off.")
-        return "", ""
     folder = folder.rstrip("/")
     inside = folder.removeprefix(f"{KAGGLE_INPUT}/")
     kind, *names = inside.split("/")

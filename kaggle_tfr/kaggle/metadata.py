@@ -1,5 +1,6 @@
 """Kaggle's rules for kernels and datasets, checked here because its client lets most slips pass."""
 
+import csv
 import json
 import os
 import re
@@ -8,15 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from kaggle_tfr import storage
 from kaggle_tfr.paths import near_miss, to_slug
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
-MAX_DATASET_FILES, MAX_DATASET_BYTES = 50, 200 * 10**9  # the files at the top level
+MAX_DATASET_FILES = 50  # at the top level
 
+# The default of enable_internet is not what the docs say.
 _REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
 _OWNED = r"[A-Za-z0-9_-]+/[a-z0-9]+(?:-[a-z0-9]+)*"  # owner/slug
 _SOURCES = {
@@ -25,20 +25,20 @@ _SOURCES = {
     "kernel_sources": (_OWNED + r"(/\d+)?", "owner/kernel"),
     "model_sources": (r"[\w-]+(/[\w.-]+){3,4}", "owner/model/framework/variation/version"),
 }
-# What a key may hold, and what to say of anything else.
-_FLAG: tuple[tuple[Any, ...], str] = ((True, False, "true", "false"), "neither true nor false")
-_VALUES = dict.fromkeys(("is_private", "enable_gpu", "enable_tpu", "enable_internet"), _FLAG)
-_VALUES |= {"language": (("python",), "not 'python'")}
-_VALUES |= {"kernel_type": (("notebook",), "not 'notebook'")}
-_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, "id_no", "keywords", "machine_shape"}
-_KERNEL_KEYS |= {"docker_image", "docker_image_pinning_type"}
-_DATASET_KEYS = {"title", "id", "id_no", "subtitle", "description", "licenses", "keywords"}
-_DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "userSpecifiedSources"}
 # Source: docs/kernels.md of Kaggle's client, and its list of retired ones.
 ACCELERATORS = """NvidiaTeslaT4 NvidiaL4 NvidiaL4X1 NvidiaTeslaA100 NvidiaH100 NvidiaRtxPro6000
 TpuV5E8 TpuV6E8"""
 RETIRED = {"NvidiaTeslaP100": "NvidiaTeslaT4", "NvidiaTeslaK80": "NvidiaTeslaT4"}
 RETIRED |= dict.fromkeys(("TpuV38", "Tpu1VmV38", "TpuV232", "TpuV2256"), "TpuV5E8")
+# What a key may hold.
+_FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
+_VALUES: dict[str, tuple] = dict.fromkeys(_FLAGS, (True, False, "true", "false"))
+_VALUES |= {"language": ("python",), "kernel_type": ("notebook",)}
+_VALUES["machine_shape"] = (*ACCELERATORS.split(), "", None)
+_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, "id_no", "keywords", "docker_image"}
+_KERNEL_KEYS.add("docker_image_pinning_type")
+_DATASET_KEYS = {"title", "id", "id_no", "subtitle", "description", "licenses", "keywords"}
+_DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "userSpecifiedSources"}
 # Never uploaded as data: the client takes them for itself.
 _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
 
@@ -47,7 +47,11 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """What a kernel's or dataset's metadata file says, when Kaggle would do just that.
     Raises: FileNotFoundError: no such file. ValueError: every fault found, one a line.
     """
-    values, is_kernel = read_json(folder, file), file == KERNEL_FILE
+    try:
+        values = dict(json.loads(Path(folder, file).read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"'{folder}/{file}' is no JSON object: {error}") from None
+    is_kernel = file == KERNEL_FILE
     known, least = (_KERNEL_KEYS, 5) if is_kernel else (_DATASET_KEYS, 6)
     wrong = "no such key, Kaggle would ignore it."
     faults = [f"{k}: {wrong}{near_miss(k, known)}" for k in sorted(values.keys() - known)]
@@ -68,20 +72,16 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
 
 
 def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
-    for key in _REQUIRED:
-        if key not in values:
-            default = " (its default is not what the docs say)" if key == "enable_internet" else ""
-            yield f"{key}: missing{default}."
-    for key, (allowed, wrong) in _VALUES.items():
-        if key in values and values[key] not in allowed:
-            yield f"{key}: {values[key]!r}, {wrong}."
+    yield from (f"{key}: missing." for key in _REQUIRED if key not in values)
+    for key, allowed in _VALUES.items():
+        if (value := values.get(key, allowed[0])) not in allowed:
+            hint = near_miss(str(value), map(str, allowed))
+            if other := RETIRED.get(str(value)):
+                hint = f" That is retired, Kaggle would run another. Use {other}."
+            yield f"{key}: {value!r}, which is not {' or '.join(map(repr, allowed))}.{hint}"
     if all(values.get(key) in (True, "true") for key in ("enable_gpu", "enable_tpu")):
         yield "enable_gpu, enable_tpu: both on; a session has one kind of accelerator."
-    shape, accelerators = values.get("machine_shape") or "", ACCELERATORS.split()
-    if shape in RETIRED:
-        yield f"machine_shape: {shape} is retired, Kaggle would run another. Use {RETIRED[shape]}."
-    elif shape and shape not in accelerators:
-        yield f"machine_shape: no accelerator '{shape}'.{near_miss(shape, accelerators)}"
+    shape = values.get("machine_shape") or ""
     has_tpu = values.get("enable_tpu") in (True, "true") or shape.startswith("Tpu")
     if values.get("docker_image") and has_tpu:  # Source: Kaggle/kaggle-cli, issue 1197
         yield "docker_image: it overrides the TPU, without a word it would run on a CPU. Drop it."
@@ -90,21 +90,14 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         if not isinstance(sources, list):
             yield f"{key}: {sources!r} is no list."
             continue
-        names = [str(source) for source in sources]
-        yield from (f"{key}: '{n}' is not '{form}'." for n in names if not re.fullmatch(pattern, n))
-        if len(set(names)) < len(names):
-            yield f"{key}: a source is listed twice."
+        wrong = [name for name in map(str, sources) if not re.fullmatch(pattern, name)]
+        yield from (f"{key}: '{name}' is not '{form}'." for name in wrong)
     code = Path(folder, name := str(values.get("code_file", "")))
     if not code.is_file():
         yield f"code_file: there is no '{name}' in the folder."
-        return
-    if (size := code.stat().st_size) >= MAX_NOTEBOOK_BYTES:
+    elif (size := code.stat().st_size) >= MAX_NOTEBOOK_BYTES:
         mend = "Put a large parameter, such as a label map, into an attached dataset."
         yield f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. {mend}"
-    try:
-        read_json(folder, name)["cells"]
-    except (ValueError, KeyError):
-        yield f"code_file: '{name}' is no notebook."
 
 
 def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
@@ -114,28 +107,11 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     if not isinstance(licenses, list) or len(licenses) != 1 or "name" not in licenses[0]:
         yield f'licenses: {licenses!r}; Kaggle wants exactly one, as [{{"name": "CC0-1.0"}}].'
     files, folders = list_upload(folder)
-    count, size = len(files) + len(folders), sum(files.values())
     if not files:
         yield "there are no files to send."
-    if count > MAX_DATASET_FILES:
+    if (count := len(files) + len(folders)) > MAX_DATASET_FILES:
         mend = "Set a larger SHARD_MB, or put {split}/ before SHARD_NAME: a folder counts as one."
         yield f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. {mend}"
-    if size > MAX_DATASET_BYTES:
-        yield f"{size / 1e9:,.1f} GB; Kaggle takes {MAX_DATASET_BYTES // 10**9} GB."
-
-
-def read_json(folder: str, name: str) -> dict[str, Any]:
-    """The JSON object in a file of a folder; FileNotFoundError or ValueError without one."""
-    path = os.path.join(folder, name)
-    try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no {name} in '{folder}'.") from None
-    except ValueError as error:
-        raise ValueError(f"'{path}' is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"'{path}' is no JSON object.")
-    return values
 
 
 def list_kernels(folder: str) -> list[str]:
@@ -157,14 +133,13 @@ def list_upload(folder: str) -> tuple[dict[str, int], list[str]]:
 
 def find_damage(part_dir: str) -> str:
     """What is wrong with the first file that is not as the part's shards.csv says; "" if none."""
-    listing = pd.read_csv(os.path.join(part_dir, "shards.csv"), dtype=str)
-    for file, sha256 in zip(listing["file"], listing["sha256"], strict=True):
-        path = storage.join(part_dir, file)
-        try:
-            if storage.sha256_of(path) != sha256:
-                return f"{file} has another sha256 than shards.csv says"
-        except FileNotFoundError:
-            return f"{file} is missing"
+    listing = storage.read_text(os.path.join(part_dir, "shards.csv"))
+    for row in csv.DictReader(listing.splitlines()):
+        path = storage.join(part_dir, row["file"])
+        if not storage.exists(path):
+            return f"{row['file']} is missing"
+        if storage.sha256_of(path) != row["sha256"]:
+            return f"{row['file']} has another sha256 than shards.csv says"
     return ""
 
 

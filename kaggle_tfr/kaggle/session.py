@@ -1,12 +1,12 @@
 """What the cells of a kernel call on Kaggle: nothing here needs more than the steps themselves."""
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
 from kaggle_tfr.paths import KAGGLE_WORKING, find_input
 from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.storage import write_atomically
 
 # What papermill and nbconvert leave beside a kernel's own files.
 _KAGGLE_FILES = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
@@ -23,8 +23,7 @@ def copy_plan(kernel: str, work: str) -> None:
     if not Path(source, "plan.json").is_file():
         hint = f"Has the kernel '{kernel}' run to its end?"
         raise FileNotFoundError(f"'{source}' holds no plan.json. {hint}")
-    _copy_files(source, "records/*", work)
-    _copy_files(source, "*", work)
+    _copy_files(source, work)
 
 
 def restore_previous_output(kernel: str, folder: str) -> int:
@@ -33,7 +32,7 @@ def restore_previous_output(kernel: str, folder: str) -> int:
         source = find_input(kernel)
     except FileNotFoundError:
         return 0
-    return _copy_files(source, "**/*", folder)
+    return _copy_files(source, folder)
 
 
 def check_parts(work: str, n_parts: int) -> None:
@@ -45,16 +44,14 @@ def check_parts(work: str, n_parts: int) -> None:
         raise ValueError(f"{fault} {mend}")
 
 
-def _copy_files(source: str, pattern: str, folder: str) -> int:
+def _copy_files(source: str, folder: str) -> int:
     copied = 0
     # plan.json comes last: where it exists, the rest of the plan does too.
-    paths = sorted(Path(source).glob(pattern), key=lambda path: (path.name == "plan.json", path))
+    paths = sorted(Path(source).rglob("*"), key=lambda path: (path.name == "plan.json", path))
     for path in paths:
         target = Path(folder, path.relative_to(source))
         skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
         if path.is_file() and not skipped:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, f"{target}.tmp")
-            os.replace(f"{target}.tmp", target)
+            write_atomically(target, path.read_bytes())
             copied += 1
     return copied

@@ -1,17 +1,14 @@
-"""Kaggle's own command-line client, read closely: it ends with code 0 when the server refuses."""
+"""Kaggle's own client, its answers read closely: it takes a server's refusal for a success."""
 
-import csv
 import hashlib
 import io
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,16 +20,6 @@ from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import OWNER
 from kaggle_tfr.storage import naming, read_text, write_atomically
 
-# What the client prints with exit code 0 although its work was not done.
-_REFUSAL = re.compile(
-    r"Kernel push error: .*|Dataset (?:version )?creation error: .*"
-    r"|The following are not valid (?:dataset|competition|kernel) sources and could not .*"
-)
-# How the client begins a line about a missing or private kernel or dataset, in all its versions.
-_MISSING = re.compile(
-    r"(?m)^(?:40[34] (?:Client Error: |- )|(?:Not Found|Forbidden)\b"
-    r"|.*Permission '[\w.]+' was denied)"
-)
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
 
@@ -45,34 +32,43 @@ class MissingError(KaggleError):
     """The kernel or dataset does not exist, or is somebody else's and private."""
 
 
-def call(*arguments: str) -> str:
-    """What `kaggle …` printed, when it did all that it was asked.
-    Raises: ImportError: no client. MissingError: no such kernel or dataset. KaggleError: refused.
+def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
+    """What this method of Kaggle's client answers about a kernel, a dataset or a folder.
+    Raises: MissingError: no such kernel or dataset. KaggleError: refused.
     """
-    command = [sys.executable, "-m", "kaggle", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    errors = [line.strip() for line in re.split(r"[\r\n]+", done.stderr) if line.strip()]
-    asked = " ".join(["kaggle", *arguments])
-    if done.returncode and "No module named" in done.stderr:
-        mend = 'Run: pip install "kaggle-tfr[kaggle]"'
-        raise ImportError(f"Kaggle's client cannot be started: {errors[-1]}. {mend}")
-    if done.returncode:
-        errors = [line for line in errors[-5:] if "B/s]" not in line]  # no progress bars
-        said = "\n".join([done.stdout.strip(), *errors]).strip()
-        kind = MissingError if _MISSING.search(said) else KaggleError
-        raise kind(f"`{asked}` failed: {said or f'exit code {done.returncode}'}")
-    if refusal := _REFUSAL.search(done.stdout):
-        raise KaggleError(f"`{asked}` was refused: {refusal.group(0).strip()}")
-    return done.stdout
+    from kaggle import api
+
+    try:
+        answer = getattr(api, method)(name, *arguments, **options)
+    except Exception as error:  # noqa: BLE001  # the client raises unrelated classes
+        code = getattr(getattr(error, "response", None), "status_code", 0)
+        kind = MissingError if code in (403, 404) else KaggleError
+        raise kind(f"{method} of '{name}' failed: {error or type(error).__name__}") from None
+    wrong = getattr(answer, "error", "")
+    for source in ("dataset", "competition", "kernel", "model"):
+        if names := getattr(answer, f"invalid_{source}_sources", ()):
+            wrong = f"there is no {source} source {', '.join(names)}"
+    if wrong:
+        raise KaggleError(f"{method} of '{name}' was refused: {wrong}")
+    return answer
 
 
 def username() -> str:
-    """The Kaggle user whose key the client uses; KaggleError when no key is set up."""
-    found = re.search(r"username: (\S+)", call("config", "view"))
-    if not found or found.group(1) == "None":
-        mend = "Put your kaggle.json into ~/.kaggle/, or set KAGGLE_USERNAME and KAGGLE_KEY."
+    """The Kaggle user whose key the client uses.
+    Raises: ImportError: no client. KaggleError: no key is set up.
+    """
+    try:
+        with suppress(SystemExit), redirect_stdout(io.StringIO()):  # its help, when there is no key
+            from kaggle import api
+
+            api.authenticate()
+    except ImportError as error:
+        mend = 'Run: pip install "kaggle-tfr[kaggle]"'
+        raise ImportError(f"Kaggle's client cannot be started: {error}. {mend}") from None
+    if not (name := api.config_values.get("username")):
+        mend = "Run `kaggle auth login`, or set KAGGLE_USERNAME and KAGGLE_KEY."
         raise KaggleError(f"Kaggle's client knows no user. {mend}")
-    return found.group(1)
+    return name
 
 
 @dataclass(eq=False)
@@ -80,7 +76,7 @@ class _Kernel:
     """State: waiting → running → finished, or unfinished, failed, refused, unknown."""
 
     name: str
-    folder: str
+    code: bytes
     metadata: dict[str, Any]
     digest: str
     output: str
@@ -93,7 +89,6 @@ class _Kernel:
 
     def save(self) -> None:
         text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
-        Path(self.output).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(f"{self.output}.json", f"{text}\n".encode())
 
 
@@ -113,10 +108,10 @@ def push_kernels(
         kernel.after = [other for other in kernels if other.name in sources and other is not kernel]
         if kernel.state != "waiting":
             print(f"{kernel.name}: {kernel.state} already, not pushed again")
-    running = kernels
-    while running:
+    while True:
         _push_ready(kernels, at_once)
-        running = [kernel for kernel in kernels if kernel.state == "running"]
+        if not (running := [kernel for kernel in kernels if kernel.state == "running"]):
+            break
         for kernel in running:
             _poll_kernel(kernel)
         if any(kernel.state == "running" for kernel in running):
@@ -134,9 +129,8 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     metadata = json.loads(text)
     name, code = metadata["id"], Path(folder, metadata["code_file"]).read_bytes()
     digest = hashlib.sha256(text.encode() + code).hexdigest()
-    kernel = _Kernel(name, folder, metadata, digest, os.path.join(output, Path(name).name))
-    path = f"{kernel.output}.json"
-    before = rules.read_json("", path) if os.path.exists(path) else {}
+    kernel = _Kernel(name, code, metadata, digest, os.path.join(output, Path(name).name))
+    before = json.loads(read_text(f"{kernel.output}.json") or "{}")
     state = before["state"] if before.get("digest") == digest else ""
     if state in ("running", "finished"):
         kernel.state, kernel.version = state, before["version"]
@@ -155,42 +149,47 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
         if kernel.state != "waiting" or not ready or busy >= at_once:
             continue
         try:
-            version = re.search(r"version (\d+)", _push_kernel(kernel, kernels))
+            kernel.version, kernel.state = _push_kernel(kernel, kernels), "running"
+            kernel.save()
         except KaggleError as error:
             kernel.state, kernel.problem = "refused", str(error)
-        else:
-            kernel.state, kernel.version = "running", int(version.group(1)) if version else 0
-            kernel.save()
         print(f"{kernel.name}: {kernel.problem or f'version {kernel.version} pushed'}")
 
 
-def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> str:
-    """The client's answer; KaggleError when the kernels that write do not fit their plan."""
+def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> int:
+    """The new version; KaggleError when the kernels that write do not fit their plan."""
     for planner in kernel.after if not kernel.metadata.get("machine_shape") else ():
-        has_plan = os.path.exists(os.path.join(planner.output, "plan.json"))
-        planned = has_plan and rules.read_json(planner.output, "plan.json").get("n_parts")
+        plan = json.loads(read_text(os.path.join(planner.output, "plan.json")) or "{}")
         writers = (other for other in kernels if not other.metadata.get("machine_shape"))
         made = sum(planner in other.after for other in writers)
-        if has_plan and planned != made:
+        if (planned := plan.get("n_parts", made)) != made:
             what = f"the plan has {planned} parts and {made} kernels would write them. Make these"
             raise KaggleError(f"{what} again with --parts {planned}; the planning kernel may stay.")
     with tempfile.TemporaryDirectory() as folder:
-        code = Path(shutil.copy(Path(kernel.folder, kernel.metadata["code_file"]), folder)).name
-        text = json.dumps(kernel.metadata | {"code_file": code})
+        Path(folder, "kernel.ipynb").write_bytes(kernel.code)
+        text = json.dumps(kernel.metadata | {"code_file": "kernel.ipynb"})
         Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
-        return call("kernels", "push", "-p", folder)
+        return call("kernels_push", folder).version_number or 0
 
 
 def _poll_kernel(kernel: _Kernel) -> None:
     """Asks for the kernel's status, and fetches its output when it has ended."""
     try:
-        said = call("kernels", "status", kernel.name)
-        found = re.search(r'has status "(?:\w+\.)?(\w+)"', said)
-        before, kernel.status = kernel.status, found.group(1).lower() if found else "unknown"
+        answer = call("kernels_status", kernel.name)
+        before, kernel.status = kernel.status, answer.status.name.lower().replace("_", " ")
         if kernel.status != before:
-            print(f"{kernel.name}: {kernel.status.replace('_', ' ')}")
-        if kernel.status in ("complete", "error", "cancel_acknowledged"):
-            _fetch_output(kernel, said)
+            print(f"{kernel.name}: {kernel.status}")
+        if kernel.status in ("complete", "error", "cancel acknowledged"):
+            call("kernels_output", kernel.name, kernel.output)
+            kernel.problem = rules.find_missing_output(kernel.output)
+            if "damaged" in kernel.problem:
+                call("kernels_output", kernel.name, kernel.output, force=True)
+                kernel.problem = rules.find_missing_output(kernel.output)
+            kernel.state = "unfinished" if kernel.problem else "finished"
+            if kernel.status != "complete":
+                log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
+                kernel.problem = f"{answer.failure_message or kernel.status} (the log: {log})"
+                kernel.state = "failed"
             kernel.save()
             print(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
         kernel.unanswered = 0
@@ -201,35 +200,13 @@ def _poll_kernel(kernel: _Kernel) -> None:
             kernel.state, kernel.problem = "unknown", f"{error} (push again to ask again)"
 
 
-def _fetch_output(kernel: _Kernel, said: str) -> None:
-    fetch = ("kernels", "output", kernel.name, "-p", kernel.output)
-    call(*fetch)
-    if kernel.status != "complete":
-        message = re.search(r'Failure message: "(.*)"', said, re.DOTALL)
-        reason = message.group(1) if message else kernel.status.replace("_", " ")
-        log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
-        kernel.state, kernel.problem = "failed", f"{reason} (the log: {log})"
-        return
-    kernel.problem = rules.find_missing_output(kernel.output)
-    if "damaged" in kernel.problem:
-        call(*fetch, "--force")
-        kernel.problem = rules.find_missing_output(kernel.output)
-    kernel.state = "unfinished" if kernel.problem else "finished"
-
-
 def publish_parts(
-    folders: Sequence[str],
-    *,
-    notes: str = "",
-    public: bool = False,
-    dir_mode: str = "tar",
-    poll_seconds: float = 20,
+    folders: Sequence[str], *, notes: str = "", public: bool = False, poll_seconds: float = 20
 ) -> pd.DataFrame:
     """One row a dataset: created, a new version, or there already; and its problem.
 
     A dataset with the same files is left alone, so the same call continues after an interruption.
     notes: what a new version says; without them an existing dataset is not touched.
-    dir_mode: "tar" or "zip", how sub-folders are sent; the client's own default leaves them out.
     Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
     rows = []
@@ -240,7 +217,7 @@ def publish_parts(
             if exists and not _differences(folder, name):
                 state = "there already"
             else:
-                _send(folder, name, notes, public=public, dir_mode=dir_mode, exists=exists)
+                _send(folder, name, notes, public=public, exists=exists)
                 state = "new version" if exists else "created"
                 if wrong := _wait(folder, name, poll_seconds, exists):
                     state, problem = "incomplete", f"{wrong}. Publish again with --notes."
@@ -255,29 +232,30 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     """The folder by its dataset's name, all checked, with the user's name in their metadata."""
     names: dict[str, str] = {}
     for folder in folders:
-        path = Path(folder, DATASET_FILE)
-        text = read_text(path)
-        if f'"{OWNER}/' in text:
-            write_atomically(str(path), text.replace(f'"{OWNER}/', f'"{owner}/').encode())
         with naming(folder):
-            name = check_metadata(folder, DATASET_FILE)["id"]
-            damage = Path(folder, "shards.csv").exists() and rules.find_damage(folder)
+            values, damage = check_metadata(folder, DATASET_FILE), rules.find_damage(folder)
+        if damage:
+            raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
+        name = values["id"].replace(f"{OWNER}/", f"{owner}/")
+        if name != values["id"]:
+            text = json.dumps(values | {"id": name}, indent=2) + "\n"
+            write_atomically(os.path.join(folder, DATASET_FILE), text.encode())
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
-        if damage:
-            raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
     return names
 
 
-def _send(folder: str, name: str, notes: str, *, public: bool, dir_mode: str, exists: bool) -> None:
+def _send(folder: str, name: str, notes: str, *, public: bool, exists: bool) -> None:
     if exists and not notes:
         mend = f"To replace them give --notes; to keep them, change {DATASET_FILE}'s id and title."
         raise KaggleError(f"the dataset {name} exists and holds other files. {mend}")
-    action = ["version", "-m", notes] if exists else ["create", *(["--public"] if public else [])]
-    said = call("datasets", *action, "-t", "-p", folder, "-r", dir_mode)
+    method, choice = ("dataset_create_version", notes) if exists else ("dataset_create_new", public)
+    # The client's own default leaves sub-folders out.
+    with redirect_stdout(io.StringIO()) as said:
+        call(method, folder, choice, convert_to_csv=False, dir_mode="tar")
     # Some versions of the client make the dataset all the same, without the file.
-    if lost := re.findall(r"Upload unsuccessful: (.*)", said):
+    if lost := re.findall(r"Upload unsuccessful: (.*)", said.getvalue()):
         fault = f"the upload of {', '.join(lost)} failed, and the dataset was made without."
         raise KaggleError(f"{fault} Publish again with --notes: a new version holds every file.")
 
@@ -285,7 +263,7 @@ def _send(folder: str, name: str, notes: str, *, public: bool, dir_mode: str, ex
 def _dataset_status(name: str) -> str:
     """The dataset's status, "" when there is none of that name."""
     try:
-        return call("datasets", "status", name).strip().lower()
+        return call("dataset_status", name)
     except MissingError:
         return ""
 
@@ -311,34 +289,25 @@ def _differences(folder: str, name: str) -> list[str]:
     here, folders = rules.list_upload(folder)
     for inner in folders:
         # Kaggle unpacks an archive in its own time; until then it is one file.
-        if archives := there.keys() & {f"{inner}.zip", f"{inner}.tar"}:
-            there = {file: size for file, size in there.items() if file not in archives}
-        else:
+        if there.pop(f"{inner}.tar", None) is None:
             files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
             here |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
-    found = [f"{file} is missing there" for file in here.keys() - there.keys()]
-    found += [f"{file} is there and not here" for file in there.keys() - here.keys()]
-    pairs = [(file, there[file], here[file]) for file in here.keys() & there.keys()]
-    found += [f"{file} has {a:,} bytes there and {b:,} here" for file, a, b in pairs if a != b]
-    if not found and "shards.csv" in here:
+    unequal = sorted({file for file, _ in here.items() ^ there.items()})
+    sizes = [(file, here.get(file, "no"), there.get(file, "no")) for file in unequal]
+    if not unequal and "shards.csv" in here:
         # Kaggle tells no checksums, but this file holds them all.
         with tempfile.TemporaryDirectory() as scratch:
-            call("datasets", "download", name, "-f", "shards.csv", "-p", scratch)
-            copy = Path(scratch, "shards.csv")
-            if not copy.exists() or copy.read_bytes() != Path(folder, "shards.csv").read_bytes():
-                found = ["shards.csv differs"]
-    return sorted(found)
+            call("dataset_download_file", name, "shards.csv", scratch)
+            if read_text(f"{scratch}/shards.csv") != read_text(f"{folder}/shards.csv"):
+                return ["shards.csv differs"]
+    return [f"{file} has {own} bytes here, {other} there" for file, own, other in sizes]
 
 
 def _list_files(name: str) -> dict[str, int]:
-    """Bytes by name of a dataset's files, from as many pages as the client prints."""
-    files: dict[str, int] = {}
-    page: list[str] = []
+    """Bytes by name of a dataset's files, from as many pages as there are."""
+    files, token = dict[str, int](), ""
     while True:
-        said = call("datasets", "files", name, "--csv", "--page-size", "200", *page)
-        table = said[said.find("name,size") :] if "name,size" in said else ""
-        files |= {row["name"]: int(row["size"]) for row in csv.DictReader(io.StringIO(table))}
-        tokens = re.findall(r"(?m)^Next Page Token = (\S+)", said)
-        if not tokens:
+        answer = call("dataset_list_files", name, token, page_size=200)
+        files |= {file.name: file.total_bytes for file in answer.files or ()}
+        if not (token := answer.next_page_token):
             return files
-        page = [f"--page-token={tokens[0]}"]

@@ -51,21 +51,19 @@ def find_devices(device: str = "auto") -> Devices:
         what = f"KERAS_BACKEND is '{wanted}', keras was imported with '{backend}'."
         mend = "Restart the session, and set it to jax or tensorflow before TensorFlow is imported."
         raise RuntimeError(f"{what} {mend}")
-    try:
-        found, reason = finders[backend](device), ""
-    except RuntimeError as error:  # JAX's: there is none, or another process has it
-        found, reason = None, f" ({error})"
     signs, wrong = find_tpu_signs(), ""
-    if found is None:
-        wrong = f"DEVICE is '{device}', but Keras on {backend} finds none"
-    elif device == "auto" and signs and found.kind != "tpu":
-        wrong = f"This machine has a TPU ({signs[0]}), which Keras on {backend} cannot use"
-    if found is None or wrong:
+    try:
+        found = finders[backend](device)
+        if device == "auto" and signs and found.kind != "tpu":
+            wrong = f"This machine has a TPU ({signs[0]}), which Keras on {backend} cannot use"
+    except RuntimeError as error:  # JAX's: there is none, or another process has it
+        wrong = f"DEVICE is '{device}', but Keras on {backend} finds none ({error})"
+    if wrong:
         mend = 'Take a machine that has one, or set DEVICE = "auto" or "cpu".'
         if signs:
             mend = "Install jax[tpu], set KERAS_BACKEND=jax before TensorFlow is imported, and"
             mend += ' restart the session; or train on the CPU all the same: DEVICE = "cpu".'
-        raise RuntimeError(f"{wrong}{reason}. {mend}")
+        raise RuntimeError(f"{wrong}. {mend}")
     print(f"Training on {found.name}: {found.count} replica{'s' * (found.count > 1)}")
     return found
 
@@ -86,18 +84,19 @@ def _find_jax(device: str) -> Devices:
     return Devices(kind, f"{kind.upper()} ({more}) by JAX", len(found))
 
 
-def _find_tensorflow(device: str) -> Devices | None:
-    """The devices by TensorFlow's own strategies, or None."""
-    found = _find_tpu() if device in ("auto", "tpu") else None
+def _find_tensorflow(device: str) -> Devices:
+    """The devices by TensorFlow's own strategies; RuntimeError if none."""
     gpus, one = tf.config.list_physical_devices("GPU"), tf.distribute.get_strategy()
-    if not found and device in ("auto", "gpu") and gpus:
+    if device in ("auto", "tpu") and (tpu := _find_tpu()):
+        return tpu
+    if device in ("auto", "gpu") and gpus:
         strategy = tf.distribute.MirroredStrategy() if len(gpus) > 1 else one
         name = "one GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
-        found = Devices("gpu", name, len(gpus), strategy)
-    if not found and device in ("auto", "cpu"):
+        return Devices("gpu", name, len(gpus), strategy)
+    if device in ("auto", "cpu"):
         cpu = tf.distribute.OneDeviceStrategy("CPU:0") if gpus else one
-        found = Devices("cpu", f"CPU ({os.cpu_count()} cores)", 1, cpu)
-    return found
+        return Devices("cpu", f"CPU ({os.cpu_count()} cores)", 1, cpu)
+    raise RuntimeError("TensorFlow lists none")
 
 
 def _find_tpu() -> Devices | None:

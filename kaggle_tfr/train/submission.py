@@ -39,20 +39,14 @@ def write_submission(
         scores.append(predict(model, images)[mask > 0].astype(np.float64))
     odds = np.exp(np.clip(np.concatenate(scores), -500, 500))
     shares = odds / (odds.sum(axis=1, keepdims=True) if labels.kind == "single" else 1 + odds)
-    submission = fill_submission(ids, shares, labels, read_template(test))
+    folders = test["folder"].unique()  # one that has the competition's template will do
+    texts = (storage.read_text(storage.join(folder, SUBMISSION)) for folder in folders)
+    held = next(filter(None, texts), "").lstrip("\ufeff")
+    template = pd.read_csv(io.StringIO(held), dtype=str, keep_default_na=False) if held else None
+    submission = fill_submission(ids, shares, labels, template)
     text = submission.to_csv(index=False, lineterminator="\n")
     storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
     return submission
-
-
-def read_template(shards: pd.DataFrame) -> pd.DataFrame | None:
-    """The competition's sample_submission.csv, all text; None where no part has one."""
-    for folder in shards["folder"].unique():
-        path = storage.join(folder, SUBMISSION)
-        if storage.exists(path):
-            data = io.BytesIO(storage.read_bytes(path))
-            return pd.read_csv(data, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    return None
 
 
 def fill_submission(

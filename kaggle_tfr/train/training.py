@@ -1,10 +1,9 @@
 """What training needs besides reader and devices: normalisation, a small model, its errors."""
 
 import json
-import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -17,21 +16,22 @@ from kaggle_tfr.parameters import as_size
 from kaggle_tfr.read.batches import MeanStd
 from kaggle_tfr.train.devices import predict
 
-Stats = str | Mapping[str, Any] | MeanStd
 # Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
 # the landmark notebooks use them.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def normalization(stats: Stats = IMAGENET) -> keras.Layer:
+def normalization(stats: str | MeanStd = IMAGENET) -> keras.Layer:
     """A layer from uint8 pixels to float32 (pixel / 255 − mean) / std, one multiply-add.
 
-    stats: (mean, std) of red, green and blue scaled to 0…1; or a stats.json, its folder, or what
-        it holds, in grey levels. Raises ValueError for others.
+    stats: (mean, std) of red, green and blue scaled to 0…1; or the folder of a stats.json, which
+        holds them in grey levels. Raises: FileNotFoundError; ValueError: they are not that.
     """
-    mean, std = (np.asarray(values, np.float64) for values in read_stats(stats))
-    shapes_fit = mean.shape == std.shape == (3,)
-    if not shapes_fit or std.min() <= 0 or max(mean.max(), std.max()) > 1:
+    if isinstance(stats, str):
+        held = json.loads(storage.read_bytes(storage.join(stats, "stats.json")))
+        stats = [held["mean"][c] / 255 for c in "RGB"], [held["std"][c] / 255 for c in "RGB"]
+    mean, std = np.asarray(stats, np.float64)
+    if mean.shape != (3,) or std.min() <= 0 or max(mean.max(), std.max()) > 1:
         what = f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each"
         mend = "Divide numbers of 0…255 by 255; none may deviate by 0."
         raise ValueError(f"{what} of pixels scaled to 0…1. {mend}")
@@ -39,23 +39,11 @@ def normalization(stats: Stats = IMAGENET) -> keras.Layer:
     return keras.layers.Rescaling(factor, offset, dtype="float32", name="normalization")
 
 
-def read_stats(stats: Stats) -> MeanStd:
-    """(mean, std) of red, green and blue, 0…1. Raises FileNotFoundError without a stats.json."""
-    if isinstance(stats, str | os.PathLike):
-        path = os.fspath(stats)
-        path = path if path.endswith(".json") else storage.join(path, "stats.json")
-        return read_stats(json.loads(storage.read_bytes(path)))
-    if isinstance(stats, Mapping):
-        mean, std = ([stats[part][name] / 255 for name in "RGB"] for part in ("mean", "std"))
-        return mean, std
-    return stats
-
-
 def build_model(
     image_size: int | Sequence[int],
     classes: int,
     *,
-    stats: Stats = IMAGENET,
+    stats: str | MeanStd = IMAGENET,
     learning_rate: float = 3e-3,
     seed: int = 0,
 ) -> keras.Model:
@@ -115,8 +103,7 @@ def list_mistakes(
     model: keras.Model, batches: tf.data.Dataset, classes: Sequence[Any], count: int = 12
 ) -> tuple[list[np.ndarray], list[str]]:
     """(pictures, "true → predicted") of the first `count` mistakes; no later batch is read."""
-    pictures: list[np.ndarray] = []
-    titles: list[str] = []
+    pictures, titles = list[np.ndarray](), list[str]()
     for images, labels, mask in batches.as_numpy_iterator():
         predicted = np.argmax(predict(model, images), axis=-1)
         for row in np.flatnonzero((predicted != labels) & (mask > 0))[: count - len(titles)]:

@@ -26,7 +26,7 @@ from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels, session
 from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zip_package
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
-from kaggle_tfr.kaggle.upload import call, publish_parts, push_kernels
+from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.paths import to_slug
 from kaggle_tfr.write.verify import verify_parts
@@ -149,7 +149,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
     """Parts on this machine's disk are refused, and so are machines that there are not."""
     for values, machine, said in (
         ({"TFREC_DIRS": ["/data/part-1"]}, "TpuV5E8", "TFREC_DIRS '/data/part-1' is a folder of"),
-        ({}, "TpuV5", 'no accelerator.*Did you mean "TpuV5E8"'),
+        ({}, "TpuV5", 'machine_shape.*Did you mean "TpuV5E8"'),
         ({}, "NvidiaTeslaP100", "retired.*NvidiaTeslaT4"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -196,19 +196,19 @@ def test_the_input_is_attached(tmp_path, folder, key, attached):
     ("changes", "message"),
     [
         ({"enable_internt": True}, 'no such key.*Did you mean "enable_internet"'),
-        ({"enable_internet": None}, "enable_internet: None, neither true nor false"),
+        ({"enable_internet": None}, "enable_internet: None, which is not True or False"),
         ({"title": "Tea"}, "Kaggle wants 5 to 50"),
         ({"title": "Some other tea"}, "makes the slug 'some-other-tea', but id says"),
         ({"id": "tea-tfrecords"}, "is not 'owner/slug'"),
         ({"id": "ada/Tea_records"}, "is not 'owner/slug'"),
         ({"machine_shape": "NvidiaTeslaP100"}, "retired.*Use NvidiaTeslaT4"),
-        ({"machine_shape": "TpuV5"}, 'no accelerator.*Did you mean "TpuV5E8"'),
+        ({"machine_shape": "TpuV5"}, 'machine_shape.*Did you mean "TpuV5E8"'),
         ({"enable_gpu": True, "enable_tpu": True}, "both on"),
         ({"dataset_sources": ["tea"]}, "'tea' is not 'owner/dataset'"),
         ({"competition_sources": ["ada/tea"]}, "is not 'competition'"),
         ({"kernel_sources": "ada/tea"}, "is no list"),
         ({"code_file": "no.ipynb"}, "there is no 'no.ipynb'"),
-        ({"language": "Python"}, "not 'python'"),
+        ({"language": "Python"}, "'Python', which is not 'python'"),
         ({"machine_shape": "TpuV232"}, "retired.*Use TpuV5E8"),
         ({"machine_shape": "TpuV5E8", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
         ({"enable_tpu": "true", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
@@ -245,7 +245,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 full = {getattr(node, "module", None) or alias.name for alias in node.names}
                 where = (path.parent.name, node in tree.body)
                 found |= {(name.split(".")[0], *where) for name in full}
-    others = "cloudpickle dask kaggle_datasets nbformat papermill tensorflow_datasets"  # not needed
+    others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill tensorflow_datasets"
     known = {*sys.stdlib_module_names, "kaggle_tfr", *PIP_NAMES, *others.split()}
     assert {module for module, *_ in found} - known == {"google", "keras", "jax"}  # with TensorFlow
     one_step = {(name, step[3:], False) for name, step in kernels.ONE_STEP.items()}
@@ -356,7 +356,8 @@ def pushed(root, kaggle, tmp_path):
         shutil.copytree(root, clone, ignore=shutil.ignore_patterns(".venv*", "work"))
     text = (clone / KERNEL_FILE).read_text().replace("INSERT_USERNAME_HERE", USER)
     (clone / KERNEL_FILE).write_text(text)
-    assert "successfully pushed" in call("kernels", "push", "-p", str(clone))
+    command = [sys.executable, "-m", "kaggle", "kernels", "push", "-p", str(clone)]
+    assert "successfully pushed" in subprocess.check_output(command, text=True)
     (request,) = kaggle.kernels[f"{USER}/kaggle-tfr-sample"]
     assert len(request["text"].encode()) < 900_000
     return request["text"]

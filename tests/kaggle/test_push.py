@@ -1,11 +1,11 @@
 """Kernels pushed through the real client to a stub of Kaggle's API on loopback."""
 
 import json
+import multiprocessing
 import signal
 import time
 
 import pytest
-from support.kaggle_client import start_driver
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
@@ -165,7 +165,10 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     """After kill -9 while a kernel runs, the next call asks for it and does not push it again."""
     kaggle.statuses[PART] = ["RUNNING"]
     options = ["--out", str(tmp_path / "got"), "--poll-seconds", "0.05"]
-    process = start_driver(["push", *one, *options])
+    process = multiprocessing.get_context("fork").Process(
+        target=main, args=(["push", *one, *options],)
+    )
+    process.start()
     until = time.monotonic() + 60
     while kaggle.calls.count("GetKernelSessionStatus") < 2 and time.monotonic() < until:
         time.sleep(0.05)
@@ -187,8 +190,8 @@ def test_a_plan_with_other_parts_stops_before_they_are_written(kaggle, recipe, t
 
 
 def test_without_a_key_the_error_says_how_to_get_one(monkeypatch, one, tmp_path):
-    """No user is known: nothing is pushed, and the client's own way out is told."""
+    """No user is known: nothing is pushed, and the way out is told."""
     monkeypatch.delenv("KAGGLE_USERNAME")
     monkeypatch.delenv("KAGGLE_KEY")
-    with pytest.raises(RuntimeError, match="Authentication required"):
+    with pytest.raises(RuntimeError, match="set KAGGLE_USERNAME and KAGGLE_KEY"):
         push(one, tmp_path)

@@ -8,13 +8,9 @@ import http.server
 import json
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
-
-from kaggle_tfr.kaggle import upload
-from support.kaggle_client import run_client
 
 USER = "ada"
 
@@ -181,7 +177,6 @@ def fixture_kaggle(tmp_path, monkeypatch):
     """The stub, with this process's environment sending the real client to it."""
     home = tmp_path / "home"
     home.mkdir()
-    monkeypatch.setattr(upload, "subprocess", SimpleNamespace(run=run_client))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         server.kaggle, server.daemon_threads = Kaggle(), True
         server.handle_error = lambda *_: None  # the client hangs up on what it need not fetch
@@ -190,6 +185,10 @@ def fixture_kaggle(tmp_path, monkeypatch):
         environment |= {"HOME": str(home), "TMPDIR": str(home)}
         for name, value in {**environment, "KAGGLE_USERNAME": USER, "KAGGLE_KEY": "key"}.items():
             monkeypatch.setenv(name, value)
+        from kaggle import KaggleApi  # which reads these two once, when it is imported
+
+        monkeypatch.setattr(KaggleApi, "args", ["--local"])
+        monkeypatch.setattr(KaggleApi, "config_dir", str(home))
         threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         yield server.kaggle
         server.shutdown()
