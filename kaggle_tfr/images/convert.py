@@ -54,8 +54,7 @@ class ImageSettings:
     "fill" scales until `size` is just covered, "center_crop" until the short side is the longer
     side of `size`, both then crop the middle; "none" keeps every pixel.
     optimize: Huffman tables of its own: 3 % smaller, a seventh slower for small pictures.
-    pass_through: a picture that needs nothing done keeps its own bytes.
-    bit_depth: as of `to_rgb`.
+    pass_through: a picture that needs nothing done keeps its own bytes. bit_depth: of `to_rgb`.
     """
 
     size: tuple[int, int] | None
@@ -135,12 +134,10 @@ def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndar
     return cv2.cvtColor(_to_upright_srgb(pixels, header), cv2.COLOR_BGR2RGB)
 
 
-def read_grey(
-    data: bytes, at_least: int, header: Header | None = None, bit_depth: str = ""
-) -> Image.Image:
+def read_grey(data: bytes, at_least: int, header: Header, bit_depth: str) -> Image.Image:
     """The luma (mode "L"), upright, reduced by a whole number to no less. Raises: RefusedImage."""
     # Without a profile of RGB, which moves luma by 2 of 255, JPEG's decoder gives it at once.
-    header = _trust_scan(data, header or read_header(data))
+    header = _trust_scan(data, header)
     if decoded := _decode_scan(data, header, (at_least, at_least), "GRAYSCALE"):
         grey = Image.fromarray(_turn(decoded[0], header))
         return grey.reduce(max(1, min(grey.size) // at_least))
@@ -191,8 +188,7 @@ def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None, depth
         image.load()
         # A profile of RGB waits until the picture is small; one of another kind cannot.
         profile = header.profile if header.mode in NOT_RGB else b""
-        rgb = np.asarray(to_rgb(image, profile, data, depth))
-        pixels = cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)
+        pixels = cv2.cvtColor(np.asarray(to_rgb(image, profile, data, depth)), cv2.COLOR_RGB2BGR)
     return pixels, drafted[1][:1:-1] if drafted else pixels.shape[:2]
 
 
@@ -211,8 +207,19 @@ def _decode_scan(
         flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         if pixels is not None and pixels.shape[:2] == (-(-rows // scale), -(-columns // scale)):
+            if (pixels[-1, -1] == 128).all() and _ran_out(data[header.scan :], pixels, scale):
+                raise RefusedImage("truncated: grey to its end")
             return pixels, (rows / scale, columns / scale)
     return None
+
+
+def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
+    """Whether the pixels' last rows are grey since the decoder, at 1 / scale, had no data left."""
+    rows = int((pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1).argmax())
+    # Grey that is coded takes two bits or more for 64 pixels, ever the same: 18 bytes of 32 differ.
+    count = min(32, rows * pixels.shape[1] * scale**2 // 256)
+    end = scan[: scan.rfind(b"\xff\xd9")].replace(b"\xff\0", b"\xff")[-count - 1 : -1]
+    return count >= 24 and len(set(end)) > 0.8 * count
 
 
 def _resize(
@@ -242,7 +249,7 @@ def _resize(
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
-        pixels = cv2.cvtColor(np.asarray(to_rgb(image, header.profile)), cv2.COLOR_RGB2BGR)
+        pixels = cv2.cvtColor(np.asarray(to_rgb(image, header.profile, b"", "")), cv2.COLOR_RGB2BGR)
     return _turn(pixels, header)
 
 

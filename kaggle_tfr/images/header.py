@@ -42,8 +42,7 @@ def refusing(data: bytes) -> Iterator[None]:
 def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
     """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage.
 
-    at_least: pixels a side to which a JPEG may be scaled down as it is decoded; 0: full size.
-    bit_depth: as of `to_rgb`.
+    at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`.
     """
     with refusing(data):
         image = Image.open(io.BytesIO(data))
@@ -56,12 +55,10 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
 
 def _to_8_bits(image: Image.Image, data: bytes, bit_depth: str) -> Image.Image:
     """A loaded image of 16 bits as RGB or RGBA, by `to_rgb`'s rule; one of 8 bits as it is."""
-    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
-    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
+    bits = data[24] if image.format == "PNG" else getattr(image, "tag_v2", {}).get(258, (8,))[0]
     if image.mode.startswith(("I", "F")):  # I;16, I;16B, I and F, all grey
-        given = np.asarray(image)
-        values = np.nan_to_num(given).clip(0, 65535).astype(np.uint16)
-        if (values != given).any():
+        values = np.nan_to_num(np.asarray(image)).clip(0, 65535).astype(np.uint16)
+        if (values != np.asarray(image)).any():
             raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
     elif bits != 16 or image.mode == "CMYK":
         return image
@@ -75,7 +72,7 @@ def _to_8_bits(image: Image.Image, data: bytes, bit_depth: str) -> Image.Image:
     low, high = int(colours.min()), int(colours.max())
     if high < DIM and bit_depth == "scale":
         raise RefusedImage(f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'")
-    if bit_depth == "stretch" or (high < DIM and not bit_depth):
+    if high < DIM or bit_depth == "stretch":
         levels = np.interp(np.arange(65536), [low, max(high, low + 1)], [0, 255]).round()
     pixels = levels.astype(np.uint8)[values]
     if values.ndim == 2:
@@ -85,9 +82,7 @@ def _to_8_bits(image: Image.Image, data: bytes, bit_depth: str) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def to_rgb(
-    image: Image.Image, profile: bytes = b"", data: bytes = b"", bit_depth: str = ""
-) -> Image.Image:
+def to_rgb(image: Image.Image, profile: bytes, data: bytes, bit_depth: str) -> Image.Image:
     """A loaded image, of a file's `data`, as 8-bit RGB in sRGB, alpha over white.
 
     bit_depth: "scale" drops the low byte of 16 bits, and refuses a picture in the darkest quarter

@@ -207,9 +207,7 @@ def make_plan(
     Raises: ValueError if no number of parts satisfies the limits, or SHARD_NAME cannot name shards.
     """
     check_template(settings.shard_name)
-    if settings.bit_depth != labels.bit_depth:
-        what = f"bit_depth is {settings.bit_depth!r}, but 01_explore read the pictures by"
-        raise ValueError(f"{what} {labels.bit_depth!r}. Take that of the labels.")
+    settings = replace(settings, bit_depth=labels.bit_depth)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings)
     image, n_parts, versions = settings.image, int(table["part"].max()), package_versions()
     plan = Plan(labels, schema, image, settings, n_parts, shard_limit_bytes, versions=versions)

@@ -36,6 +36,10 @@ def shown(data):
     return np.asarray(ImageOps.exif_transpose(opened(data)).convert("RGB"))
 
 
+def read_grey(data, at_least=256):
+    return pictures.read_grey(data, at_least, read_header(data), "")
+
+
 def reduced(data, height, width):
     """Pillow's full decode and Lanczos."""
     return np.asarray(Image.fromarray(shown(data)).resize((width, height), LANCZOS))
@@ -61,7 +65,7 @@ def test_every_orientation_comes_out_upright(orientation, kind):
     assert levels_off(pixels, shown(data)) <= 2
     assert levels_off(read_upright(data), shown(data)) == 0
     luma = np.asarray(Image.fromarray(shown(data)).convert("L"))
-    assert psnr(np.asarray(pictures.read_grey(data, 256)), luma) > 45
+    assert psnr(np.asarray(check_image(data)[1]), luma) > 45
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -85,8 +89,8 @@ def test_scaled_pixels_are_never_smaller_than_asked():
             least = (height // part, width // part)
             assert (np.array(read_pixels(data, least).shape[:2]) >= least).all()
         assert read_pixels(data, (height // 4, width // 4)).shape[:2] == (height // 4, width // 4)
-        assert min(pictures.read_grey(data, 100).size) == 100
-        assert min(pictures.read_grey(data, 101).size) >= 101
+        assert min(read_grey(data, 100).size) == 100
+        assert min(read_grey(data, 101).size) >= 101
 
 
 PICTURE, FILES = scene(40, 60), [saved(scene(), kind) for kind in ("JPEG", "PNG", "WEBP")]
@@ -141,7 +145,7 @@ def test_alpha_lies_over_white_and_sixteen_bits_keep_their_high_byte(make, value
     """Records, hashes and the source check see one picture, within a level of the arithmetic."""
     data, expected = make(*values)
     record = opened(convert(data, KEEP).data)
-    grey = np.asarray(pictures.read_grey(data, 256))
+    grey = np.asarray(check_image(data)[1])
     assert max(levels_off(pixels, expected) for pixels in (record, read_upright(data))) <= limit
     assert levels_off(grey, np.asarray(record.convert("L"))) <= 1
     assert convert(data, PASS).touched
@@ -321,7 +325,7 @@ def test_bad_files_are_refused_with_a_short_reason(data, reason):
     """All ways in say the same, and the text is fit for a table; nothing bad passes through."""
     calls = [check_image, read_pixels, *(partial(convert, settings=way) for way in (KEEP, PASS))]
     if data and "ICO" not in reason:  # which Pillow alone would show
-        calls += [read_upright, partial(pictures.read_grey, at_least=256)]
+        calls += [read_upright, read_grey]
     for call in calls:
         with pytest.raises(RefusedImage) as refused:
             call(data)
@@ -390,6 +394,27 @@ def test_every_cut_is_noticed_when_pillow_notices_it(options):
     for end in range(2, len(data)):
         refused = {bool(verdict(call, data[:end])) for call in (check_image, read_pixels, load)}
         assert len(refused) == 1, end
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"restart_marker_rows": 1}, None])
+def test_half_a_jpeg_with_an_end_marker_is_refused(options):
+    """Grey to its end by a lack of data is noticed, as Pillow does not; grey that is coded stays."""
+    picture = scene().convert("L" if options is None else "RGB")
+    data = saved(picture, **options or {})
+    half = data[: len(data) // 2] + b"\xff\xd9"
+    for call in (
+        check_image,
+        read_pixels,
+        *(partial(convert, settings=way) for way in (KEEP, PASS)),
+    ):
+        assert verdict(load, half) == ""
+        with pytest.raises(RefusedImage, match="truncated: grey to its end"):
+            call(half)
+    for top, grey in ((0, 128), (150, 128), (150, 127), (150, 0), (290, 128)):
+        flat = np.asarray(picture).copy()
+        flat[top:] = grey
+        for quality in (20, 75, 100):
+            read_pixels(saved(Image.fromarray(flat), quality=quality, **options or {}))
 
 
 @pytest.mark.parametrize(
