@@ -398,7 +398,7 @@ def test_every_cut_is_noticed_when_pillow_notices_it(options):
 
 @pytest.mark.parametrize("options", [{}, {"optimize": True}, {"restart_marker_rows": 1}, None])
 def test_half_a_jpeg_with_an_end_marker_is_refused(options):
-    """Grey to its end by a lack of data is noticed, as Pillow does not; grey that is coded stays."""
+    """Grey for lack of data is noticed, which Pillow does not; grey that is coded stays."""
     picture = scene().convert("L" if options is None else "RGB")
     data = saved(picture, **options or {})
     half = data[: len(data) // 2] + b"\xff\xd9"
