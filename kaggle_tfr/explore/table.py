@@ -63,9 +63,8 @@ def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
     if exact:
-        path = storage.join(work_dir, "exact_hashes.parquet")
-        known = _read_images(images.assign(bit_depth=""), path, exact=True)
-        return known[["image_id", "path", *HASHED, "problem"]]
+        given, path = images.assign(bit_depth=""), storage.join(work_dir, "exact_hashes.parquet")
+        return _read_images(given, path, exact=True)[["image_id", "path", *HASHED, "problem"]]
     path, mend = storage.join(work_dir, "hashes.parquet"), "Run 01_explore with this WORK_DIR."
     if not storage.exists(path):
         raise FileNotFoundError(f"there is no '{path}'. {mend}")

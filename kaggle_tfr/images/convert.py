@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
 
 WORK_SIDE = 256  # pixels: below it the wavelet hash moves away from that of the whole picture
 JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
+PLAIN = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")  # luma's table has plain blocks as zeros
 
 Decoded = tuple[np.ndarray, tuple[float, float]]  # pixels, and the (rows, columns) that they fill
 
@@ -198,6 +200,8 @@ def _decode_scan(
     """What `_decode` gives, of a JPEG of one scan, "COLOR" or "GRAYSCALE"; None for another."""
     if not header.scan or (header.profile and header.mode in NOT_RGB):
         return None
+    if data.find(bytes(32), header.scan) >= 0 and not PLAIN.search(data, 0, header.scan):
+        raise RefusedImage("damaged: zeros in its scan")
     rows, columns = _as_stored((header.height, header.width), header)
     least = at_least or (rows, columns)
     scale = next((k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1)

@@ -83,11 +83,10 @@ def _to_8_bits(image: Image.Image, data: bytes, bit_depth: str) -> Image.Image:
 
 
 def to_rgb(image: Image.Image, profile: bytes, data: bytes, bit_depth: str) -> Image.Image:
-    """A loaded image, of a file's `data`, as 8-bit RGB in sRGB, alpha over white.
+    """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage.
 
-    bit_depth: "scale" drops the low byte of 16 bits, and refuses a picture in the darkest quarter
-    of their range; "stretch" makes its own darkest to brightest 0 to 255; "" stretches only what
-    "scale" refuses. Raises: RefusedImage.
+    bit_depth: of 16 bits "scale" drops the low byte, and refuses a picture in the darkest quarter;
+    "stretch" makes its darkest to brightest 0 to 255; "" does so to what "scale" would refuse.
     """
     image = _to_8_bits(image, data, bit_depth)
     if image.mode == "LAB":
@@ -240,17 +239,15 @@ def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
         animated = getattr(image, "is_animated", False)
     if image.format not in KINDS:
         raise RefusedImage(f"unsupported kind: {image.format}")
-    kind, (width, height) = image.format.replace("MPO", "JPEG"), image.size
+    kind, mode, (width, height) = image.format.replace("MPO", "JPEG"), image.mode, image.size
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         # Pillow turns it by itself; its size comes turned or not, as the version has it.
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
     if orientation >= 5:
         width, height = height, width
     orientation, profile = 1 if kind == "TIFF" else orientation, find_profile(image)
-    plain = image.mode in ("L", "RGB") or (kind == "PNG" and image.mode in ("1", "P"))
+    plain = mode in ("L", "RGB") or (kind == "PNG" and mode in ("1", "P"))
     deep = kind == "PNG" and data[24:25] == b"\x10"  # IHDR's bit depth
     odd = animated or profile or deep or image.has_transparency_data or orientation != 1
     note = "several frames: the first is used" if animated else ""
-    return Header(
-        kind, height, width, orientation, image.mode, note, plain and not odd, scan, profile
-    )
+    return Header(kind, height, width, orientation, mode, note, plain and not odd, scan, profile)

@@ -410,6 +410,9 @@ def test_half_a_jpeg_with_an_end_marker_is_refused(options):
         assert verdict(load, half) == ""
         with pytest.raises(RefusedImage, match="truncated: grey to its end"):
             call(half)
+    zeros = data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
+    with pytest.raises(RefusedImage, match="damaged: zeros in its scan"):
+        check_image(zeros)
     for top, grey in ((0, 128), (150, 128), (150, 127), (150, 0), (290, 128)):
         flat = np.asarray(picture).copy()
         flat[top:] = grey
