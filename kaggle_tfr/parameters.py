@@ -65,6 +65,7 @@ TABLE = (
     Parameter("TEST_CSV", SUBMISSION, "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
     Parameter("TEST_PATH_TEMPLATE", "test_images/{image_id}", "01", _TEST),
     Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}], what differs"),
+    Parameter("BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch")),
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
     Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
     Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),
@@ -189,7 +190,7 @@ def check_value(name: str, value: Any) -> None:
 def _check_inputs(inputs: list[Any]) -> None:
     """Raises a ValueError unless each is a mapping of 01's parameters that tell of an input."""
     common = {"WORK_DIR", "N_JOBS", "BACKEND", "SCHEDULER", "NAME", "LIMIT", "MORE_INPUTS"}
-    common |= {"TEST_CSV", "TEST_PATH_TEMPLATE"}
+    common |= {"BIT_DEPTH", "TEST_CSV", "TEST_PATH_TEMPLATE"}
     known = [one.name for one in of_notebook("01") if one.name not in common]
     for number, given in enumerate(inputs, 1):
         if not isinstance(given, Mapping) or "INPUT_DIR" not in given:

@@ -84,12 +84,14 @@ class Labels(Saved):
     kind: "single" (a class per image), "multi" (0 or 1 for each class), "masks" (run-length codes).
     classes: index = label, sorted, with the type of the original ids.
     label_columns: the table's columns of a multi-label or mask dataset, one a class.
+    bit_depth: how 16-bit pictures were read, as of `to_rgb`.
     """
 
     kind: str = "single"
     classes: tuple[int | str | None, ...] = ()
     label_columns: tuple[str, ...] = ()
     name: str = ""
+    bit_depth: str = "scale"
 
     def blanks(self) -> dict[str, Any]:
         """What the table's columns of labels hold where there is none."""
@@ -99,7 +101,8 @@ class Labels(Saved):
     def from_dict(cls, values: Mapping[str, Any]) -> "Labels":
         """The labels of a mapping that came through JSON; of others' files only the classes."""
         lists = {name: tuple(values.get(name, ())) for name in ("classes", "label_columns")}
-        return cls(values.get("kind", "single"), **lists, name=values.get("name", ""))
+        texts = values.get("name", ""), values.get("bit_depth", "scale")
+        return cls(values.get("kind", "single"), lists["classes"], lists["label_columns"], *texts)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
         # Spread evenly: the first rows of class folders would all be of one class.
         places = np.arange(settings.limit) * len(images) // settings.limit
         images = images.iloc[places].reset_index(drop=True)
-    return images, replace(labels, name=settings.name)
+    return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
 
 
 def read_input(input_dir: str, settings: InputSettings) -> Table:

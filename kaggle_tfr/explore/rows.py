@@ -48,6 +48,7 @@ class InputSettings:
     test_path_template: str = ""
     more_inputs: Sequence[Mapping[str, Any]] = ()
     limit: int = 0
+    bit_depth: str = "scale"
 
     @property
     def label_columns(self) -> list[str]:

@@ -22,7 +22,7 @@ from kaggle_tfr.schema import Labels
 # The columns that `measure` adds, with their values where no image could be read.
 UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
 HASHED: dict = {**dict.fromkeys(HASHES, np.uint64(0)), "texture": np.float32(0), "digest": ""}
-KEY = ["path", "file_bytes", "changed", "problem"]  # what has a problem is read again
+KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]  # what has a problem is read again
 COMPUTED = [*UNREAD, *HASHED, "problem"]
 
 
@@ -39,7 +39,8 @@ def measure(
     opens only what is new or changed, or had a problem.
     Raises: FileNotFoundError: no image is there; TimeoutError: a bucket does not answer.
     """
-    table = _read_images(images, work_dir and storage.join(work_dir, "hashes.parquet"))
+    path = work_dir and storage.join(work_dir, "hashes.parquet")
+    table = _read_images(images.assign(bit_depth=labels.bit_depth), path)
     todo = np.flatnonzero(images["problem"] == "")
     if len(todo) and (table["problem"].iloc[todo] == "missing file").all():
         what = f"none of the {len(todo)} images is there, the first is '{table['path'][todo[0]]}'"
@@ -62,8 +63,8 @@ def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
     if exact:
-        known = _read_images(images, storage.join(work_dir, "exact_hashes.parquet"), exact=True)
-        return known[["image_id", "path", *HASHED, "problem"]]
+        given, path = images.assign(bit_depth=""), storage.join(work_dir, "exact_hashes.parquet")
+        return _read_images(given, path, exact=True)[["image_id", "path", *HASHED, "problem"]]
     path, mend = storage.join(work_dir, "hashes.parquet"), "Run 01_explore with this WORK_DIR."
     if not storage.exists(path):
         raise FileNotFoundError(f"there is no '{path}'. {mend}")
@@ -82,7 +83,7 @@ def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
 
 def _read_images(images: pd.DataFrame, path: str, *, exact: bool = False) -> pd.DataFrame:
     """image_id, path, file_bytes, changed (nanoseconds since 1970), `COMPUTED` of each row."""
-    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
+    table = images[["image_id", "path", "bit_depth", "problem"]].reset_index(drop=True)
     table = table.assign(**UNREAD, **HASHED)
     show: dict = {"label": "Looking at files", "total": len(table), "advance": len}
     status = run(_stat_files, blocks(table["path"].tolist(), 1024), **show, ordered=True)
@@ -104,7 +105,7 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
     """What the columns `COMPUTED` hold for each file, which is opened and decoded once."""
     rows = []
     contents = storage.read_many(table["path"][table["problem"] == ""])
-    for path, problem in table[["path", "problem"]].itertuples(index=False):
+    for path, bit_depth, problem in table[["path", "bit_depth", "problem"]].itertuples(index=False):
         row = UNREAD | HASHED | {"problem": problem}
         data = b"" if problem else next(contents)
         if isinstance(data, OSError):
@@ -114,15 +115,15 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
         elif not problem:
             row["n_bytes"] = len(data)
             try:
-                row |= _read_picture(data, path, exact=exact)
+                row |= _read_picture(data, path, bit_depth, exact=exact)
             except RefusedImage as refusal:
                 row["problem"] = str(refusal)
         rows.append(tuple(row[name] for name in COMPUTED))
     return rows
 
 
-def _read_picture(data: bytes, path: str, *, exact: bool) -> dict[str, Any]:
-    header, grey = check_image(data, name=path)
+def _read_picture(data: bytes, path: str, bit_depth: str, *, exact: bool) -> dict[str, Any]:
+    header, grey = check_image(data, name=path, bit_depth=bit_depth)
     with refusing(data):
         bits, texture = hash_picture(Image.open(io.BytesIO(data)) if exact else grey, exact=exact)
     digest = {"texture": texture, "digest": blake2b(data, digest_size=16).hexdigest()}

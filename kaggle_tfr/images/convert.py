@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
 
 WORK_SIDE = 256  # pixels: below it the wavelet hash moves away from that of the whole picture
 JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
+PLAIN = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")  # luma's table has plain blocks as zeros
 
 Decoded = tuple[np.ndarray, tuple[float, float]]  # pixels, and the (rows, columns) that they fill
 
@@ -54,7 +56,7 @@ class ImageSettings:
     "fill" scales until `size` is just covered, "center_crop" until the short side is the longer
     side of `size`, both then crop the middle; "none" keeps every pixel.
     optimize: Huffman tables of its own: 3 % smaller, a seventh slower for small pictures.
-    pass_through: a picture that needs nothing done keeps its own bytes.
+    pass_through: a picture that needs nothing done keeps its own bytes. bit_depth: of `to_rgb`.
     """
 
     size: tuple[int, int] | None
@@ -66,9 +68,10 @@ class ImageSettings:
     format: str = "JPEG"
     pass_through: bool = True
     max_pixels: int = MAX_PIXELS
+    bit_depth: str = "scale"
 
     def __post_init__(self) -> None:
-        values = {name.upper(): getattr(self, name) for name in ("resize", "resample", "quality")}
+        values = {n.upper(): vars(self)[n] for n in ("bit_depth", "quality", "resample", "resize")}
         check_parameters(values | {"CHROMA": self.subsampling, "OPTIMIZE": self.optimize})
         if (self.size is None) != (self.resize == "none") or min(self.size or [1]) < 1:
             wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
@@ -96,7 +99,7 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
     small = min(height, width) <= side and header.format == "JPEG" == settings.format
     fits = small or (settings.size is None and header.format in ("JPEG", "PNG"))
     if settings.pass_through and header.plain and fits:
-        _decode(data, _trust_scan(data, header), (1, 1))  # refuses whatever Pillow refuses
+        _decode(data, _trust_scan(data, header), (1, 1), "")  # refuses whatever Pillow refuses
         return Converted(data, height, width, header.format, touched=False)
     scaled = _scaled_size(height, width, settings)
     check_size(scaled[1], scaled[0], settings.max_pixels)  # a thread of pixels may grow to a hall
@@ -104,7 +107,7 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
     if settings.format == "JPEG" and max(height, width) > JPEG_LIMIT:
         raise RefusedImage(f"JPEG holds no picture of {width} × {height} pixels")
     stored = _as_stored(scaled, header)
-    pixels = _resize(*_decode(data, header, stored), stored, settings.resample)
+    pixels = _resize(*_decode(data, header, stored, settings.bit_depth), stored, settings.resample)
     pixels = _crop_middle(_to_upright_srgb(pixels, header), height, width)
     options = []
     if settings.format == "JPEG":
@@ -117,26 +120,26 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
 
 
 def check_image(
-    data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = ""
+    data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "", bit_depth: str = ""
 ) -> tuple[Header, Image.Image]:
     """(its Header, its grey of 256 pixels a side or more) of a picture that was read to its end.
-    Raises: RefusedImage.
+    bit_depth: as of `to_rgb`. Raises: RefusedImage.
     """
     header = read_header(data, max_pixels, name=name)
-    return header, read_grey(data, WORK_SIDE, header)
+    return header, read_grey(data, WORK_SIDE, header, bit_depth)
 
 
 def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndarray:
     """Upright RGB pixels, uint8 (height, width, 3); of a JPEG maybe scaled down to `at_least`."""
     header = read_header(data)
-    pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header))
+    pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header), "")
     return cv2.cvtColor(_to_upright_srgb(pixels, header), cv2.COLOR_BGR2RGB)
 
 
-def read_grey(data: bytes, at_least: int, header: Header | None = None) -> Image.Image:
+def read_grey(data: bytes, at_least: int, header: Header, bit_depth: str) -> Image.Image:
     """The luma (mode "L"), upright, reduced by a whole number to no less. Raises: RefusedImage."""
     # Without a profile of RGB, which moves luma by 2 of 255, JPEG's decoder gives it at once.
-    header = _trust_scan(data, header or read_header(data))
+    header = _trust_scan(data, header)
     if decoded := _decode_scan(data, header, (at_least, at_least), "GRAYSCALE"):
         grey = Image.fromarray(_turn(decoded[0], header))
         return grey.reduce(max(1, min(grey.size) // at_least))
@@ -146,7 +149,7 @@ def read_grey(data: bytes, at_least: int, header: Header | None = None) -> Image
         image.load()
         profile = find_profile(image) if image.mode in NOT_RGB else b""
         ready = image.mode == "L" and not (profile or image.has_transparency_data)
-        grey = image if ready else to_rgb(image, profile).convert("L")
+        grey = image if ready else to_rgb(image, profile, data, bit_depth).convert("L")
         grey = Image.fromarray(turn(np.asarray(grey), find_orientation(image)))
     return grey.reduce(max(1, min(grey.size) // at_least))
 
@@ -177,7 +180,7 @@ def _as_stored(size: tuple[int, int], header: Header) -> tuple[int, int]:
     return size if header.orientation < 5 else size[::-1]
 
 
-def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None) -> Decoded:
+def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None, depth: str) -> Decoded:
     """(pixels, the extent that they fill) of the first frame as stored; a JPEG perhaps at 1/k."""
     if decoded := _decode_scan(data, header, at_least, "COLOR"):
         return decoded
@@ -187,7 +190,7 @@ def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None) -> De
         image.load()
         # A profile of RGB waits until the picture is small; one of another kind cannot.
         profile = header.profile if header.mode in NOT_RGB else b""
-        pixels = cv2.cvtColor(np.asarray(to_rgb(image, profile)), cv2.COLOR_RGB2BGR)
+        pixels = cv2.cvtColor(np.asarray(to_rgb(image, profile, data, depth)), cv2.COLOR_RGB2BGR)
     return pixels, drafted[1][:1:-1] if drafted else pixels.shape[:2]
 
 
@@ -197,6 +200,8 @@ def _decode_scan(
     """What `_decode` gives, of a JPEG of one scan, "COLOR" or "GRAYSCALE"; None for another."""
     if not header.scan or (header.profile and header.mode in NOT_RGB):
         return None
+    if data.find(bytes(32), header.scan) >= 0 and not PLAIN.search(data, 0, header.scan):
+        raise RefusedImage("damaged: zeros in its scan")
     rows, columns = _as_stored((header.height, header.width), header)
     least = at_least or (rows, columns)
     scale = next((k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1)
@@ -206,8 +211,19 @@ def _decode_scan(
         flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         if pixels is not None and pixels.shape[:2] == (-(-rows // scale), -(-columns // scale)):
+            if (pixels[-1, -1] == 128).all() and _ran_out(data[header.scan :], pixels, scale):
+                raise RefusedImage("truncated: grey to its end")
             return pixels, (rows / scale, columns / scale)
     return None
+
+
+def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
+    """Whether the pixels' last rows are grey since the decoder, at 1 / scale, had no data left."""
+    rows = int((pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1).argmax())
+    # Grey that is coded takes two bits or more for 64 pixels, ever the same: 18 bytes of 32 differ.
+    count = min(32, rows * pixels.shape[1] * scale**2 // 256)
+    end = scan[: scan.rfind(b"\xff\xd9")].replace(b"\xff\0", b"\xff")[-count - 1 : -1]
+    return count >= 24 and len(set(end)) > 0.8 * count
 
 
 def _resize(
@@ -237,7 +253,7 @@ def _resize(
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
-        pixels = cv2.cvtColor(np.asarray(to_rgb(image, header.profile)), cv2.COLOR_RGB2BGR)
+        pixels = cv2.cvtColor(np.asarray(to_rgb(image, header.profile, b"", "")), cv2.COLOR_RGB2BGR)
     return _turn(pixels, header)
 
 

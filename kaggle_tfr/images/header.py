@@ -12,6 +12,7 @@ from PIL import ExifTags, Image, ImageCms, TiffImagePlugin
 
 Image.MAX_IMAGE_PIXELS = None  # ours is a setting
 NOT_RGB = ("L", "CMYK")  # modes with colour profiles of their own
+DIM = 16_384  # of 65,535: with all values below it, two of the 8 bits would say nothing
 
 
 class RefusedImage(ValueError):  # noqa: N818 - it names the picture, the run goes on
@@ -38,27 +39,59 @@ def refusing(data: bytes) -> Iterator[None]:
         raise RefusedImage("truncated" if cut else f"damaged: {text}") from error
 
 
-def read_upright(data: bytes, at_least: int = 0) -> np.ndarray:
+def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
     """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage.
 
-    at_least: pixels a side to which a JPEG may be scaled down as it is decoded; 0: full size.
+    at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`.
     """
     with refusing(data):
         image = Image.open(io.BytesIO(data))
         if at_least:
             image.draft(None, (at_least, at_least))
         image.load()
-        return turn(np.asarray(to_rgb(image, find_profile(image))), find_orientation(image))
+        pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
+        return turn(pixels, find_orientation(image))
 
 
-def to_rgb(image: Image.Image, profile: bytes = b"") -> Image.Image:
-    """A loaded image as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage."""
-    # Mode I is what older Pillows call a 16-bit grey PNG.
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-    elif image.mode in ("I", "F", "LAB"):
+def _to_8_bits(image: Image.Image, data: bytes, bit_depth: str) -> Image.Image:
+    """A loaded image of 16 bits as RGB or RGBA, by `to_rgb`'s rule; one of 8 bits as it is."""
+    bits = data[24] if image.format == "PNG" else getattr(image, "tag_v2", {}).get(258, (8,))[0]
+    if image.mode.startswith(("I", "F")):  # I;16, I;16B, I and F, all grey
+        values = np.nan_to_num(np.asarray(image)).clip(0, 65535).astype(np.uint16)
+        if (values != np.asarray(image)).any():
+            raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
+    elif bits != 16 or image.mode == "CMYK":
+        return image
+    else:
+        import cv2  # since Pillow keeps 8 bits of a colour
+
+        values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        if values is None or values.dtype != np.uint16:
+            return image
+    colours, levels = np.atleast_3d(values)[..., :3], np.arange(65536.0) // 256
+    low, high = int(colours.min()), int(colours.max())
+    if high < DIM and bit_depth == "scale":
+        raise RefusedImage(f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'")
+    if high < DIM or bit_depth == "stretch":
+        levels = np.interp(np.arange(65536), [low, max(high, low + 1)], [0, 255]).round()
+    pixels = levels.astype(np.uint8)[values]
+    if values.ndim == 2:
+        pixels[values == image.info.get("transparency", -1)] = 255
+        return Image.fromarray(pixels).convert("RGB")
+    pixels[..., :3], pixels[..., 3:] = pixels[..., 2::-1], values[..., 3:] >> 8
+    return Image.fromarray(pixels)
+
+
+def to_rgb(image: Image.Image, profile: bytes, data: bytes, bit_depth: str) -> Image.Image:
+    """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage.
+
+    bit_depth: of 16 bits "scale" drops the low byte, and refuses a picture in the darkest quarter;
+    "stretch" makes its darkest to brightest 0 to 255; "" does so to what "scale" would refuse.
+    """
+    image = _to_8_bits(image, data, bit_depth)
+    if image.mode == "LAB":
         raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
-    elif image.has_transparency_data:
+    if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     elif image.mode in ("1", "P", "PA", "YCbCr", "HSV"):
@@ -206,17 +239,15 @@ def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
         animated = getattr(image, "is_animated", False)
     if image.format not in KINDS:
         raise RefusedImage(f"unsupported kind: {image.format}")
-    kind, (width, height) = image.format.replace("MPO", "JPEG"), image.size
+    kind, mode, (width, height) = image.format.replace("MPO", "JPEG"), image.mode, image.size
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         # Pillow turns it by itself; its size comes turned or not, as the version has it.
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
     if orientation >= 5:
         width, height = height, width
     orientation, profile = 1 if kind == "TIFF" else orientation, find_profile(image)
+    plain = mode in ("L", "RGB") or (kind == "PNG" and mode in ("1", "P"))
     deep = kind == "PNG" and data[24:25] == b"\x10"  # IHDR's bit depth
-    plain = image.mode in ("L", "RGB") or (kind == "PNG" and image.mode in ("1", "P"))
     odd = animated or profile or deep or image.has_transparency_data or orientation != 1
     note = "several frames: the first is used" if animated else ""
-    return Header(
-        kind, height, width, orientation, image.mode, note, plain and not odd, scan, profile
-    )
+    return Header(kind, height, width, orientation, mode, note, plain and not odd, scan, profile)

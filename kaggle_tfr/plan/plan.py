@@ -65,6 +65,7 @@ class PlanSettings:
     resize: str
     resample: str
     quality: int
+    bit_depth: str  # of the labels, as 01_explore read the pictures
     chroma: str
     optimize: bool
     compression: str
@@ -88,7 +89,7 @@ class PlanSettings:
         """How a picture becomes a record's image; one image_size is both sides."""
         size = None if self.resize == "none" else as_size(self.image_size)
         encoding = self.quality, self.resample, self.chroma, self.optimize
-        return ImageSettings(size, self.resize, *encoding)
+        return ImageSettings(size, self.resize, *encoding, bit_depth=self.bit_depth)
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,7 @@ def make_plan(
     Raises: ValueError if no number of parts satisfies the limits, or SHARD_NAME cannot name shards.
     """
     check_template(settings.shard_name)
+    settings = replace(settings, bit_depth=labels.bit_depth)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings)
     image, n_parts, versions = settings.image, int(table["part"].max()), package_versions()
     plan = Plan(labels, schema, image, settings, n_parts, shard_limit_bytes, versions=versions)

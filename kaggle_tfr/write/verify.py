@@ -286,7 +286,7 @@ def compare_with_source(
     alone resizes the source, apart from the way the record was made.
     """
     height, width = pixels.shape[:2]
-    upright = Image.fromarray(read_upright(source, at_least=max(height, width)))
+    upright = Image.fromarray(read_upright(source, max(height, width), settings.bit_depth))
     if settings.size is not None and settings.resize in ("center_crop", "fill"):
         square = (max(settings.size),) * 2
         covered = (width, height) if settings.resize == "fill" else square

@@ -31,6 +31,7 @@ def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
     assert again["image_id"].tolist() == ["007", "010", "NA"]
     assert again["label"].tolist() == [1, 0, 1]
     classes = {"kind": "single", "classes": [9, 10], "label_columns": [], "name": "n"}
+    classes["bit_depth"] = "scale"
     assert json.loads((work / "labels.json").read_text()) == classes
     assert (work / "labels.txt").read_text() == "0:9\n1:10\n"
     assert json.loads((work / "label_map.json").read_text()) == {"9": 0, "10": 1}

@@ -27,12 +27,17 @@ KEEP = replace(PASS, format="PNG", pass_through=False)
 LANCZOS = Image.Resampling.LANCZOS
 CHOICES = {name: st.sampled_from(PARAMETERS[name].choices) for name in ("RESIZE", "RESAMPLE")}
 SIDES = st.tuples(st.integers(1, 90), st.integers(1, 90))
+OTHER = "unsupported kind: TIFF with pixels of mode"
 LOSSLESS = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": True}}
 
 
 def shown(data):
     """RGB pixels as Pillow shows a file without alpha or profile."""
     return np.asarray(ImageOps.exif_transpose(opened(data)).convert("RGB"))
+
+
+def read_grey(data, at_least=256):
+    return pictures.read_grey(data, at_least, read_header(data), "")
 
 
 def reduced(data, height, width):
@@ -60,7 +65,7 @@ def test_every_orientation_comes_out_upright(orientation, kind):
     assert levels_off(pixels, shown(data)) <= 2
     assert levels_off(read_upright(data), shown(data)) == 0
     luma = np.asarray(Image.fromarray(shown(data)).convert("L"))
-    assert psnr(np.asarray(pictures.read_grey(data, 256)), luma) > 45
+    assert psnr(np.asarray(check_image(data)[1]), luma) > 45
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -84,8 +89,8 @@ def test_scaled_pixels_are_never_smaller_than_asked():
             least = (height // part, width // part)
             assert (np.array(read_pixels(data, least).shape[:2]) >= least).all()
         assert read_pixels(data, (height // 4, width // 4)).shape[:2] == (height // 4, width // 4)
-        assert min(pictures.read_grey(data, 100).size) == 100
-        assert min(pictures.read_grey(data, 101).size) >= 101
+        assert min(read_grey(data, 100).size) == 100
+        assert min(read_grey(data, 101).size) >= 101
 
 
 PICTURE, FILES = scene(40, 60), [saved(scene(), kind) for kind in ("JPEG", "PNG", "WEBP")]
@@ -132,7 +137,7 @@ def sixteen_bits(channels, above=65536):
 
 
 MADE = [(with_alpha, (mode,), 1) for mode in ("RGBA", "LA", "P")]
-MADE += [(sixteen_bits, values, 0) for values in ((1,), (1, 256), (3,))]
+MADE += [(sixteen_bits, values, 0) for values in ((1,), (3,))]
 
 
 @pytest.mark.parametrize(("make", "values", "limit"), MADE)
@@ -140,7 +145,7 @@ def test_alpha_lies_over_white_and_sixteen_bits_keep_their_high_byte(make, value
     """Records, hashes and the source check see one picture, within a level of the arithmetic."""
     data, expected = make(*values)
     record = opened(convert(data, KEEP).data)
-    grey = np.asarray(pictures.read_grey(data, 256))
+    grey = np.asarray(check_image(data)[1])
     assert max(levels_off(pixels, expected) for pixels in (record, read_upright(data))) <= limit
     assert levels_off(grey, np.asarray(record.convert("L"))) <= 1
     assert convert(data, PASS).touched
@@ -311,7 +316,8 @@ def test_huffman_tables_are_optimised_unless_told_otherwise():
         *((data[:end], "truncated") for data in FILES for end in (200, -300)),
         (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "unsupported kind: heic (HEIF family)"),
         (saved(scene(16, 16), "ICO"), "unsupported kind: ICO"),
-        (saved(Image.new("F", (9, 9)), "TIFF"), "unsupported kind: TIFF with pixels of mode F"),
+        (saved(Image.new("F", (9, 9), 0.5), "TIFF"), f"{OTHER} F"),
+        (saved(Image.new("I", (9, 9), -1), "TIFF"), f"{OTHER} I"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
@@ -319,7 +325,7 @@ def test_bad_files_are_refused_with_a_short_reason(data, reason):
     """All ways in say the same, and the text is fit for a table; nothing bad passes through."""
     calls = [check_image, read_pixels, *(partial(convert, settings=way) for way in (KEEP, PASS))]
     if data and "ICO" not in reason:  # which Pillow alone would show
-        calls += [read_upright, partial(pictures.read_grey, at_least=256)]
+        calls += [read_upright, read_grey]
     for call in calls:
         with pytest.raises(RefusedImage) as refused:
             call(data)
@@ -388,6 +394,30 @@ def test_every_cut_is_noticed_when_pillow_notices_it(options):
     for end in range(2, len(data)):
         refused = {bool(verdict(call, data[:end])) for call in (check_image, read_pixels, load)}
         assert len(refused) == 1, end
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"restart_marker_rows": 1}, None])
+def test_half_a_jpeg_with_an_end_marker_is_refused(options):
+    """Grey for lack of data is noticed, which Pillow does not; grey that is coded stays."""
+    picture = scene().convert("L" if options is None else "RGB")
+    data = saved(picture, **options or {})
+    half = data[: len(data) // 2] + b"\xff\xd9"
+    for call in (
+        check_image,
+        read_pixels,
+        *(partial(convert, settings=way) for way in (KEEP, PASS)),
+    ):
+        assert verdict(load, half) == ""
+        with pytest.raises(RefusedImage, match="truncated: grey to its end"):
+            call(half)
+    zeros = data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
+    with pytest.raises(RefusedImage, match="damaged: zeros in its scan"):
+        check_image(zeros)
+    for top, grey in ((0, 128), (150, 128), (150, 127), (150, 0), (290, 128)):
+        flat = np.asarray(picture).copy()
+        flat[top:] = grey
+        for quality in (20, 75, 100):
+            read_pixels(saved(Image.fromarray(flat), quality=quality, **options or {}))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from kaggle_tfr.images.header import RefusedImage
 from support.scenes import opened, saved, scene, wide_profile
 
 SETTINGS = [ImageSettings((48, 48)), ImageSettings((200, 200)), ImageSettings(None, resize="none")]
+BEYOND_PILLOW = ("truncated: grey to its end", "damaged: zeros in its scan")  # it shows these
 SETTINGS += [ImageSettings((64, 64), resize="fill", resample="lanczos")]
 
 
@@ -71,12 +72,13 @@ def main(count, seed):
                 record = convert(data, settings).data
                 found["records of files truncated to Pillow"] += "truncated" in pillow
                 found["records that Pillow cannot read"] += bool(verdict(load, record))
-            except RefusedImage:
-                found["refusals of files that Pillow reads"] += not pillow
+            except RefusedImage as refusal:
+                early = str(refusal) in BEYOND_PILLOW
+                found["refusals of files that Pillow reads"] += not pillow and not early
             slowest = max(slowest, time.perf_counter() - start)
-        found["verdicts of check unlike Pillow's"] += bool(verdict(check_image, data)) != bool(
-            pillow
-        )
+        check = verdict(check_image, data)
+        if check.partition(": ")[2] not in BEYOND_PILLOW:
+            found["verdicts of check unlike Pillow's"] += bool(check) != bool(pillow)
     print(json.dumps(found | {"slowest": slowest}))
 
 
