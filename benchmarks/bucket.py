@@ -4,7 +4,6 @@ A gs:// bucket on loopback, every request of which waits LATENCY. This process s
 through TensorFlow's own client: they share two things only, the cores and the machine's memory.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import tensorflow as tf
 
-from benchmarks.read import BATCH, PHOTOS, SIDE, median_ratio, write_records
+from benchmarks.read import BATCH, SIDE, make_parser, median_ratio, write_records
 from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
 
@@ -28,11 +27,7 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"  # pytest's path, and its 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds, 5 or more")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    arguments = parser.parse_args()
+    arguments = make_parser(__doc__, rounds=5).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_records(arguments.data, folder)
         figures = compare(folder, arguments.rounds)

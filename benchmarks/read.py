@@ -28,11 +28,8 @@ PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 def main() -> None:
     from benchmarks import bucket  # it takes from here what both need
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds, 5 or more")
+    parser = make_parser(__doc__, rounds=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each way in each round")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_records(arguments.data, folder)
@@ -53,6 +50,15 @@ def main() -> None:
         share = median_ratio(values, costs["tf.data"])
         print(f"{statistics.median(values):16.2f}  {share:10.2f}  {name}")
     print("\n".join(f"{key}: {value:.2f}" for key, value in figures.items()))
+
+
+def make_parser(about: str, rounds: int) -> argparse.ArgumentParser:
+    """What the benchmarks of reading can be asked."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
+    parser.add_argument("--rounds", type=int, default=rounds, help="interleaved rounds, 5 or more")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    return parser
 
 
 def write_records(data: str, folder: str) -> None:

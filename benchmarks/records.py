@@ -1,6 +1,5 @@
 """What reading a picture by its record's address costs: python -m benchmarks.records."""
 
-import argparse
 import contextlib
 import io
 import json
@@ -12,17 +11,13 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from benchmarks.read import PHOTOS, RECORDS, SHARDS, SIDE, list_photos, median_ratio
+from benchmarks.read import RECORDS, SHARDS, SIDE, list_photos, make_parser, median_ratio
 from kaggle_tfr import explore, storage
 from kaggle_tfr.images.convert import ImageSettings
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds, 5 or more")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    arguments = parser.parse_args()
+    arguments = make_parser(__doc__, rounds=15).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ[storage.RECORDS] = f"{folder}/records"
         write_inputs(arguments.data, folder)
