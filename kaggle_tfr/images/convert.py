@@ -23,6 +23,7 @@ from kaggle_tfr.images.header import (
     read_header,
     refusing,
     to_rgb,
+    to_srgb,
     turn,
 )
 from kaggle_tfr.parameters import check_parameters
@@ -253,7 +254,7 @@ def _resize(
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
-        pixels = cv2.cvtColor(np.asarray(to_rgb(image, header.profile, b"", "")), cv2.COLOR_RGB2BGR)
+        pixels = cv2.cvtColor(np.asarray(to_srgb(image, header.profile)), cv2.COLOR_RGB2BGR)
     return _turn(pixels, header)
 
 

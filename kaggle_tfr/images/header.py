@@ -96,6 +96,11 @@ def to_rgb(image: Image.Image, profile: bytes, data: bytes, bit_depth: str) -> I
         image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     elif image.mode in ("1", "P", "PA", "YCbCr", "HSV"):
         image = image.convert("RGB")
+    return to_srgb(image, profile)
+
+
+def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
+    """An 8-bit grey, CMYK or RGB image without alpha as RGB in sRGB."""
     if profile and (transform := srgb_transform(profile, image.mode)):
         return ImageCms.applyTransform(image, transform) or image
     return image if image.mode == "RGB" else image.convert("RGB")
