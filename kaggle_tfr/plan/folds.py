@@ -149,14 +149,14 @@ def stratified_group_split(
         labels = hstack([labels, csr_matrix(none, dtype=float)])
     counts = (csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels).tocsr()
     if not multilabel:
-        return _deal_clusters(counts, sizes, shares, seed)[group]
+        return _assign_clusters(counts, sizes, shares, seed)[group]
     bins = np.empty(len(sizes), np.int64)
     order = (rng := check_random_state(seed)).permutation(len(sizes))
     bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
     return bins[group]
 
 
-def _deal_clusters(
+def _assign_clusters(
     counts: csr_matrix, sizes: np.ndarray, shares: np.ndarray, seed: int
 ) -> np.ndarray:
     """The bin of each cluster: the one that is furthest behind in the cluster's classes, or where
@@ -169,14 +169,11 @@ def _deal_clusters(
     """
     rng, unequal = np.random.default_rng(seed), bool(np.ptp(shares))
     total = np.asarray(counts.sum(axis=0))[0].tolist()
-    # The largest cluster first; equal ones by their rarest class, and of these the largest.
-    place = np.argsort(np.lexsort((rng.random(len(total)), np.negative(total))))
-    rarest = np.maximum.reduceat(place[counts.indices], counts.indptr[:-1])
-    order = np.lexsort((rng.random(len(sizes)), rarest, -sizes))
+    order = _draw_order(counts, sizes, total, rng)
     # As if so many images lay before: each place of the line has the chance that it should.
-    dealt, most = int(rng.integers(10_000)) * unequal, sizes.max() - 0.5 if unequal else np.inf
-    load = np.diff(np.round(np.cumsum(shares) * dealt), prepend=0).tolist()
-    dealt_of, load_of = [0.0] * len(total), np.zeros((len(total), len(shares))).tolist()
+    seen, most = int(rng.integers(10_000)) * unequal, sizes.max() - 0.5 if unequal else np.inf
+    load = np.diff(np.round(np.cumsum(shares) * seen), prepend=0).tolist()
+    seen_of, load_of = [0.0] * len(total), np.zeros((len(total), len(shares))).tolist()
     bins, each_bin, share = np.empty(len(sizes), np.int64), range(len(shares)), shares.tolist()
     zeros = [0.0] * len(share)
     # Plain numbers: an array of so few takes several times longer.
@@ -185,20 +182,29 @@ def _deal_clusters(
         own, unit, behind = range(ends[cluster], ends[cluster + 1]), 0.0, zeros
         for i in own:
             c, n = classes[i], images[i]
-            dealt_of[c] = so_far = dealt_of[c] + n
+            seen_of[c] = so_far = seen_of[c] + n
             weight, has = n / total[c], load_of[c]
             behind = [behind[k] + weight * (share[k] * so_far - has[k]) for k in each_bin]
             unit += weight * n
         if unequal and len(own) == 1:
             behind = [ceil(images_behind / unit - 1e-9) for images_behind in behind]
-        dealt += size
-        line = [share[k] * dealt - load[k] for k in each_bin]
+        seen += size
+        line = [share[k] * seen - load[k] for k in each_bin]
         ranks = [(line[k] >= size - most, behind[k], line[k]) for k in each_bin]
         bins[cluster] = chosen = ranks.index(max(ranks))
         load[chosen] += size
         for i in own:
             load_of[classes[i]][chosen] += images[i]
     return bins
+
+
+def _draw_order(
+    counts: csr_matrix, sizes: np.ndarray, total: Sequence[float], rng: np.random.Generator
+) -> np.ndarray:
+    """Largest clusters first; equal ones by their rarest class, and of these the largest."""
+    place = np.argsort(np.lexsort((rng.random(len(total)), np.negative(total))))
+    rarest = np.maximum.reduceat(place[counts.indices], counts.indptr[:-1])
+    return np.lexsort((rng.random(len(sizes)), rarest, -sizes))
 
 
 def compare_shares(

@@ -291,14 +291,9 @@ def shards_per_group(
         if np.ceil(wanted / n_parts).sum() > max_shards:
             return None
     else:
-        largest_mb = max(settings.shard_mb, 400)
-        megabytes = groups["expected"].to_numpy() / n_parts / 1e6
-        targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
-        each = np.maximum(np.round(megabytes / targets), np.ceil(megabytes / largest_mb)).clip(1)
-        fits = each[each.sum(axis=1) <= max_shards].astype(int)
-        if not len(fits):
+        if (each := _shards_by_size(groups["expected"] / n_parts, max_shards, settings)) is None:
             return None
-        wanted = np.minimum(counts, fits[0] * n_parts)
+        wanted = np.minimum(counts, each * n_parts)
     # Of test images a part may have none: they can be fewer than the parts.
     wanted = wanted.where(~test, np.minimum(counts, np.maximum(wanted, n_parts)))
     if (few := wanted[~test]).min() < n_parts:
@@ -307,6 +302,17 @@ def shards_per_group(
         mend = "Raise PART_LIMIT_GB or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
         raise ValueError(f"the images need {n_parts} parts, {has}. {mend}")
     return wanted.to_dict()
+
+
+def _shards_by_size(
+    expected: pd.Series, max_shards: int, settings: PlanSettings
+) -> np.ndarray | None:
+    """Shards of each group in a part, of the size nearest to shard_mb that needs few enough."""
+    largest_mb, megabytes = max(settings.shard_mb, 400), expected.to_numpy() / 1e6
+    targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
+    each = np.maximum(np.round(megabytes / targets), np.ceil(megabytes / largest_mb)).clip(1)
+    fits = each[each.sum(axis=1) <= max_shards].astype(int)
+    return fits[0] if len(fits) else None
 
 
 def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
