@@ -417,6 +417,11 @@ def _read_status(path: AnyPath) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def digest(data: bytes) -> str:
+    """16 hexadecimal digits by which a picture's bytes are known again."""
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
 def sha256_of(path: AnyPath) -> str:
     """The digest of a file or object, in hexadecimal."""
     with on_disk(path) as local, open(local, "rb") as file:

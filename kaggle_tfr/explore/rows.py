@@ -26,7 +26,7 @@ INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays
 RESERVED = {
     *("image_id", "path", "split", "label", "label_name", "problem", "height", "width", "n_bytes"),
     *("format", "orientation", "note", "cluster", "distance", "keep", "reason", "fold", "shard"),
-    *("part", "position", "source"),
+    *("part", "position", "source", "digest"),
 }
 
 

@@ -4,7 +4,6 @@ import io
 import json
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,11 @@ def measure(
     labels: Labels = Labels(),  # noqa: B008
     work_dir: str = "",
 ) -> pd.DataFrame:
-    """The table after reading every image: with height, width, n_bytes, format, orientation, note.
+    """The table after reading every image, with the columns `UNREAD` and `digest`.
 
-    height, width: in pixels as shown. A refused image, or one whose run-length code does not fit,
-    gets its reason in `problem`; rows that have one already are not opened.
+    height, width: in pixels as shown; digest: of `storage.digest`, maybe "". A refused image,
+    or one whose run-length code does not fit, gets its reason in `problem`; rows that have one
+    already are not opened.
     work_dir: where hashes.parquet keeps what was read, with the hashes of `load_hashes`: a rerun
     opens only what is new or changed, or had a problem.
     Raises: FileNotFoundError: no image is there; TimeoutError: a bucket does not answer.
@@ -46,7 +46,8 @@ def measure(
         what = f"none of the {len(todo)} images is there, the first is '{table['path'][todo[0]]}'"
         mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
         raise FileNotFoundError(f"{what}. {mend}")
-    images = images.assign(**{name: table[name].to_numpy() for name in (*UNREAD, "problem")})
+    found = (*UNREAD, "digest", "problem")
+    images = images.assign(**{name: table[name].to_numpy() for name in found})
     for name in labels.label_columns if labels.kind == "masks" else ():
         good = (images["problem"] == "") & (images[name] != "")
         codes = images.loc[good, [name, "height", "width"]].itertuples(index=False, name=None)
@@ -126,7 +127,7 @@ def _read_picture(data: bytes, path: str, bit_depth: str, *, exact: bool) -> dic
     header, grey = check_image(data, name=path, bit_depth=bit_depth)
     with refusing(data):
         bits, texture = hash_picture(Image.open(io.BytesIO(data)) if exact else grey, exact=exact)
-    digest = {"texture": texture, "digest": blake2b(data, digest_size=16).hexdigest()}
+    digest = {"texture": texture, "digest": storage.digest(data)}
     return vars(header) | dict(zip(HASHES, bits.view(">u8").tolist(), strict=True)) | digest
 
 

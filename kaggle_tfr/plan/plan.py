@@ -259,7 +259,7 @@ def _fit_parts(
 
 def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
     """Bytes beside the shards: for each image (its CSV row and index line), and once a part."""
-    table = table.drop(columns=["path", "problem", "note"], errors="ignore")
+    table = table.drop(columns=["path", "problem", "note", "digest"], errors="ignore")
     head = table.sample(min(len(table), 500), random_state=0)
     row = len(head.to_csv(index=False, header=False).encode()) / max(1, len(head))
     return 1.5 * row + 100, (64 << 10) + 600 * n_shards

@@ -39,6 +39,9 @@ def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
     assert (table.loc[1:10, list(HASHES)].to_numpy(">u8").copy().view("u1") == expected).all()
     assert table["problem"].tolist() == ["truncated"] + [""] * 10 + ["no label"]
     assert (table["digest"] == "").tolist() == (table["problem"] != "").tolist()
+    assert images["digest"].tolist() == table["digest"].tolist()
+    digests = [storage.digest(read_bytes(path)) for path in table["path"][1:11]]
+    assert images["digest"].tolist()[1:11] == digests
     good = images.loc[1, ["height", "width", "n_bytes", "format"]].tolist()
     assert good == [90, 120, len(read_bytes(table["path"][10])), "JPEG"]
     assert images.loc[11, ["height", "n_bytes"]].tolist() == [0, 2000]
