@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from itertools import combinations, pairwise, product
 from math import comb
 
@@ -62,7 +63,7 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     """int64 (2, m): every pair a < b of codes, uint8 (n, 32), with at most `radius` bits between.
 
     Of few enough groups of blocks of bits one has `in_key` blocks that `radius` bits leave equal: a
-    pair is equal in a table whose key is some `in_key` blocks. Where none pays, faiss compares all.
+    pair is equal in a table whose key is some `in_key` blocks. Where none pays, all are compared.
     Raises: ValueError: over 50 million pairs, more than a dataset of pictures should have.
     Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index Hashing".
     """
@@ -89,7 +90,8 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
 
 def choose_design(n: int, radius: int) -> tuple[list[np.ndarray], int] | None:
     """(groups of blocks of bits, blocks in a table's key); None where comparing all is cheaper."""
-    best, least = None, 0.6 * n * n  # nanoseconds, as measured; only their ratio matters
+    # Nanoseconds, as measured, by faiss and by NumPy; only their ratio matters.
+    best, least = None, (0.6 if find_spec("faiss") else 8) * n * n
     for in_key, n_blocks in product(range(1, 6), range(16, 97)):
         n_groups = n_blocks if in_key == 1 else (n_blocks - radius - 1) // (in_key - 1)
         bits = 256 // n_blocks * in_key
@@ -168,16 +170,24 @@ def search_table(words: np.ndarray, blocks: np.ndarray, table: tuple, *, radius:
 
 
 def compare_all(codes: np.ndarray, radius: int) -> Iterator[np.ndarray]:
-    """Pieces of a · n + b of the pairs within the radius, by faiss."""
-    import faiss
+    """Pieces of a · n + b of the pairs within the radius: by faiss, or without it by NumPy."""
+    n, words = len(codes), np.ascontiguousarray(codes).view(np.uint64).T
+    index = None
+    if find_spec("faiss"):
+        import faiss
 
-    index = faiss.IndexBinaryFlat(256)
-    index.add(codes)
-    for start in range(0, len(codes), 4096):
-        some = codes[start : start + 4096]
-        limits, _, b = index.range_search(some, radius + 1)  # the first distance that is too far
-        a = np.repeat(np.arange(start, start + len(some)), np.diff(limits).astype(np.int64))
-        yield (a * len(codes) + b)[a < b]
+        index = faiss.IndexBinaryFlat(256)
+        index.add(codes)
+    step = 4096 if index else max(1, 4 * SLICE // max(1, n))
+    for start in range(0, n, step):
+        if index:  # which takes the first distance that is too far
+            limits, _, b = index.range_search(codes[start : start + step], radius + 1)
+            a = np.repeat(np.arange(start, start + len(limits) - 1), np.diff(limits).astype(int))
+        else:
+            some = slice(start, start + step)
+            bits = (np.bitwise_count(word[some, None] ^ word[start:]) for word in words)
+            a, b = np.argwhere(sum(bits, np.uint16(0)) <= radius).T + start
+        yield (a * n + b)[a < b]
 
 
 def count_by_radius(

@@ -138,9 +138,6 @@ def stratified_group_split(
     Raises: ValueError for fewer groups than bins.
     Source: Sechidis et al., "On the Stratification of Multi-Label Data" (2011).
     """
-    from iterstrat.ml_stratifiers import IterativeStratification
-    from sklearn.utils import check_random_state
-
     group, sizes = np.unique(group, return_inverse=True, return_counts=True)[1:]
     if len(sizes) < len(shares):
         what = f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or splits."
@@ -150,6 +147,13 @@ def stratified_group_split(
     counts = (csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels).tocsr()
     if not multilabel:
         return _assign_clusters(counts, sizes, shares, seed)[group]
+    try:
+        from iterstrat.ml_stratifiers import IterativeStratification
+        from sklearn.utils import check_random_state
+    except ImportError as error:
+        mend = "On Kaggle turn the internet on, or attach its wheel; see docs/kaggle.md."
+        what = "Images of several labels are stratified by iterative-stratification"
+        raise ImportError(f"{what}, which is not installed: {error}. {mend}") from None
     bins = np.empty(len(sizes), np.int64)
     order = (rng := check_random_state(seed)).permutation(len(sizes))
     bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)

@@ -79,9 +79,11 @@ def read_batches(
     training: bool = False,
     crop: Crop | None = None,
     mean_std: MeanStd | None = None,
+    flip: bool = False,
+    one_hot: int = 0,
+    extra: Sequence[str] = (),
     seed: int | None = None,
     context: Context = None,
-    **choices: Any,
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
 
@@ -89,16 +91,17 @@ def read_batches(
         labels, mask): 1.0 for an image, 0.0 for the last batch's padding; Keras's sample_weight.
     labels: int64 classes, float32 (batch, classes) if one-hot or several, uint8 masks stacked last.
     crop: "random" (default in training), "center" or "pad", see `choose_window`.
-    mean_std: send (pixel / 255 − mean) / std as float32. choices: see `decode_record`.
+    mean_std: send (pixel / 255 − mean) / std as float32. flip, one_hot, extra: see `decode_record`.
     context: of `strategy.distribute_datasets_from_function`; batch_size is then per replica.
     Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
     """
     crop = crop or ("random" if training else "center")
     if crop not in get_args(Crop):
         raise ValueError(f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}.")
-    choices |= {"schema": one_schema(shards), "size": as_size(image_size), "crop": crop}
-    choices |= {"jpeg": bool(shards["jpeg"].all()), "training": training}
-    decode, context = partial(decode_record, **choices), context or tf.distribute.InputContext()
+    given: dict[str, Any] = {"schema": one_schema(shards), "size": as_size(image_size)}
+    given |= {"crop": crop, "jpeg": bool(shards["jpeg"].all()), "training": training}
+    given |= {"flip": flip, "one_hot": one_hot, "extra": extra}
+    decode, context = partial(decode_record, **given), context or tf.distribute.InputContext()
     own, every, counts = split_work(shards, context)
     data = _read_records(own, shuffle=training and not every, seed=seed)
     data = data.shard(*every) if every else data

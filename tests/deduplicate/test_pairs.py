@@ -1,3 +1,5 @@
+import sys
+
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
@@ -59,6 +61,18 @@ def test_ten_thousand_skewed_codes_give_the_pairs_of_brute_force(radius):
     found = near_pairs(codes, radius).T.tolist()
     assert found == near_by_design(codes, radius, None)
     assert len(found) >= 10 * (radius + 1)
+
+
+@pytest.mark.parametrize("radius", [0, 25, 110, 256])
+def test_without_faiss_the_pairs_are_the_same(monkeypatch, radius):
+    """Kaggle's image has none: NumPy finds by itself what faiss finds, blanks and opposites too."""
+    codes = np.concatenate([crowded_codes(radius, 700, 0.1), np.zeros((2, 32), np.uint8)])
+    codes[-1] = 255
+    expected = near_by_design(codes, radius, None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setattr(pairs, "SLICE", 1 << 14)  # several blocks
+    assert near_by_design(codes, radius, None) == expected
+    assert expected or radius == 0
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])

@@ -1,10 +1,19 @@
+import sys
+
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
+from scipy.sparse import csr_matrix
 
-from kaggle_tfr.plan.folds import assign_folds, assign_shards, check_leakage, compare_shares
+from kaggle_tfr.plan.folds import (
+    assign_folds,
+    assign_shards,
+    check_leakage,
+    compare_shares,
+    stratified_group_split,
+)
 
 QUICK = settings(max_examples=25, deadline=None)
 
@@ -186,6 +195,16 @@ def test_the_held_out_share_is_that_of_every_class():
     held_out = folded[folded["split"] == "validation"]["label"].value_counts().to_dict()
     assert held_out == {0: 30, 1: 6}
     assert set(folded["fold"][folded["split"] == "train"]) == {0}
+
+
+def test_without_iterative_stratification_only_several_labels_say_what_to_attach(monkeypatch):
+    """Kaggle's image has none: one label an image does without, several name the way out."""
+    monkeypatch.setitem(sys.modules, "iterstrat.ml_stratifiers", None)
+    labels, shares = csr_matrix(np.eye(3)[np.arange(30) % 3]), np.full(3, 1 / 3)
+    bins = stratified_group_split(np.arange(30), labels, shares, 0)
+    assert np.bincount(bins).tolist() == [10, 10, 10]
+    with pytest.raises(ImportError, match=r"iterative-stratification.*docs/kaggle\.md"):
+        stratified_group_split(np.arange(30), labels, shares, 0, multilabel=True)
 
 
 def test_multi_label_images_are_spread_evenly_and_by_cluster():
