@@ -54,6 +54,7 @@ def _write_image_tables(
     work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row]
 ) -> None:
     """Writes a CSV a split, a row a record, with one shard's rows in memory at a time."""
+    begun = set[str]()  # for a `stat` that fails would say that no file is there
     with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
         for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
             row, path = rows[shard.number], os.path.join(scratch, f"{shard.split}.csv")
@@ -62,7 +63,8 @@ def _write_image_tables(
             kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
             kept["record"] = range(len(kept))
             kept = kept[[name for name in _table_columns(plan, shard.split) if name in kept]]
-            first = not os.path.exists(path)
+            first = path not in begun
+            begun.add(path)
             # Readers end a row at a "\r" that is not quoted, as Python before 3.13 leaves it.
             how: Any = csv.QUOTE_NONNUMERIC * ("\r" in kept.to_csv(lineterminator="\n"))
             kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n", quoting=how)

@@ -125,6 +125,15 @@ def test_a_call_that_fails_costs_no_byte(root, whole, step):
     assert failed > len(whole[0]) // step // 2  # a read cannot be short, a disk not full for one
 
 
+def test_a_table_has_its_columns_once(root, whole):
+    """Also where the disk does not say whether its file was begun."""
+    empty(root)
+    exists, hidden = os.path.exists, re.compile("/journal/.*[.]csv$")
+    with mock.patch.object(os.path, "exists", lambda p: not hidden.search(str(p)) and exists(p)):
+        run_steps(root)
+    assert list_named(root) == whole[1]
+
+
 def put(root, state):
     """Lays a state of the disk below the root."""
     shutil.rmtree(root / "run" / "out", ignore_errors=True)
