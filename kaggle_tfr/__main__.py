@@ -1,26 +1,33 @@
-"""The command line: `python -m kaggle_tfr {sample,run,verify,kernel,push,publish} --help`."""
+"""The command line: `kaggle-tfr COMMAND --help`, or `python -m kaggle_tfr COMMAND --help`."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from kaggle_tfr.parameters import TABLE, load_recipe, parse_value
+from kaggle_tfr import __version__
+from kaggle_tfr.parameters import list_parameters, load_recipe, parse_value
+from kaggle_tfr.paths import near_miss
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Given = list[tuple[str, str]]  # parameters on the command line: name, text
+EXIT_CODES = "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped by Ctrl-C."
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code: 0 when all went well, 1 when the work failed, 2 for a wrong call."""
+    """The exit code: 0 all went well, 1 the work failed, 2 a wrong call, 130 Ctrl-C."""
     options = vars(_parser().parse_args(arguments))
     try:
         return options.pop("function")(**options) or 0
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("stopped; run the same command to go on", file=sys.stderr)
+        return 130
 
 
 def _sample(folder: str) -> None:
@@ -30,10 +37,20 @@ def _sample(folder: str) -> None:
     print(f"The sample competition lies in {folder}; its answers are in truth.json.")
 
 
-def _run(recipe: str, parameters: Given, only: list[str]) -> None:
-    from kaggle_tfr.notebook import USUAL, run_recipe, summarize
+def _notebooks(folder: str) -> None:
+    from kaggle_tfr.notebook import copy_notebooks
 
-    print(summarize(run_recipe(_read_values(recipe, parameters), only or USUAL)))
+    print(*copy_notebooks(folder), sep="\n")
+
+
+def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
+    from kaggle_tfr.notebook import USUAL, describe_run, run_recipe, summarize
+
+    values = _read_values(recipe, parameters)
+    if dry_run:
+        print(describe_run(values, only or USUAL))
+    else:
+        print(summarize(run_recipe(values, only or USUAL)))
 
 
 def _verify(folders: list[str], jobs: int) -> int:
@@ -54,7 +71,7 @@ def _kernel(recipe: str, parameters: Given, out: str, **choices: Any) -> None:
     from kaggle_tfr.kaggle.kernels import write_kernels
 
     print(*write_kernels(_read_values(recipe, parameters), out, **choices), sep="\n")
-    print(f"Now: python -m kaggle_tfr push {out}")
+    print(f"Now: kaggle-tfr push {out}")
 
 
 def _push(folders: list[str], out: str, **pace: Any) -> int:
@@ -86,34 +103,48 @@ def _read_values(recipe: str, parameters: Given) -> dict[str, Any]:
     return load_recipe(recipe) | {name: parse_value(name, text) for name, text in parameters}
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors name the near miss of a command."""
+
+    def error(self, message: str) -> NoReturn:
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += near_miss(found[1], re.findall(r"[\w-]+", found[2]))
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
     what = "Labelled images to TFRecord shards: plan first, write second."
-    parser = argparse.ArgumentParser("python -m kaggle_tfr", description=what)
+    parser = _Parser("kaggle-tfr", description=what, epilog=EXIT_CODES)
+    parser.add_argument("--version", action="version", version=f"kaggle-tfr {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, function: Callable, help_: str, **options: Any) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=help_, description=help_, **options)
+    def add(
+        name: str, function: Callable, help_: str, example: str, more: str = "", **options: Any
+    ) -> argparse.ArgumentParser:
+        options |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "help": help_}
+        options["epilog"] = f"example:\n  kaggle-tfr {name} {example}\n\n{more}"
+        command = commands.add_parser(name, description=help_, **options)
         command.set_defaults(function=function)
         return command
 
     recipe = argparse.ArgumentParser(add_help=False)
-    recipe.add_argument("recipe", metavar="RECIPE", help="a YAML file of parameters")
+    what = 'a YAML file of parameters, or the name of a bundled one, such as "sample"'
+    recipe.add_argument("recipe", metavar="RECIPE", help=what)
     many: dict[str, Any] = {"action": "append", "nargs": 2, "default": []}
     what = "a parameter that overrides the recipe; may be given many times"
     recipe.add_argument("-p", dest="parameters", metavar=("NAME", "VALUE"), help=what, **many)
-    sample = add("sample", _sample, "write the bundled sample competition")
-    sample.add_argument("folder", metavar="DIR")
-    lines = ["parameters, their defaults, and the notebooks that take them:"]
-    for one in TABLE:
-        said = one.help or ", ".join(one.choices)
-        lines.append(f"  {one.name:16} {one.default!r:28} {one.notebooks:18} {said}".rstrip())
-    form = {"epilog": "\n".join(lines), "formatter_class": argparse.RawDescriptionHelpFormatter}
-    what = "run the notebooks with a recipe, keep executed copies"
-    run = add("run", _run, what, parents=[recipe], **form)
+    sample = add("sample", _sample, "write the bundled sample competition", "competition")
+    sample.add_argument("folder", metavar="DIR", help="made if missing; 18 MB")
+    notebooks = add("notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks")
+    notebooks.add_argument("folder", metavar="DIR", help="made if missing; no file is overwritten")
+    what, example = "run the notebooks with a recipe, keep executed copies", "sample -p N_FOLDS 3"
+    run = add("run", _run, what, example, list_parameters(), parents=[recipe])
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
     run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)
-    verify = add("verify", _verify, "read every record again and name every fault")
-    verify.add_argument("folders", nargs="+", metavar="PART_DIR")
+    run.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
+    what = "read every record again and name every fault"
+    verify = add("verify", _verify, what, "work/part-1")
+    verify.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
     verify.add_argument("--jobs", type=int, default=0, help="workers (default: one a core)")
     _add_kaggle_commands(add, recipe)
     return parser
@@ -122,8 +153,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_kaggle_commands(
     add: Callable[..., argparse.ArgumentParser], recipe: argparse.ArgumentParser
 ) -> None:
-    kernel = add("kernel", _kernel, "make folders for `kaggle kernels push -p`", parents=[recipe])
-    kernel.add_argument("--out", required=True, metavar="DIR")
+    what, example = "make folders for `kaggle kernels push -p`", "cassava --out work/kernels"
+    kernel = add("kernel", _kernel, what, example, parents=[recipe])
+    kernel.add_argument("--out", required=True, metavar="DIR", help="a folder a kernel is made in")
     what = "kernels that write (default: as WORK_DIR's plan says)"
     kernel.add_argument("--parts", type=int, default=0, help=what)
     kernel.add_argument("--owner", default="", help="your Kaggle name (default: push fills it in)")
@@ -132,16 +164,21 @@ def _add_kaggle_commands(
     what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "SLUG"}
     kernel.add_argument("--source", dest="sources", help=what, **many)
-    kernel.add_argument("--no-internet", dest="internet", action="store_false")
-    push = add("push", _push, "push kernels, wait for them, fetch what they made")
+    what = "for competitions that forbid it: what the image lacks comes in an attached dataset"
+    kernel.add_argument("--no-internet", dest="internet", action="store_false", help=what)
+    what = "push kernels, wait for them, fetch what they made"
+    push = add("push", _push, what, "work/kernels --out work/kaggle")
     push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
     push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
-    push.add_argument("--at-once", type=int, default=3, help="sessions at a time")
-    push.add_argument("--poll-seconds", type=float, default=60)
-    publish = add("publish", _publish, "send part folders to Kaggle, a dataset each")
-    publish.add_argument("folders", nargs="+", metavar="PART_DIR")
+    push.add_argument("--at-once", type=int, default=3, help="sessions at a time (default: 3)")
+    what = "between two looks at a kernel's state (default: 60)"
+    push.add_argument("--poll-seconds", type=float, default=60, help=what)
+    what = "send part folders to Kaggle, a dataset each"
+    publish = add("publish", _publish, what, "work/kaggle/cassava/part-1")
+    publish.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
-    publish.add_argument("--public", action="store_true")
+    what = "for everyone to see (default: for you alone)"
+    publish.add_argument("--public", action="store_true", help=what)
 
 
 if __name__ == "__main__":

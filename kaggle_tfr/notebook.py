@@ -7,6 +7,7 @@ chooses the backend of Keras.
 import importlib.abc
 import importlib.util
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +19,11 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.machine import find_tpu_signs
-from kaggle_tfr.parameters import NOTEBOOKS, check_parameters, of_notebook, settings
-from kaggle_tfr.paths import near_miss, work_dir
+from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
+from kaggle_tfr.paths import bundled, find_input, near_miss, work_dir
 from kaggle_tfr.storage import RECORDS, is_remote
 
-__all__ = ["account", "hours_left", "run_recipe", "settings", "start", "summarize"]
+__all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
 
 PROJECT = Path(__file__).resolve().parent.parent
 SESSION_HOURS, TPU_SESSION_HOURS = 12, 9  # of a Kaggle session with a CPU or GPU, with a TPU
@@ -77,12 +78,54 @@ def hours_left() -> float:
     return hours - RESERVE_HOURS - (time.time() - float(began)) / 3600
 
 
+def copy_notebooks(folder: str) -> list[str]:
+    """The paths of the notebooks copied into the folder.
+    Raises: FileExistsError: one of them is there already; nothing was copied then.
+    """
+    copies = {path: Path(folder, path.name) for path in bundled("notebooks").glob("0*.ipynb")}
+    if there := sorted(str(copy) for copy in copies.values() if copy.exists()):
+        raise FileExistsError(f"'{there[0]}' is there already. Name another folder.")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return sorted(shutil.copyfile(path, copy).as_posix() for path, copy in copies.items())
+
+
 def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> str:
     """The work folder, after the notebooks ran in it; executed copies lie in its notebooks/.
 
     values: parameters of any notebook; each notebook is given its own.
     Raises: ValueError: a wrong parameter or name, before any run; NotebookError: a cell failed.
     """
+    folder, runs = _list_runs(values, notebooks)
+    copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
+    copies.mkdir(parents=True, exist_ok=True)
+    for position, (name, own) in enumerate(runs.items(), 1):
+        print(f"[{position}/{len(runs)}] {name}", flush=True)
+        _run_notebook(bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own)
+    return folder
+
+
+def describe_run(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> str:
+    """What `run_recipe` would do with the same arguments, as lines to print; nothing is made.
+    Raises: ValueError: a wrong parameter or name; FileNotFoundError: INPUT_DIR is not there.
+    """
+    folder, runs = _list_runs(values, notebooks)
+    lines = []
+    for position, (name, own) in enumerate(runs.items(), 1):
+        set_ = {key: value for key, value in own.items() if value != DEFAULTS[key]}
+        set_.pop("WORK_DIR", None)
+        done = Path(folder, "notebooks", f"{name}.ipynb").exists()
+        lines += [f"[{position}/{len(runs)}] {name}{' (has run here before)' if done else ''}"]
+        lines += [f"    {key}: {value!r}" for key, value in set_.items()]
+    given = runs.get(NOTEBOOKS[0], {}).get("INPUT_DIR", "")
+    lines += [f"input      {find_input(given)}"] if given else []
+    out = values.get("OUT_DIR") or folder
+    return "\n".join([*lines, f"work       {folder}", f"shards     {out}/part-1/ …"])
+
+
+def _list_runs(
+    values: Mapping[str, Any], notebooks: Sequence[str]
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    """(the work folder, each notebook's own parameters by its full name), all checked."""
     check_parameters(values)
     full_names = {key: name for name in NOTEBOOKS for key in (name, name.split("_")[0])}
     for name in notebooks:
@@ -91,13 +134,10 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
             raise ValueError(f"there is no notebook '{name}'.{there}")
     folder = work_dir(values.get("WORK_DIR", ""))
     values = _make_absolute(values) | {"WORK_DIR": folder}
-    copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
-    copies.mkdir(parents=True, exist_ok=True)
-    for position, name in enumerate([full_names[name] for name in notebooks], 1):
-        print(f"[{position}/{len(notebooks)}] {name}", flush=True)
-        own = {one.name: values[one.name] for one in of_notebook(name) if one.name in values}
-        _run_notebook(PROJECT / "notebooks" / f"{name}.ipynb", copies / f"{name}.ipynb", own)
-    return folder
+    return folder, {
+        name: {one.name: values[one.name] for one in of_notebook(name) if one.name in values}
+        for name in (full_names[name] for name in notebooks)
+    }
 
 
 def summarize(folder: str) -> str:
@@ -124,7 +164,7 @@ def _make_absolute(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         return [_make_absolute(one, name) for one in value]
     path = Path(value).expanduser()
-    return str(path.absolute()) if path.exists() else value
+    return os.path.abspath(path) if path.exists() else value
 
 
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:

@@ -4,11 +4,13 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from kaggle_tfr.paths import SUBMISSION, near_miss
+from kaggle_tfr.paths import SUBMISSION, bundled, near_miss
 
 _STEPS = ("explore", "deduplicate", "plan", "write", "read_and_visualize", "train")
 NOTEBOOKS = tuple(f"{number:02d}_{step}" for number, step in enumerate(_STEPS, 1))
@@ -38,6 +40,11 @@ class Parameter:
         """The types of its values, the default's first."""
         own = type(self.default)
         return ((float, int) if own is float else (own,)) + self.also
+
+    @property
+    def said(self) -> str:
+        """Its help, then the values that it can have, as the notebooks' parameters cell has it."""
+        return "; ".join(filter(None, [self.help, ", ".join(map(json.dumps, self.choices))]))
 
 
 _ALL, _READING = "01 02 03 04 05 06", "05 06"
@@ -113,6 +120,20 @@ def of_notebook(notebook: str) -> list[Parameter]:
     return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
 
 
+def list_parameters() -> str:
+    """Lines of text: the parameters below the notebooks that take them, with default and help."""
+    lines = ["parameters, their defaults and what they mean, by the notebooks that take them:"]
+    for notebooks, group in groupby(sorted(TABLE, key=_notebooks_of), _notebooks_of):
+        lines += ["", f"  {notebooks}"]
+        lines += [f"    {one.name:20} {one.default!r:28} {one.said}".rstrip() for one in group]
+    return "\n".join(lines)
+
+
+def _notebooks_of(one: Parameter) -> str:
+    """Its one notebook's name, such as "03_plan", or the numbers of several, such as "05 06"."""
+    return next((name for name in NOTEBOOKS if name[:2] == one.notebooks), one.notebooks)
+
+
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) in pixels of a square's side, or of a height and a width."""
     height, width = [image_size] * 2 if isinstance(image_size, int) else image_size
@@ -123,11 +144,9 @@ def parameters_cell(notebook: str) -> str:
     """The source of a notebook's cell tagged `parameters`: a default and its help a line."""
     lines = []
     for one in of_notebook(notebook):
-        listed = ", ".join(json.dumps(choice) for choice in one.choices)
-        said = "; ".join(filter(None, [one.help, listed]))
         # JSON's quotes are the notebooks', but for its words true and false.
         plain = json.dumps(one.default) if isinstance(one.default, str) else repr(one.default)
-        lines.append(f"{one.name} = {plain}" + (f"  # {said}" if said else ""))
+        lines.append(f"{one.name} = {plain}" + (f"  # {one.said}" if one.said else ""))
     return "\n".join(lines)
 
 
@@ -227,16 +246,15 @@ def parse_value(name: str, text: str) -> Any:
 
 
 def load_recipe(path: str) -> dict[str, Any]:
-    """The parameters that a recipe sets.
+    """The parameters that a recipe sets; `path` may be a bundled one's name, such as "sample".
     Raises: FileNotFoundError; ValueError: not YAML, aliases (without bound), as `check_parameters`.
     """
+    path = _find_recipe(path)
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(LONGEST + 1)
         refused = len(text) > LONGEST or any(type(x) is yaml.AliasEvent for x in yaml.parse(text))
         values = None if refused else yaml.safe_load(text) or {}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no recipe '{path}'. Recipes lie in recipes/.") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the recipe '{path}' is not YAML: {error}") from None
     if not isinstance(values, dict):
@@ -248,3 +266,14 @@ def load_recipe(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"the recipe '{path}': {error}") from None
     return values
+
+
+def _find_recipe(path: str) -> str:
+    given, ours = Path(path), {one.stem: str(one) for one in bundled("recipes").glob("*.yaml")}
+    if given.exists():
+        return path
+    if str(given.parent) in (".", "recipes") and given.stem in ours:
+        return ours[given.stem]
+    beside = [one.stem for one in given.parent.glob("*.yaml")]
+    there = f"{near_miss(given.stem, [*ours, *beside])} Bundled ones: {', '.join(sorted(ours))}."
+    raise FileNotFoundError(f"there is no recipe '{path}'.{there}")

@@ -133,6 +133,13 @@ def to_slug(text: str, tail: str = "") -> str:
     return f"{slug[: 49 - len(tail)].strip('-')}-{tail}".strip("-") if tail else slug
 
 
+def bundled(kind: str) -> Path:
+    """The folder of our own "notebooks" or "recipes": in a wheel's package, beside a checkout's."""
+    package = Path(__file__).resolve().parent
+    inside = package / kind
+    return inside if inside.is_dir() else package.parent / kind
+
+
 def project_dir() -> Path:
     """The checkout's top folder when we run there or in its notebooks/, else the current folder."""
     here = Path.cwd()
@@ -149,7 +156,7 @@ def work_dir(folder: str = "") -> str:
         return folder.rstrip("/")
     if not folder and os.path.isdir(KAGGLE_WORKING):
         return KAGGLE_WORKING
-    return str((project_dir() / Path(folder or "work").expanduser()).absolute())
+    return os.path.abspath(project_dir() / Path(folder or "work").expanduser())
 
 
 def find_input(source: str | os.PathLike[str]) -> str:

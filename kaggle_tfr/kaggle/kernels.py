@@ -14,12 +14,11 @@ from typing import Any
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
-from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, OWNER, to_slug, work_dir
+from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, OWNER, bundled, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote
 
 PACKAGE = Path(__file__).resolve().parent.parent
-NOTEBOOKS = PACKAGE.parent / "notebooks"
 PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], (USUAL[4], "06_train")
 SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
@@ -223,7 +222,7 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
 
     body = []
     for step in steps:
-        source = nbformat.read(NOTEBOOKS / f"{step}.ipynb", as_version=4)
+        source = nbformat.read(bundled("notebooks") / f"{step}.ipynb", as_version=4)
         body += [new_code_cell(openings[step])] if step in openings else []
         cells = [c for c in source.cells if "parameters" not in c.metadata.get("tags", [])]
         body += [c for c in cells if not c.source.startswith(("## Parameters", "## Next"))]

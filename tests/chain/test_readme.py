@@ -33,12 +33,12 @@ def test_what_is_shown_can_be_run(readme):
     A recipe's values fit as well.
     """
     lines = "".join(blocks(readme, "bash")).replace("\\\n", " ").splitlines()
-    calls = [line.split("#")[0] for line in lines if "-m kaggle_tfr " in line]
+    calls = [line.split("#")[0] for line in lines if line.startswith("kaggle-tfr ")]
     recipes = blocks(readme, "yaml")
     assert calls
     assert recipes
     for call in calls:
-        _parser().parse_args(shlex.split(call.partition("-m kaggle_tfr ")[2]))
+        _parser().parse_args(shlex.split(call.partition("kaggle-tfr ")[2]))
     for recipe in recipes:
         check_parameters(yaml.safe_load(recipe))
     for block in blocks(readme, "python"):

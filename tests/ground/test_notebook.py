@@ -19,7 +19,7 @@ def test_help_is_there_for_every_command(command, capsys):
     """`--help` explains each command and ends well."""
     with pytest.raises(SystemExit, match="^0$"):
         main([*command, "--help"])
-    assert "usage: python -m kaggle_tfr" in capsys.readouterr().out
+    assert "usage: kaggle-tfr" in capsys.readouterr().out
 
 
 def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsys):

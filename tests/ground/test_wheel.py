@@ -1,0 +1,94 @@
+"""The wheel, installed where there is no checkout: whole, and its commands answer."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kaggle_tfr import __version__
+from kaggle_tfr.parameters import NOTEBOOKS
+
+SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
+FOLDERS = ("kaggle_tfr", "notebooks", "recipes")
+
+
+@pytest.fixture(scope="module")
+def wheel(root, tmp_path_factory):
+    """The wheel, built of a copy of the sources: a build leaves its folders beside them."""
+    folder = tmp_path_factory.mktemp("sources")
+    for name in SOURCES:
+        shutil.copy(root / name, folder / name)
+    for name in FOLDERS:
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / name, folder / name, ignore=leave)
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(folder / "made")]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", *options]
+    subprocess.run([*pip, str(folder)], check=True, timeout=120)
+    (made,) = (folder / "made").glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def call(wheel, tmp_path_factory):
+    """Runs `kaggle-tfr …` in a folder; its environment has the wheel, and ours for the rest."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder]
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    install = [*pip, "install", "--no-deps", "--quiet", wheel]
+    subprocess.run(install, check=True, timeout=120, env=outside)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
+
+    def run(*words, cwd, timeout=60):
+        command = [folder / "bin" / "kaggle-tfr", *words]
+        settings = {"capture_output": True, "text": True, "env": outside}
+        return subprocess.run(command, check=False, cwd=cwd, timeout=timeout, **settings)
+
+    return run
+
+
+def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
+    """Every module, notebook and recipe, byte for byte, the licence, and nothing else."""
+    wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
+    wanted += [root / "kaggle_tfr/py.typed", *(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
+    wanted = {path.relative_to(root).as_posix(): path.read_bytes() for path in wanted}
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    info = {name: held.pop(name) for name in list(held) if ".dist-info/" in name}
+    inside = {name.removeprefix("kaggle_tfr/"): data for name, data in held.items()}
+    assert inside == {name.removeprefix("kaggle_tfr/"): data for name, data in wanted.items()}
+    (licence,) = [data for name, data in info.items() if name.endswith("/LICENSE")]
+    assert b"Apache License" in licence
+
+
+def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
+    """--version, a bundled recipe by its name, the notebooks copied out, and the sample."""
+    assert call("--version", cwd=tmp_path).stdout == f"kaggle-tfr {__version__}\n"
+    planned = call("run", "sample", "--dry-run", cwd=tmp_path)
+    assert f"work       {tmp_path}/work" in planned.stdout, planned.stderr
+    copied = call("notebooks", "nb", cwd=tmp_path)
+    assert copied.stdout.split() == [f"nb/{name}.ipynb" for name in NOTEBOOKS]
+    again = call("notebooks", "nb", cwd=tmp_path)
+    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert call("sample", "competition", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "competition" / "train.csv").exists()
+
+
+@pytest.mark.heavy
+def test_the_sample_runs_to_its_end_from_the_wheel(call, tmp_path):
+    """Shards, which are verified, and a kernel that carries the installed package."""
+    done = call("run", "sample", cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "  done in " in done.stdout
+    (part,) = Path(tmp_path, "work").glob("part-*")
+    assert "No fault" in call("verify", str(part), cwd=tmp_path).stdout
+    made = call("kernel", "cassava", "--parts", "1", "--out", "kernels", cwd=tmp_path)
+    assert "Now: kaggle-tfr push kernels" in made.stdout, made.stderr
+    (kernel,) = Path(tmp_path, "kernels").glob("*/kernel.ipynb")
+    assert "kaggle_tfr" in kernel.read_text()
