@@ -2,17 +2,25 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PIP := python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-kaggle kernel bench pictures lint clean help
+.PHONY: demo test test-all test-latest test-kaggle lock kernel docs bench pictures lint clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/$(PIP) --no-deps --requirement requirements.lock
+	$(BIN)/$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
+
+lock:  ## requirements.lock made anew, of the newest releases that fit
+	$(BIN)/$(PIP) uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
+		--no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+		--output-file requirements.lock pyproject.toml
 
 demo: $(READY)  ## the sample competition through the first five notebooks, into work/
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml
@@ -25,7 +33,7 @@ test: $(READY)  ## lint, types, imports, then the tests
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-all: $(READY)  ## the tests with the heavy ones, a browser's among them
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,browser]'
+	$(BIN)/$(PIP) --editable '.[dev,browser]'
 	$(BIN)/python -m pytest -m "heavy or not heavy"
 
 bench: $(READY)  ## the benchmarks' tables
@@ -38,22 +46,31 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.dask_scale
 	$(BIN)/python -m benchmarks.chain
 
+docs: $(READY)  ## docs/parameters.md, made of the one table of parameters
+	$(BIN)/python -c 'from kaggle_tfr.parameters import write_page; write_page()'
+
 kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew
 	$(BIN)/python -c 'from kaggle_tfr.kaggle.kernels import write_own_kernel; write_own_kernel()'
+
+test-latest: .venv-latest/.ready  ## the tests with the newest releases, whatever the lock says
+	.venv-latest/bin/python -m pytest
+
+.venv-latest/.ready: requirements.txt pyproject.toml
+	test -x .venv-latest/bin/python || $(PYTHON) -m venv .venv-latest
+	.venv-latest/bin/$(PIP) --upgrade --editable '.[dev]'
+	touch $@
 
 test-kaggle: .venv-kaggle/.ready .venv-kaggle-tpu/.ready  ## the tests with Kaggle's versions
 	TPU_PYTHON=.venv-kaggle-tpu/bin/python .venv-kaggle/bin/python -m pytest
 
 .venv-kaggle/.ready: requirements.txt pyproject.toml tests/kaggle-image.txt
 	test -x .venv-kaggle/bin/python || $(PYTHON) -m venv .venv-kaggle
-	.venv-kaggle/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint tests/kaggle-image.txt --editable '.[dev]'
+	.venv-kaggle/bin/$(PIP) --constraint tests/kaggle-image.txt --editable '.[dev]'
 	touch $@
 
 .venv-kaggle-tpu/.ready: tests/kaggle-tpu-image.txt
 	test -x .venv-kaggle-tpu/bin/python || $(PYTHON) -m venv .venv-kaggle-tpu
-	.venv-kaggle-tpu/bin/python -m pip install --quiet --disable-pip-version-check \
-		--requirement tests/kaggle-tpu-image.txt
+	.venv-kaggle-tpu/bin/$(PIP) --requirement tests/kaggle-tpu-image.txt
 	touch $@
 
 lint: $(READY)  ## format and check
@@ -61,7 +78,7 @@ lint: $(READY)  ## format and check
 	$(BIN)/ruff check --fix .
 
 clean:  ## forget the environments and the demo's output
-	rm -rf .venv .venv-kaggle .venv-kaggle-tpu work
+	rm -rf .venv .venv-latest .venv-kaggle .venv-kaggle-tpu work
 
 pictures: demo  ## the README's picture, from the demo's own figure
 	mkdir -p docs

@@ -37,6 +37,12 @@ def _sample(folder: str) -> None:
     print(f"The sample competition lies in {folder}; its answers are in truth.json.")
 
 
+def _init(source: str, out: str) -> None:
+    from kaggle_tfr.explore.layout import write_recipe
+
+    print(*write_recipe(source, out), sep="\n")
+
+
 def _notebooks(folder: str) -> None:
     from kaggle_tfr.notebook import copy_notebooks
 
@@ -135,6 +141,12 @@ def _parser() -> argparse.ArgumentParser:
     recipe.add_argument("-p", dest="parameters", metavar=("NAME", "VALUE"), help=what, **many)
     sample = add("sample", _sample, "write the bundled sample competition", "competition")
     sample.add_argument("folder", metavar="DIR", help="made if missing; 18 MB")
+    what = "look at a folder, and write the recipe that fits it, with what is not sure"
+    init = add("init", _init, what, "cassava-leaf-disease-classification -o cassava.yaml")
+    what = "images, labels or shards: a folder, or an attached Kaggle input"
+    init.add_argument("source", metavar="FOLDER_OR_SLUG", help=what)
+    what = "the recipe (default: recipe.yaml); none is overwritten"
+    init.add_argument("-o", "--out", default="recipe.yaml", metavar="RECIPE", help=what)
     notebooks = add("notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks")
     notebooks.add_argument("folder", metavar="DIR", help="made if missing; no file is overwritten")
     what, example = "run the notebooks with a recipe, keep executed copies", "sample -p N_FOLDS 3"

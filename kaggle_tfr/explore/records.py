@@ -18,7 +18,7 @@ from kaggle_tfr.frames import list_pictures, list_values
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
 
 LOOKED_AT = 20  # records of a shard, by which "auto" tells what its features are
-_LABEL = re.compile(r"(?i)(.*[/_])?(label|class|target|category)(_?(id|idx|index|number))?")
+LABEL_NAME = re.compile(r"(?i)(.*[/_])?(label|class|target|category)(_?(id|idx|index|number))?")
 _ID = re.compile(r"(?i)(image/)?(image|img|file|picture|photo)?_?(id|name)|key")
 _SIZE = re.compile(r"(?i)(.*[/_])?(height|width|depth|channels|size)")
 _READ = ("label", "labels", "image_id")  # of SOURCES; the others are made anew
@@ -117,8 +117,8 @@ def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> Re
     whole = [name for name in single if isinstance(values[name][0][0], int)]
     texts = [name for name in single if isinstance(values[name][0][0], bytes)]
     others = [name for name in whole if not _SIZE.fullmatch(name)]
-    label = [name for name in whole if _LABEL.fullmatch(name)]
-    label = label or [name for name in texts if _LABEL.fullmatch(name)]
+    label = [name for name in whole if LABEL_NAME.fullmatch(name)]
+    label = label or [name for name in texts if LABEL_NAME.fullmatch(name)]
     label = label or others[: len(others) == 1]
     ids = [name for name in texts if _ID.fullmatch(name) and name not in label]
     ids = [name for name in ids if len({one for (one,) in values[name]}) == len(records)]

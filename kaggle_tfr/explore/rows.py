@@ -381,7 +381,9 @@ def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> l
 def _add_files(table: Table, input_dir: str, settings: InputSettings) -> Table:
     """The table, then a row with a problem for each file of the image folder without a row."""
     images, labels = table
+    deeper = "*/" * int(images["image_id"].str.count("/").min())  # ids may be paths
     pattern = re.sub(r"\{.*?\}", "*", settings.path_template)
+    pattern = re.sub(r"\*(?=[^*/]*$)", f"{deeper}*", pattern)
     below = pattern.partition("*")[0].rpartition("/")[0]
     folder = f"{input_dir}/{below}".rstrip("/") or "/"
     pattern = pattern.removeprefix(f"{below}/")
