@@ -69,13 +69,17 @@ def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     return table.assign(share=table["images"] / max(total, 1))
 
 
+def session_hours() -> int:
+    """How long a Kaggle session on a machine like this one may take."""
+    return TPU_SESSION_HOURS if find_tpu_signs() else SESSION_HOURS
+
+
 def hours_left() -> float:
     """Hours of work until the session's end, less what closing down takes; inf outside Kaggle."""
     began = os.environ.get("KAGGLE_TFR_STARTED")  # set by the first cell of a kernel
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not began:
         return float("inf")
-    hours = TPU_SESSION_HOURS if find_tpu_signs() else SESSION_HOURS
-    return hours - RESERVE_HOURS - (time.time() - float(began)) / 3600
+    return session_hours() - RESERVE_HOURS - (time.time() - float(began)) / 3600
 
 
 def copy_notebooks(folder: str) -> list[str]:

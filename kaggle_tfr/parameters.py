@@ -44,7 +44,8 @@ class Parameter:
     @property
     def said(self) -> str:
         """Its help, then the values that it can have, as the notebooks' parameters cell has it."""
-        return "; ".join(filter(None, [self.help, ", ".join(map(json.dumps, self.choices))]))
+        listed = ", ".join(map(json.dumps, self.choices)) if len(self.choices) < 9 else ""
+        return "; ".join(filter(None, [self.help, listed]))
 
 
 _ALL, _READING = "01 02 03 04 05 06", "05 06"
@@ -53,6 +54,12 @@ _CONFLICTS = ("drop", "majority", "keep")
 _PATTERN = "for folders: class/file, or split/class/file; for tfrecords: *.tfrec"
 _TEST = '"test_images/*" without TEST_CSV; empty: no tests'
 _VALIDATION = 'share of train that becomes "validation"'
+_LICENSE = 'to publish: Kaggle\'s name of it, such as "CC0-1.0"'
+# As Kaggle names them. Source: docs/datasets_metadata.md of its client.
+_LICENSES = """CC0-1.0 CC-BY-3.0 CC-BY-3.0-IGO CC-BY-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0 CC-BY-NC-4.0
+CC-BY-ND-4.0 CC-BY-NC-ND-4.0 CC-BY-NC-SA-3.0-IGO CC-BY-NC-SA-4.0 PDDL ODC-BY-1.0 ODbL-1.0 DbCL-1.0
+CDLA-Permissive-1.0 CDLA-Sharing-1.0 US-Government-Works EU-ODP-Legal-Notice apache-2.0 GPL-2.0
+GPL-3.0 LGPL-3.0 AGPL-3.0 FDL-1.3 copyright-authors other unknown"""
 TABLE = (
     Parameter("WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"),
     Parameter("N_JOBS", 0, _ALL, "0: all cores", low=0),
@@ -104,6 +111,7 @@ TABLE = (
     Parameter("PART", 0, "04", "0: all parts", low=0),
     Parameter("OVERWRITE", False, "04", "write anew what another plan wrote"),
     Parameter("METADATA", [], "04", '["tfds"] for TensorFlow Datasets'),
+    Parameter("LICENSE", "", "04", _LICENSE, choices=("", *_LICENSES.split())),
     Parameter("MEAN_RGB", False, "04", '{"R", "G", "B"} a split, of files and of records'),
     Parameter("TFREC_DIRS", [], _READING, "empty: the parts in WORK_DIR"),
     Parameter("FOLD", 0, _READING, "the fold to validate on", low=-1),

@@ -14,6 +14,7 @@ from kaggle_tfr.storage import check_inside, is_remote
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"
 SUBMISSION = "sample_submission.csv"  # as Kaggle calls it, and as work and part folders keep it
+NO_INPUT = "is neither a folder here nor a Kaggle input"  # which `push` looks for in a log
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
 
 # Since 2026 Kaggle mounts by kind and owner as well: competitions/<slug>, datasets/<owner>/<slug>.
@@ -179,15 +180,15 @@ def find_input(source: str | os.PathLike[str]) -> str:
     for candidate in candidates:
         # A folder may have "[1]" in its name, so only our own star, an owner's, is a pattern.
         matches = sorted(glob.glob(glob.escape(candidate).replace("/[*]/", "/*/")))
-        if matches:
+        # A mount that is not ready yet is an empty folder.
+        if matches and not (candidate.startswith(KAGGLE_INPUT) and not os.listdir(matches[0])):
             return matches[0]
     address, answer = _ask_kaggle(slug)
     if address:
         return address
     looked_in = "\n  ".join(["Looked in:", *candidates, answer])
     mend = "Attach the dataset to the notebook, or give an absolute path or a gs:// address."
-    what = f"'{source}' is neither a folder here nor a Kaggle input."
-    raise FileNotFoundError(f"{what} {looked_in}\n{mend}")
+    raise FileNotFoundError(f"'{source}' {NO_INPUT}. {looked_in}\n{mend}")
 
 
 def _ask_kaggle(slug: str) -> tuple[str, str]:
@@ -200,8 +201,12 @@ def _ask_kaggle(slug: str) -> tuple[str, str]:
     names, reason = slug.split("/"), "no answer"
     for first, name in enumerate(names[:2]):  # Kaggle wants the slug alone: also try without owner
         try:
-            if root := KaggleDatasets().get_gcs_path(name):
-                return "/".join([root.rstrip("/"), *names[first + 1 :]]), ""
+            root = KaggleDatasets().get_gcs_path(name)
+            address = "/".join([root.rstrip("/"), *names[first + 1 :]])
+            # On a TPU machine it names a mount, without looking whether that is there.
+            if is_remote(address) or os.path.isdir(address):
+                return address, ""
+            reason = f"'{address}', which does not exist"
         except Exception as error:  # noqa: BLE001  # Kaggle's client raises unrelated classes
             reason = f"{type(error).__name__}: {error}"
     return "", answer + reason

@@ -20,9 +20,11 @@ LEAK_COLUMNS = ["test_id", "image_id", "label_name", "distance", "test_split", "
 
 @dataclass(frozen=True)
 class DuplicateSettings(Saved):
-    """What duplicates.json holds: the radius in bits of 256, of which hashes; a leak's outcome."""
+    """What duplicates.json holds: parameters of 02, in bits of 256 those that are a radius."""
 
     max_bits: int = 25
+    second_look: bool = False
+    candidate_bits: int = 70
     exact_hashes: bool = False
     leaks: str = "report"
 

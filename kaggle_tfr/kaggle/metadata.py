@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kaggle_tfr import storage
+from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.paths import near_miss, to_slug
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
-MAX_DATASET_FILES = 50  # at the top level
+MAX_DATASET_FILES, MAX_DATASET_BYTES = 50, 200 * 10**9  # at the top level, in all
 
 # The default of enable_internet is not what the docs say.
 _REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
@@ -29,6 +30,7 @@ _SOURCES = {
 ACCELERATORS = """NvidiaTeslaT4 NvidiaL4 NvidiaL4X1 NvidiaTeslaA100 NvidiaH100 NvidiaRtxPro6000
 TpuV5E8 TpuV6E8"""
 RETIRED = {"NvidiaTeslaP100": "NvidiaTeslaT4", "NvidiaTeslaK80": "NvidiaTeslaT4"}
+RETIRED["NvidiaTeslaT4Highmem"] = "NvidiaTeslaT4"  # two of them, where Kaggle's page says T4 ×2
 RETIRED |= dict.fromkeys(("TpuV38", "Tpu1VmV38", "TpuV232", "TpuV2256"), "TpuV5E8")
 # What a key may hold.
 _FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
@@ -40,7 +42,8 @@ _KERNEL_KEYS.add("docker_image_pinning_type")
 _DATASET_KEYS = {"title", "id", "id_no", "subtitle", "description", "licenses", "keywords"}
 _DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "userSpecifiedSources"}
 # Never uploaded as data: the client takes them for itself.
-_CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, "dataset-cover-image.png", "dataset-cover-image.jpg")
+COVERS = [f"dataset-cover-image.{ending}" for ending in ("png", "jpg", "jpeg", "webp")]
+_CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, *COVERS)
 
 
 def check_metadata(folder: str, file: str) -> dict[str, Any]:
@@ -104,14 +107,17 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     subtitle, licenses = str(values.get("subtitle") or ""), values.get("licenses")
     if subtitle and not 20 <= len(subtitle) <= 80:
         yield f"subtitle: {len(subtitle)} characters; Kaggle wants 20 to 80."
-    if not isinstance(licenses, list) or len(licenses) != 1 or "name" not in licenses[0]:
-        yield f'licenses: {licenses!r}; Kaggle wants exactly one, as [{{"name": "CC0-1.0"}}].'
-    files, folders = list_upload(folder)
-    if not files:
+    given = licenses[0].get("name") if isinstance(licenses, list) and len(licenses) == 1 else ""
+    if given not in (known := PARAMETERS["LICENSE"].choices[1:]):
+        what = f"licenses: {licenses!r}; Kaggle wants exactly one.{near_miss(str(given), known)}"
+        mend = "Set LICENSE and run 04_write again; it goes into finished parts too."
+        yield f"{what} There are {', '.join(known)}. {mend}"
+    files, archives = list_upload(folder)
+    if not files and not archives:
         yield "there are no files to send."
-    if (count := len(files) + len(folders)) > MAX_DATASET_FILES:
-        mend = "Set a larger SHARD_MB, or put {split}/ before SHARD_NAME: a folder counts as one."
-        yield f"{count} files; Kaggle takes {MAX_DATASET_FILES} at the top. {mend}"
+    if (size := count_bytes(folder)) > MAX_DATASET_BYTES:
+        mend = "Plan smaller parts (PART_LIMIT_GB)."
+        yield f"{size:,} bytes; Kaggle takes {MAX_DATASET_BYTES:,} in a dataset. {mend}"
 
 
 def list_kernels(folder: str) -> list[str]:
@@ -124,11 +130,27 @@ def list_kernels(folder: str) -> list[str]:
     raise FileNotFoundError(f"'{folder}' holds no kernel. {hint}")
 
 
-def list_upload(folder: str) -> tuple[dict[str, int], list[str]]:
-    """(bytes by name of the files, names of the sub-folders) that become part of a dataset."""
-    entries = [path for path in sorted(Path(folder).iterdir()) if path.name not in _CLIENT_FILES]
-    files = {path.name: path.stat().st_size for path in entries if path.is_file()}
-    return files, [path.name for path in entries if path.is_dir()]
+def list_upload(folder: str) -> tuple[dict[str, int], dict[str, Path]]:
+    """(bytes by name of the files, the folder of each archive by its name) of a dataset.
+
+    A sub-folder is an archive, and so is the whole part when it has too many files at its top.
+    """
+    top = [path for path in sorted(Path(folder).iterdir()) if path.name not in _CLIENT_FILES]
+    if len(top) > MAX_DATASET_FILES:
+        return {}, {Path(folder).resolve().name: Path(folder)}
+    files = {path.name: path.stat().st_size for path in top if path.is_file()}
+    return files, {path.name: path for path in top if path.is_dir()}
+
+
+def list_inside(folder: str | Path) -> list[Path]:
+    """The files below a folder, without those that the client takes for itself."""
+    found = sorted(Path(folder).rglob("*"))
+    return [path for path in found if path.is_file() and path.name not in _CLIENT_FILES]
+
+
+def count_bytes(folder: str) -> int:
+    """Bytes of all that becomes part of a dataset."""
+    return sum(path.stat().st_size for path in list_inside(folder))
 
 
 def find_damage(part_dir: str) -> str:

@@ -1,27 +1,34 @@
 """Kaggle's own client, its answers read closely: it takes a server's refusal for a success."""
 
+import csv
 import hashlib
 import io
 import json
 import os
-import re
+import shutil
+import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from PIL import Image, ImageOps
 
+from kaggle_tfr.images.convert import load_pictures
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
-from kaggle_tfr.paths import OWNER
+from kaggle_tfr.paths import NO_INPUT, OWNER
 from kaggle_tfr.storage import naming, read_text, write_atomically
 
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
+PRIVATE_QUOTA = 200 * 10**9  # bytes of a user's private datasets together
+COVER_TILE, COVER_TILES = 70, (4, 8)  # pixels; rows and columns: 560 x 280, what Kaggle asks
 
 
 class KaggleError(RuntimeError):
@@ -40,7 +47,7 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
 
     try:
         answer = getattr(api, method)(name, *arguments, **options)
-    except Exception as error:  # noqa: BLE001  # the client raises unrelated classes
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises unrelated classes
         code = getattr(getattr(error, "response", None), "status_code", 0)
         kind = MissingError if code in (403, 404) else KaggleError
         raise kind(f"{method} of '{name}' failed: {error or type(error).__name__}") from None
@@ -85,6 +92,7 @@ class _Kernel:
     problem: str = ""
     status: str = ""
     unanswered: int = 0
+    again: bool = False  # pushed once more, since the first session saw none of its inputs
     after: list["_Kernel"] = field(default_factory=list)
 
     def save(self) -> None:
@@ -180,16 +188,20 @@ def _poll_kernel(kernel: _Kernel) -> None:
         if kernel.status != before:
             print(f"{kernel.name}: {kernel.status}")
         if kernel.status in ("complete", "error", "cancel acknowledged"):
-            call("kernels_output", kernel.name, kernel.output)
+            call("kernels_output", kernel.name, kernel.output, page_size=200)
             kernel.problem = rules.find_missing_output(kernel.output)
             if "damaged" in kernel.problem:
-                call("kernels_output", kernel.name, kernel.output, force=True)
+                call("kernels_output", kernel.name, kernel.output, force=True, page_size=200)
                 kernel.problem = rules.find_missing_output(kernel.output)
             kernel.state = "unfinished" if kernel.problem else "finished"
             if kernel.status != "complete":
                 log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
                 kernel.problem = f"{answer.failure_message or kernel.status} (the log: {log})"
                 kernel.state = "failed"
+                # Just attached, it may not be there yet. Source: Kaggle/kaggle-cli, issue 1140.
+                if not kernel.again and NO_INPUT in read_text(log):
+                    print(f"{kernel.name}: its input was not there yet, so it is pushed once more")
+                    kernel.again, kernel.state, kernel.problem = True, "waiting", ""
             kernel.save()
             print(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
         kernel.unanswered = 0
@@ -209,18 +221,22 @@ def publish_parts(
     notes: what a new version says; without them an existing dataset is not touched.
     Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
-    rows = []
-    for name, folder in _check_parts(folders, username()).items():
+    rows, parts = [], _check_parts(folders, username())
+    _check_quota(parts, public=public)
+    for name, folder in parts.items():
         state, problem = "not sent", ""
         try:
             exists = _dataset_status(name) != ""
             if exists and not _differences(folder, name):
                 state = "there already"
             else:
-                _send(folder, name, notes, public=public, exists=exists)
-                state = "new version" if exists else "created"
-                if wrong := _wait(folder, name, poll_seconds, exists):
-                    state, problem = "incomplete", f"{wrong}. Publish again with --notes."
+                with _stage(folder) as staged:
+                    _send(staged, name, notes, public=public, exists=exists)
+                    state = "new version" if exists else "created"
+                    if wrong := _wait(folder, name, poll_seconds, exists, staged):
+                        state, problem = "incomplete", f"{wrong}. Publish again with --notes."
+                    elif not exists:
+                        _send_cover(folder, name, public=public)
         except KaggleError as error:
             problem = str(error)
         print(f"{name}: {state}{problem and f': {problem}'}")
@@ -246,18 +262,85 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     return names
 
 
-def _send(folder: str, name: str, notes: str, *, public: bool, exists: bool) -> None:
+def _check_quota(parts: Mapping[str, str], *, public: bool) -> None:
+    """Raises a KaggleError when the user's private datasets would hold more than Kaggle takes."""
+    sizes = {name: rules.count_bytes(folder) for name, folder in parts.items()}
+    held, page = dict[str, int](), 1
+    while not public and (found := call("dataset_list", "updated", mine=True, page=page)):
+        held |= {one.ref: one.total_bytes for one in found if one.is_private}
+        page += 1
+    if not public and (total := sum((held | sizes).values())) > PRIVATE_QUOTA:
+        what = f"with these parts your private datasets would hold {total:,} bytes"
+        raise KaggleError(f"{what}, Kaggle takes {PRIVATE_QUOTA:,}. Delete some, or give --public.")
+
+
+@contextmanager
+def _stage(folder: str) -> Iterator[str]:
+    """A folder of what the client is to send: links to the files, an archive of each folder.
+
+    It is the same at each call, in place, names, bytes and times: by these the client knows what it
+    has sent, and goes on where an upload broke off.
+    """
+    root = Path(tempfile.gettempdir(), f"kaggle-tfr-{os.getuid()}")
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.stat().st_uid != os.getuid():
+        raise KaggleError(f"'{root}' is another user's. Set TMPDIR to a folder of your own.")
+    place = root / hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:16]
+    shutil.rmtree(place, ignore_errors=True)  # of a call that was killed
+    place.mkdir()
+    try:
+        files, archives = rules.list_upload(folder)
+        for name in (*files, DATASET_FILE):
+            (place / name).symlink_to(Path(folder, name).resolve())
+        for name, inner in archives.items():
+            inside, path = rules.list_inside(inner), place / f"{name}.tar"
+            with naming(path), tarfile.open(path, "w") as archive:
+                for file in inside:
+                    archive.add(file, file.relative_to(inner))
+            newest = max((file.stat().st_mtime for file in inside), default=0)
+            os.utime(path, (newest, newest))
+        yield str(place)
+    finally:
+        shutil.rmtree(place)
+
+
+def _send(staged: str, name: str, notes: str, *, public: bool, exists: bool) -> None:
     if exists and not notes:
         mend = f"To replace them give --notes; to keep them, change {DATASET_FILE}'s id and title."
         raise KaggleError(f"the dataset {name} exists and holds other files. {mend}")
     method, choice = ("dataset_create_version", notes) if exists else ("dataset_create_new", public)
-    # The client's own default leaves sub-folders out.
-    with redirect_stdout(io.StringIO()) as said:
-        call(method, folder, choice, convert_to_csv=False, dir_mode="tar")
-    # Some versions of the client make the dataset all the same, without the file.
-    if lost := re.findall(r"Upload unsuccessful: (.*)", said.getvalue()):
-        fault = f"the upload of {', '.join(lost)} failed, and the dataset was made without."
-        raise KaggleError(f"{fault} Publish again with --notes: a new version holds every file.")
+    try:
+        call(method, staged, choice, convert_to_csv=False)
+    except KaggleError as error:
+        raise KaggleError(f"{error}. Publish again: it goes on where it stopped.") from None
+
+
+def _send_cover(folder: str, name: str, *, public: bool) -> None:
+    """Sends the cover picture, which the client leaves out where it makes a dataset."""
+    with tempfile.TemporaryDirectory() as scratch:
+        image = str(make_cover(folder).absolute())
+        values = json.loads(read_text(os.path.join(folder, DATASET_FILE)))
+        # Without isPrivate the client would make it public.
+        text = json.dumps(values | {"image": image, "isPrivate": not public})
+        Path(scratch, DATASET_FILE).write_text(text, encoding="utf-8")
+        call("dataset_metadata_update", name, scratch)
+
+
+def make_cover(folder: str) -> Path:
+    """The part's cover: the user's own, or a grid of pictures from all over it."""
+    there = [Path(folder, name) for name in rules.COVERS if Path(folder, name).exists()]
+    if not there:
+        rows = csv.DictReader(read_text(os.path.join(folder, "shards.csv")).splitlines())
+        places = [(row["file"], number) for row in rows for number in range(int(row["count"]))]
+        chosen = np.linspace(0, len(places) - 1, np.prod(COVER_TILES)).astype(int)
+        paths = [f"{os.path.join(folder, places[n][0])}#{places[n][1]}" for n in chosen]
+        pictures = map(Image.fromarray, load_pictures(paths, COVER_TILE))
+        tiles = np.array([ImageOps.fit(picture, (COVER_TILE,) * 2) for picture in pictures])
+        grid = tiles.reshape(*COVER_TILES, *tiles.shape[1:]).swapaxes(1, 2)
+        there = [Path(folder, rules.COVERS[0])]
+        Image.fromarray(grid.reshape(280, 560, 3)).save(data := io.BytesIO(), "PNG")
+        write_atomically(there[0], data.getvalue())
+    return there[0]
 
 
 def _dataset_status(name: str) -> str:
@@ -268,7 +351,7 @@ def _dataset_status(name: str) -> str:
         return ""
 
 
-def _wait(folder: str, name: str, poll_seconds: float, replaced: bool) -> str:
+def _wait(folder: str, name: str, poll_seconds: float, replaced: bool, staged: str) -> str:
     """What is wrong with the dataset once Kaggle has taken the files in; "" for nothing."""
     until = time.monotonic() + MAX_WAIT_SECONDS
     while True:
@@ -276,29 +359,41 @@ def _wait(folder: str, name: str, poll_seconds: float, replaced: bool) -> str:
         if status in ("failed", "deleted"):
             return f"Kaggle could not take the files in: the dataset is {status}"
         waits = status != "ready"
-        wrong = f"it is still '{status}'" if waits else "; ".join(_differences(folder, name))
+        wrong = (
+            f"it is still '{status}'" if waits else "; ".join(_differences(folder, name, staged))
+        )
+        # Source: Kaggle/kaggle-cli, issue 284.
+        wrong = wrong if status else "Kaggle has not made it, as when a private quota is exceeded"
         # An old version stays ready until the new one is.
         if not wrong or not (waits or replaced) or time.monotonic() > until:
             return wrong
         time.sleep(poll_seconds)
 
 
-def _differences(folder: str, name: str) -> list[str]:
-    """How the dataset differs from the folder: in names, in sizes, in the list of checksums."""
+def _differences(folder: str, name: str, staged: str = "") -> list[str]:
+    """How the dataset differs from the folder: in names, in sizes, in the list of checksums.
+
+    staged: of `_stage`, for the size of an archive that Kaggle has not unpacked yet.
+    """
     there = _list_files(name)
-    here, folders = rules.list_upload(folder)
-    for inner in folders:
-        # Kaggle unpacks an archive in its own time; until then it is one file.
-        if there.pop(f"{inner}.tar", None) is None:
-            files = [path for path in Path(folder, inner).rglob("*") if path.is_file()]
-            here |= {str(path.relative_to(folder)): path.stat().st_size for path in files}
+    here, archives = rules.list_upload(folder)
+    for archive, inner in archives.items():
+        packed = f"{archive}.tar"
+        if packed not in there:
+            paths = {path: str(path.relative_to(inner)) for path in rules.list_inside(inner)}
+            here |= {f"{archive}/{file}": path.stat().st_size for path, file in paths.items()}
+        elif staged:
+            here[packed] = Path(staged, packed).stat().st_size
+        else:
+            there.pop(packed)
     unequal = sorted({file for file, _ in here.items() ^ there.items()})
     sizes = [(file, here.get(file, "no"), there.get(file, "no")) for file in unequal]
-    if not unequal and "shards.csv" in here:
+    listing = next((file for file in here if file.rpartition("/")[2] == "shards.csv"), "")
+    if not unequal and listing:
         # Kaggle tells no checksums, but this file holds them all.
         with tempfile.TemporaryDirectory() as scratch:
-            call("dataset_download_file", name, "shards.csv", scratch)
-            if read_text(f"{scratch}/shards.csv") != read_text(f"{folder}/shards.csv"):
+            call("dataset_download_file", name, listing, scratch)
+            if read_text(f"{scratch}/{listing}") != read_text(f"{folder}/shards.csv"):
                 return ["shards.csv differs"]
     return [f"{file} has {own} bytes here, {other} there" for file, own, other in sizes]
 

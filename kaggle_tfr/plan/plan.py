@@ -98,6 +98,7 @@ class Plan(Saved):
 
     shard_limit_bytes: of all shards of a part together.
     outcomes: input images by what becomes of them, see `count_outcomes`.
+    checks: of `check_leakage`, after the settings by which near-duplicates were found.
     fingerprint: sha256 of everything that decides the bytes of the shards.
     """
 
@@ -109,6 +110,7 @@ class Plan(Saved):
     shard_limit_bytes: int
     forecast: dict[str, float] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
+    checks: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     fingerprint: str = ""
     shards: list[Shard] = field(default_factory=list)

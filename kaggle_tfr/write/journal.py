@@ -130,6 +130,7 @@ def _clear_part(part_dir: str) -> None:
     names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
     names += ["shards.csv", "schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
     names += ["dataset-metadata.json", "features.json", "dataset_info.json", SUBMISSION]
+    names += ["dataset-cover-image.png"]  # of what `publish` has made; another ending is the user's
     with suppress(ValueError, FileNotFoundError):  # class names, as TFDS writes them
         fields = read_plan(part_dir).schema.fields
         names += [f"{field.name.replace('/', '.')}.labels.txt" for field in fields]

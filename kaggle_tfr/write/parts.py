@@ -67,11 +67,13 @@ def write_parts(
     *,
     overwrite: bool = False,
     metadata_for: Sequence[str] = (),
+    license_name: str = "",
 ) -> pd.DataFrame:
     """The shards of the parts, one row a file, after all of them are written and named.
 
     part: from 1; 0 writes all. What an earlier run finished is checked and kept.
     metadata_for: ["tfds"] gives the files TFDS's names, with its description files.
+    license_name: Kaggle's, for the parts' dataset-metadata.json, those of finished parts as well.
     Raises: ValueError: no such part, it was written after another plan, or a name leads out of it.
         OSError: a full disk, an input gone, or the part would pass its limit; the same call goes
         on from there. SystemExit: a Kaggle batch session nears its end, and its output is kept.
@@ -92,6 +94,7 @@ def write_parts(
             if not journal.is_closed(folder):
                 with storage.naming(folder):
                     sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
+            sidecars.set_license(folder, license_name)
             journal.remove_journal(folder)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)
@@ -144,7 +147,7 @@ def _stop(problem: str, text: str) -> None:
             "IMAGE_SIZE, QUALITY in 03_plan); then run 04_write again: it goes on from here."
         )
     print(
-        f"{text}.\nThe session's {notebook.SESSION_HOURS} hours are nearly over. Push the kernel "
+        f"{text}.\nThe session's {notebook.session_hours()} hours are nearly over. Push the kernel "
         "again with its own output as a source (`python -m kaggle_tfr push` does): it goes on."
     )
     raise SystemExit(0)

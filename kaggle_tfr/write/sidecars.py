@@ -13,12 +13,14 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.clusters import DuplicateSettings
 from kaggle_tfr.paths import OWNER, SUBMISSION, to_slug
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
 
 # TFDS finds its shards by this pattern only; a part is a dataset of its own.
+DATASET_FILE = "dataset-metadata.json"
 TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
 
@@ -38,7 +40,7 @@ def write_sidecars(
         "schema.json": plan.schema.to_json(),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
-        "dataset-metadata.json": json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
+        DATASET_FILE: json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
     submission = storage.read_text(storage.join(work_dir, SUBMISSION))
@@ -84,6 +86,14 @@ def _table_columns(plan: Plan, split: str) -> list[str]:
     return [*dict.fromkeys(columns), "fold", "file", "record"]
 
 
+def set_license(part_dir: str, name: str) -> None:
+    """Writes the licence into the part's dataset-metadata.json, unless it stands there or is ""."""
+    path, licenses = storage.join(part_dir, DATASET_FILE), [{"name": name}]
+    if name and (values := json.loads(storage.read_bytes(path))).get("licenses") != licenses:
+        text = json.dumps(values | {"licenses": licenses}, indent=1)
+        storage.write_atomically(path, f"{text}\n".encode())
+
+
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
     """What dataset-metadata.json holds: title, slug, subtitle and description for Kaggle.
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md.
@@ -97,7 +107,7 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
         "id": f"{OWNER}/{to_slug(name, tail)}",
         "subtitle": subtitle if len(subtitle) <= 80 else f"{count:,} images as TFRecord shards",
         "description": _describe_part(plan, part, shards),
-        "licenses": [{"name": "unknown"}],
+        "licenses": [],
         "keywords": [],
     }
 
@@ -116,7 +126,7 @@ each part a stratified sample of the whole.
 - Images: {shape}, {image.format} quality {image.quality}, {image.subsampling}.
 - Compression of the files: {plan.settings.compression or "none"}.
 - {len(classes):,} classes: {", ".join(classes[:20])}{", …" if len(classes) > 20 else "."}
-- Near-duplicates never lie in two folds.
+- {_describe_checks(plan.checks)}
 
 | split | fold | shards | images |
 |---|---|---|---|
@@ -129,6 +139,19 @@ each part a stratified sample of the whole.
 {json.dumps(asdict(plan.settings), indent=1)}
 ```
 """
+
+
+def _describe_checks(checks: Mapping[str, Any]) -> str:
+    """What the leakage check of the whole plan has looked at and found, and nothing besides."""
+    if not checks:
+        return "Near-duplicates: the folds were not checked for them."
+    near = f"{checks['max_bits']} of 256 bits of four perceptual hashes"
+    if checks["second_look"]:
+        near += f", or {checks['candidate_bits']} where a geometric verification has confirmed it"
+    numbers = [name for name in checks if name not in DuplicateSettings.__dataclass_fields__]
+    rows = [f"| {name.replace('_', ' ')} | {round(checks[name], 4):,} |" for name in numbers]
+    table = "\n".join(["| leakage check of all parts | |", "|---|---|", *rows])
+    return f"Near-duplicates, by which clusters are made: pictures within {near}.\n\n{table}"
 
 
 def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:

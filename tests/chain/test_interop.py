@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -94,14 +96,14 @@ def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
     [("x", 1), ("Čassava läaves", 1), ("日本", 12), ("a very long name of a dataset, " * 4, 3)],
 )
 def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
-    """6 to 50 characters for title and slug, 20 to 80 for the subtitle, one licence."""
+    """6 to 50 characters for title and slug, 20 to 80 for the subtitle, no licence of our own."""
     plan = read_plan(str(part))
     plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
     found = describe_dataset(plan, parts, pd.read_csv(part / "shards.csv"))
     assert re.fullmatch(r"[a-z0-9-]{6,50}", found["id"].split("/")[1])
     assert 6 <= len(found["title"]) <= 50
     assert 20 <= len(found["subtitle"]) <= 80
-    assert len(found["licenses"]) == 1
+    assert found["licenses"] == []
     assert "ash, birch, Čedar, red" in found["description"]
 
 
@@ -112,3 +114,28 @@ def test_the_description_tells_counts_and_recipe(part):
     assert "| train | 0 | 2 | 8 |" in text
     assert "short_side (32, 32), JPEG quality 90" in text
     assert '"seed": 0' in text
+    assert "the folds were not checked" in text
+
+
+def test_the_description_claims_what_was_checked(part):
+    """By which radius, with which second look, and the numbers that the check has found."""
+    plan, shards = read_plan(str(part)), pd.read_csv(part / "shards.csv")
+    checks = {"max_bits": 12, "exact_hashes": False, "leaks": "report", "second_look": False}
+    checks |= {"candidate_bits": 60, "images": 24_000, "clusters_across_folds": 0}
+    text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
+    assert "pictures within 12 of 256 bits of four perceptual hashes." in text
+    assert "| images | 24,000 |\n| clusters across folds | 0 |" in text
+    text = describe_dataset(replace(plan, checks=checks | {"second_look": True}), 1, shards)
+    assert "or 60 where a geometric verification has confirmed it" in text["description"]
+
+
+def test_a_licence_goes_into_finished_parts_too(part, tmp_path):
+    """Written last, or changed later: the next run of 04 sets it, and leaves the rest alone."""
+    part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
+    before = digests(part)
+    for name in ("CC-BY-4.0", "", "PDDL"):
+        write_parts(str(part.parent), license_name=name)
+        values = json.loads((part / "dataset-metadata.json").read_text())
+        assert values["licenses"] == [{"name": name or "CC-BY-4.0"}]
+    after = digests(part)
+    assert {name for name in before if before[name] != after[name]} == {"dataset-metadata.json"}

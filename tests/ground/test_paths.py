@@ -86,6 +86,7 @@ def kaggle(tmp_path, monkeypatch):
 def test_a_slug_is_found_on_every_mount(kaggle, mount, source):
     """The old mount, the competitions' and the owners' are all tried, also for folders inside."""
     (kaggle[0] / mount).mkdir(parents=True)
+    (kaggle[0] / mount / "train.csv").touch()
     assert find_input(source) == str(kaggle[0] / mount)
 
 
@@ -116,7 +117,18 @@ def test_kaggle_is_asked_for_the_bucket_when_nothing_is_mounted(kaggle, monkeypa
     with pytest.raises(FileNotFoundError, match="no dataset roses"):
         find_input("roses")
     (kaggle[0] / "flowers").mkdir()
+    assert find_input("flowers") == "gs://kds-1234"  # a mount that is empty is not ready yet
+    (kaggle[0] / "flowers" / "train.csv").touch()
     assert find_input("flowers") == str(kaggle[0] / "flowers")
+
+
+def test_a_mount_that_kaggle_only_names_is_no_input(kaggle, monkeypatch):
+    """On a TPU machine get_gcs_path answers with a path, whether or not it is there."""
+    own = SimpleNamespace(get_gcs_path=lambda slug: f"{kaggle[0]}/{slug}")
+    client = SimpleNamespace(KaggleDatasets=lambda: own)
+    monkeypatch.setitem(sys.modules, "kaggle_datasets", client)
+    with pytest.raises(FileNotFoundError, match="flowers', which does not exist"):
+        find_input("flowers")
 
 
 def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):

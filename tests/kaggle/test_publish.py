@@ -6,21 +6,26 @@ import re
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
-from support.plans import digests
+from support.plans import digests, make_images, plan_images
 
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.kaggle import upload
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts
+from kaggle_tfr.write.parts import write_parts
 
 TEA = f"{USER}/tea-tfrecords-1"
 
 
-def make_part(folder, part=1, **changes):
-    write_part(folder, {f"tea-{part}.tfrec": bytes(range(200)) * part, "empty.csv": b""})
+def make_part(folder, part=1, shards=(), **changes):
+    usual = {f"tea-{part}.tfrec": bytes(range(200)) * part, "empty.csv": b""}
+    write_part(folder, dict(shards) or usual)
     metadata = {"id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}"}
-    metadata |= {"title": f"Tea TFRecords part {part}", "licenses": [{"name": "unknown"}]}
+    metadata |= {"title": f"Tea TFRecords part {part}", "licenses": [{"name": "CC0-1.0"}]}
     (folder / DATASET_FILE).write_text(json.dumps(metadata | changes))
     return str(folder)
 
@@ -35,7 +40,8 @@ def publish(folders, notes=""):
 
 
 def checksums(folder):
-    return {name: sha256 for name, sha256 in digests(folder).items() if name != DATASET_FILE}
+    own = (DATASET_FILE, "dataset-cover-image.png")
+    return {name: sha256 for name, sha256 in digests(folder).items() if name not in own}
 
 
 def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
@@ -62,17 +68,80 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
     assert len(kaggle.blobs) == sent
 
 
-def test_an_upload_that_fails_is_an_error(kaggle, folder, capsys):
-    """The client makes the dataset without the file and ends with 0; we end with 1 and name it."""
+def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
+    """No dataset is made, the file is named; the next call sends that file's other half alone."""
+    (folder / "index").mkdir()
+    (folder / "index" / "a.idx").write_bytes(b"0 16")
     before = checksums(folder)
+    del before["index/a.idx"]
     kaggle.break_upload = {"tea-1.tfrec"}
     assert main(["publish", str(folder)]) == 1
-    assert "tea-1.tfrec" in capsys.readouterr().err
-    assert "tea-1.tfrec" not in kaggle.datasets[TEA]
-    assert checksums(folder) == before
-    kaggle.break_upload = set()
-    assert list(publish([folder], notes="whole").state) == ["new version"]
-    assert kaggle.sha256(TEA) == before
+    assert "tea-1.tfrec. Publish again: it goes on where it stopped" in capsys.readouterr().err
+    assert kaggle.datasets == {}
+    kaggle.break_upload, sent = set(), set(kaggle.received)
+    kaggle.received.clear()
+    assert list(publish([folder]).state) == ["created"]
+    assert {name: kaggle.received.get(name) for name in sent} == {
+        name: 100 if name == "tea-1.tfrec" else None for name in sent
+    }
+    assert before.items() <= kaggle.sha256(TEA).items()
+    assert "index.tar" in kaggle.datasets[TEA]
+
+
+def test_a_part_of_many_files_is_one_archive(kaggle, tmp_path):
+    """Over 50 at its top: it arrives as a folder, which the reader takes for the part."""
+    folder = Path(make_part(tmp_path / "part-1", shards={f"{n}.tfrec": b"tea" for n in range(60)}))
+    assert list(publish([folder]).state) == ["created"]
+    assert list(kaggle.datasets[TEA]) == ["part-1.tar"]
+    with tarfile.open(fileobj=io.BytesIO(kaggle.datasets[TEA]["part-1.tar"])) as files:
+        files.extractall(tmp_path / "mounted" / "part-1", filter="data")
+    assert digests(tmp_path / "mounted" / "part-1") == checksums(folder)
+    assert list(publish([folder]).state) == ["there already"]
+    inside = {f"part-1/{name}": (folder / name).read_bytes() for name in checksums(folder)}
+    kaggle.datasets[TEA] = inside
+    assert list(publish([folder]).state) == ["there already"]
+    kaggle.datasets[TEA] = {name: data for name, data in inside.items() if "/7." not in name}
+    assert "exists and holds other files" in publish([folder]).problem[0]
+
+
+def test_what_passes_a_limit_is_refused_before_the_first_byte(kaggle, folder, capsys):
+    """200 GB in a dataset, and 200 GB of all private datasets together."""
+    kaggle.private = {"ada/a": 9 * 10**10, "ada/b": 9 * 10**10, "ada/c": 2 * 10**10, TEA: 10**9}
+    assert main(["publish", str(folder)]) == 1
+    assert "would hold 200,000,000," in capsys.readouterr().err
+    with open(folder / "hole.tfrec", "wb") as file:
+        file.truncate(200 * 10**9)
+    assert main(["publish", str(folder), "--public"]) == 1
+    assert "Kaggle takes 200,000,000,000 in a dataset" in capsys.readouterr().err
+    assert kaggle.received == {}
+
+
+def test_a_quota_exceeded_without_a_word_is_an_error(kaggle, folder, monkeypatch):
+    """Kaggle answers that it makes the dataset, and makes none."""
+    monkeypatch.setattr(upload, "MAX_WAIT_SECONDS", 0)
+    kaggle.quota_exceeded = True
+    (row,) = publish([folder]).itertuples()
+    assert row.state == "incomplete"
+    assert "has not made it, as when a private quota is exceeded" in row.problem
+
+
+def test_the_cover_is_made_of_the_part_s_pictures(kaggle, tmp_path):
+    """560 x 280, the same bytes each time, sent after the dataset is made, which stays private."""
+    plan_images(make_images(tmp_path / "in", 12), str(tmp_path))
+    write_parts(str(tmp_path), license_name="CC-BY-4.0")
+    folder = tmp_path / "part-1"
+    (row,) = publish([folder]).itertuples()
+    assert row.state == "created", row.problem
+    settings, picture = kaggle.covers[row.name]
+    assert settings["isPrivate"]
+    assert settings["licenses"] == [{"name": "CC-BY-4.0"}]
+    cover = folder / "dataset-cover-image.png"
+    assert picture == cover.read_bytes()
+    cover.unlink()
+    assert upload.make_cover(str(folder)).read_bytes() == picture
+    pixels = np.asarray(Image.open(cover))
+    assert pixels.shape == (280, 560, 3)
+    assert pixels.std() > 10
 
 
 def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
@@ -126,19 +195,11 @@ def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
         ({"titel": "x"}, r'no such key.*Did you mean "title"'),
         ({"id": "ada/tea"}, "'tea' has 3 characters; Kaggle wants 6 to 50"),
         ({"subtitle": "Green tea"}, "9 characters; Kaggle wants 20 to 80"),
-        ({"licenses": []}, "Kaggle wants exactly one"),
+        ({"licenses": []}, "Kaggle wants exactly one.*Set LICENSE and run 04_write again"),
+        ({"licenses": [{"name": "cc-by-4"}]}, r'exactly one\. Did you mean "CC-BY-4\.0"'),
     ],
 )
 def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message):
     """What Kaggle would refuse, or silently change, is an error here."""
     with pytest.raises(ValueError, match=message):
         check_metadata(make_part(tmp_path / "part-1", **changes), DATASET_FILE)
-
-
-def test_too_many_files_are_an_error(folder):
-    """Kaggle takes 50 files at the top of a dataset; a folder counts as one."""
-    (folder / "train").mkdir()
-    for number in range(47):
-        (folder / f"{number}.txt").touch()
-    with pytest.raises(ValueError, match="51 files; Kaggle takes 50"):
-        check_metadata(str(folder), DATASET_FILE)

@@ -10,6 +10,7 @@ from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.upload import push_kernels
+from kaggle_tfr.paths import find_input
 
 OWNER = "INSERT_USERNAME_HERE"
 PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"
@@ -145,6 +146,41 @@ def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):
     assert (tmp_path / "got" / "tea-part-1" / "tea-part-1.log").exists()
     kaggle.statuses[PART] = ["COMPLETE"]
     assert push(one, tmp_path).version["tea-part-1"] == 2
+
+
+def test_a_first_run_without_its_input_is_pushed_once_more(kaggle, one, tmp_path):
+    """What was just attached may not be mounted yet; the second time it is an error."""
+    said = find_input_error("tea-leaves")
+    kaggle.logs[PART] = json.dumps([{"stream_name": "stderr", "data": said}])
+    kaggle.statuses[PART] = ["ERROR", "RUNNING", "COMPLETE"]
+    assert list(push(one, tmp_path).state) == ["finished"]
+    assert len(kaggle.kernels[PART]) == 2
+
+    (tmp_path / "k/tea-1/kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
+    kaggle.statuses[PART] = ["ERROR"]
+    (row,) = push(one, tmp_path).itertuples()
+    assert (row.state, len(kaggle.kernels[PART])) == ("failed", 4)
+    assert "the notebook threw an exception" in row.problem
+
+
+def find_input_error(slug):
+    with pytest.raises(FileNotFoundError) as caught:
+        find_input(slug)
+    return f"FileNotFoundError: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("files", "longest"), [(11, 5), pytest.param(451, 200, marks=pytest.mark.heavy)]
+)
+def test_an_output_of_many_files_comes_page_by_page(kaggle, one, tmp_path, files, longest):
+    """451 files are three pages of at most 200."""
+    kaggle.longest = longest
+    for number in range(files - 2):
+        (kaggle.outputs[PART] / f"{number}.txt").touch()
+    assert list(push(one, tmp_path).state) == ["finished"]
+    got = [path for path in (tmp_path / "got" / "tea-part-1").rglob("*") if path.is_file()]
+    assert len(got) == files + 1  # and the log
+    assert kaggle.calls.count("ListKernelSessionOutput") == 3
 
 
 def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tmp_path):

@@ -6,13 +6,14 @@ The client is pointed here as at a proxy, so request lines hold whole addresses.
 import hashlib
 import http.server
 import json
+import tempfile
 import threading
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 
-USER = "ada"
+USER, DATE = "ada", "2026-08-01T12:00:00Z"
 
 
 class Kaggle:
@@ -21,9 +22,12 @@ class Kaggle:
     kernels: versions by "owner/slug", each the request as sent.
     statuses: what a kernel's session says at each question, the last for ever; default COMPLETE.
     outputs: the folder whose files a kernel's session has left.
-    datasets: {file: bytes} by "owner/slug".
+    logs: what it has printed, by "owner/slug". longest: files on a page of what it has left.
+    datasets: {file: bytes} by "owner/slug"; private: bytes of others; covers: what updates sent.
+    quota_exceeded: datasets are not made, though the answer says so.
     refuse: error text by method, in the body of an answer with status 200; deny: with status 400.
-    break_upload: names of files whose upload fails; cut_upload: fails once, half-way.
+    break_upload: names of files whose upload fails half-way, for good; cut_upload: once.
+    received: bytes of files that came, by name.
     """
 
     def __init__(self):
@@ -31,6 +35,8 @@ class Kaggle:
         self.datasets, self.blobs, self.calls = {}, {}, []
         self.refuse, self.deny, self.break_upload, self.cut_upload = {}, {}, set(), set()
         self.on_save, self.invalid_sources = None, []
+        self.logs, self.private, self.covers, self.received = {}, {}, {}, {}
+        self.quota_exceeded, self.longest = False, 200
 
     def answer(self, method, request):
         """(status, body) for one call of the API."""
@@ -71,12 +77,22 @@ class Kaggle:
     def _ListKernelSessionOutput(self, slug, request):  # noqa: N802
         root, url = Path(self.outputs.get(slug, "/nowhere")), f"http://localhost/output/{slug}"
         names = sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
-        page, more = _page(names, request, 20)
+        page, more = _page(names, request, min(request.get("pageSize", 20), self.longest))
         files = [{"url": f"{url}/{quote(name)}", "fileName": name} for name in page]
-        return 200, {"files": files, "log": "[]", "nextPageToken": more}
+        return 200, {"files": files, "log": self.logs.get(slug, "[]"), "nextPageToken": more}
 
     def _GetDatasetStatus(self, slug, _):  # noqa: N802
         return (200, {"status": "READY"}) if slug in self.datasets else _fail(404, "Not Found")
+
+    def _ListDatasets(self, _, request):  # noqa: N802
+        page, _ = _page(sorted(self.private), {"pageToken": (request.get("page", 1) - 1) * 2}, 2)
+        rows = [{"ref": n, "totalBytes": self.private[n], "isPrivate": True} for n in page]
+        return 200, {"datasets": [{**row, "lastUpdated": DATE} for row in rows]}
+
+    def _UpdateDatasetMetadata(self, slug, request):  # noqa: N802
+        settings = request["settings"]
+        self.covers[slug] = settings, self.blobs[settings["image"]["token"]]["data"]
+        return 200, {"errors": []}
 
     def _StartBlobUpload(self, _, request):  # noqa: N802
         token = f"token-{len(self.blobs)}"
@@ -85,7 +101,8 @@ class Kaggle:
 
     def _CreateDataset(self, slug, request):  # noqa: N802
         blobs = [self.blobs[file["token"]] for file in request["files"]]
-        self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
+        if not self.quota_exceeded:
+            self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
         return 200, {"status": "ok", "url": f"https://www.kaggle.com/{slug}", "error": ""}
 
     def _CreateDatasetVersion(self, slug, request):  # noqa: N802
@@ -94,8 +111,7 @@ class Kaggle:
     def _ListDatasetFiles(self, slug, request):  # noqa: N802
         files = self.datasets[slug]
         page, more = _page(list(files), request, min(request.get("pageSize", 20), 200))
-        date = "2026-08-01T12:00:00Z"
-        listed = [{"name": n, "totalBytes": len(files[n]), "creationDate": date} for n in page]
+        listed = [{"name": n, "totalBytes": len(files[n]), "creationDate": DATE} for n in page]
         return 200, {"datasetFiles": listed, "nextPageToken": more}
 
     def _GetDatasetMetadata(self, *_):  # noqa: N802
@@ -131,15 +147,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         blob = kaggle.blobs[urlsplit(self.path).path.split("/")[-1]]
         have = blob.get("data", b"")
         if self.headers.get("Content-Range", "").startswith("bytes */"):
-            self._send(308, b"", {"Range": f"bytes=0-{len(have) - 1}"} if have else {})
-        elif blob["name"] in kaggle.break_upload:
-            self._send(400, b"broken")
-        elif blob["name"] in kaggle.cut_upload:
-            kaggle.cut_upload.discard(blob["name"])
+            whole = "data" in blob and len(have) == blob["size"]
+            headers = {"Range": f"bytes=0-{len(have) - 1}"} if have else {}
+            self._send(200 if whole else 308, b"", headers)
+        elif (name := blob["name"]) in kaggle.break_upload | kaggle.cut_upload:
+            kaggle.cut_upload.discard(name)
             blob["data"] = data[: len(data) // 2]
-            self._send(503, b"try again")
+            self._send(400 if name in kaggle.break_upload else 503, b"broken")
         else:
             blob["data"] = have + data
+            kaggle.received[name] = len(data)
             self._send(200, b"")
 
     def do_GET(self):
@@ -187,6 +204,7 @@ def fixture_kaggle(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         from kaggle import KaggleApi  # which reads these two once, when it is imported
 
+        monkeypatch.setattr(tempfile, "tempdir", str(home))  # which is read once as well
         monkeypatch.setattr(KaggleApi, "args", ["--local"])
         monkeypatch.setattr(KaggleApi, "config_dir", str(home))
         threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
@@ -197,8 +215,8 @@ def fixture_kaggle(tmp_path, monkeypatch):
 def write_part(folder, shards):
     """A part as the writer leaves it, as far as Kaggle is concerned; `shards`: bytes by name."""
     folder.mkdir(parents=True)
-    rows = ["file,bytes,sha256"]
+    rows = ["file,bytes,sha256,count"]
     for name, data in shards.items():
         (folder / name).write_bytes(data)
-        rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()}")
+        rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()},1")
     (folder / "shards.csv").write_text("\n".join(rows) + "\n")
