@@ -19,8 +19,8 @@ EXIT_CODES = "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code: 0 all went well, 1 the work failed, 2 a wrong call, 130 Ctrl-C."""
-    options = vars(_parser().parse_args(arguments))
     try:
+        options = vars(_parser().parse_args(arguments))
         return options.pop("function")(**options) or 0
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -8,13 +8,16 @@ import importlib.abc
 import importlib.util
 import os
 import shutil
+import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 
@@ -27,6 +30,7 @@ __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
 
 PROJECT = Path(__file__).resolve().parent.parent
 SESSION_HOURS, TPU_SESSION_HOURS = 12, 9  # of a Kaggle session with a CPU or GPU, with a TPU
+SECONDS_TO_STOP = 5  # for an interrupted cell, before its kernel is killed
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 # 06_train is for interactive use, or by its name: a run does not include it.
 USUAL = NOTEBOOKS[:5]
@@ -171,34 +175,95 @@ def _make_absolute(value: Any, name: str = "") -> Any:
     return os.path.abspath(path) if path.exists() else value
 
 
-def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
-    import papermill
+class _Screen:
+    """What a notebook prints, as papermill hands it on; a terminal's last line tells the time."""
 
+    def __init__(self) -> None:
+        self.live, self.began = sys.stdout.isatty(), time.monotonic()
+        self.rest = self.count = ""  # of a line; what is counted at the moment
+
+    def write(self, text: str) -> None:
+        *lines, self.rest = (self.rest + text).split("\n")
+        for line in filter(str.strip, lines):
+            self.count = line if self.live and line.endswith("s to go)") else ""
+            if not self.count:
+                self.say(f"  {line}\n")
+
+    def flush(self) -> None:
+        """Nothing: whole lines are printed as they come."""
+
+    def say(self, text: str) -> None:
+        print("\r\x1b[K" * self.live + text, end="", flush=True)
+
+    def tick(self) -> None:
+        if self.live:
+            line = f"{time.monotonic() - self.began:,.0f} s  {self.count}"
+            self.say(line[: shutil.get_terminal_size().columns - 1])
+
+
+def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
+    """Raises: NotebookError: a cell failed, or its kernel died; KeyboardInterrupt: none is left."""
+    import papermill
+    import psutil
+
+    from kaggle_tfr.parallel import LINES
+
+    screen, before, others = _Screen(), dict(os.environ), psutil.Process().children()
     # What a kernel inherits: the package that runs here, and figures shown in the notebook.
     paths = filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")])
-    before, options = dict(os.environ), {"progress_bar": sys.stderr.isatty()}
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    os.environ[LINES] = "1" if screen.live else "30"
+    options = {"kernel_name": "python3", "progress_bar": False, "stdout_file": screen}
     try:
-        papermill.execute_notebook(source, copy, values, kernel_name="python3", **options)
+        # In a thread: an interrupt within papermill's event loop would leave the kernel behind.
+        with tempfile.TemporaryFile() as noise, _stderr_to(noise), ThreadPoolExecutor(1) as pool:
+            work = pool.submit(papermill.execute_notebook, source, copy, values, **options)
+            try:
+                while not wait([work], timeout=0.2).done:
+                    screen.tick()
+            except KeyboardInterrupt:
+                _end_kernel(work, others)
+                raise
+            finally:
+                screen.say("")
+            noise.seek(0)
+            last_words = noise.read()[-1000:].decode(errors="replace")
+        work.result()
     except papermill.PapermillExecutionError as error:
         cell = indent(error.source.strip(), "    ")
         raise NotebookError(
             f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
             f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
         ) from None
+    except RuntimeError as error:  # nbclient's
+        what = f"{source.name}: {error}. Was there too little memory? Set N_JOBS to fewer workers."
+        raise NotebookError(f"{what} It goes on where it stopped.\n{last_words}") from None
     finally:
         os.environ.clear()
         os.environ.update(before)
+    print(f"  done in {time.monotonic() - screen.began:,.0f} s", flush=True)
+
+
+def _end_kernel(work: Future, others: Sequence[Any]) -> None:
+    """Interrupts the kernel as Jupyter does, then kills it; `others` are processes not its own."""
+    import psutil
+
+    for second in range(100):
+        tree = second > SECONDS_TO_STOP  # with its own processes
+        for process in set(psutil.Process().children(recursive=tree)).difference(others):
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL if tree else signal.SIGINT)
+        if wait([work], timeout=1).done:
+            return
 
 
 @contextmanager
-def _without_stderr() -> Iterator[None]:
-    """The process's stderr is closed, also to libraries that go past Python's own."""
+def _stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """The process's stderr goes there, also that of libraries that go past Python's own."""
     sys.stderr.flush()
     kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
+    os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
@@ -215,7 +280,7 @@ class _SilentTensorFlow(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec and spec.loader:
-            silent = _without_stderr()(spec.loader.exec_module)
+            silent = _stderr_to(open(os.devnull, "wb"))(spec.loader.exec_module)  # noqa: SIM115
             spec.loader.exec_module = silent  # type: ignore[method-assign]  # this import's alone
         return spec
 

@@ -26,6 +26,7 @@ RETRIES = 3  # of a task that a worker could not take on; one that raises is not
 IN_FLIGHT_MORE = 32  # tasks beyond two a thread, so that workers that join later find work
 SECONDS_BETWEEN_LINES = 30
 SECONDS_BETWEEN_SAVES = 30
+LINES = "KAGGLE_TFR_LINES"  # set by `run`: lines in place of a bar, so many seconds apart at first
 BLOCK = 64  # rows a task: enough to hide the cost of sending it, few enough to move the bar
 _active: dict[str, Any] = {"config": None, "client": None}
 
@@ -270,12 +271,13 @@ def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
 def _with_progress(
     results: Iterator[Any], label: str, total: int, advance: Callable[[Any], int]
 ) -> Iterator[Any]:
-    """The results, beside a bar in a live notebook or a terminal, or lines in a batch log."""
+    """The results, beside a bar in a live notebook or a terminal, or lines in a log."""
     # Others than a notebook's kernel may have imported IPython too.
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     in_notebook, in_batch = hasattr(shell, "kernel"), os.environ.get("KAGGLE_KERNEL_RUN_TYPE")
     show = _log_lines(label, total)
-    if total and in_batch != "Batch" and (in_notebook or sys.stderr.isatty()):
+    lines = in_batch == "Batch" or LINES in os.environ
+    if total and not lines and (in_notebook or sys.stderr.isatty()):
         from fastprogress.fastprogress import progress_bar
 
         bar = progress_bar(range(total), total=total)
@@ -294,13 +296,18 @@ def _with_progress(
 
 
 def _log_lines(label: str, total: int) -> Callable[[int], None]:
-    """Prints how much is done, speed and time left each SECONDS_BETWEEN_LINES and at the end."""
+    """Prints how much is done, speed and time left each SECONDS_BETWEEN_LINES and at the end.
+
+    Where LINES says how many seconds, more often; then less often, the longer it takes.
+    """
+    least = float(os.environ.get(LINES, SECONDS_BETWEEN_LINES))
     start = last = time.monotonic()
 
     def show(done: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if done < total and (now - last < SECONDS_BETWEEN_LINES or not done):
+        pause = min(SECONDS_BETWEEN_LINES, max(least, (now - start) / 20))
+        if done < total and (now - last < pause or not done):
             return
         last, seconds = now, max(now - start, 1e-9)
         rate = done / seconds

@@ -1,6 +1,18 @@
 """The command line: refusals before work starts, and a failed cell shown."""
 
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import nbformat
+import psutil
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 from kaggle_tfr import notebook
 from kaggle_tfr.__main__ import main
@@ -65,3 +77,83 @@ def test_the_account_closes_or_says_so():
     assert table["images"].to_dict() == {"written": 3, "refused": 1, "total": 4}
     with pytest.raises(RuntimeError, match="3 written \\+ 1 refused = 4, but 5 came in"):
         account({"written": 3, "refused": 1}, 5)
+
+
+@pytest.fixture
+def drive(tmp_path, root):
+    """Starts `kaggle-tfr run` over one notebook whose only cell is given; a terminal if asked."""
+
+    def start(cell, terminal=None):
+        (tmp_path / "nb").mkdir()
+        cells = [new_code_cell("WORK_DIR = ''", metadata={"tags": ["parameters"]})]
+        made = new_notebook(cells=[*cells, new_code_cell(cell)])
+        made.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+        nbformat.write(made, tmp_path / "nb" / "01_explore.ipynb")
+        (tmp_path / "r.yaml").write_text("")
+        call = ["run", str(tmp_path / "r.yaml"), "--only", "01", "-p", "WORK_DIR", str(tmp_path)]
+        code = "import sys, pathlib, kaggle_tfr.notebook as notebook, kaggle_tfr.__main__ as main\n"
+        code += f"notebook.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
+        code += f"sys.exit(main.main({call}))"
+        out = {"stdout": terminal or subprocess.PIPE, "stderr": terminal or subprocess.STDOUT}
+        own = {"env": os.environ | {"PYTHONPATH": str(root)}, "start_new_session": True}
+        return subprocess.Popen([sys.executable, "-c", code], **out, **own, text=True)
+
+    return start
+
+
+COUNT = """
+import sys, time
+from kaggle_tfr import parallel
+print("one line")
+print("to stderr", file=sys.stderr)
+list(parallel.run(lambda _: time.sleep(0.4), range(8), label="Waiting"))
+"""
+
+
+def test_a_log_has_the_kernels_own_lines(drive):
+    """The step, what its cells print, the end of each count, and the time; no noise."""
+    said = drive(COUNT).communicate(timeout=60)[0].splitlines()
+    assert said[:2] == ["[1/1] 01_explore", "  one line"]
+    assert re.fullmatch(r"  Waiting: 8 of 8 in \d s \(\d+/s\)", said[2])
+    assert re.fullmatch(r"  done in \d+ s", said[3])
+    assert said[4].startswith("notebooks  ")
+
+
+def test_a_terminal_has_one_line_that_is_rewritten(drive):
+    """Elapsed time, count, rate and time to go; the log's lines stay above it."""
+    ours, theirs = pty.openpty()
+    run = drive(COUNT.replace("0.4", "1.2"), terminal=theirs)
+    os.close(theirs)
+    said = b""
+    with suppress(OSError):  # the terminal is closed
+        while data := os.read(ours, 1000):
+            said += data
+    assert run.wait(10) == 0
+    live = r"\r\x1b\[K\d+ s  Waiting: \d of 8 in \d s \(\d/s, \d s to go\)"
+    assert re.search(live, said.decode())
+    assert b"\r\x1b[K  one line\r\n" in said
+    assert b"\r\x1b[K  Waiting: 8 of 8" in said
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, 3])
+def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
+    """Exit code 130, no traceback, and none of its processes is left."""
+    cell = "import subprocess\nsubprocess.run(['sleep', '77.5'])"
+    run = drive(cell)
+    said = run.stdout.readline()
+    time.sleep(seconds)
+    started = psutil.Process(run.pid).children(recursive=True)
+    run.send_signal(signal.SIGINT)
+    said += run.communicate(timeout=30)[0]
+    assert run.returncode == 130
+    assert said.splitlines() == ["[1/1] 01_explore", "stopped; run the same command to go on"]
+    ended = psutil.STATUS_ZOMBIE  # and waits for its parent to see it
+    assert not [one for one in started if one.is_running() and one.status() != ended]
+
+
+def test_a_kernel_that_dies_is_an_error(drive):
+    """As when memory runs out: exit code 1, and what to do."""
+    run = drive("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    said = run.communicate(timeout=60)[0]
+    assert run.returncode == 1
+    assert "error: 01_explore.ipynb: Kernel died. Was there too little memory?" in said
