@@ -13,6 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from kaggle_tfr.images.header import squeeze
+
 BLUE, ORANGE, GREY, RED = "#31688e", "#e07b39", "#9aa0a6", "#c0392b"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
@@ -132,7 +134,7 @@ def plot_grid(
     gap: float = 0.0,
     side: float = 1.7,
 ) -> Figure:
-    """Pictures (uint8 (h, w, 3), any sizes) in rows, each under its title.
+    """Pictures (uint8 or uint16 (h, w, 3), any sizes) in rows, each under its title.
 
     gap: after every second column, as a share of a column. side: inches for a picture.
     """
@@ -145,7 +147,7 @@ def plot_grid(
         axis.set_axis_off()
     cells = axes[:, np.equal(ratios, 1)].ravel()
     for axis, picture, text in zip(cells, pictures, titles, strict=False):
-        axis.imshow(picture)
+        axis.imshow(squeeze(picture))
         axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", y=1.0)
     if title or not len(pictures):
         said = title if len(pictures) else f"{title}: none".lstrip(": ")
@@ -161,8 +163,9 @@ def plot_pairs(
 
 
 def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
-    """A picture, uint8 (h, w, 3), and again under each mask, uint8 (h, w), that is not all 0."""
+    """A picture, (h, w, 3), and again under each mask, uint8 (h, w), that is not all 0."""
     named = {name: mask[..., None] for name, mask in masks.items() if np.any(mask)}
+    picture = squeeze(picture)
     lit = (picture // 2 + np.array([127, 60, 0])).astype(np.uint8)
     covered = [np.where(mask, lit, picture) for mask in named.values()]
     return plot_grid([picture, *covered], [title, *named], columns=5, side=2.6)

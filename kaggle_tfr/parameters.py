@@ -79,7 +79,7 @@ TABLE = (
     Parameter("TEST_CSV", SUBMISSION, "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
     Parameter("TEST_PATH_TEMPLATE", "test_images/{image_id}", "01", _TEST),
     Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}], what differs"),
-    Parameter("BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch")),
+    Parameter("BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch", "keep")),
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
     Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
     Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),

@@ -129,6 +129,7 @@ class RecordSchema(Saved):
     """The features of a record in order; kind, label_columns: as in `Labels`.
 
     test_fields: what the records of test images hold instead, which have no label; () for all.
+    image_dtype: "uint16" where pictures may be PNG of 16 bits, see BIT_DEPTH.
     """
 
     fields: tuple[Field, ...]
@@ -136,6 +137,7 @@ class RecordSchema(Saved):
     n_classes: int = 0  # the length of one-hot fields
     label_columns: tuple[str, ...] = ()
     test_fields: tuple[Field, ...] = ()
+    image_dtype: str = "uint8"
 
     @property
     def image_key(self) -> str:
@@ -164,7 +166,9 @@ class RecordSchema(Saved):
 
     def for_split(self, split: str) -> "RecordSchema":
         """The schema of a split's records, which is another for test images without labels."""
-        return RecordSchema(self.test_fields) if split == "test" and self.test_fields else self
+        if split != "test" or not self.test_fields:
+            return self
+        return RecordSchema(self.test_fields, image_dtype=self.image_dtype)
 
 
 def load_schema(
@@ -235,7 +239,8 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
         for field in held:
             _check_column(field, rows)
     kind = labels.kind, len(labels.classes), columns
-    return RecordSchema(tuple(fields), *kind, tuple(test_fields))
+    dtype = "uint16" if labels.bit_depth == "keep" else "uint8"
+    return RecordSchema(tuple(fields), *kind, tuple(test_fields), dtype)
 
 
 def _drop_labels(fields: list[Field], images: pd.DataFrame, columns: Sequence[str]) -> list[Field]:

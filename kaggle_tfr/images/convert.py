@@ -1,4 +1,7 @@
-"""From a picture's bytes to a record's. Inside, pixels are uint8 (height, width, 3), blue first."""
+"""From a picture's bytes to a record's. Inside, pixels are uint8 (height, width, 3), blue first.
+
+Of 16 bits, if BIT_DEPTH keeps them, they are uint16; then grey ones are (height, width).
+"""
 
 import ctypes
 import io
@@ -20,6 +23,7 @@ from kaggle_tfr.images.header import (
     check_size,
     find_orientation,
     find_profile,
+    read_deep,
     read_header,
     refusing,
     to_rgb,
@@ -57,7 +61,8 @@ class ImageSettings:
     "fill" scales until `size` is just covered, "center_crop" until the short side is the longer
     side of `size`, both then crop the middle; "none" keeps every pixel.
     optimize: Huffman tables of its own: 3 % smaller, a seventh slower for small pictures.
-    pass_through: a picture that needs nothing done keeps its own bytes. bit_depth: of `to_rgb`.
+    pass_through: a picture that needs nothing done keeps its own bytes. bit_depth: of `to_rgb`;
+    "keep" needs PNG, of 16 bits where the picture has them.
     """
 
     size: tuple[int, int] | None
@@ -77,8 +82,13 @@ class ImageSettings:
         if (self.size is None) != (self.resize == "none") or min(self.size or [1]) < 1:
             wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
             raise ValueError(f'{wrong} pixels, 1 or more, or None with resize "none".')
-        if self.format not in ("JPEG", "PNG"):
-            raise ValueError(f"format is {self.format!r}; it can be JPEG or PNG.")
+        if self.format not in self.kept:
+            raise ValueError(f"format is {self.format!r}; it can be {' or '.join(self.kept)}.")
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The formats that a record may hold."""
+        return ("PNG",) if self.bit_depth == "keep" else ("JPEG", "PNG")
 
 
 @dataclass(frozen=True)
@@ -93,12 +103,12 @@ class Converted:
 
 
 def convert(data: bytes, settings: ImageSettings) -> Converted:
-    """The record's image of a picture's bytes: upright, 8-bit sRGB. Raises: RefusedImage."""
+    """The record's image of a picture's bytes: upright sRGB. Raises: RefusedImage."""
     header = read_header(data, settings.max_pixels)
     height, width = header.height, header.width
     side = settings.size[0] if settings.size and settings.resize == "short_side" else 0
     small = min(height, width) <= side and header.format == "JPEG" == settings.format
-    fits = small or (settings.size is None and header.format in ("JPEG", "PNG"))
+    fits = small or (settings.size is None and header.format in settings.kept)
     if settings.pass_through and header.plain and fits:
         _decode(data, _trust_scan(data, header), (1, 1), "")  # refuses whatever Pillow refuses
         return Converted(data, height, width, header.format, touched=False)
@@ -191,7 +201,10 @@ def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None, depth
         image.load()
         # A profile of RGB waits until the picture is small; one of another kind cannot.
         profile = header.profile if header.mode in NOT_RGB else b""
-        pixels = cv2.cvtColor(np.asarray(to_rgb(image, profile, data, depth)), cv2.COLOR_RGB2BGR)
+        pixels = read_deep(image, data, depth) if depth == "keep" else None
+        if pixels is None:
+            pixels = np.asarray(to_rgb(image, profile, data, depth))
+            pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
     return pixels, drafted[1][:1:-1] if drafted else pixels.shape[:2]
 
 
@@ -201,7 +214,8 @@ def _decode_scan(
     """What `_decode` gives, of a JPEG of one scan, "COLOR" or "GRAYSCALE"; None for another."""
     if not header.scan or (header.profile and header.mode in NOT_RGB):
         return None
-    if data.find(bytes(32), header.scan) >= 0 and not PLAIN.search(data, 0, header.scan):
+    end = data.find(b"\xff\xd9", header.scan)  # behind it may lie another picture
+    if data.find(bytes(32), header.scan, end) >= 0 and not PLAIN.search(data, 0, header.scan):
         raise RefusedImage("damaged: zeros in its scan")
     rows, columns = _as_stored((header.height, header.width), header)
     least = at_least or (rows, columns)
@@ -212,18 +226,21 @@ def _decode_scan(
         flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         if pixels is not None and pixels.shape[:2] == (-(-rows // scale), -(-columns // scale)):
-            if (pixels[-1, -1] == 128).all() and _ran_out(data[header.scan :], pixels, scale):
+            if (pixels[-1, -1] == 128).all() and _ran_out(data[header.scan : end], pixels, scale):
                 raise RefusedImage("truncated: grey to its end")
             return pixels, (rows / scale, columns / scale)
     return None
 
 
 def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
-    """Whether the pixels' last rows are grey since the decoder, at 1 / scale, had no data left."""
+    """Whether the pixels' last rows are grey since the decoder, at 1 / scale, had no data left.
+
+    scan: to its end marker.
+    """
     rows = int((pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1).argmax())
     # Grey that is coded takes two bits or more for 64 pixels, ever the same: 18 bytes of 32 differ.
     count = min(32, rows * pixels.shape[1] * scale**2 // 256)
-    end = scan[: scan.rfind(b"\xff\xd9")].replace(b"\xff\0", b"\xff")[-count - 1 : -1]
+    end = scan.replace(b"\xff\0", b"\xff")[-count - 1 : -1]
     return count >= 24 and len(set(end)) > 0.8 * count
 
 
@@ -235,8 +252,11 @@ def _resize(
     if extent == size:
         return pixels
     if resample == "lanczos":
-        image, box = Image.fromarray(pixels), (0, 0, columns, rows)
-        return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS, box))
+        how = (width, height), Image.Resampling.LANCZOS, (0, 0, columns, rows)
+        if pixels.dtype == np.uint8:
+            return np.asarray(Image.fromarray(pixels).resize(*how))
+        deep = [Image.fromarray(one).resize(*how) for one in cv2.split(pixels.astype(np.float32))]
+        return np.dstack([np.asarray(one).round().clip(0, 65535) for one in deep]).astype(np.uint16)
     ratio, target = max(rows / height, columns / width), size
     if ratio <= WHOLE_LIMIT:
         if ratio > LINEAR_LIMIT:

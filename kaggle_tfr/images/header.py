@@ -42,53 +42,77 @@ def refusing(data: bytes) -> Iterator[None]:
 def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
     """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage.
 
-    at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`.
+    at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`;
+    "keep" gives uint16, also of 8 bits.
     """
     with refusing(data):
         image = Image.open(io.BytesIO(data))
         if at_least:
             image.draft(None, (at_least, at_least))
         image.load()
-        pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
+        pixels = read_deep(image, data, bit_depth) if bit_depth == "keep" else None
+        if pixels is not None:
+            pixels = np.broadcast_to(np.atleast_3d(pixels)[..., ::-1], (*pixels.shape[:2], 3))
+        else:
+            pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
+            pixels = pixels * np.uint16(257) if bit_depth == "keep" else pixels
         return turn(pixels, find_orientation(image))
 
 
-def _to_8_bits(image: Image.Image, data: bytes, bit_depth: str) -> Image.Image:
-    """A loaded image of 16 bits as RGB or RGBA, by `to_rgb`'s rule; one of 8 bits as it is."""
-    bits = data[24] if image.format == "PNG" else getattr(image, "tag_v2", {}).get(258, (8,))[0]
+def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | None:
+    """Of a loaded image of 16 bits (h, w), or (h, w, 3) with blue first, over white; else None.
+
+    uint16 if bit_depth is "keep", else uint8 by `to_rgb`'s rule. Raises: RefusedImage.
+    """
+    tags = getattr(image, "tag_v2", {})
+    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
     if image.mode.startswith(("I", "F")):  # I;16, I;16B, I and F, all grey
         values = np.nan_to_num(np.asarray(image)).clip(0, 65535).astype(np.uint16)
         if (values != np.asarray(image)).any():
             raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
     elif bits != 16 or image.mode == "CMYK":
-        return image
+        return None
     else:
         import cv2  # since Pillow keeps 8 bits of a colour
 
         values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        if tags.get(284) == 2 or 1 in tags.get(338, ()):
+            raise RefusedImage("unsupported kind: 16 bits in planes, or with premultiplied alpha")
         if values is None or values.dtype != np.uint16:
-            return image
-    colours, levels = np.atleast_3d(values)[..., :3], np.arange(65536.0) // 256
-    low, high = int(colours.min()), int(colours.max())
+            return None
+    clear = values == image.info.get("transparency", -1) if values.ndim == 2 else None
+    if values.ndim == 3 and values.shape[2] == 4:
+        values, clear = values[..., :3], 1 - values[..., 3:] / np.float32(65535)
+    if bit_depth != "keep":
+        values = squeeze(values, bit_depth)
+    elif find_profile(image):
+        raise RefusedImage("16 bits with a colour profile, which BIT_DEPTH = 'keep' cannot apply")
+    if clear is None or not clear.any():
+        return values
+    return (values + (np.iinfo(values.dtype).max - values) * clear).round().astype(values.dtype)
+
+
+def squeeze(values: np.ndarray, bit_depth: str = "") -> np.ndarray:
+    """uint8 of uint16 pixels without alpha, by `to_rgb`'s rule; uint8 as it is."""
+    if values.dtype == np.uint8:
+        return values
+    levels, low, high = np.arange(65536.0) // 256, int(values.min()), int(values.max())
     if high < DIM and bit_depth == "scale":
         raise RefusedImage(f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'")
     if high < DIM or bit_depth == "stretch":
         levels = np.interp(np.arange(65536), [low, max(high, low + 1)], [0, 255]).round()
-    pixels = levels.astype(np.uint8)[values]
-    if values.ndim == 2:
-        pixels[values == image.info.get("transparency", -1)] = 255
-        return Image.fromarray(pixels).convert("RGB")
-    pixels[..., :3], pixels[..., 3:] = pixels[..., 2::-1], values[..., 3:] >> 8
-    return Image.fromarray(pixels)
+    return levels.astype(np.uint8)[values]
 
 
 def to_rgb(image: Image.Image, profile: bytes, data: bytes, bit_depth: str) -> Image.Image:
     """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage.
 
     bit_depth: of 16 bits "scale" drops the low byte, and refuses a picture in the darkest quarter;
-    "stretch" makes its darkest to brightest 0 to 255; "" does so to what "scale" would refuse.
+    "stretch" makes its darkest to brightest 0 to 255; "" and "keep" do so to what "scale" refuses.
     """
-    image = _to_8_bits(image, data, bit_depth)
+    if (deep := read_deep(image, data, bit_depth)) is not None:
+        deep = squeeze(deep)
+        image = Image.fromarray(deep if deep.ndim == 2 else deep[..., ::-1]).convert("RGB")
     if image.mode == "LAB":
         raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
     if image.has_transparency_data:

@@ -183,7 +183,7 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     codes, unique = pd.MultiIndex.from_frame(given).factorize()
     sizes = np.array([output_size(h, w, image) for h, w in unique], float).reshape(-1, 2)[codes]
     same = (sizes == given.to_numpy()).all(axis=1)
-    kept = {"none": ["JPEG", "PNG"], "short_side": ["JPEG"][: image.format == "JPEG"]}
+    kept = {"none": image.kept, "short_side": ["JPEG"][: image.format == "JPEG"]}
     upright = table["orientation"].to_numpy() == 1 if "orientation" in table else True
     known = table["format"].isin(kept.get(image.resize, [])).to_numpy()
     exact = same & known & upright & image.pass_through

@@ -87,6 +87,7 @@ def read_batches(
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
 
+    Of BIT_DEPTH = "keep" images are uint16, and 65535 stands for the 255 below.
     training: endless and shuffled, (images, labels). Otherwise one exact pass in order, (images,
         labels, mask): 1.0 for an image, 0.0 for the last batch's padding; Keras's sample_weight.
     labels: int64 classes, float32 (batch, classes) if one-hot or several, uint8 masks stacked last.
@@ -156,13 +157,14 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -
 def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:
     """Every record once, a dictionary of its features, in order or shuffled by a seed.
 
-    The schema's image is uint8 (height, width, 3); run-length codes are uint8 (height, width).
+    The image is of the schema's dtype, (height, width, 3); run-length codes are uint8, 2-D.
     """
     schema = one_schema(shards)
 
     def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
         values = tf.io.parse_single_example(record, feature_dict(schema))
-        image = tf.io.decode_image(values[schema.image_key], 3, expand_animations=False)
+        encoded, dtype = values[schema.image_key], schema.image_dtype
+        image = tf.io.decode_image(encoded, 3, dtype, expand_animations=False)
         size = tf.unstack(tf.shape(image)[:2])
         for name in schema.label_keys if schema.kind == "masks" else ():
             values[name] = sample_mask(values[name], size[0], [0, 0, *size], size, "center")
@@ -193,9 +195,9 @@ def _read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> t
 
 
 def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
-    """The batch with its uint8 images as float32, (pixel / 255 − mean) / std."""
+    """The batch with its images as float32, (pixel / 255 or 65535 − mean) / std."""
     mean, std = np.asarray(mean_std, np.float32)
-    factor, offset = 1 / (255 * std), mean / std
+    factor, offset = 1 / (np.float32(images.dtype.max) * std), mean / std
     # Compiled, it is one pass over a batch; op by op it would take longer than the decoding.
     scale = tf.function(
         lambda pixels: tf.cast(pixels, tf.float32) * factor - offset, jit_compile=True

@@ -30,7 +30,8 @@ def decode_record(
     one_hot: the number of classes; 0 leaves the label a number. extra: names of features to add.
     """
     values = tf.io.parse_single_example(record, _choose_features(schema, extra))
-    pixels, window, whole = decode_window(values[schema.image_key], size, crop, jpeg=jpeg)
+    data, dtype = values[schema.image_key], schema.image_dtype
+    pixels, window, whole = decode_window(data, size, crop, jpeg=jpeg, dtype=dtype)
     image = fit_to_size(pixels, size, crop)
     parts = [values[name] for name in schema.label_keys]
     if schema.kind == "masks":
@@ -80,11 +81,12 @@ def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Ten
 
 
 def decode_window(
-    data: tf.Tensor, size: tuple[int, int], crop: Crop, *, jpeg: bool = False
+    data: tf.Tensor, size: tuple[int, int], crop: Crop, *, jpeg: bool = False, dtype: str = "uint8"
 ) -> tuple[tf.Tensor, ...]:
-    """uint8 (h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
+    """(h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
 
-    data: a JPEG (known to be one by `jpeg`), which alone is decoded in part, PNG, GIF, BMP or WebP.
+    data: a JPEG (known to be one by `jpeg`), which alone is decoded in part, PNG, GIF, BMP or WebP;
+        for the dtype uint16 a PNG, of 8 or 16 bits.
     """
 
     def decode_jpeg() -> tuple[tf.Tensor, ...]:
@@ -93,18 +95,20 @@ def decode_window(
         return tf.io.decode_and_crop_jpeg(data, window, channels=3), window, whole
 
     def decode_other() -> tuple[tf.Tensor, ...]:
-        pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
+        pixels = tf.io.decode_image(data, 3, dtype, expand_animations=False)
         whole = tf.shape(pixels)[:2]
         window = choose_window(whole, size, crop)
         top, left, height, width = tf.unstack(window)
         return pixels[top : top + height, left : left + width], window, whole
 
+    if dtype != "uint8":
+        return decode_other()
     # The test costs a fiftieth of the decoding.
     return decode_jpeg() if jpeg else tf.cond(tf.io.is_jpeg(data), decode_jpeg, decode_other)
 
 
 def fit_to_size(pixels: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
-    """uint8 (*size, 3), resized where the size differs; "pad" keeps proportions, adds black."""
+    """(*size, 3), resized where the size differs; "pad" keeps proportions, adds black."""
 
     def resize() -> tf.Tensor:
         target = _inner_size(tf.shape(pixels), size) if crop == "pad" else tf.constant(size)
@@ -114,7 +118,7 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tens
             lambda: tf.image.resize(pixels, target, antialias=True),
             lambda: tf.image.resize(pixels, target),
         )
-        whole = tf.cast(tf.round(smooth), tf.uint8)
+        whole = tf.cast(tf.round(smooth), pixels.dtype)
         if crop != "pad":
             return whole
         margin = (size - target) // 2

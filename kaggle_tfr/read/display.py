@@ -46,14 +46,16 @@ def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
 def pair_with_sources(
     shards: pd.DataFrame, sources: Mapping[str, str], count: int = 9
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
-    """([(source, record), …], [(title, title), …]) of first records, uint8 (h, w, 3), upright."""
+    """([(source, record), …], [(title, title), …]) of first records, (h, w, 3), upright."""
     shard = shards.iloc[0]
     key, pictures, titles = shard["schema"].image_key, [], []
+    depth = "keep" if shard["schema"].image_dtype == "uint16" else ""
     ids = _find_ids(shard, count) if sources else {}
     records = read_images(shards.head(1)).take(count if ids else 0)
     for number, record in enumerate(records.as_numpy_iterator()):
         try:
-            source = read_upright(storage.read_bytes(sources.get(ids.get(number, ""), "")))
+            data = storage.read_bytes(sources.get(ids.get(number, ""), ""))
+            source = read_upright(data, bit_depth=depth)
         except (FileNotFoundError, RefusedImage):  # removed or changed since it was written
             continue
         pictures.append((source, record[key]))

@@ -21,9 +21,10 @@ from kaggle_tfr.train.devices import predict
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def normalization(stats: str | MeanStd = IMAGENET) -> keras.Layer:
+def normalization(stats: str | MeanStd = IMAGENET, image_dtype: str = "uint8") -> keras.Layer:
     """A layer from uint8 pixels to float32 (pixel / 255 − mean) / std, one multiply-add.
 
+    image_dtype: of the pixels; those of uint16 are divided by 65535.
     stats: (mean, std) of red, green and blue scaled to 0…1; or the folder of a stats.json, which
         holds them in grey levels. Raises: FileNotFoundError; ValueError: they are not that.
     """
@@ -35,7 +36,8 @@ def normalization(stats: str | MeanStd = IMAGENET) -> keras.Layer:
         what = f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each"
         mend = "Divide numbers of 0…255 by 255; none may deviate by 0."
         raise ValueError(f"{what} of pixels scaled to 0…1. {mend}")
-    factor, offset = (1 / (255 * std)).tolist(), (-mean / std).tolist()
+    factor = (1 / (np.iinfo(image_dtype).max * std)).tolist()
+    offset = (-mean / std).tolist()
     return keras.layers.Rescaling(factor, offset, dtype="float32", name="normalization")
 
 
@@ -44,16 +46,18 @@ def build_model(
     classes: int,
     *,
     stats: str | MeanStd = IMAGENET,
+    image_dtype: str = "uint8",
     learning_rate: float = 3e-3,
     seed: int = 0,
 ) -> keras.Model:
-    """A small convolutional network from uint8 images to float32 logits (batch, classes), compiled.
+    """A small convolutional network from images to float32 logits (batch, classes), compiled.
 
     It learns the bundled sample in a minute on two cores; swap in a pretrained one for your data.
     No layer of it is random: flips are the reader's, so what is exported answers the same twice.
     """
     keras.utils.set_random_seed(seed)
-    layers = [keras.Input((*as_size(image_size), 3), dtype="uint8"), normalization(stats)]
+    given = keras.Input((*as_size(image_size), 3), dtype=image_dtype)
+    layers = [given, normalization(stats, image_dtype)]
     for filters in (16, 32, 64, 96):
         layers += [
             keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),

@@ -115,6 +115,8 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
 def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     image, classes = plan.image, [str(name) for name in plan.labels.classes]
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"
+    coding = f"JPEG quality {image.quality}, {image.subsampling}"
+    coding = coding if image.format == "JPEG" else "PNG, up to 16 bits"
     folds = shards.groupby(["split", "fold"])["count"].agg(["size", "sum"])
     rows = [f"| {s} | {f} | {n} | {count:,} |" for (s, f), n, count in folds.itertuples()]
     table = "\n".join(rows)
@@ -123,7 +125,7 @@ def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
 {shards["bytes"].sum() / 1e9:,.3f} GB; part {part} of {plan.n_parts}, \
 each part a stratified sample of the whole.
 
-- Images: {shape}, {image.format} quality {image.quality}, {image.subsampling}.
+- Images: {shape}, {coding}.
 - Compression of the files: {plan.settings.compression or "none"}.
 - {len(classes):,} classes: {", ".join(classes[:20])}{", …" if len(classes) > 20 else "."}
 - {_describe_checks(plan.checks)}
@@ -185,7 +187,8 @@ def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> N
 def _feature(features: Any, field: Field, plan: Plan) -> Any:
     """The TFDS feature that reads one field of the schema."""
     if field.source == "image":
-        return features.Image()
+        deep = {"shape": (None, None, 3), "dtype": np.uint16, "encoding_format": "png"}
+        return features.Image(**deep if plan.schema.image_dtype == "uint16" else {})
     label = field.source == "label" and (field.type, field.size) == ("int64", 0)
     if label and plan.labels.kind == "single":
         return features.ClassLabel(names=[str(label) for label in plan.labels.classes])

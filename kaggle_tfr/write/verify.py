@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -235,7 +236,8 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
     if len(images) != 1:
         return f"'{schema.image_key}' holds {len(images)} images"
     try:
-        header, pixels = read_header(images[0]), read_upright(images[0])
+        depth = "keep" if schema.image_dtype == "uint16" else ""
+        header, pixels = read_header(images[0]), read_upright(images[0], bit_depth=depth)
     except RefusedImage as refusal:
         return f"its image is refused: {refusal}"
     check.sums.update(sum_channels(pixels))
@@ -280,13 +282,18 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
 def compare_with_source(
     source: bytes, pixels: np.ndarray, settings: ImageSettings
 ) -> tuple[float, float, str]:
-    """(psnr, psnr_swapped, problem) of a record's pixels, uint8 RGB (height, width, 3).
+    """(psnr, psnr_swapped, problem) of a record's pixels, RGB (height, width, 3).
 
     In dB, as it is and with red and blue swapped; the problem is "" or what fits better. Pillow
-    alone resizes the source, apart from the way the record was made.
+    alone resizes the source, apart from the way the record was made. Of 16 bits 8 are compared, of
+    which the source's brightest value is 255.
     """
     height, width = pixels.shape[:2]
-    upright = Image.fromarray(read_upright(source, max(height, width), settings.bit_depth))
+    read = read_upright(source, max(height, width), settings.bit_depth)
+    if read.dtype == np.uint16:
+        levels = (np.arange(65536) * 255 / max(1, read.max())).round().clip(0, 255).astype(np.uint8)
+        read, pixels = levels[read], levels[pixels]
+    upright = Image.fromarray(read)
     if settings.size is not None and settings.resize in ("center_crop", "fill"):
         square = (max(settings.size),) * 2
         covered = (width, height) if settings.resize == "fill" else square
@@ -302,10 +309,12 @@ def compare_with_source(
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:
-    """Whole numbers that add up exactly, of one picture: uint8 (height, width, 3)."""
+    """Numbers that add up exactly, of one picture (height, width, 3), in levels of 8 bits."""
+    unit = 1 if pixels.dtype == np.uint8 else Fraction(1, 257)
     channels = cv2.split(pixels)  # OpenCV adds up in float64, which holds them exactly
     squares = [cv2.norm(channel, cv2.NORM_L2SQR) for channel in channels]
-    numbers = map(round, (1, channels[0].size, *cv2.sumElems(pixels)[:3], *squares))
+    numbers = [1, channels[0].size, *(round(n) * unit for n in cv2.sumElems(pixels)[:3])]
+    numbers += [round(n) * unit**2 for n in squares]
     return Counter(dict(zip(("images", "pixels", *"RGB", "RR", "GG", "BB"), numbers, strict=True)))
 
 
@@ -315,9 +324,9 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     """
     if not (n := sums["pixels"]):
         raise ValueError("there is no pixel to average: no good image, or no record.")
-    # Python's whole numbers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
+    # Python's whole numbers and fractions do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
     std = {name: ((n * sums[name * 2] - sums[name] ** 2) / n**2) ** 0.5 for name in "RGB"}
-    mean = {name: sums[name] / n for name in "RGB"}
+    mean = {name: float(sums[name] / n) for name in "RGB"}
     return {"mean": mean, "std": std, "images": sums["images"], "pixels": n}
 
 

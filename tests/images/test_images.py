@@ -396,9 +396,13 @@ def test_every_cut_is_noticed_when_pillow_notices_it(options):
         assert len(refused) == 1, end
 
 
+def zeros_in(data):
+    return data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
+
+
 @pytest.mark.parametrize("options", [{}, {"optimize": True}, {"restart_marker_rows": 1}, None])
 def test_half_a_jpeg_with_an_end_marker_is_refused(options):
-    """Grey for lack of data is noticed, which Pillow does not; grey that is coded stays."""
+    """Grey for lack of data is noticed, which Pillow does not; coded grey and bytes behind stay."""
     picture = scene().convert("L" if options is None else "RGB")
     data = saved(picture, **options or {})
     half = data[: len(data) // 2] + b"\xff\xd9"
@@ -410,7 +414,9 @@ def test_half_a_jpeg_with_an_end_marker_is_refused(options):
         assert verdict(load, half) == ""
         with pytest.raises(RefusedImage, match="truncated: grey to its end"):
             call(half)
-    zeros = data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
+    for behind in (bytes(100), saved(Image.new("RGB", (90, 90)), "BMP"), zeros_in(data)):
+        assert psnr(read_pixels(data + behind), read_pixels(data)) == float("inf")
+    zeros = zeros_in(data)
     with pytest.raises(RefusedImage, match="damaged: zeros in its scan"):
         check_image(zeros)
     for top, grey in ((0, 128), (150, 128), (150, 127), (150, 0), (290, 128)):
