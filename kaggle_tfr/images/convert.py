@@ -1,6 +1,6 @@
 """From a picture's bytes to a record's. Inside, pixels are uint8 (height, width, 3), blue first.
 
-Of 16 bits, if BIT_DEPTH keeps them, they are uint16; then grey ones are (height, width).
+Where BIT_DEPTH keeps 16 bits, they are uint16, grey ones (height, width).
 """
 
 import ctypes
@@ -61,8 +61,7 @@ class ImageSettings:
     "fill" scales until `size` is just covered, "center_crop" until the short side is the longer
     side of `size`, both then crop the middle; "none" keeps every pixel.
     optimize: Huffman tables of its own: 3 % smaller, a seventh slower for small pictures.
-    pass_through: a picture that needs nothing done keeps its own bytes. bit_depth: of `to_rgb`;
-    "keep" needs PNG, of 16 bits where the picture has them.
+    pass_through: a picture that needs nothing done keeps its own bytes. bit_depth: of `to_rgb`.
     """
 
     size: tuple[int, int] | None
@@ -233,10 +232,7 @@ def _decode_scan(
 
 
 def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
-    """Whether the pixels' last rows are grey since the decoder, at 1 / scale, had no data left.
-
-    scan: to its end marker.
-    """
+    """Whether the pixels' last rows are grey since the decoder, at 1 / scale, had no data left."""
     rows = int((pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1).argmax())
     # Grey that is coded takes two bits or more for 64 pixels, ever the same: 18 bytes of 32 differ.
     count = min(32, rows * pixels.shape[1] * scale**2 // 256)

@@ -279,7 +279,7 @@ def shards_per_group(
     """
     counts, test = groups["count"], groups.index.get_level_values("split") == "test"
     # The list of test images to predict goes with each part.
-    n_tables = counts.index.unique("split").size + test.any()
+    n_tables = counts.index.unique("split").size + int(test.any())
     max_shards = settings.max_part_files - SIDECAR_FILES - n_tables
     if len(counts) > max_shards:
         what = f"MAX_PART_FILES = {settings.max_part_files} leaves {max_shards} shards to a part,"

@@ -36,9 +36,9 @@ def normalization(stats: str | MeanStd = IMAGENET, image_dtype: str = "uint8") -
         what = f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each"
         mend = "Divide numbers of 0…255 by 255; none may deviate by 0."
         raise ValueError(f"{what} of pixels scaled to 0…1. {mend}")
-    factor = (1 / (np.iinfo(image_dtype).max * std)).tolist()
-    offset = (-mean / std).tolist()
-    return keras.layers.Rescaling(factor, offset, dtype="float32", name="normalization")
+    factor, offset = 1 / (np.iinfo(image_dtype).max * std), -mean / std
+    given = factor.tolist(), offset.tolist()
+    return keras.layers.Rescaling(*given, dtype="float32", name="normalization")
 
 
 def build_model(

@@ -115,8 +115,7 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
 def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     image, classes = plan.image, [str(name) for name in plan.labels.classes]
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"
-    coding = f"JPEG quality {image.quality}, {image.subsampling}"
-    coding = coding if image.format == "JPEG" else "PNG, up to 16 bits"
+    how = f" quality {image.quality}, {image.subsampling}" if image.format == "JPEG" else ""
     folds = shards.groupby(["split", "fold"])["count"].agg(["size", "sum"])
     rows = [f"| {s} | {f} | {n} | {count:,} |" for (s, f), n, count in folds.itertuples()]
     table = "\n".join(rows)
@@ -125,7 +124,7 @@ def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
 {shards["bytes"].sum() / 1e9:,.3f} GB; part {part} of {plan.n_parts}, \
 each part a stratified sample of the whole.
 
-- Images: {shape}, {coding}.
+- Images: {shape}, {image.format}{how}.
 - Compression of the files: {plan.settings.compression or "none"}.
 - {len(classes):,} classes: {", ".join(classes[:20])}{", …" if len(classes) > 20 else "."}
 - {_describe_checks(plan.checks)}
