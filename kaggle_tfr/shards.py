@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
         table["file"] = [storage.join(folder, file) for file in table["file"]]
         rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
     else:
-        rows = _list_names(folder, pattern, shard_name)
+        rows = list_names(folder, pattern, shard_name)
     schema = choose_schema(folder, rows[0][0], given)
     plan = json.loads(storage.read_text(f"{folder}/plan.json") or '{"compression": "?"}')
     compression = plan.get("settings", plan).get("compression", "")
@@ -100,7 +101,7 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
     return [(*row, compression, jpeg, schema.for_split(row[1]), folder) for row in rows]
 
 
-def _list_names(folder: str, pattern: str, template: str) -> list[tuple]:
+def list_names(folder: str, pattern: str, template: str) -> list[tuple]:
     """(file, split, fold, count, −1) by the files' names; "train" and −1 where they do not tell."""
     files = [f for depth in ("", "*/") for f in storage.list_files(depth + pattern, folder)]
     files = [file for file in files if _ENDING.search(file) or "*.tfrec" not in pattern]
@@ -234,3 +235,12 @@ def read_index(path: str) -> dict[int, int]:
         return {int(offset): int(length) for offset, length in lines}
     except ValueError:
         return {-1: 0}
+
+
+def format_index(bounds: Sequence[int]) -> str:
+    """The text of an `.idx` file, of where the frames begin, and where the last one ends.
+
+    One line a record, "offset bytes", frame included, for DALI and the torch readers.
+    Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
+    """
+    return "".join(f"{start} {end - start}\n" for start, end in pairwise(bounds))

@@ -38,21 +38,27 @@ SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it
 _looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
 AGAIN = "Then run the same step again: it goes on from here."
-DISK_FAULTS = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
+# What to do where a disk fails; where a file to write cannot be written.
+FAILING = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
+MENDS = dict.fromkeys(FAILING, "Make room, or mend that disk.")
+DENIED = errno.EACCES, errno.EPERM, errno.EROFS
+MENDS_OF_OUTPUT = MENDS | dict.fromkeys(DENIED, "Choose another OUT_DIR, or allow to write there.")
+MENDS_OF_OUTPUT[errno.EISDIR] = "A file belongs there: move that folder away."
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
 PICTURE = re.compile(r"(?i)\.(jpe?g?|png|webp|bmp|gif|tiff?|avif)$")
 ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` makes of a name
 
 
 @contextlib.contextmanager
-def naming(path: AnyPath) -> Iterator[None]:
+def naming(path: AnyPath, mends: Mapping[int, str] = MENDS) -> Iterator[None]:
     """Lets an error of the disk name its file, by default `path`, and say what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FAULTS or AGAIN in str(error):
+        mend = mends.get(error.errno or 0)
+        if not mend or AGAIN in str(error):
             raise
-        what = f"{error.strerror}: '{error.filename or path}'. Make room, or mend that disk."
+        what = f"{error.strerror}: '{error.filename2 or error.filename or path}'. {mend}"
         raise OSError(error.errno, f"{what} {AGAIN}") from error
 
 
@@ -103,7 +109,7 @@ def read_text(path: AnyPath) -> str:
     """The text of a file, "" where there is none."""
     try:
         return read_bytes(path).decode(errors="replace")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return ""
 
 

@@ -29,10 +29,10 @@ from kaggle_tfr.schema import Labels, RecordSchema, Saved
 
 # Rows in this order are rows in the order of the records; a row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
-# schema.json, labels.json, labels.txt, plan.json, shards.csv, rejects.csv and stats.json; a CSV a
+# schema, labels (twice), plan.json, shards.csv, rejects.csv, stats.json and SHA256SUMS; a CSV a
 # split comes on top. Five of Kaggle's 50 stay free by default: TFDS's two files and its class
 # names, the index folder (uploaded as one archive) and a cover picture.
-SIDECAR_FILES = 7
+SIDECAR_FILES = 8
 
 
 @dataclass(frozen=True)

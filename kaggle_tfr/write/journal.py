@@ -1,8 +1,10 @@
 """What is finished in a part folder, and whether it may be kept: journal, shards.csv, staleness."""
 
+import hashlib
 import json
+import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from operator import itemgetter
@@ -18,6 +20,7 @@ COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard",
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
 RUN = "journal/run"  # holds the id of the run that writes the part
+SUMS = "SHA256SUMS"  # of all that a finished part holds but Kaggle's metadata, for `sha256sum -c`
 
 Row = dict[Any, Any]  # of COLUMNS and rejects; in the journal also number (of the shard)
 _key = itemgetter("part", "split", "fold", "shard")
@@ -30,15 +33,10 @@ def is_claimed(part_dir: str, run_id: str) -> bool:
 
 def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
     """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
-    Raises: ValueError: written after another plan; a row cannot be read, or leads out of the part.
+    Raises: ValueError: written after another plan; a row leads out of the part.
     """
-    try:
-        stale = differences(read_plan(part_dir), plan)
-    except ValueError:
-        stale = ["its plan.json cannot be read"]
-    except FileNotFoundError:
-        there = storage.exists(storage.join(part_dir, "shards.csv"))
-        stale = ["it has a shards.csv, but no plan.json"] if there else []
+    path, text, sums = storage.join(part_dir, "plan.json"), plan.to_json(), read_sums(part_dir)
+    stale = [] if sums.get("plan.json") == sha256_of_text(text) else _find_stale(part_dir, plan)
     if stale and not overwrite:
         mend = "Set OVERWRITE = True to write it anew, another OUT_DIR, or take the change back."
         raise ValueError(f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}")
@@ -50,10 +48,54 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
         for pattern in ("journal/*.tmp", f"*.{'[0-9a-f]' * 32}.tmp"):
             for left in storage.list_files(pattern, part_dir):
                 storage.remove(left)
-    path, text = storage.join(part_dir, "plan.json"), plan.to_json()
     if storage.read_text(path) != text:
         storage.write_atomically(path, text.encode())
-    return match_plan(read_rows_of_part(part_dir), plan)
+    rows = match_plan(read_rows_of_part(part_dir), plan)
+    # What was refused is told by rejects.csv alone: without it those shards are written again.
+    rejects = {name: own for name, own in sums.items() if name == "rejects.csv"}
+    return [r for r in rows if not r["refused"]] if find_changed(part_dir, rejects) else rows
+
+
+def _find_stale(part_dir: str, plan: Plan) -> list[str]:
+    try:
+        return differences(read_plan(part_dir), plan)
+    except ValueError:
+        return ["its plan.json cannot be read"]
+    except FileNotFoundError:
+        there = storage.exists(storage.join(part_dir, "shards.csv"))
+        return ["it has a shards.csv, but no plan.json"] if there else []
+
+
+def sha256_of_text(text: str) -> str:
+    """The digest of a text file, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_sums(part_dir: str) -> dict[str, str]:
+    """The sha256 of each file by its name, as SHA256SUMS has them; {} where it cannot be read."""
+    text = storage.read_text(storage.join(part_dir, SUMS))
+    pairs = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
+    sums = {name: sha256 for sha256, name in pairs}
+    return sums if text == format_sums(sums) else {}
+
+
+def format_sums(sums: Mapping[str, str]) -> str:
+    """The text of SHA256SUMS."""
+    return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sums.items()))
+
+
+def find_changed(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with the part's files, by name; what is as `sums` says is left out."""
+    wrong = {}
+    for name, sha256 in sums.items():
+        try:
+            if storage.sha256_of(storage.join(part_dir, name)) != sha256:
+                wrong[name] = "it has changed since it was written"
+        except FileNotFoundError:
+            wrong[name] = "the file is missing"
+        except IsADirectoryError:
+            wrong[name] = "it is a folder, not a file"
+    return wrong
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
@@ -80,8 +122,8 @@ def shorten(text: str) -> str:
 
 
 def read_rows_of_part(part_dir: str) -> list[Row]:
-    """The rows of shards.csv and of the journal, whatever their files look like.
-    Raises: ValueError: a table cannot be read, or a row names a file outside the part.
+    """The rows that can be read of shards.csv and of the journal, whatever their files look like.
+    Raises: ValueError: a row names a file outside the part.
     """
     table = storage.join(part_dir, "shards.csv")
     listed = _read_csv(table, COLUMNS)
@@ -89,7 +131,9 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
     for row in listed:
         row["rejects"] = [reject for reject in refused if reject["file"] == row["file"]]
     noted = storage.list_files("journal/*.json", part_dir)
-    listed += [json.loads(storage.read_bytes(path)) for path in noted]
+    for path in noted:  # one that cannot be read is of a shard that is written again
+        with suppress(ValueError):
+            listed.append(json.loads(storage.read_bytes(path)))
     rows = {_key(row): row for row in listed}  # where there are two, the journal's
     for row in rows.values():
         for name in (row["file"], f"{row['split']}.csv"):
@@ -99,17 +143,14 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
 
 
 def _read_csv(path: str, columns: list[str]) -> list[Row]:
-    """The rows of a table, [] where there is none."""
+    """The rows of a table, [] where there is none that can be read."""
     types = dict.fromkeys(columns, str) | NUMBERS
     try:
         with storage.on_disk(path) as local:
             table = pd.read_csv(local, dtype=types, keep_default_na=False)
         return table[columns].to_dict("records")
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, KeyError):
         return []
-    except (ValueError, KeyError) as error:
-        mend = "Remove shards.csv, and 04_write makes it anew."
-        raise ValueError(f"'{path}' cannot be read: {error}. {mend}") from None
 
 
 def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
@@ -118,7 +159,9 @@ def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
     matching = []
     for row in rows:
         shard, total = shards.get(_key(row)), row["count"] + row["refused"]
-        if shard and (row["file"], total) == (plan.file_name(shard, row["count"]), shard.count):
+        whole = len(row["rejects"]) == row["refused"]
+        has = row["file"], total, whole
+        if shard and has == (plan.file_name(shard, row["count"]), shard.count, True):
             matching.append(row | {"number": shard.number})
     return matching
 
@@ -126,7 +169,13 @@ def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
 def _clear_part(part_dir: str) -> None:
     """Removes what a writer put into the part; other people's files stay. The plan goes last."""
     rows = read_rows_of_part(part_dir)
-    names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
+    names = [
+        RUN,
+        SUMS,
+        *read_sums(part_dir),
+        *(row["file"] for row in rows),
+        *(f"index/{row['file']}.idx" for row in rows),
+    ]
     names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
     names += ["shards.csv", "schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
     names += ["dataset-metadata.json", "features.json", "dataset_info.json", SUBMISSION]

@@ -60,6 +60,7 @@ def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+@storage.naming("OUT_DIR", storage.MENDS_OF_OUTPUT)
 def write_parts(
     work_dir: str,
     out_dir: str = "",
@@ -91,9 +92,9 @@ def write_parts(
         shards = [shard.number for shard in plan.shards if shard.part == number]
         if done.keys() >= set(shards):
             own, tfds = {shard: done[shard] for shard in shards}, "tfds" in metadata_for
-            if not journal.is_closed(folder):
-                with storage.naming(folder):
-                    sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
+            closed = journal.is_closed(folder)
+            if not closed or sidecars.find_changed(folder, plan, [*own.values()]):
+                sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
             sidecars.set_license(folder, license_name)
             journal.remove_journal(folder)
     if problem:

@@ -8,9 +8,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.plan.plan import Plan, Shard
 from kaggle_tfr.schema import encode
+from kaggle_tfr.shards import format_index
 from kaggle_tfr.write.journal import Row, is_claimed
 
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
@@ -76,21 +77,20 @@ def _write_whole(task: ShardTask) -> Row:
         raise InterruptedError(f"{what} and {free / 1e6:,.1f} MB are free for '{task.part_dir}'")
     scratch = storage.scratch_folder(task.part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}-{uuid.uuid4().hex}.tmp")
-    index = f"{temporary}.tmp"
     try:
         lengths, rejects = _write_records(task, temporary)
-        frames, size = np.array(lengths, np.int64) + FRAME_BYTES, os.path.getsize(temporary)
-        if not compression and size != (expected := frames.sum()):
-            raise OSError(f"'{temporary}' has {size:,} bytes after closing, expected {expected:,}.")
+        bounds = [0, *accumulate(length + FRAME_BYTES for length in lengths)]
+        size = os.path.getsize(temporary)
+        if not compression and size != bounds[-1]:
+            what = f"'{temporary}' has {size:,} bytes after closing, expected {bounds[-1]:,}."
+            raise OSError(what)
         name, sha256 = task.plan.file_name(shard, len(lengths)), storage.sha256_of(temporary)
         row = {"file": name, "split": shard.split, "fold": shard.fold, "count": len(lengths)}
         row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
         if not compression:
-            # One line a record, "offset bytes", frame included, for DALI and the torch readers.
-            # Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
-            np.savetxt(index, np.stack([frames.cumsum() - frames, frames], axis=1), "%d")
-            storage.publish_file(index, storage.join(task.part_dir, f"index/{name}.idx"))
+            path = storage.join(task.part_dir, f"index/{name}.idx")
+            storage.write_atomically(path, format_index(bounds).encode())
         if not is_claimed(task.part_dir, task.run_id):
             raise InterruptedError(CLAIM_LOST)
         # Before the shard gets its name, so that no file with a final name lacks its row.
@@ -99,7 +99,6 @@ def _write_whole(task: ShardTask) -> Row:
         storage.publish_file(temporary, storage.join(task.part_dir, name))
     finally:
         storage.remove(temporary)
-        storage.remove(index)
     return row
 
 
@@ -122,6 +121,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             try:
                 if isinstance(data, OSError):
                     raise data
+                _check_unchanged(data, row)
                 record = encode(row, convert(data, settings), schema, settings)
             except (RefusedImage, storage.DamagedRecord) as refusal:
                 reject = {"image_id": row["image_id"], "path": row["path"]}
@@ -136,6 +136,15 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
                 has = f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes"
                 raise InterruptedError(f"{has} {what} {left} {task.shard.bytes_high:,}")
     return lengths, rejects
+
+
+def _check_unchanged(data: bytes, row: Row) -> None:
+    """Raises RefusedImage unless the bytes are those that 01 saw; a plan may not know of them."""
+    was, now = row.get("n_bytes") or len(data), len(data)
+    if was != now:
+        raise RefusedImage(f"changed since 01_explore: {was:,} bytes there, {now:,} now")
+    if row.get("digest") and row["digest"] != storage.digest(data):
+        raise RefusedImage(f"changed since 01_explore: other {now:,} bytes")
 
 
 class ByteBudget:

@@ -5,8 +5,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,24 +17,59 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings
+from kaggle_tfr.frames import list_frames
 from kaggle_tfr.paths import OWNER, SUBMISSION, to_slug
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
-from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
+from kaggle_tfr.shards import format_index, read_index
+from kaggle_tfr.write import journal
+from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, SUMS, Row
 
-# TFDS finds its shards by this pattern only; a part is a dataset of its own.
 DATASET_FILE = "dataset-metadata.json"
+YOURS = ("id", "title", "licenses", "keywords")  # in it: the user may change these
+# TFDS finds its shards by this pattern only; a part is a dataset of its own.
 TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
 
 def write_sidecars(
     work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], *, tfds: bool
 ) -> None:
-    """Writes what lies beside the part's shards (rows: in their order), shards.csv last."""
+    """Writes what lies beside the part's shards (rows: in their order), shards.csv last.
+
+    A file that is already as it should be is left as it is.
+    """
     shards = pd.DataFrame(list(rows.values()), columns=COLUMNS)
-    _write_image_tables(work_dir, part_dir, plan, part, rows)
-    if tfds:
-        _write_tfds(part_dir, plan, part, shards)
+    before = journal.read_sums(part_dir)
+    sums = {row["file"]: row["sha256"] for row in rows.values()}
+    for row in () if plan.settings.compression else rows.values():
+        name = f"index/{row['file']}.idx"
+        sums[name] = _mend_index(part_dir, name, row, before.get(name, ""))
+    with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
+        _write_image_tables(work_dir, scratch, plan, rows)
+        if tfds:
+            _write_tfds(scratch, plan, part, shards)
+        texts = _list_texts(work_dir, plan, shards, rows)
+        described = storage.read_text(storage.join(part_dir, DATASET_FILE))
+        texts[DATASET_FILE] = renew_metadata(described, describe_dataset(plan, part, shards))
+        for name, text in texts.items():
+            Path(scratch, name).write_bytes(text.encode())
+        own = {path.name: storage.sha256_of(path) for path in sorted(Path(scratch).iterdir())}
+        sums |= {name: sha256 for name, sha256 in own.items() if name != DATASET_FILE}
+        sums["plan.json"] = journal.sha256_of_text(plan.to_json())
+        text = journal.format_sums(sums)
+        Path(scratch, SUMS).write_bytes(text.encode())
+        own[SUMS] = journal.sha256_of_text(text)
+        if "rejects.csv" not in own:
+            storage.remove(storage.join(part_dir, "rejects.csv"))
+        changed = journal.find_changed(part_dir, own)
+        for name in sorted(changed, key="shards.csv".__eq__):
+            storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
+
+
+def _list_texts(
+    work_dir: str, plan: Plan, shards: pd.DataFrame, rows: Mapping[int, Row]
+) -> dict[str, str]:
+    """What most files beside the shards hold, by their names."""
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
     rejects = [reject | {"file": row["file"]} for row in rows.values() for reject in row["rejects"]]
     refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
@@ -40,38 +78,71 @@ def write_sidecars(
         "schema.json": plan.schema.to_json(),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
-        DATASET_FILE: json.dumps(describe_dataset(plan, part, shards), indent=1) + "\n",
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
     submission = storage.read_text(storage.join(work_dir, SUBMISSION))
     if submission and "test" in set(shards["split"]):
         texts[SUBMISSION] = submission
-    if not rejects:
-        storage.remove(storage.join(part_dir, "rejects.csv"))
-    for name, text in texts.items():
-        storage.write_atomically(storage.join(part_dir, name), text.encode())
+    return texts
 
 
-def _write_image_tables(
-    work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row]
-) -> None:
+def _mend_index(part_dir: str, name: str, row: Row, sha256: str) -> str:
+    """The sha256 of a shard's index, which is made anew where it does not fit the shard."""
+    path = storage.join(part_dir, name)
+    frames = read_index(path)
+    whole = [0, *accumulate(frames.values())] == [*frames, row["bytes"]] and storage.exists(path)
+    if not whole or sha256 not in ("", storage.sha256_of(path)):
+        with storage.on_disk(storage.join(part_dir, row["file"])) as local:
+            storage.write_atomically(path, format_index(list_frames(local)).encode())
+    return storage.sha256_of(path)
+
+
+def find_changed(part_dir: str, plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
+    """What is wrong with the files beside a finished part's shards, by name."""
+    sums, splits = journal.read_sums(part_dir), {row["split"] for row in rows}
+    needed = {"plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv"}
+    needed |= {f"{split}.csv" for split in splits} | {row["file"] for row in rows}
+    needed |= {"rejects.csv"} if any(row["refused"] for row in rows) else set()
+    if not plan.settings.compression:
+        needed |= {f"index/{row['file']}.idx" for row in rows}
+    shards = {row["file"]: row["sha256"] for row in rows}
+    wrong = journal.find_changed(part_dir, {n: own for n, own in sums.items() if n not in shards})
+    if needed - set(sums) or shards.items() - sums.items():
+        wrong[SUMS] = "it is missing, broken, or lacks a file"
+    described = storage.read_text(storage.join(part_dir, DATASET_FILE))
+    made = describe_dataset(plan, rows[0]["part"], pd.DataFrame(rows, columns=COLUMNS))
+    if described != renew_metadata(described, made):
+        wrong[DATASET_FILE] = "it is missing, or does not describe this part"
+    return wrong
+
+
+def renew_metadata(text: str, made: dict[str, Any]) -> str:
+    """The text of dataset-metadata.json: as it is, where it says what is `made` of the part."""
+    with suppress(ValueError, TypeError, KeyError):
+        found = json.loads(text)
+        made = made | {name: found[name] for name in YOURS}
+        if found == made:
+            return text
+    return json.dumps(made, indent=1) + "\n"
+
+
+def _write_image_tables(work_dir: str, folder: str, plan: Plan, rows: Mapping[int, Row]) -> None:
     """Writes a CSV a split, a row a record, with one shard's rows in memory at a time."""
     begun = set[str]()  # for a `stat` that fails would say that no file is there
-    with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
-        for shard, table in read_rows(work_dir, [s for s in plan.shards if s.part == part]):
-            row, path = rows[shard.number], os.path.join(scratch, f"{shard.split}.csv")
-            refused = [reject["image_id"] for reject in row["rejects"]]
-            kept = table[~table["image_id"].isin(refused)].assign(file=row["file"])
-            kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
-            kept["record"] = range(len(kept))
-            kept = kept[[name for name in _table_columns(plan, shard.split) if name in kept]]
-            first = path not in begun
-            begun.add(path)
-            # Readers end a row at a "\r" that is not quoted, as Python before 3.13 leaves it.
-            how: Any = csv.QUOTE_NONNUMERIC * ("\r" in kept.to_csv(lineterminator="\n"))
-            kept.to_csv(path, mode="a", header=first, index=False, lineterminator="\n", quoting=how)
-        for name in sorted(os.listdir(scratch)):
-            storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
+    for shard, table in read_rows(work_dir, [s for s in plan.shards if s.number in rows]):
+        row, path = rows[shard.number], os.path.join(folder, f"{shard.split}.csv")
+        refused = [reject["image_id"] for reject in row["rejects"]]
+        kept = table[~table["image_id"].isin(refused)].assign(file=row["file"])
+        kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
+        kept["record"] = range(len(kept))
+        kept = kept[[name for name in _table_columns(plan, shard.split) if name in kept]]
+        how: dict[str, Any] = {"header": path not in begun, "index": False, "lineterminator": "\n"}
+        text = kept.to_csv(**how)
+        if "\r" in text:  # at which readers end a row, unless quoted: Python before 3.13 does not
+            text = kept.to_csv(quoting=csv.QUOTE_NONNUMERIC, **how)
+        with open(path, "ab") as file:
+            file.write(text.encode())
+        begun.add(path)
 
 
 def _table_columns(plan: Plan, split: str) -> list[str]:
@@ -155,32 +226,31 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
     return f"Near-duplicates, by which clusters are made: pictures within {near}.\n\n{table}"
 
 
-def _write_tfds(part_dir: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
-    """Writes what `tfds.builder_from_directory(part_dir)` reads; shards have TFDS's names."""
+def _write_tfds(folder: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
+    """Writes what `tfds.builder_from_directory` reads beside shards that have TFDS's names."""
     import tensorflow_datasets as tfds
 
     prefix = f"{plan.labels.name}_{part}".replace("{", "{{").replace("}", "}}")
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     name = f"{re.sub(r'[^a-z0-9]+', '_', plan.labels.name.lower()).strip('_')}_{part}"
     name = name if name[0].isalpha() else f"images_{name.strip('_')}"
-    with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
-        of_split = tfds.core.ShardedFileTemplate(data_dir=scratch, template=template)
-        splits = []
-        # TFDS knows one kind of record: test images without a label are left to other readers.
-        own = [split for split in shards["split"] if plan.schema.for_split(split) is plan.schema]
-        for split, rows in shards[shards["split"].isin(own)].groupby("split"):
-            lengths, size = rows["count"].tolist(), int(rows["bytes"].sum())
-            splits.append(tfds.core.SplitInfo(split, lengths, size, of_split))
-            # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
-            # that its pattern does not take.
-            open(os.path.join(scratch, f"{name}-{split}.tfrecord-00000-of-00001"), "wb").close()
-        features = {f.name: _feature(tfds.features, f, plan) for f in plan.schema.fields}
-        named = {"data_dir": scratch, "split_infos": splits, "check_data": False}
-        named["description"] = f"{plan.labels.name}, part {part}"
-        tfds.folder_dataset.write_metadata(features=features, **named)
-        for file in sorted(os.listdir(scratch)):
-            if not file.endswith("-of-00001"):
-                storage.publish_file(os.path.join(scratch, file), storage.join(part_dir, file))
+    of_split = tfds.core.ShardedFileTemplate(data_dir=folder, template=template)
+    splits, empty = [], []
+    # TFDS knows one kind of record: test images without a label are left to other readers.
+    own = [split for split in shards["split"] if plan.schema.for_split(split) is plan.schema]
+    for split, rows in shards[shards["split"].isin(own)].groupby("split"):
+        lengths, size = rows["count"].tolist(), int(rows["bytes"].sum())
+        splits.append(tfds.core.SplitInfo(split, lengths, size, of_split))
+        # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
+        # that its pattern does not take.
+        empty.append(Path(folder, f"{name}-{split}.tfrecord-00000-of-00001"))
+        empty[-1].touch()
+    features = {f.name: _feature(tfds.features, f, plan) for f in plan.schema.fields}
+    named = {"data_dir": folder, "split_infos": splits, "check_data": False}
+    named["description"] = f"{plan.labels.name}, part {part}"
+    tfds.folder_dataset.write_metadata(features=features, **named)
+    for path in empty:
+        path.unlink()
 
 
 def _feature(features: Any, field: Field, plan: Plan) -> Any:

@@ -19,17 +19,19 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.frames import list_frames, list_values, parse_record
+from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
+from kaggle_tfr.parameters import settings
 from kaggle_tfr.paths import split_template
-from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
-from kaggle_tfr.schema import encode
-from kaggle_tfr.shards import read_index
-from kaggle_tfr.write import journal
+from kaggle_tfr.plan.plan import Plan, PlanSettings, read_plan, read_rows
+from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, encode
+from kaggle_tfr.shards import list_names, read_index
+from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 
 FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
+BROKEN_TABLE = "missing or broken: labels cannot be compared with the plan"
 SOURCE_COLUMNS = ["part", "file", "record", "image_id", "psnr", "psnr_swapped", "problem"]
 MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
 MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look the same turned
@@ -78,28 +80,27 @@ def verify_parts(
     index; names, counts and files against plan and shards.csv.
     work_dir: the plan's, to hold a twentieth of the records, from 10 to `sample`, against their
     sources.
-    Raises: FileNotFoundError: no plan.json. RuntimeError: no fault but swapped or turned pictures.
+    Raises: FileNotFoundError: no shard. RuntimeError: no fault but swapped or turned pictures.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
     stats: dict[str, Stats] = {str(folder): defaultdict(Counter) for folder in listed}
     faults, sources, tasks, total = [], [], [], 0
     rng, share = np.random.default_rng(seed), -(-sample // max(len(stats), 1))
     for folder in stats:
-        plan = read_plan(folder)
         try:
-            rows = journal.read_rows_of_part(folder)
-        except ValueError as error:
+            plan, rows, problems, broken = _open_part(folder)
+        except (ValueError, IsADirectoryError) as error:
             faults.append((folder, "shards.csv", -1, 0, str(error)))
             continue
-        problems = list(_check_folder(folder, plan, rows))
         faults += [(folder, file, -1, 0, text) for file, text in problems]
-        count = sum(row["count"] for row in rows)
+        count = sum(max(row["count"], 0) for row in rows)
         some = min(share, max(10, count // 20))
-        chosen = _choose_sources(work_dir, plan, rows, some, rng) if work_dir else {}
-        tasks.append(_list_checks(folder, plan, rows, chosen, dict(problems)))
+        known = work_dir and plan.n_parts
+        chosen = _choose_sources(work_dir, plan, rows, some, rng) if known else {}
+        tasks.append(_list_checks(folder, plan, rows, chosen, broken))
         total += count
     shown: Row = {"label": "Verifying records", "total": total}
-    shown["advance"] = lambda check: check.row["count"]
+    shown["advance"] = lambda check: max(check.row["count"], 0)
     for check in parallel.run(check_shard, chain.from_iterable(tasks), **shown):
         faults += check.faults
         sources += check.sources
@@ -115,10 +116,78 @@ def verify_parts(
     return Verification(pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS), compared, stats)
 
 
+def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]], set[str]]:
+    """(plan, rows, (file, problem) of the folder as a whole, tables that cannot be compared).
+
+    Where it lacks a plan or a list of shards, its other files tell what they can.
+    Raises: FileNotFoundError: it holds no shard. ValueError: a row leads out of it.
+    """
+    rows, sums, plan = journal.read_rows_of_part(folder), journal.read_sums(folder), None
+    has_plan, has_list = (
+        storage.exists(storage.join(folder, name)) for name in ("plan.json", "shards.csv")
+    )
+    with suppress(FileNotFoundError, IsADirectoryError, ValueError):
+        plan = read_plan(folder)
+    known, listed = plan or _guess_plan(folder), bool(rows)
+    if not listed:
+        names = ["file", "split", "fold", "count", "bytes"]
+        blank = {"sha256": "", "part": 0, "shard": -1, "refused": 0}
+        rows = [dict(zip(names, own, strict=True)) | blank for own in _list_files(folder)]
+    files = {row["file"] for row in rows}
+    problems = journal.find_changed(folder, {n: s for n, s in sums.items() if n not in files})
+    if plan and listed:
+        problems |= sidecars.find_changed(folder, plan, rows)
+    broken = {f"{split}.csv" for split in _find_broken_tables(folder, known, rows)}
+    problems |= dict.fromkeys(broken if plan else (), BROKEN_TABLE)
+    if (plan or has_list) and not listed:
+        problems["shards.csv"] = "it is missing, or cannot be read; run 04_write again"
+    elif plan and not journal.is_closed(folder):
+        problems["shards.csv"] = "the part is unfinished; run 04_write again"
+    if not plan:
+        problems |= {"plan.json": "it cannot be read; run 04_write again"} if has_plan else {}
+        print(f"'{folder}' has no plan: its records are held against its other files alone.")
+    found = _check_folder(folder, plan, rows) if plan and listed else ()
+    return known, rows, [*problems.items(), *found], broken
+
+
+def _list_files(folder: str) -> list[tuple]:
+    """(file, split, fold, count, −1) of the shards of a folder without a list; count may be −1."""
+    try:
+        found = list_names(folder, "*.tfrec*", "")
+    except FileNotFoundError:
+        mend = "Name a folder that 04_write made, or one that holds shards."
+        what = f"'{folder}' is no part: it holds neither shards.csv nor a file named *.tfrec*."
+        raise FileNotFoundError(f"{what} {mend}") from None
+    return [(file[len(folder) :].lstrip("/"), *told) for file, *told in found]
+
+
+def _guess_plan(folder: str) -> Plan:
+    """A plan for records that only the folder's schema.json describes, if that."""
+    schema, chosen = RecordSchema(()), settings(PlanSettings, {})
+    with suppress(ValueError, KeyError, TypeError):
+        text = storage.read_text(storage.join(folder, "schema.json"))
+        schema = RecordSchema.from_dict(json.loads(text))
+    return Plan(Labels(), schema, chosen.image, chosen, 0, 0)
+
+
+def _find_broken_tables(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[str]:
+    """The splits whose table cannot be held against records."""
+    for split in sorted({row["split"] for row in rows}):
+        schema, columns = plan.schema.for_split(split), set[Any]()
+        needed = {source for field in schema.fields for source in field.sources}
+        needed = needed - set(SOURCES) | {"image_id", "file"}
+        needed |= {"label"} if schema is plan.schema else set()
+        path = storage.join(folder, f"{split}.csv")
+        with suppress(FileNotFoundError, IsADirectoryError, ValueError), storage.on_disk(path) as f:
+            columns |= set(pd.read_csv(f, nrows=0))  # ValueError: empty, or no text
+        # What becomes of masks, the plan alone says.
+        told = plan.n_parts or (schema.fields and schema.kind != "masks")
+        if not (told and needed <= columns):
+            yield split
+
+
 def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """(file, problem) of the folder as a whole: files, names and counts against the plan."""
-    if not journal.is_closed(folder):
-        yield "shards.csv", "the part is unfinished; run 04_write again"
     known = {(row["split"], row["fold"], row["shard"]): row for row in rows}
     parts = {row["part"] for row in rows}
     for shard in plan.shards:
@@ -140,17 +209,6 @@ def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tupl
     found = {path for pattern in patterns for path in storage.list_files(pattern, folder)}
     for path in sorted(found - listed):
         yield path[len(folder) :].lstrip("/"), "not in shards.csv"
-    for split in sorted({row["split"] for row in rows}):
-        needed, columns = {"image_id", "file"}, set[Any]()
-        path = storage.join(folder, f"{split}.csv")
-        with suppress(FileNotFoundError, ValueError), storage.on_disk(path) as local:
-            columns |= set(pd.read_csv(local, nrows=0))  # ValueError: empty, or no text
-        needed |= {"label"} if plan.schema.for_split(split) is plan.schema else set()
-        if not needed <= columns:
-            yield f"{split}.csv", "missing or broken: labels cannot be compared with the plan"
-    for name, planned in (("schema.json", plan.schema), ("labels.json", plan.labels)):
-        if storage.read_text(storage.join(folder, name)) != planned.to_json():
-            yield name, "missing, or different from plan.json"
 
 
 def _choose_sources(
@@ -195,7 +253,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
         return check
     index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
-        packed = check.plan.settings.compression
+        packed = storage.looks_packed(local)
         plain = storage.unpack(local, f"{scratch}/plain") if packed else local
         bounds = list_frames(plain)
         for number, (offset, end) in enumerate(pairwise(bounds)):
@@ -215,9 +273,11 @@ def check_shard(check: ShardCheck) -> ShardCheck:
                 return check
         if records and len(records) != row["count"]:
             check.report(f"{row['split']}.csv has {len(records)} rows of this file")
-        if (count := len(bounds) - 1) != row["count"]:
+        if (count := len(bounds) - 1) != row["count"] >= 0:
             check.report(f"{count} records were found, shards.csv has {row['count']}")
         size = os.path.getsize(local)
+        if not row["sha256"]:
+            return check  # nothing tells
         if size != row["bytes"]:
             check.report(f"{size:,} bytes, shards.csv has {row['bytes']:,}")
         elif storage.sha256_of(str(local)) != row["sha256"]:
@@ -232,9 +292,10 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
         features = parse_record(data)
     except ValueError as error:
         return str(error)
-    images = features[schema.image_key].bytes_list.value
+    key = schema.image_key or "/".join(list_pictures(features))
+    images = features[key].bytes_list.value
     if len(images) != 1:
-        return f"'{schema.image_key}' holds {len(images)} images"
+        return f"'{key}' holds {len(images)} images"
     try:
         depth = "keep" if schema.image_dtype == "uint16" else ""
         header, pixels = read_header(images[0]), read_upright(images[0], bit_depth=depth)
@@ -361,11 +422,18 @@ def combine_stats(several: Iterable[Stats]) -> Stats:
 def save_stats(stats: Stats, path: str) -> None:
     """Writes JSON: mean, std, images and pixels of train, or of all splits where there is no train.
 
-    "splits" holds the same of each split. All are in grey levels from 0 to 255.
+    "splits" holds the same of each split. All are in grey levels from 0 to 255. A part's
+    SHA256SUMS gains its line.
     """
     splits = {split: describe_sums(sums) for split, sums in sorted(stats.items())}
     own = splits.get("train") or describe_sums(sum(stats.values(), Counter()))
-    storage.write_atomically(path, (json.dumps(own | {"splits": splits}, indent=1) + "\n").encode())
+    text = json.dumps(own | {"splits": splits}, indent=1) + "\n"
+    storage.write_atomically(path, text.encode())
+    folder, _, name = path.rpartition("/")
+    if sums := journal.read_sums(folder):  # of a part
+        sums[name] = journal.sha256_of_text(text)
+        path = storage.join(folder, journal.SUMS)
+        storage.write_atomically(path, journal.format_sums(sums).encode())
 
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:

@@ -191,7 +191,7 @@ def test_a_number_of_shards_or_of_images_in_one_is_kept():
     ("choice", "message"),
     [
         ({"n_shards": 2}, r"N_SHARDS = 2, but there are 3 folds"),
-        ({"max_part_files": 9}, r"MAX_PART_FILES = 9 leaves 1 .*Raise MAX_PART_FILES"),
+        ({"max_part_files": 10}, r"MAX_PART_FILES = 10 leaves 1 .*Raise MAX_PART_FILES"),
         ({"part_limit_gb": 0.0003}, r"PART_LIMIT_GB = 0.0003: one record alone"),
         ({"part_limit_gb": 0.008, "n_shards": 3}, r"need 2 parts, but fold 0 of 'train' has 1"),
     ],

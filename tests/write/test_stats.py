@@ -38,6 +38,7 @@ def made(tmp_path_factory):
     for path, split in zip(images["path"], images["split"], strict=True):
         grey = {"train": 1.0, "validation": 0.5, "test": 0.2}[split]
         Image.open(path).point(lambda value, grey=grey: value * grey).save(path, quality=95)
+    images["n_bytes"] = [Path(path).stat().st_size for path in images["path"]]
     plan, table = two_parts(images, folder, n_shards=12)
     save_plan(replace(plan, shard_limit_bytes=1 << 40), table, str(folder))
     assert len(write_parts(str(folder))["part"].unique()) == 2

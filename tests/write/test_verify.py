@@ -12,8 +12,10 @@ import tensorflow as tf
 from support.plans import digests, draw_picture, make_images, plan_images, read_plainly
 
 from kaggle_tfr.images.convert import ImageSettings, convert
+from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.sidecars import describe_dataset
 from kaggle_tfr.write.verify import compare_with_source, verify_parts
 
 HEAD, FRAME = 12, 16  # bytes before a record's data, and in all around it
@@ -117,19 +119,27 @@ def test_several_damaged_records_and_the_end_of_a_cut_file_are_named(part, cut):
 
 
 def rewrite(part, change):
-    """Rewrites the first shard with `change(number, example)` applied, and shards.csv with it."""
+    """Rewrites the first shard with `change(number, example)` applied, and what tells of it."""
     shard = min(part.glob("*.tfrec"))
     records = list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
+    lines, end = [], 0
     with tf.io.TFRecordWriter(str(shard)) as writer:
         for number, record in enumerate(records):
             example = tf.train.Example.FromString(record)
             change(number, example.features.feature)
-            writer.write(example.SerializeToString(deterministic=True))
+            writer.write(changed := example.SerializeToString(deterministic=True))
+            lines.append(f"{end} {len(changed) + FRAME}\n")
+            end += len(changed) + FRAME
     table = pd.read_csv(part / "shards.csv")
     own, data = table["file"] == shard.name, shard.read_bytes()
     table.loc[own, ["sha256", "bytes"]] = hashlib.sha256(data).hexdigest(), len(data)
     table.to_csv(part / "shards.csv", index=False)
-    shutil.rmtree(part / "index")
+    (part / "index" / f"{shard.name}.idx").write_text("".join(lines))
+    described = json.dumps(describe_dataset(read_plan(str(part)), 1, table))
+    (part / "dataset-metadata.json").write_text(described)
+    names = [line.split("  ")[1] for line in (part / "SHA256SUMS").read_text().splitlines()]
+    sums = {name: hashlib.sha256((part / name).read_bytes()).hexdigest() for name in names}
+    (part / "SHA256SUMS").write_text("".join(f"{own}  {name}\n" for name, own in sums.items()))
 
 
 CHANGES = {
@@ -185,8 +195,8 @@ def test_damaged_sidecars_are_named(part):
     (part / "journal").mkdir()
     (part / "journal" / "000000.json").write_text(json.dumps(row | {"rejects": [], "number": 0}))
     faults = by_file(part)
-    assert "different from plan.json" in faults["labels.json"]
-    assert "missing" in faults["schema.json"]
+    assert "changed" in faults["labels.json"]
+    assert "changed" in faults["schema.json"]
     assert "labels cannot be compared" in faults["train.csv"]
     assert "the index has another offset" in faults[index.name[: -len(".idx")]]
     assert "unfinished" in faults["shards.csv"]
@@ -223,7 +233,7 @@ def test_a_good_part_has_no_fault_and_shows_its_sources(made):
     assert len(found.sources) == 12
     assert found.sources["psnr"].min() > 25
     assert (found.sources["psnr"] > found.sources["psnr_swapped"] + 5).all()
-    with pytest.raises(FileNotFoundError, match=r"no plan\.json"):
+    with pytest.raises(FileNotFoundError, match=r"is no part: it holds neither shards\.csv nor"):
         verify_parts(str(made / "images"))
 
 

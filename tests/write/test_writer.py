@@ -1,5 +1,6 @@
 """Shards are whole, equal however they were made, and a run that stops goes on where it was."""
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
     assert all(r["image_id"].decode() == name and r["label"] == label for r, name, label in rows)
     assert {path.name for path in part.iterdir() if ".tfrec" not in path.name} == {
         *("schema.json", "labels.json", "labels.txt", "shards.csv", "plan.json", "index"),
-        *("dataset-metadata.json", "train.csv"),
+        *("dataset-metadata.json", "train.csv", "SHA256SUMS"),
     }
     assert (part / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
 
@@ -149,7 +150,7 @@ def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp
     """Whole shards stay for the rerun; rejects.csv, count and name tell of the image left out."""
     part, table = tmp_path / "part-1", make_images(tmp_path / "images", 24)
     _, planned = plan_images(table, tmp_path, n_shards=3)
-    Path(table["path"][5]).write_bytes(b"no picture")
+    Path(table["path"][5]).write_bytes(b"no picture".ljust(table["n_bytes"][5]))
     gone = Path(planned["path"].iloc[-1])
     use_backend(1)
     gone.rename(tmp_path / "moved")
@@ -169,6 +170,28 @@ def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp
     before = digests(part)
     assert write_parts(str(tmp_path)).equals(shards)
     assert digests(part) == before
+
+
+def test_pictures_that_others_replaced_since_the_plan_are_refused(tmp_path):
+    """Another valid picture under the same name, of another size or of the same: both are named."""
+    table = make_images(tmp_path / "images", 24)
+    paths = [Path(path) for path in table["path"]]
+    table["digest"] = [hashlib.blake2b(p.read_bytes(), digest_size=8).hexdigest() for p in paths]
+    table.loc[7, "digest"] = ""  # unknown
+    plan_images(table, tmp_path, n_shards=3)
+    paths[3].write_bytes(paths[4].read_bytes())
+    for number in (5, 7):
+        data = bytearray(paths[number].read_bytes())
+        data[15] ^= 1  # dots an inch
+        paths[number].write_bytes(data)
+    sizes = f"{table['n_bytes'][3]:,} bytes there, {table['n_bytes'][4]:,} now"
+    assert write_parts(str(tmp_path))["count"].sum() == 22
+    rejects = pd.read_csv(tmp_path / "part-1" / "rejects.csv", dtype=str)
+    told = dict(zip(rejects["image_id"], rejects["problem"], strict=True))
+    assert told == {
+        "0003": f"changed since 01_explore: {sizes}",
+        "0005": f"changed since 01_explore: other {table['n_bytes'][5]:,} bytes",
+    }
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
