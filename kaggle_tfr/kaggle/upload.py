@@ -254,7 +254,7 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
             raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
         name = values["id"].replace(f"{OWNER}/", f"{owner}/")
         if name != values["id"]:
-            text = json.dumps(values | {"id": name}, indent=2) + "\n"
+            text = json.dumps(values | {"id": name}, indent=1) + "\n"
             write_atomically(os.path.join(folder, DATASET_FILE), text.encode())
         if name in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")

@@ -93,9 +93,10 @@ def write_parts(
         if done.keys() >= set(shards):
             own, tfds = {shard: done[shard] for shard in shards}, "tfds" in metadata_for
             closed = journal.is_closed(folder)
-            if not closed or sidecars.find_changed(folder, plan, [*own.values()]):
-                sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
-            sidecars.set_license(folder, license_name)
+            with storage.naming(folder, storage.MENDS_OF_OUTPUT):
+                if not closed or sidecars.find_changed(folder, plan, [*own.values()]):
+                    sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
+                sidecars.set_license(folder, license_name)
             journal.remove_journal(folder)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)

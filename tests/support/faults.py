@@ -46,7 +46,7 @@ def run_steps(root, steps="steps.pickle", out=""):
     explore.save_images(table, labels, work)
     save_plan(plan, planned, work)
     for _ in range(2):  # the second finds the parts closed
-        write_parts(work, out, overwrite=overwrite)
+        write_parts(work, out, overwrite=overwrite, license_name="CC0-1.0")
     _check_parts([f"{out}/{part}" for part in parts], "ada")
 
 

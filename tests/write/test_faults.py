@@ -67,7 +67,8 @@ def empty(root):
 
 def list_named(root):
     """The digests of the files that have their final names."""
-    return {name: own for name, own in digests(root / "run").items() if not name.endswith(".tmp")}
+    files = digests(root / "run").items()
+    return {name: own for name, own in files if not re.search(r"\.tmp$|/journal/tmp", name)}
 
 
 def check_names(root, *wholes):
