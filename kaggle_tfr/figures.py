@@ -18,8 +18,9 @@ from kaggle_tfr.images.header import squeeze
 BLUE, ORANGE, GREY, RED = "#31688e", "#e07b39", "#9aa0a6", "#c0392b"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
-STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False}
+STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False, "text.parse_math": False}
 STYLE |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
+HEAD: Any = {"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"}
 # A decorator: the function plots in this module's style.
 styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]  # its stub says less
 
@@ -39,45 +40,64 @@ def new_figure(
     return figure, axes
 
 
-def save_figure(figure: Figure, folder: str, name: str) -> Figure:
-    """The figure itself, after a copy went to `folder/figures/name.png` (local folders only)."""
+def count_of(number: int, noun: str) -> str:
+    """The number with its noun in the singular or plural.
+
+    >>> count_of(1, "pair"), count_of(4317, "pair")
+    ('1 pair', '4,317 pairs')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
+    """The figure itself, after a copy went to `folder/figures/name.png` (local folders only).
+
+    None, in whose place a line was printed, removes the copy of an earlier run.
+    """
     if "://" not in str(folder):
         path = Path(folder) / "figures" / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
+        path.unlink(missing_ok=True)
+        if figure:
+            figure.savefig(path, dpi=110)
     return figure
 
 
 @styled
-def plot_class_balance(label_names: pd.Series, title: str = "Images per class") -> Figure:
+def plot_class_balance(label_names: pd.Series) -> Figure:
     """Bars of images per class, largest first; a curve over ranks when there are many classes."""
     counts = label_names.value_counts()
+    title = f"{count_of(len(label_names), 'image')} of {len(counts):,} classes, "
+    title += f"{counts.min():,} to {counts.max():,} each, median {counts.median():,.0f}"
     if len(counts) <= MANY_CLASSES:
         return plot_counts(counts, title, "images")
     figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
     axis.loglog(np.arange(1, len(counts) + 1), counts.to_numpy(), color=BLUE)
-    axis.set(xlabel="class, by rank", ylabel="images", title=f"{title} ({len(counts):,})")
+    axis.set(xlabel="class, by rank", ylabel="images", title=title)
     return figure
 
 
 @styled
-def plot_sizes(images: pd.DataFrame, sides: int = 0) -> Figure:
-    """Width against height of good images, their aspect ratios; `sides`: target, 0 for none."""
+def plot_sizes(images: pd.DataFrame) -> Figure:
+    """Width against height of good images, and their aspect ratios; far outliers are counted."""
     good = images[images["problem"] == ""]
     shown = good.sample(min(len(good), 20_000), random_state=0)
     figure, ((left, right),) = new_figure(1, 2, 9, 3.6, whole="y")
     left.scatter(shown["width"], shown["height"], s=8, alpha=0.35, color=BLUE, linewidths=0)
-    longest = float(max(good["width"].max(), good["height"].max(), 1)) * 1.05
-    left.plot([0, longest], [0, longest], color=GREY, linewidth=0.8, linestyle=":")
-    if sides:
-        left.axvline(sides, color=ORANGE, linewidth=1, label=f"target {sides} px")
-        left.axhline(sides, color=ORANGE, linewidth=1)
-        left.legend(loc="lower right")
-    left.set(xlabel="width, pixels", ylabel="height, pixels", xlim=(0, longest), ylim=(0, longest))
-    left.set_title(f"Sizes of {len(good):,} images")
-    right.hist(good["width"] / good["height"], bins=40, color=BLUE)
+    longest, short = good[["width", "height"]].max(axis=1), good[["width", "height"]].min(axis=1)
+    # A panorama must not squeeze all others into a corner.
+    edge = min(longest.max(), 2 * longest.quantile(0.99)) * 1.05 if len(good) else 1.0
+    left.plot([0, edge], [0, edge], color=GREY, linewidth=0.8, linestyle=":")
+    beyond = f", {beyond:,} are beyond the edge" if (beyond := int((longest > edge).sum())) else ""
+    left.set(xlabel="width, pixels", ylabel="height, pixels", xlim=(0, edge), ylim=(0, edge))
+    left.set_title(f"Short sides of {short.min():,.0f} to {short.max():,.0f} pixels{beyond}")
+    ratio = (good["width"] / good["height"]).clip(1 / 4, 4)
+    right.hist(ratio, bins=np.geomspace(1 / 4, 4, 41).tolist(), color=BLUE)
+    right.set(xscale="log", xlabel="width : height", ylabel="images")
+    right.set_xticks([1 / 4, 1 / 2, 1, 2, 4], ["≤ 1:4", "1:2", "1:1", "2:1", "≥ 4:1"])
+    right.minorticks_off()
     right.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-    right.set(xlabel="width / height", ylabel="images", title="Aspect ratios")
+    right.set_title(f"{(ratio > 1).mean():.0%} are wide, {(ratio < 1).mean():.0%} are tall")
     return figure
 
 
@@ -86,40 +106,57 @@ def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) 
     """Horizontal bars of named counts, in the order given."""
     counts = pd.Series(counts, dtype="int64")
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(counts), 2), whole="x")
-    bars = axis.barh(counts.index.astype(str), counts.to_numpy(), color=BLUE)
+    bars = axis.barh(range(len(counts)), counts.to_numpy(), color=BLUE)
+    axis.set_yticks(range(len(counts)), counts.index.astype(str).str.slice(0, 40))
     axis.bar_label(bars, fmt="{:,.0f}", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.12)
-    axis.set(xlabel=xlabel, title=title)
+    axis.set(xlabel=xlabel)
+    figure.suptitle(title, **HEAD)
     return figure
 
 
 @styled
-def plot_histogram(values: pd.Series, title: str, xlabel: str) -> Figure:
-    """A histogram with its median drawn in and named."""
-    figure, ((axis,),) = new_figure(1, 1, 7, 2.6, whole="y")
-    axis.hist(values, bins=min(40, max(5, len(values) // 3)), color=BLUE)
-    if len(values):
-        label = f"median {values.median():,.1f}"
-        axis.axvline(values.median(), color=ORANGE, linewidth=1.2, label=label)
-        axis.legend()
-    axis.set(xlabel=xlabel, ylabel="images", title=title)
+def plot_hashes(pictures: Sequence[np.ndarray], hashes: np.ndarray, names: Sequence[str]) -> Figure:
+    """Two pictures above each other, and their hashes with the bits that differ marked.
+
+    hashes: bool (2, n, 8, 8), one of each of the n names for each picture.
+    """
+    differ = hashes[0] != hashes[1]
+    figure, axes = new_figure(2, 1 + len(names), 1.6 * (1 + len(names)), 3.6)
+    for row, picture in enumerate(pictures):
+        axes[row, 0].imshow(picture)
+        axes[row, 0].set_title(("one picture", "its copy")[row], fontweight="normal")
+        for axis, bits in zip(axes[row, 1:], hashes[row], strict=True):
+            axis.imshow(bits, cmap="gray", vmin=-0.3, vmax=1.3)
+    for number, name in enumerate(names, 1):
+        axes[0, number].set_title(name, fontweight="normal")
+        down, across = np.nonzero(differ[number - 1])
+        axes[1, number].scatter(across, down, s=60, marker="s", facecolor="none", edgecolor=RED)
+        axes[1, number].set_title(f"{len(down)} of 64 differ", fontweight="normal")
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[])
+    title = f"{differ.sum()} of {differ.size} bits differ between a picture and its copy"
+    figure.suptitle(title, **HEAD)
     return figure
 
 
 @styled
-def plot_distances(distances: pd.Series, max_bits: int) -> Figure:
+def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
     """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
-    figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
-    edges = np.arange(-0.5, max(int(distances.max()) if len(distances) else 0, max_bits) + 1.5)
     inside, outside = distances[distances <= max_bits], distances[distances > max_bits]
-    axis.hist(inside, bins=edges, color=BLUE, label=f"within MAX_BITS: {len(inside):,} pairs")
-    if len(outside):
-        axis.hist(outside, bins=edges, color=GREY, label=f"beyond it: {len(outside):,} pairs")
+    title = f"{count_of(len(inside), 'pair')} within {max_bits} bits, {len(outside):,} beyond"
+    if not len(distances):
+        print(title)
+        return None
+    figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
+    edges = np.arange(-0.5, max(int(distances.max()), max_bits) + 1.5).tolist()
+    colors = {"color": [BLUE, GREY], "label": ["within MAX_BITS", "beyond it"]}
+    axis.hist([inside, outside], bins=edges, stacked=True, **colors)
     axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
-    if len(distances) and axis.get_ylim()[1] > 200:
+    if axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
-    axis.set(xlabel="differing bits of 256", ylabel="pairs", title="How far apart the pairs are")
+    axis.set(xlabel="differing bits of 256", ylabel="pairs", title=title)
     axis.legend()
     return figure
 
@@ -133,64 +170,76 @@ def plot_grid(
     title: str = "",
     gap: float = 0.0,
     side: float = 1.7,
-) -> Figure:
-    """Pictures (uint8 or uint16 (h, w, 3), any sizes) in rows, each under its title.
+    color: str = "black",
+) -> Figure | None:
+    """Pictures (uint8 or uint16 (h, w, 3)) in rows, each under its title; a line where none is.
 
-    gap: after every second column, as a share of a column. side: inches for a picture.
+    gap: after every second column, as a share of a column. side: inches for a picture. color: of
+    the pictures' titles.
     """
-    columns = min(columns, max(1, len(pictures)))
-    rows = max(1, -(-len(pictures) // columns))
+    if not len(pictures):
+        print(title)
+        return None
+    columns = min(columns, len(pictures))
+    rows = -(-len(pictures) // columns)
     ratios = [1.0, 1.0, gap] * max(1, columns // 2) if gap else [1.0] * columns
-    size = (side * sum(ratios), side * rows + 0.4) if len(pictures) else (4, 0.4)
-    figure, axes = new_figure(rows, len(ratios), *size, width_ratios=ratios)
+    # A title of some length needs its room beside few pictures too.
+    width = max(side * sum(ratios), 0.085 * len(title))
+    figure, axes = new_figure(rows, len(ratios), width, side * rows + 0.4, width_ratios=ratios)
     for axis in axes.flat:
         axis.set_axis_off()
     cells = axes[:, np.equal(ratios, 1)].ravel()
     for axis, picture, text in zip(cells, pictures, titles, strict=False):
-        axis.imshow(squeeze(picture))
-        axis.set_title(text, fontsize=7.5, fontweight="normal", loc="center", y=1.0)
-    if title or not len(pictures):
-        said = title if len(pictures) else f"{title}: none".lstrip(": ")
-        figure.suptitle(said, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        axis.imshow(squeeze(np.asarray(picture)))
+        look: Any = {"fontsize": 7.5, "fontweight": "normal", "loc": "center", "y": 1.0}
+        axis.set_title(text, color=color, **look)
+    figure.suptitle(title, **HEAD)
     return figure
 
 
 def plot_pairs(
     pictures: Sequence[tuple[np.ndarray, ...]], titles: Sequence[tuple[str, ...]], title: str = ""
-) -> Figure:
+) -> Figure | None:
     """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
     return plot_grid([*chain(*pictures)], [*chain(*titles)], title=title, gap=0.12)
 
 
-def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray], title: str = "") -> Figure:
+def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure | None:
     """A picture, (h, w, 3), and again under each mask, uint8 (h, w), that is not all 0."""
     named = {name: mask[..., None] for name, mask in masks.items() if np.any(mask)}
     picture = squeeze(picture)
     lit = (picture // 2 + np.array([127, 60, 0])).astype(np.uint8)
     covered = [np.where(mask, lit, picture) for mask in named.values()]
-    return plot_grid([picture, *covered], [title, *named], columns=5, side=2.6)
+    title = f"One record's picture, and {count_of(len(named), 'mask')} over it"
+    return plot_grid([picture, *covered], ["", *named], columns=5, side=2.6, title=title)
 
 
 @styled
 def plot_folds(table: pd.DataFrame) -> Figure:
-    """Images per class and fold (rows with split, fold, label_name): equal columns are fair."""
+    """Images per class and fold (rows with split, fold, label_name): equal columns are fair.
+
+    Of more than 40 classes: how far each is from its share of each fold, in images.
+    """
     table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
+    many = table["label_name"].nunique() > MANY_CLASSES
+    if many:  # test images and what never validates have no share that they should have
+        table = table[(table["fold"] >= 0) | (table["split"] == "validation")]
     counts = pd.crosstab(table["label_name"], _name_folds(table))
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
-    shares = counts.div(counts.sum(axis=1), axis=0).to_numpy()
-    if len(counts) > MANY_CLASSES:
+    total = counts.sum(axis=1).to_numpy()[:, None]
+    off = counts.to_numpy() - total * counts.sum().to_numpy() / max(total.sum(), 1)
+    size = f"{len(counts):,} classes × {len(counts.columns)} folds"
+    if many:
         figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
-        ranks = np.arange(1, len(counts) + 1)
-        axis.plot(ranks, shares, linewidth=0.7, label=counts.columns.astype(str), alpha=0.8)
-        axis.set(xscale="log", xlabel="class, by rank", ylabel="share of the class in the fold")
-        axis.set_title(f"Share of each of {len(counts):,} classes per fold")
-        if counts.shape[1] <= 10:
-            axis.legend(ncols=5, fontsize=7)
+        axis.hist(off.ravel(), bins=61, color=BLUE)
+        axis.set(xlabel="images more than its share", ylabel="classes × folds", yscale="log")
+        axis.set_title(f"{size}: none is off by more than {np.abs(off).max():.1f} images")
         return figure
-    size = max(5.0, 2.2 + 0.65 * counts.shape[1]), 1.1 + 0.3 * max(len(counts), 2)
-    figure, ((axis,),) = new_figure(1, 1, *size)
-    _draw_counts(axis, counts, shares, darkest=max(shares.max() * 1.3, 0.01))
-    axis.set_title("Images per class and fold")
+    figure_size = max(5.0, 2.2 + 0.65 * counts.shape[1]), 1.1 + 0.3 * max(len(counts), 2)
+    figure, ((axis,),) = new_figure(1, 1, *figure_size)
+    shares = counts.to_numpy() / np.maximum(total, 1)
+    _draw_counts(axis, counts, shares, darkest=max(shares.max(initial=0) * 1.3, 0.01))
+    axis.set_title(f"Images of {size}")
     return figure
 
 
@@ -223,8 +272,9 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
     for color, (name, rows) in zip(colors, shards.groupby(groups.to_numpy()), strict=False):
         places = np.flatnonzero(groups.to_numpy() == name)
         axis.bar(places, rows["count"], color=color, width=0.85, label=name)
-    parts = shards["part"].nunique()
-    axis.set_title(f"{len(shards):,} shards in {parts} part{'s' if parts > 1 else ''}")
+    parts, counts = count_of(shards["part"].nunique(), "part"), shards["count"]
+    size = f"{counts.min():,} to {counts.max():,} records each"
+    axis.set_title(f"{count_of(len(shards), 'shard')} in {parts}, {size}")
     axis.set(xlabel="shard", ylabel="records")
     if groups.nunique() <= 20:
         axis.legend(ncols=1, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -232,11 +282,18 @@ def plot_shards(shards: pd.DataFrame) -> Figure:
 
 
 @styled
-def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
-    """Bars, each with its uncertainty, limit and text (columns value, low, high, limit, text)."""
-    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
+def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
+    """Bars, each with its uncertainty, limit and text (columns value, low, high, limit, text).
+
+    Where all would be near nothing the texts are printed instead.
+    """
     share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
     fits = rows["high"] <= rows["limit"]
+    title += ": all within" if fits.all() else f": too much for {', '.join(rows.index[~fits])}"
+    if share["high"].max() < 2:
+        print(title, *(rows.index + ": " + rows["text"]), sep="\n")
+        return None
+    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
     axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED))
     spread = [share["value"] - share["low"], share["high"] - share["value"]]
     look: Any = {"fmt": "none", "ecolor": "black", "capsize": 3, "linewidth": 0.9}
@@ -252,14 +309,42 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure:
 
 
 @styled
-def plot_written(shards: pd.DataFrame, title: str = "Written against the forecast") -> Figure:
+def plot_written(shards: pd.DataFrame) -> Figure:
     """Bytes of each shard, and the bound planned for it (columns bytes and bytes_high)."""
+    room = 100 - 100 * shards["bytes"] / shards["bytes_high"]
+    title = f"{count_of(len(shards), 'shard')}, {shards['bytes'].sum() / 1e6:,.1f} MB: "
+    within = f"each {room.min():.0f} to {room.max():.0f} % below what it may take"
+    title += within if room.min() >= 0 else f"{(room < 0).sum():,} above what they may take"
     figure, ((axis,),) = new_figure(1, 1, 8, 2.8, whole="x")
     places, megabytes = np.arange(len(shards)), shards[["bytes", "bytes_high"]] / 1e6
     axis.bar(places, megabytes["bytes"], color=BLUE, width=0.85, label="written")
     axis.scatter(places, megabytes.bytes_high, marker="_", color=ORANGE, s=120, label="at most")
     axis.set(xlabel="shard", ylabel="MB", title=title)
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+@styled
+def plot_source_check(sources: pd.DataFrame) -> Figure | None:
+    """PSNR of records as they are against that with red and blue swapped, and where one fails.
+
+    sources: columns psnr and psnr_swapped, in dB, and problem.
+    """
+    wrong, top = int((sources["problem"] != "").sum()), 60
+    title = f"{count_of(len(sources), 'record')} beside their sources: {wrong} show them otherwise"
+    if sources.empty:
+        print(title)
+        return None
+    figure, ((axis,),) = new_figure(1, 1, 7, 3.4)
+    psnr = sources[["psnr", "psnr_swapped"]].clip(upper=top).to_numpy()
+    ends = psnr.min() - 2, top + 2
+    axis.fill_between(ends, [end + 1 for end in ends], top + 3, color=RED, alpha=0.15, linewidth=0)
+    axis.text(ends[0] + 1, top, "fails: swapped colours fit better by 1 dB", color=RED)
+    equal = f"{(psnr[:, 0] == top).sum()} of 60 dB or more:\nthe source's own pixels, kept"
+    axis.text(top - 1, ends[0] + 1, equal, ha="right")
+    axis.scatter(*psnr.T, s=14, color=BLUE, alpha=0.6, linewidths=0)
+    axis.set(xlim=ends, ylim=(ends[0], top + 3), title=title)
+    axis.set(xlabel="PSNR as written, dB", ylabel="with red and blue swapped, dB")
     return figure
 
 
@@ -275,7 +360,8 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
         axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
         limits = {"xlim": (0.5, len(epochs) + 0.5), "ylim": (0, None)}
-        axis.set(title=name.capitalize().replace("_", " "), xlabel="epoch", **limits)
+        last = f"{name.capitalize().replace('_', ' ')}: {history[f'val_{name}'][-1]:.3f} at the end"
+        axis.set(title=last, xlabel="epoch", **limits)
         axes.flat[0].legend()
     return figure
 
@@ -303,6 +389,7 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
     image = _draw_counts(axis, counts, shares, darkest=1.0)
     figure.colorbar(image, ax=axis, label="share of the true class", shrink=0.8)
     axis.tick_params(axis="x", rotation=90 if len(names) > 8 else 0)
-    what = f": {len(names)} of {len(classes):,} classes, the most confused" if several else ""
-    axis.set(xlabel="predicted", ylabel="true", title=f"Confusions in validation{what}")
+    title = f"{wrong['images'].sum():,} of {confusions['images'].sum():,} images mistaken"
+    what = f", the {len(names)} most confused of {len(classes):,} classes" if several else ""
+    axis.set(xlabel="predicted", ylabel="true", title=title + what)
     return figure

@@ -42,16 +42,16 @@ class NotebookError(RuntimeError):
     """A cell of a notebook failed; the message shows cell, error and executed copy."""
 
 
-def start(values: Mapping[str, Any], *, workers: bool = True) -> str:
+def start(values: Mapping[str, Any]) -> str:
     """The work folder, after a notebook's parameters were checked; one printed line says where.
 
-    values: its `globals()`. workers: N_JOBS of BACKEND, which reading and training do without.
+    values: its `globals()`; without N_JOBS, which reading and training lack, no workers are chosen.
     Raises: ValueError: a parameter is misspelt or does not fit.
     """
     check_parameters(values, notebook=True)
     work, said = work_dir(values["WORK_DIR"]), ""
     os.environ[RECORDS] = f"{work}/records"  # which the processes of a backend inherit
-    if workers:
+    if "N_JOBS" in values:
         from kaggle_tfr.parallel import use_backend
 
         said = use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"])

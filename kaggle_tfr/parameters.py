@@ -48,7 +48,7 @@ class Parameter:
         return "; ".join(filter(None, [self.help, listed]))
 
 
-_ALL, _READING = "01 02 03 04 05 06", "05 06"
+_ALL, _WORKERS, _READING = "01 02 03 04 05 06", "01 02 03 04", "05 06"
 _RESIZE = ("short_side", "stretch", "center_crop", "fill", "none")
 _CONFLICTS = ("drop", "majority", "keep")
 _PATTERN = "for folders: class/file, or split/class/file; for tfrecords: *.tfrec"
@@ -62,9 +62,9 @@ CDLA-Permissive-1.0 CDLA-Sharing-1.0 US-Government-Works EU-ODP-Legal-Notice apa
 GPL-3.0 LGPL-3.0 AGPL-3.0 FDL-1.3 copyright-authors other unknown"""
 TABLE = (
     Parameter("WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"),
-    Parameter("N_JOBS", 0, _ALL, "0: all cores", low=0),
-    Parameter("BACKEND", "threading", _ALL, choices=("threading", "loky", "dask")),
-    Parameter("SCHEDULER", "", _ALL, '"tcp://host:8786", for dask'),
+    Parameter("N_JOBS", 0, _WORKERS, "0: all cores", low=0),
+    Parameter("BACKEND", "threading", _WORKERS, choices=("threading", "loky", "dask")),
+    Parameter("SCHEDULER", "", _WORKERS, '"tcp://host:8786", for dask'),
     Parameter("NAME", "sample", "01", "of the dataset"),
     Parameter("INPUT_DIR", "", "01", "empty: the bundled sample"),
     Parameter("SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv", "tfrecords")),

@@ -137,14 +137,20 @@ def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
     return np.where(test, "test image: always kept", why)
 
 
-def pairs_of_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """Rows a, b of `images` and bits: of each conflict the picture kept and one that disagrees."""
+def pairs_of_clusters(
+    images: pd.DataFrame, clusters: pd.DataFrame, by: str = "label_name"
+) -> pd.DataFrame:
+    """Rows a, b of `images` and bits: of each cluster the picture kept and one of another label.
+
+    by: the column in which the two differ; "keep": one that is dropped. Test images are left out.
+    """
     good = (images["problem"] == "") & (images["split"] != "test")
     rows = images[["image_id"]].assign(row=np.arange(len(images)))[good]
     row = rows.merge(clusters["image_id"].drop_duplicates()).set_index("image_id")["row"]
+    clusters = clusters[clusters["split"] != "test"]
     clusters = clusters.sort_values(["cluster", "steps"], kind="stable")  # distances are from these
     first = clusters.drop_duplicates("cluster").set_index("cluster")
-    differs = clusters["label_name"] != clusters["cluster"].map(first["label_name"])
+    differs = clusters[by] != clusters["cluster"].map(first[by])
     other = clusters[differs].drop_duplicates("cluster").set_index("cluster")
     a, b = row[first["image_id"][other.index]], row[other["image_id"]]
     return pd.DataFrame(zip(a, b, other["distance"], strict=True), columns=["a", "b", "distance"])

@@ -143,7 +143,7 @@ def _make_others(
 def _draw_pictures(
     rng: np.random.Generator, wanted: dict[str, int], seen: np.ndarray
 ) -> tuple[list[tuple[str, Image.Image]], np.ndarray]:
-    """(class, picture): different crops of any place, scale and turn, magnified 4 times at most.
+    """(class, picture): different crops of any place and scale, upright, magnified 4 times at most.
 
     wanted: how many of each class. seen: bool (n, 128), outlines of those drawn; returned with the
     new ones.
@@ -153,15 +153,16 @@ def _draw_pictures(
         source, factors, _ = CLASSES[label]
         package, name = source.split("/", 1)
         photo = Image.open(io.BytesIO((files_of(package) / name).read_bytes())).convert("RGB")
+        luma = photo.convert("L")
         curve = [min(255, int(value * factor)) for factor in factors for value in range(256)]
         total = len(pictures) + count
         while len(pictures) < total:
-            crop = _draw_crop(photo, rng)
-            grey = np.asarray(crop.convert("L").resize((9, 8), Image.Resampling.BOX), float)
+            box = _draw_box(photo, rng)
+            grey = np.asarray(luma.resize((9, 8), Image.Resampling.BOX, box), float)
             bits = np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1])
             if grey.std() < MIN_CONTRAST or ((seen != bits).sum(axis=1) < MIN_DIFFERENCE).any():
                 continue
-            seen = np.vstack([seen, bits])
+            seen, crop = np.vstack([seen, bits]), photo.crop(box)
             short, long = sorted(crop.size)
             limit = min(4 * short, LONG_SIDE * short / long)
             scale = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
@@ -171,16 +172,14 @@ def _draw_pictures(
     return pictures, seen
 
 
-def _draw_crop(photo: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """A rectangle of the photograph, 80 pixels or more each way, in one of its 8 orientations."""
+def _draw_box(photo: Image.Image, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of a part of the photograph, 80 pixels or more each way."""
     height = 0
     while not 80 <= height <= photo.height:
         width = int(np.exp(rng.uniform(np.log(80), np.log(photo.width))))
         height = int(width * np.exp(rng.uniform(-0.5, 0.5)))
     left, top = (int(rng.integers(n + 1)) for n in (photo.width - width, photo.height - height))
-    crop = photo.crop((left, top, left + width, top + height))
-    turn = int(rng.integers(8))
-    return crop.transpose(Image.Transpose(turn - 1)) if turn else crop
+    return left, top, left + width, top + height
 
 
 def _save(picture: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any) -> bytes:

@@ -8,6 +8,7 @@ from kaggle_tfr.read.display import (
     count_images,
     find_sources,
     first_masks,
+    list_reader_steps,
     measure_speed,
     name_labels,
     pair_with_sources,

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import tensorflow as tf
 from kaggle_tfr import storage
 from kaggle_tfr.images.header import RefusedImage, read_upright
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.read.batches import choose_fold, read_images
-from kaggle_tfr.read.decode import decode_window, fit_to_size
+from kaggle_tfr.read.batches import CORES, choose_fold, one_schema, read_batches, read_images
+from kaggle_tfr.read.decode import choose_window, decode_record, decode_window, fit_to_size
+from kaggle_tfr.schema import feature_dict
 
 
 def find_sources(work_dir: str) -> dict[str, str]:
@@ -118,6 +120,31 @@ def read_files(
     data = tf.data.Dataset.from_tensor_slices(list(paths)).shuffle(len(paths)).repeat()
     data = data.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False).ignore_errors()
     return data.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+def list_reader_steps(
+    shards: pd.DataFrame, image_size: int | Sequence[int], batch_size: int
+) -> dict[str, tf.data.Dataset]:
+    """Endless training batches of shards by name, each with one more of the steps of `read_batches`
+    than that before it.
+    """
+    schema, size = one_schema(shards), as_size(image_size)
+
+    def read_whole(record: tf.Tensor) -> tf.Tensor:
+        data = tf.io.parse_single_example(record, feature_dict(schema))[schema.image_key]
+        pixels = tf.io.decode_image(data, 3, expand_animations=False)
+        top, left, height, width = tf.unstack(choose_window(tf.shape(pixels)[:2], size, "random"))
+        return fit_to_size(pixels[top : top + height, left : left + width], size, "random")
+
+    window = partial(decode_record, schema=schema, size=size, crop="random", jpeg=False)
+    files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
+    records = files.flat_map(tf.data.TFRecordDataset).repeat()
+    ways = {"records, one after the other": records.map(read_whole)}
+    ways["+ decoded on all cores"] = records.map(read_whole, num_parallel_calls=CORES)
+    ways["+ only the window decoded"] = records.map(window, num_parallel_calls=CORES)
+    ways = {name: way.batch(batch_size, drop_remainder=True) for name, way in ways.items()}
+    whole = read_batches(shards, image_size=size, batch_size=batch_size, training=True)
+    return ways | {"+ shards read side by side, in any order": whole}
 
 
 def measure_speed(batches: tf.data.Dataset, seconds: float = 1.0) -> float:
