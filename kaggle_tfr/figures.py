@@ -151,9 +151,8 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
         return None
     figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
     edges = np.arange(-0.5, max(int(distances.max()), max_bits) + 1.5).tolist()
-    colors = {"color": [BLUE, GREY], "label": ["within MAX_BITS", "beyond it"]}
-    axis.hist([inside, outside], bins=edges, stacked=True, **colors)
-    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
+    axis.hist([inside, outside], bins=edges, stacked=True, color=[BLUE, GREY])
+    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2, label="MAX_BITS")
     if axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
     axis.set(xlabel="differing bits of 256", ylabel="pairs", title=title)
@@ -187,10 +186,12 @@ def plot_grid(
     width = max(side * sum(ratios), 0.085 * len(title))
     figure, axes = new_figure(rows, len(ratios), width, side * rows + 0.4, width_ratios=ratios)
     for axis in axes.flat:
-        axis.set_axis_off()
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
     cells = axes[:, np.equal(ratios, 1)].ravel()
     for axis, picture, text in zip(cells, pictures, titles, strict=False):
         axis.imshow(squeeze(np.asarray(picture)))
+        axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
         look: Any = {"fontsize": 7.5, "fontweight": "normal", "loc": "center", "y": 1.0}
         axis.set_title(text, color=color, **look)
     figure.suptitle(title, **HEAD)

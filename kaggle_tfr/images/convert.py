@@ -165,20 +165,13 @@ def read_grey(data: bytes, at_least: int, header: Header, bit_depth: str) -> Ima
 
 
 def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
-    """uint8 (h, w, 3) arrays, as small as `side` pixels allows; light grey where unreadable, and
-    where a truncated one ends.
-    """
+    """uint8 (h, w, 3) arrays, as small as `side` pixels allows; light grey where unreadable."""
     pictures = []
     for path in paths:
-        pixels, data = np.full((64, 64, 3), 230, np.uint8), b""
         try:
-            data = read_bytes(path)
-            pixels = read_pixels(data, at_least=(side, side))
-        except (OSError, RefusedImage) as refusal:
-            if data and "truncated" in str(refusal):
-                part = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_REDUCED_COLOR_2)
-                pixels = pixels if part is None else part[..., ::-1]
-        pictures.append(pixels)
+            pictures.append(read_pixels(read_bytes(path), at_least=(side, side)))
+        except (OSError, RefusedImage):
+            pictures.append(np.full((64, 64, 3), 230, np.uint8))
     return pictures
 
 

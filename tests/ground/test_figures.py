@@ -20,6 +20,8 @@ PICTURE = np.zeros((20, 30, 3), np.uint8)
 SHARDS = pd.DataFrame(
     {"split": "train", "fold": [0, 0, 1, 1], "part": [1, 2, 1, 2], "count": [7, 6, 7, 7]}
 )
+HASHED = np.random.default_rng(0).random((2, 2, 8, 8)) < 0.5
+CHECKED = pd.DataFrame({"psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0], "problem": ""})
 LIMITS = {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"}
 LIMITS = pd.DataFrame(LIMITS, index=["part 1"])
 WRITTEN = pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
@@ -46,25 +48,24 @@ def rows(figure):
 FIGURES = {
     "class_balance": lambda: figures.plot_class_balance(IMAGES["label_name"]),
     "many_classes": lambda: figures.plot_class_balance(folded(100)["label_name"]),
-    "sizes": lambda: figures.plot_sizes(IMAGES, sides=256),
+    "sizes": lambda: figures.plot_sizes(IMAGES),
     "counts": lambda: figures.plot_counts({"empty file": 2}, "Refused", "images"),
     "no_counts": lambda: figures.plot_counts({}, "Refused", "images"),
     "distances": lambda: figures.plot_distances(pd.Series([0, 3, 40]), 25),
-    "no_distances": lambda: figures.plot_distances(pd.Series([], dtype=int), 25),
     "folds": lambda: figures.plot_folds(folded(3)),
     "more_folds": lambda: figures.plot_folds(EXTRA),
     "many_folds": lambda: figures.plot_folds(folded(100)),
     "shards": lambda: figures.plot_shards(SHARDS),
     "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
     "written": lambda: figures.plot_written(WRITTEN),
-    "histogram": lambda: figures.plot_histogram(pd.Series(range(50)), "PSNR", "dB"),
-    "no_histogram": lambda: figures.plot_histogram(pd.Series([], dtype=float), "PSNR", "dB"),
+    "source_check": lambda: figures.plot_source_check(CHECKED),
+    "hashes": lambda: figures.plot_hashes([PICTURE] * 2, HASHED, ["average", "wavelet"]),
+    "dollars": lambda: figures.plot_counts({"$1 & $2": 1, "a": 2}, "Of $a^b$ and $", "$images$"),
     "grid": lambda: figures.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
-    "no_grid": lambda: figures.plot_grid([], []),
     "pairs": lambda: figures.plot_pairs([(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"),
-    "no_pairs": lambda: figures.plot_pairs([], []),
     "confusion": lambda: figures.plot_confusion(CONFUSIONS, ["daisy", "rose", "tulip"]),
     "many_confusions": lambda: figures.plot_confusion(CONFUSIONS, range(81_313)),
+    "most_classes": lambda: figures.plot_folds(folded(20_000)),
     "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
     "masks": lambda: figures.plot_masks(PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}),
 }
@@ -108,6 +109,49 @@ def test_folds_show_what_never_validates_and_only_labelled_test_images():
     columns = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert columns == ["fold 0", "test", "train, never\nvalidates"]
     assert texts(figure) == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "line"),
+    [
+        (lambda: figures.plot_pairs([], [], title="0 pairs"), "0 pairs"),
+        (lambda: figures.plot_distances(pd.Series([], dtype=int), 25), "0 pairs within 25 bits"),
+        (lambda: figures.plot_source_check(CHECKED.head(0)), "0 records beside their sources"),
+        (lambda: figures.plot_limits(LIMITS.assign(limit=9e9), "Parts"), "part 1: 10 of 19"),
+    ],
+)
+def test_an_empty_case_is_a_line(draw, line, tmp_path, capsys):
+    """No frame without content is drawn, and the figure of an earlier run goes."""
+    figures.save_figure(FIGURES["counts"](), str(tmp_path), "shown")
+    assert figures.save_figure(draw(), str(tmp_path), "shown") is None
+    assert line in capsys.readouterr().out
+    assert not (tmp_path / "figures" / "shown.png").exists()
+
+
+def test_titles_say_what_came_out():
+    """How many, how far off, and where it fails."""
+    said = {
+        "class_balance": "9 images of 3 classes, 1 to 5 each, median 3",
+        "distances": "2 pairs within 25 bits, 1 beyond",
+        "many_folds": "100 classes × 4 folds: none is off by more than 0.0 images",
+        "shards": "4 shards in 2 parts, 6 to 7 records each",
+        "limits": "Forecast: all within",
+        "written": "2 shards, 0.0 MB: each 17 to 20 % below what it may take",
+        "source_check": "2 records beside their sources: 0 show them otherwise",
+        "confusion": "1 of 9 images mistaken",
+    }
+    for name, title in said.items():
+        figure = FIGURES[name]()
+        heads = [axis.get_title("left") for axis in figure.axes] + [figure.get_suptitle()]
+        assert title in heads
+
+
+def test_one_panorama_does_not_squeeze_the_others():
+    """Of a hundred pictures of 100 pixels and one of 20,000 the hundred fill the frame."""
+    table = pd.DataFrame({"problem": "", "width": [100] * 200 + [20_000], "height": 100})
+    axis = figures.plot_sizes(table).axes[0]
+    assert axis.get_xlim()[1] < 300
+    assert "1 are beyond the edge" in axis.get_title("left")
 
 
 def test_a_size_plot_has_good_images_only_and_one_epoch_stands_in_the_middle():

@@ -1,0 +1,111 @@
+"""report.html: what a run has shown, on one page that needs no code, no server and no network."""
+
+import io
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import nbformat
+import pandas as pd
+from markupsafe import Markup, escape
+from PIL import Image
+
+from kaggle_tfr import storage
+from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
+
+PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ name }}</title>
+<style>
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 0 auto;
+       padding: 1rem; overflow-wrap: break-word }
+h1 { line-height: 1.2 } h2 { border-top: 1px solid #ccc; padding-top: 1rem; margin-top: 2.5rem }
+h3 { margin: 2rem 0 .5rem } p { color: #555; max-width: 45rem }
+img { max-width: 100%; height: auto; display: block }
+nav a { display: inline-block; margin-right: 1rem; line-height: 2.2 } a { color: #31688e }
+.wide { overflow-x: auto; margin: .5rem 0 } table { border-collapse: collapse; font-size: .85rem }
+th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd }
+th, td { white-space: nowrap }
+pre { white-space: pre-wrap; font-size: .85rem; margin: .5rem 0 }
+</style>
+<h1>{{ name }}: what became of the images</h1>
+<p>Made by kaggle-tfr on {{ day }}: figures and tables of its notebooks, without their code.</p>
+{% if accounting %}<div class="wide">{{ accounting }}</div>{% endif %}
+<nav>{% for id, title, _ in parts %}<a href="#{{ id }}">{{ title }}</a>{% endfor %}</nav>
+{% for id, title, pieces in parts %}
+<h2 id="{{ id }}">{{ title }}</h2>
+{% for piece in pieces %}{{ piece }}
+{% endfor %}{% endfor %}
+</html>
+"""
+
+
+def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
+    """The path of report.html in WORK_DIR: headings, figures and tables of executed notebooks.
+
+    values: parameters of the run, whose folders are not told; copies: where the notebooks lie: what
+    is not there is left out, and so are lessons.
+    """
+    folder, read = values["WORK_DIR"], dict[str, Any]()
+    for name in NOTEBOOKS:
+        if (path := Path(copies, f"{name}.ipynb")).exists():
+            read[name] = nbformat.read(path, as_version=4).cells
+    said, accounting = storage.read_text(storage.join(folder, "accounting.csv")), Markup()
+    if said:
+        table = pd.read_csv(io.StringIO(said), keep_default_na=False)
+        formats = {"share": "{:.1%}".format}
+        accounting = Markup(table.to_html(index=False, border=0, formatters=formats))  # noqa: S704
+    unshown = {"Parameters", "Next", *["Accounting"][: len(said)]}
+    parts = [(name, *_read_cells(cells, unshown)) for name, cells in read.items()]
+    page = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
+    shown = {"name": values.get("NAME") or DEFAULTS["NAME"], "accounting": accounting}
+    html = page.render(parts=parts, day=f"{datetime.now(UTC):%Y-%m-%d}", **shown)
+    # It may be published, so nobody's folders are in it.
+    for parameter in ("INPUT_DIR", "OUT_DIR", "WORK_DIR"):
+        if place := values.get(parameter):
+            html = html.replace(str(escape(place)), parameter)
+    report = storage.join(folder, "report.html")
+    storage.write_atomically(report, html.encode())
+    return report
+
+
+def _read_cells(cells: Sequence[Any], unshown: set[str]) -> tuple[str, list[Markup]]:
+    """The notebook's title, and the HTML of what is shown in its sections."""
+    title, section, pieces = "", "", list[Markup]()
+    for cell in cells:
+        text = cell.source
+        if heading := re.match(r"#+ (?:\d+[.·]? ?·? )?(.*)", text):
+            section, text = heading[1], text[heading.end() :].strip()
+            title = title or section
+            if section not in unshown | {title}:
+                pieces.append(Markup("<h3>{}</h3>").format(section))
+        if section in unshown or "lesson" in cell.metadata.get("tags", ()):
+            continue
+        if cell.cell_type == "markdown" and text:
+            words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+            pieces.append(Markup(f"<p>{words}</p>"))  # noqa: S704
+        pieces += filter(None, (_show(one, section) for one in cell.get("outputs", ())))
+    return title, pieces
+
+
+def _show(output: Any, section: str) -> Markup:
+    """A figure, a table or printed lines as HTML; nothing for progress bars and other values."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        small = io.BytesIO()  # a sixth of a PNG of photographs
+        Image.open(io.BytesIO(b64decode(data["image/png"]))).save(small, "WEBP", quality=85)
+        form = Markup('<img alt="{}" src="data:image/webp;base64,{}">')
+        return form.format(section, b64encode(small.getvalue()).decode())
+    if "text/html" in data and "text/markdown" not in data:
+        table = data["text/html"].replace('border="1"', "")
+        return Markup(f'<div class="wide">{table}</div>')  # noqa: S704
+    if output.get("name") == "stdout":
+        return Markup("<pre>{}</pre>").format(output.text.strip())
+    return Markup()
