@@ -98,17 +98,20 @@ def copy_notebooks(folder: str) -> list[str]:
 
 
 def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> str:
-    """The work folder, after the notebooks ran in it; executed copies lie in its notebooks/.
+    """The work folder, after the notebooks ran in it: executed copies in notebooks/, report.html.
 
     values: parameters of any notebook; each notebook is given its own.
     Raises: ValueError: a wrong parameter or name, before any run; NotebookError: a cell failed.
     """
+    from kaggle_tfr.report import write_report
+
     folder, runs = _list_runs(values, notebooks)
     copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
     copies.mkdir(parents=True, exist_ok=True)
     for position, (name, own) in enumerate(runs.items(), 1):
         print(f"[{position}/{len(runs)}] {name}", flush=True)
         _run_notebook(bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own)
+    write_report(_make_absolute(values) | {"WORK_DIR": folder}, copies)
     return folder
 
 
@@ -157,6 +160,7 @@ def summarize(folder: str) -> str:
         held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"
         lines.append(f"shards     {listing.parent}/ ({held})")
     lines += [f"notebooks  {folder}/notebooks/", f"figures    {folder}/figures/"]
+    lines += [f"report     {folder}/report.html"]
     table = Path(folder) / "accounting.csv"
     if table.exists():
         lines += ["", pd.read_csv(table, keep_default_na=False).to_string(index=False)]

@@ -17,6 +17,7 @@ from PIL import Image
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 
+PART_FILE = "part-*/shards.csv"  # which is there when the part is whole
 PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -29,6 +30,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; marg
 h1 { line-height: 1.2 } h2 { border-top: 1px solid #ccc; padding-top: 1rem; margin-top: 2.5rem }
 h3 { margin: 2rem 0 .5rem } p { color: #555; max-width: 45rem }
 img { max-width: 100%; height: auto; display: block }
+@media (max-width: 40rem) { img { max-width: none; width: 40rem } }
 nav a { display: inline-block; margin-right: 1rem; line-height: 2.2 } a { color: #31688e }
 .wide { overflow-x: auto; margin: .5rem 0 } table { border-collapse: collapse; font-size: .85rem }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd }
@@ -50,6 +52,8 @@ pre { white-space: pre-wrap; font-size: .85rem; margin: .5rem 0 }
 def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     """The path of report.html in WORK_DIR: headings, figures and tables of executed notebooks.
 
+    A copy goes to each finished part beside the shards (local folders only).
+
     values: parameters of the run, whose folders are not told; copies: where the notebooks lie: what
     is not there is left out, and so are lessons.
     """
@@ -62,7 +66,7 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
         table = pd.read_csv(io.StringIO(said), keep_default_na=False)
         formats = {"share": "{:.1%}".format}
         accounting = Markup(table.to_html(index=False, border=0, formatters=formats))  # noqa: S704
-    unshown = {"Parameters", "Next", *["Accounting"][: len(said)]}
+    unshown = {"Parameters", "Save", "Next", *["Accounting"][: len(said)]}
     parts = [(name, *_read_cells(cells, unshown)) for name, cells in read.items()]
     page = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
     shown = {"name": values.get("NAME") or DEFAULTS["NAME"], "accounting": accounting}
@@ -71,9 +75,10 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     for parameter in ("INPUT_DIR", "OUT_DIR", "WORK_DIR"):
         if place := values.get(parameter):
             html = html.replace(str(escape(place)), parameter)
-    report = storage.join(folder, "report.html")
-    storage.write_atomically(report, html.encode())
-    return report
+    parts_here = [path.parent for path in Path(values.get("OUT_DIR") or folder).glob(PART_FILE)]
+    for place in (*parts_here, folder):
+        storage.write_atomically(storage.join(place, "report.html"), html.encode())
+    return storage.join(folder, "report.html")
 
 
 def _read_cells(cells: Sequence[Any], unshown: set[str]) -> tuple[str, list[Markup]]:
@@ -83,11 +88,11 @@ def _read_cells(cells: Sequence[Any], unshown: set[str]) -> tuple[str, list[Mark
         text = cell.source
         if heading := re.match(r"#+ (?:\d+[.·]? ?·? )?(.*)", text):
             section, text = heading[1], text[heading.end() :].strip()
-            title = title or section
-            if section not in unshown | {title}:
-                pieces.append(Markup("<h3>{}</h3>").format(section))
         if section in unshown or "lesson" in cell.metadata.get("tags", ()):
             continue
+        title = title or section
+        if heading and section != title:
+            pieces.append(Markup("<h3>{}</h3>").format(section))
         if cell.cell_type == "markdown" and text:
             words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
             pieces.append(Markup(f"<p>{words}</p>"))  # noqa: S704
@@ -101,7 +106,7 @@ def _show(output: Any, section: str) -> Markup:
     if "image/png" in data:
         small = io.BytesIO()  # a sixth of a PNG of photographs
         Image.open(io.BytesIO(b64decode(data["image/png"]))).save(small, "WEBP", quality=85)
-        form = Markup('<img alt="{}" src="data:image/webp;base64,{}">')
+        form = Markup('<div class="wide"><img alt="{}" src="data:image/webp;base64,{}"></div>')
         return form.format(section, b64encode(small.getvalue()).decode())
     if "text/html" in data and "text/markdown" not in data:
         table = data["text/html"].replace('border="1"', "")

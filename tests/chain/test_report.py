@@ -1,0 +1,71 @@
+"""report.html: what executed notebooks show, on one page of its own."""
+
+import base64
+import io
+import re
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from PIL import Image
+
+from kaggle_tfr.report import write_report
+
+
+def shown(**data):
+    return new_output("execute_result", {name.replace("_", "/"): v for name, v in data.items()})
+
+
+@pytest.fixture
+def page(tmp_path):
+    """The page of one notebook with a section of each kind, in a work folder with a part."""
+    picture = io.BytesIO()
+    Image.new("RGB", (30, 20), (200, 30, 30)).save(picture, "PNG")
+    png = base64.b64encode(picture.getvalue()).decode()
+    bar = {"text/html": "<progress>", "text/markdown": "<progress>"}
+    lesson, printed = {"metadata": {"tags": ["lesson"]}}, new_output("stream", text="3 of <4>\n")
+    cells = [
+        new_markdown_cell("# 1 · Explore: what came in\n\nReads `labels` & images."),
+        new_markdown_cell("## Parameters"),
+        new_code_cell("hidden = 1", outputs=[new_output("stream", text="parameters")]),
+        new_markdown_cell("## 1. What a lesson shows", **lesson),
+        new_code_cell("lesson", outputs=[printed, shown(text_plain="lesson")], **lesson),
+        new_markdown_cell("## 2. Sizes"),
+        new_code_cell("secret_code()", outputs=[printed, shown(image_png=png)]),
+        new_code_cell("", outputs=[shown(text_html="<table><td>a cell</td></table>")]),
+        new_code_cell("", outputs=[new_output("display_data", bar)]),
+        new_code_cell("", outputs=[shown(text_html=f"<td>{tmp_path}/in/a.jpg</td>")]),
+        new_markdown_cell("## Next"),
+        new_markdown_cell("Something else."),
+    ]
+    for name in ("notebooks", "part-1", "in"):
+        (tmp_path / name).mkdir()
+    nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / "01_explore.ipynb")
+    (tmp_path / "accounting.csv").write_text("outcome,images,share\nwritten,3,0.75\n")
+    (tmp_path / "part-1" / "shards.csv").write_text("file\n")
+    values = {"WORK_DIR": str(tmp_path), "INPUT_DIR": f"{tmp_path}/in", "NAME": "roses & co"}
+    write_report(values, tmp_path / "notebooks")
+    return (tmp_path / "report.html").read_text()
+
+
+def test_it_shows_what_the_notebooks_show(page):
+    """Title, accounting, sections, figures, tables and lines, each once and in order."""
+    order = ["roses &amp; co", "75.0%", "<h2", "Explore: what came in</h2>", "<code>labels</code>"]
+    order += ["<h3>Sizes</h3>", "3 of &lt;4&gt;", "<img", "a cell", "INPUT_DIR/a.jpg"]
+    assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
+    assert page.count("<img") == 1
+
+
+def test_it_hides_code_lessons_parameters_progress_and_folders(page, tmp_path):
+    """What a colleague has no use for, and what is nobody's business."""
+    hidden = ["secret_code", "lesson", "arameters", "progress", "Something", "Next", str(tmp_path)]
+    assert [text for text in hidden if text in page] == []
+
+
+def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
+    """Nothing is fetched: no script, and every source is in the page; the part has a copy."""
+    sources = re.findall(r'(?:src|href)="([^"]{5})', page)
+    assert set(sources) <= {"data:", "#01_e"}
+    assert "<script" not in page
+    assert "@import" not in page
+    assert (tmp_path / "part-1" / "report.html").read_text() == page
