@@ -119,11 +119,12 @@ def check_fault(root, whole, number, fault):
 )
 def test_a_call_that_fails_costs_no_byte(root, whole, step):
     """An error names the file and what to do; nothing torn has its final name; a rerun mends."""
-    failed = 0
-    for number in range(1, len(whole[0]) + 1, step):
-        for fault in FAULTS if step == 1 else [FAULTS[number // step % len(FAULTS)]]:
-            failed += check_fault(root, whole, number, fault)
-    assert failed > len(whole[0]) // step // 2  # a read cannot be short, a disk not full for one
+    tried, failed = 0, 0
+    for number, (name, _) in list(enumerate(whole[0], 1))[::step]:
+        able = [f for f in FAULTS if name in {SHORT: ["write"], FULL: faults.MAKING}.get(f, [name])]
+        for fault in able if step == 1 else [able[number % len(able)]]:
+            tried, failed = tried + 1, failed + check_fault(root, whole, number, fault)
+    assert failed >= 0.9 * tried  # the shares of the caches decide how many calls there are
 
 
 def test_a_table_has_its_columns_once(root, whole):
