@@ -119,6 +119,8 @@ TABLE = (
     Parameter("EPOCHS", 8, "06", low=1),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
+# The forms of `list_parameters` in docs/parameters.md, which `make docs` writes.
+MARKDOWN = "## {}\n\n| parameter | default | |\n|---|---|---|", "| `{}` | `{}` | {} |"
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in TABLE}
 
@@ -128,12 +130,12 @@ def of_notebook(notebook: str) -> list[Parameter]:
     return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
 
 
-def list_parameters() -> str:
+def list_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") -> str:
     """Lines of text: the parameters below the notebooks that take them, with default and help."""
-    lines = ["parameters, their defaults and what they mean, by the notebooks that take them:"]
+    lines = ["All parameters with their defaults, by the notebooks that take them."]
     for notebooks, group in groupby(sorted(TABLE, key=_notebooks_of), _notebooks_of):
-        lines += ["", f"  {notebooks}"]
-        lines += [f"    {one.name:20} {one.default!r:28} {one.said}".rstrip() for one in group]
+        told = [row.format(one.name, json.dumps(one.default), one.said) for one in group]
+        lines += ["", heading.format(notebooks), *map(str.rstrip, told)]
     return "\n".join(lines)
 
 

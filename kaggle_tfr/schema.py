@@ -72,9 +72,10 @@ def split_of(folder: str) -> str:
 class Saved:
     """A frozen dataclass that lies in a file as JSON."""
 
-    def to_json(self) -> str:
-        """The text of its file."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"  # type: ignore[call-overload]
+    def to_json(self, **beside: Any) -> str:
+        """The text of its file. beside: what else stands in it, for other readers."""
+        values = asdict(self) | beside  # type: ignore[call-overload]  # a dataclass
+        return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,9 @@ class RecordSchema(Saved):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RecordSchema":
-        """The schema of a mapping that came through JSON; 0.1 wrote fields with more keys."""
+        """The schema of a mapping that came through JSON; it may have keys that are not ours."""
         read = {"test_fields": (), **values, "label_columns": tuple(values["label_columns"])}
+        read = {name: read[name] for name in cls.__annotations__ if name in read}
         for name in ("fields", "test_fields"):
             given = [{key: one[key] for key in Field.__annotations__} for one in read[name]]
             read[name] = tuple(Field(**one | {"source": _freeze(one["source"])}) for one in given)

@@ -75,7 +75,7 @@ def _list_texts(
     refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
     texts = {"rejects.csv": refused} if rejects else {}
     texts |= {
-        "schema.json": plan.schema.to_json(),
+        "schema.json": describe_schema(plan),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
@@ -124,6 +124,14 @@ def renew_metadata(text: str, made: dict[str, Any]) -> str:
         if found == made:
             return text
     return json.dumps(made, indent=1) + "\n"
+
+
+def describe_schema(plan: Plan) -> str:
+    """What schema.json holds: the schema, and for others how shards and pictures are read."""
+    # With nothing resized, originals of any kind may have kept their bytes; JPEG has 8 bits.
+    several = plan.image.resize == "none" or plan.schema.image_dtype == "uint16"
+    format_ = "jpeg or png" if several else plan.image.format.lower()
+    return plan.schema.to_json(compression=plan.settings.compression, image_format=format_)
 
 
 def _write_image_tables(work_dir: str, folder: str, plan: Plan, rows: Mapping[int, Row]) -> None:

@@ -110,6 +110,8 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
     files = sorted((work / "part-1").glob("*.tfrec"))
     unlabelled = [file for file in files if "-test-" in file.name]
     schema = json.loads((work / "part-1" / "schema.json").read_text())
+    said = {"compression": "", "image_format": "jpeg", "image_dtype": "uint8"}
+    assert said.items() <= schema.items()
     kinds = {"bytes": tf.string, "int64": tf.int64}
     names, of_test = (
         {field["name"]: tf.io.FixedLenFeature([], kinds[field["type"]]) for field in schema[name]}

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from kaggle_tfr.__main__ import _parser
-from kaggle_tfr.parameters import check_parameters
+from kaggle_tfr.parameters import MARKDOWN, check_parameters, list_parameters
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +77,9 @@ def test_the_calls_of_a_record_are_where_the_readme_says(readme, root):
     assert len(calls) == 10
     for name, file in calls:
         assert f"def {name}(" in (root / "kaggle_tfr" / file).read_text(), name
+
+
+def test_the_page_of_parameters_is_that_of_the_table(root):
+    """`make docs` was run after the last change."""
+    page = (root / "docs" / "parameters.md").read_text()
+    assert page == f"# Parameters\n\n{list_parameters(*MARKDOWN)}\n"

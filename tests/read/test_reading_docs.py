@@ -1,4 +1,4 @@
-"""docs/reading.md: each of its examples runs as it stands there."""
+"""docs/reading.md and README's "Use the shards": each example runs as it stands there."""
 
 import os
 import re
@@ -14,6 +14,8 @@ from kaggle_tfr.write.parts import write_parts
 
 # In this order: processes that torch forks should not inherit JAX's threads.
 SHOWN = {"TensorFlow alone": "(32, 256, 256, 3)", "PyTorch": "torch.uint8"}
+SHOWN |= {"README 1": "(32, 256, 256, 3) <dtype: 'uint8'>", "README 2": "3) uint8 "}
+SHOWN |= {"README 3": "(32, 256, 256, 3) (32,)"}
 SHOWN |= {"grain": "(32, 256, 256, 3)", "Plain JAX": "'batch': 8"}
 # Runs each example by itself, and prints a line of its name before what it prints.
 RUN_ALL = """
@@ -40,6 +42,9 @@ def printed(root, tmp_path_factory):
     sections = dict(
         re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
     )
+    use = (root / "README.md").read_text().partition("## Use the shards")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", use, re.DOTALL)
+    sections |= {f"README {number}": code for number, code in enumerate(blocks, 1)}
     assert sections.keys() == SHOWN.keys()
     python = Path(os.environ.get("TPU_PYTHON", sys.executable)).absolute()
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(root)}
