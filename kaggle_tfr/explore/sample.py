@@ -1,6 +1,7 @@
 """A small competition in Kaggle's layout, with known faults and duplicates planted in it.
 
-The pictures are crops of photographs inside scikit-learn and Matplotlib: nothing is downloaded.
+The pictures are crops of photographs inside scikit-learn and Matplotlib (README, "Licence", says
+by whom): nothing is downloaded.
 """
 
 import io
