@@ -253,6 +253,7 @@ def check_leakage(
     max_share_deviation: the largest difference between a class's share in a fold and in all train.
     sampled_…: given `hashes` (of `load_hashes`), pairs within max_bits bits of 300 sampled images
     with all others, across_folds, which must be 0, and with_test: a test image and another.
+    Raises: ValueError: what must be 0 is not.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
     test, train = (table["split"] == "test").to_numpy(), table[table["fold"] >= 0]
@@ -269,6 +270,11 @@ def check_leakage(
         numbers["clusters_across_test"] = len((tests & others) - {-1})
     if hashes is not None:
         numbers |= _count_near_pairs(table["path"], fold, test, hashes, max_bits)
+    across = {name: number for name, number in numbers.items() if name.endswith("_across_folds")}
+    if any(across.values()):
+        found = ", ".join(f"{name} {number}" for name, number in across.items())
+        mend = "Run 02_deduplicate and 03_plan again."
+        raise ValueError(f"the folds leak into one another: {found}. {mend}")
     return pd.Series(numbers, name="folds", dtype=object)
 
 

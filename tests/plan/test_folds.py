@@ -248,13 +248,15 @@ def test_the_leakage_check_counts_what_is_wrong():
     words |= {name: np.uint64([0, 0, 2**64 - 1, 2**63]) for name in ("difference", "wavelet")}
     hashes = pd.DataFrame({"path": [*"abcd"], "texture": [9.0, 9, 9, 1], "problem": ""} | words)
 
-    leakage = check_leakage(table, hashes=hashes, max_bits=2)
-    assert leakage["clusters_across_folds"] == 1
-    assert leakage["clusters_across_test"] == leakage["sampled_pairs_with_test"] == 0
-    assert leakage["max_share_deviation"] == 0
     # a and b are two bits apart, seen from both; d is too flat to tell anything.
-    assert leakage["sampled_pairs_across_folds"] == 2
-    assert check_leakage(table.assign(fold=[0, 0, 1, 1]))["max_share_deviation"] == 0.5
+    wrong = "leak into one another: clusters_across_folds 1, sampled_pairs_across_folds 2. Run 02_d"
+    with pytest.raises(ValueError, match=wrong):
+        check_leakage(table, hashes=hashes, max_bits=2)
+    together = table.assign(fold=[0, 0, 1, 1])
+    leakage = check_leakage(together, hashes=hashes, max_bits=2)
+    assert leakage["clusters_across_test"] == leakage["sampled_pairs_with_test"] == 0
+    assert leakage["max_share_deviation"] == 0.5
+    assert check_leakage(table.assign(cluster=-1))["max_share_deviation"] == 0
 
     tests = table.assign(split=["train", "test", "train", "test"], fold=[0, -1, 1, -1])
     leakage = check_leakage(tests, hashes=hashes, max_bits=2)
