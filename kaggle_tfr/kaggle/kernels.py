@@ -1,11 +1,13 @@
 """Kernels: one notebook each, which carries the package and names what the image lacks."""
 
+import ast
 import base64
 import hashlib
 import io
 import json
 import re
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +36,8 @@ PIP_NAMES |= {"google_crc32c": "google-crc32c", "sklearn": "scikit-learn"}
 PIP_NAMES |= {"iterstrat": "iterative-stratification"}
 # What functions import that one step alone calls; everything else is needed in every kernel.
 ONE_STEP = {"faiss": "02_deduplicate", "sklearn": "03_plan", "iterstrat": "03_plan"}
+# Used where they are installed: Kaggle's image lacks both, and they are slower or seldom needed.
+OPTIONAL = ("faiss", "iterstrat")
 # What is enough for reading and training; Kaggle's TPU image lacks some of the others.
 FOR_TRAINING = ("tensorflow", "numpy", "pandas", "pyarrow", "matplotlib", "PIL", "yaml")
 # Cells that the kernels add to the notebooks'.
@@ -48,6 +52,8 @@ from kaggle_tfr.explore.sample import write_sample
 INPUT_DIR = f"{session.scratch_dir()}/sample"
 truth = write_sample(INPUT_DIR)"""
 
+# What folds a cell, in JupyterLab and on Kaggle.
+_HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _CARRIER = '''\
 # This notebook carries its package, because a push sends the notebook and nothing else.
 import base64, glob, hashlib, importlib.util, io, os, subprocess, sys, tempfile, time, zipfile
@@ -55,22 +61,28 @@ from pathlib import Path
 
 os.environ.setdefault("KAGGLE_TFR_STARTED", str(time.time()))  # the session's end counts from here
 needed = {needed}
-lacking = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
-if lacking:
-    # Wheels in an attached dataset are taken first: they need no internet.
-    wheels = glob.glob("/kaggle/input/*/*.whl") + glob.glob("/kaggle/input/datasets/*/*/*.whl")
+optional = {optional}  # tried, and done without
+
+
+def find_lacking(modules):
+    return [name for module, name in modules.items() if importlib.util.find_spec(module) is None]
+
+
+lacking = find_lacking(needed | optional)
+# Wheels in an attached dataset are taken first: they need no internet. One may be there alone.
+wheels = glob.glob("/kaggle/input/*/*.whl") + glob.glob("/kaggle/input/datasets/*/*/*.whl")
+for names in [[name] for name in lacking] if wheels else [lacking] if lacking else []:
     folders = sorted({{f"--find-links={{os.path.dirname(wheel)}}" for wheel in wheels}})
     options = ["--no-index", *folders] if wheels else ["--retries=0", "--timeout=15"]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *lacking]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     importlib.invalidate_caches()
-    lacking = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
-    if lacking:
-        raise ImportError(
-            f"This image lacks {{', '.join(lacking)}}, and pip could not install that: "
-            f"{{done.stderr.strip()[-300:]}}\\nTurn the internet on in the notebook's settings, or "
-            f"attach a dataset of wheels, made by: pip download -d wheels {{' '.join(lacking)}}"
-        )
+if lacking := find_lacking(needed):
+    raise ImportError(
+        f"This image lacks {{', '.join(lacking)}}, and pip could not install that: "
+        f"{{done.stderr.strip()[-300:]}}\\nTurn the internet on in the notebook's settings, or "
+        f"attach a dataset of wheels, made by: pip download -d wheels {{' '.join(lacking)}}"
+    )
 
 archive = base64.b64decode(
     """
@@ -111,7 +123,10 @@ def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
     """The source of the cell that makes `import kaggle_tfr` work. needed: pip's name by module."""
     text = base64.encodebytes(archive).decode().rstrip()
     digest = hashlib.sha256(archive).hexdigest()
-    return _CARRIER.format(needed=json.dumps(needed, indent=4), text=text, sha256=digest)
+    optional = {module: name for module, name in needed.items() if module in OPTIONAL}
+    must = {module: name for module, name in needed.items() if module not in OPTIONAL}
+    lists = {"needed": json.dumps(must, indent=4), "optional": json.dumps(optional)}
+    return _CARRIER.format(**lists, text=text, sha256=digest)
 
 
 def write_kernels(
@@ -238,10 +253,11 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
         needed = {module: PIP_NAMES[module] for module in FOR_TRAINING}
     cells = [
         new_markdown_cell(f"# {title}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."),
-        new_code_cell(carrier_cell(zip_package(), needed)),
+        new_code_cell(carrier_cell(zip_package(), needed), metadata=_HIDDEN),
+        new_code_cell(_take_imports(body)),
         new_markdown_cell("## Parameters\n\nThe defaults, and below them what the recipe sets."),
         *frame.cells,
-        *body,
+        *(cell for cell in body if cell.source),
     ]
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number:02d}"  # instead of random ones: the same every time
@@ -249,6 +265,25 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
     nbformat.validate(notebook)
     # Whole sources in place of lists of lines: the archive's text stays smaller.
     return nbformat.writes(notebook, split_lines=False) + "\n"
+
+
+def _take_imports(cells: Sequence[Any]) -> str:
+    """The imports of all cells, each name once; the cells lose them, and a checkout's sys.path."""
+    plain, names = set[str](), defaultdict[str, set[str]](set)
+    for cell in (cell for cell in cells if cell.cell_type == "code"):
+        lines = cell.source.splitlines()
+        for node in ast.parse(cell.source).body:
+            if isinstance(node, ast.ImportFrom):
+                names[str(node.module)] |= set(map(ast.unparse, node.names))
+            elif isinstance(node, ast.Import):
+                plain.add(ast.unparse(node))
+            elif not ast.unparse(node).startswith("sys.path"):
+                continue
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+        cell.source = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+    # Ours first: they keep TensorFlow's start-up messages out.
+    froms = [f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(names)]
+    return "\n".join([*froms, *sorted(plain - {"import sys"})])
 
 
 def _find_sources(

@@ -34,13 +34,15 @@ from kaggle_tfr.write.verify import verify_parts
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    return make_environment(tmp_path_factory.mktemp("environment"))
+    """As Kaggle's image: without faiss and iterative-stratification."""
+    return make_environment(tmp_path_factory.mktemp("environment"), ["faiss", "iterstrat"])
 
 
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory):
     """An environment without what makes notebooks: a kernel's first cell has to do without."""
-    return make_environment(tmp_path_factory.mktemp("poor"), lacking=["nbformat", "papermill"])
+    lacking = ["nbformat", "papermill", "faiss", "iterstrat"]
+    return make_environment(tmp_path_factory.mktemp("poor"), lacking)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +100,26 @@ def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
     # Kaggle's image lacks these two; only the steps before the writing use them.
     for name in ("faiss-cpu", "iterative-stratification"):
         assert [name in cells[1].source for cells in made] == [True, False, False, False]
+
+
+def test_a_kernel_can_be_read(tea):
+    """What carries the package is folded, each name is imported once, and no path is set."""
+    cells, _ = read_kernel(tea)
+    carrier, *visible = [cell for cell in cells if cell.cell_type == "code"]
+    assert carrier.metadata == {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
+    nodes = [node for cell in visible for node in ast.walk(ast.parse(cell.source))]
+    names = [
+        (getattr(node, "module", ""), alias.name)
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert ("kaggle_tfr", "notebook") in names
+    assert sorted(names) == sorted(set(names))
+    assert not any("sys.path" in cell.source or not cell.source for cell in visible)
+    # What Kaggle's image lacks is tried, and stops nothing.
+    needed = json.loads(re.search(r"needed = ({.*?})", carrier.source, re.DOTALL)[1])
+    assert {*PIP_NAMES} - {*needed} == {"faiss", "iterstrat"}
 
 
 def test_every_recipe_makes_a_kernel(root, tmp_path):
@@ -234,7 +256,7 @@ def test_the_first_cell_knows_every_requirement(root):
     """The table is that of requirements.txt and of what the package imports."""
     text = (root / "requirements.txt").read_text()
     names = {re.split(r"[>=<]", line)[0] for line in text.splitlines() if line[:1] not in ("", "#")}
-    assert names - set(PIP_NAMES.values()) == {"papermill", "ipykernel", "jinja2"}
+    assert names - set(PIP_NAMES.values()) == {"papermill", "ipykernel", "jinja2", "psutil"}
     assert set(PIP_NAMES.values()) <= names
 
     found = set()  # (module, file, whether it is imported when the file is)
@@ -245,7 +267,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 full = {getattr(node, "module", None) or alias.name for alias in node.names}
                 where = (path.parent.name, node in tree.body)
                 found |= {(name.split(".")[0], *where) for name in full}
-    others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill tensorflow_datasets"
+    others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill psutil tensorflow_datasets"
     known = {*sys.stdlib_module_names, "kaggle_tfr", *PIP_NAMES, *others.split()}
     assert {module for module, *_ in found} - known == {"google", "keras", "jax"}  # with TensorFlow
     one_step = {(name, step[3:], False) for name, step in kernels.ONE_STEP.items()}
