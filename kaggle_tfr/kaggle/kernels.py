@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kaggle_tfr import parameters
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
-from kaggle_tfr.parameters import DEFAULTS, check_parameters, of_notebook, parameters_cell
 from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, OWNER, bundled, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote
@@ -61,28 +61,25 @@ from pathlib import Path
 
 os.environ.setdefault("KAGGLE_TFR_STARTED", str(time.time()))  # the session's end counts from here
 needed = {needed}
-optional = {optional}  # tried, and done without
-
-
-def find_lacking(modules):
-    return [name for module, name in modules.items() if importlib.util.find_spec(module) is None]
-
-
-lacking = find_lacking(needed | optional)
-# Wheels in an attached dataset are taken first: they need no internet. One may be there alone.
-wheels = glob.glob("/kaggle/input/*/*.whl") + glob.glob("/kaggle/input/datasets/*/*/*.whl")
-for names in [[name] for name in lacking] if wheels else [lacking] if lacking else []:
+lacking = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
+if lacking:
+    # Wheels in an attached dataset are taken first: they need no internet.
+    wheels = glob.glob("/kaggle/input/*/*.whl") + glob.glob("/kaggle/input/datasets/*/*/*.whl")
     folders = sorted({{f"--find-links={{os.path.dirname(wheel)}}" for wheel in wheels}})
     options = ["--no-index", *folders] if wheels else ["--retries=0", "--timeout=15"]
+    packed = str(list(map(os.path.basename, wheels))).lower().replace("_", "-")
+    names = [name for name in lacking if name in packed or not wheels]
     command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     importlib.invalidate_caches()
-if lacking := find_lacking(needed):
-    raise ImportError(
-        f"This image lacks {{', '.join(lacking)}}, and pip could not install that: "
-        f"{{done.stderr.strip()[-300:]}}\\nTurn the internet on in the notebook's settings, or "
-        f"attach a dataset of wheels, made by: pip download -d wheels {{' '.join(lacking)}}"
-    )
+    must = [module for module in needed if module not in {optional}]  # the others are done without
+    lacking = [needed[module] for module in must if importlib.util.find_spec(module) is None]
+    if lacking:
+        raise ImportError(
+            f"This image lacks {{', '.join(lacking)}}, and pip could not install that: "
+            f"{{done.stderr.strip()[-300:]}}\\nTurn the internet on in the notebook's settings, or "
+            f"attach a dataset of wheels, made by: pip download -d wheels {{' '.join(lacking)}}"
+        )
 
 archive = base64.b64decode(
     """
@@ -123,10 +120,8 @@ def carrier_cell(archive: bytes, needed: Mapping[str, str]) -> str:
     """The source of the cell that makes `import kaggle_tfr` work. needed: pip's name by module."""
     text = base64.encodebytes(archive).decode().rstrip()
     digest = hashlib.sha256(archive).hexdigest()
-    optional = {module: name for module, name in needed.items() if module in OPTIONAL}
-    must = {module: name for module, name in needed.items() if module not in OPTIONAL}
-    lists = {"needed": json.dumps(must, indent=4), "optional": json.dumps(optional)}
-    return _CARRIER.format(**lists, text=text, sha256=digest)
+    listed = json.dumps(needed, indent=4)
+    return _CARRIER.format(needed=listed, optional=OPTIONAL, text=text, sha256=digest)
 
 
 def write_kernels(
@@ -147,8 +142,8 @@ def write_kernels(
     what the image lacks comes in wheels. accelerator: "TpuV5E8", …: one kernel trains there, on
     `sources`, else TFREC_DIRS, else what those that write leave. Raises: ValueError: wrong input.
     """
-    check_parameters(values)
-    name, owner = values.get("NAME", DEFAULTS["NAME"]), owner or OWNER
+    parameters.check_parameters(values)
+    name, owner = values.get("NAME", parameters.DEFAULTS["NAME"]), owner or OWNER
     written = _name_writers(name, parts, values.get("WORK_DIR", ""))
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if accelerator:
@@ -200,7 +195,8 @@ def _name_writers(name: str, parts: int, work: str) -> list[str]:
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     """Makes kernel-metadata.json and notebooks/kernel.ipynb of the checkout anew."""
     slug, place = "kaggle-tfr-sample", {"code_file": "notebooks/kernel.ipynb"}
-    _write_kernel(Path(folder), f"{OWNER}/{slug}", USUAL, {}, _open_all(slug, {}), place)
+    values = parameters.load_recipe(str(bundled("recipes") / "sample.yaml"))
+    _write_kernel(Path(folder), f"{OWNER}/{slug}", USUAL, values, _open_all(slug, values), place)
 
 
 def _open_all(slug: str, values: Values) -> dict[str, str]:
@@ -241,10 +237,12 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
         body += [new_code_cell(openings[step])] if step in openings else []
         cells = [c for c in source.cells if "parameters" not in c.metadata.get("tags", [])]
         body += [c for c in cells if not c.source.startswith(("## Parameters", "## Next"))]
-    lines = dict.fromkeys(line for step in steps for line in parameters_cell(step).splitlines())
+    lines = dict.fromkeys(
+        line for step in steps for line in parameters.parameters_cell(step).splitlines()
+    )
     defaults = new_code_cell("\n".join(lines), metadata={"tags": ["parameters"]})
     frame = new_notebook(cells=[defaults], metadata={**source.metadata, "papermill": {}})
-    known = {parameter.name for step in steps for parameter in of_notebook(step)}
+    known = {parameter.name for step in steps for parameter in parameters.of_notebook(step)}
     if filled_in := {name: value for name, value in values.items() if name in known}:
         frame = parameterize_notebook(frame, filled_in, comment="From the recipe")
     made_of = ", ".join(f"`{step}`" for step in steps)
@@ -269,21 +267,21 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
 
 def _take_imports(cells: Sequence[Any]) -> str:
     """The imports of all cells, each name once; the cells lose them, and a checkout's sys.path."""
-    plain, names = set[str](), defaultdict[str, set[str]](set)
+    names = defaultdict[str, set[str]](set)
     for cell in (cell for cell in cells if cell.cell_type == "code"):
         lines = cell.source.splitlines()
         for node in ast.parse(cell.source).body:
-            if isinstance(node, ast.ImportFrom):
-                names[str(node.module)] |= set(map(ast.unparse, node.names))
-            elif isinstance(node, ast.Import):
-                plain.add(ast.unparse(node))
-            elif not ast.unparse(node).startswith("sys.path"):
+            head, word, listed = ast.unparse(node).rpartition("import ")
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names[head + word] |= set(listed.split(", ")) - {"sys"}
+            elif not listed.startswith("sys.path"):
                 continue
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
         cell.source = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-    # Ours first: they keep TensorFlow's start-up messages out.
-    froms = [f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(names)]
-    return "\n".join([*froms, *sorted(plain - {"import sys"})])
+    # "from kaggle_tfr import …" before "import …": ours keeps TensorFlow's start-up messages out.
+    return "\n".join(
+        f"{head}{', '.join(sorted(names[head]))}" for head in sorted(names) if names[head]
+    )
 
 
 def _find_sources(

@@ -28,7 +28,7 @@ from kaggle_tfr.storage import naming, read_text, write_atomically
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
 PRIVATE_QUOTA = 200 * 10**9  # bytes of a user's private datasets together
-COVER_TILE, COVER_TILES = 70, (4, 8)  # pixels; rows and columns: 560 x 280, what Kaggle asks
+COVER_ROWS, COVER_COLUMNS, COVER_TILE = 4, 8, 70  # pixels: 560 × 280, as Kaggle's page shows it
 
 
 class KaggleError(RuntimeError):
@@ -222,7 +222,8 @@ def publish_parts(
     Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
     rows, parts = [], _check_parts(folders, username())
-    _check_quota(parts, public=public)
+    if not public:
+        _check_quota(parts)
     for name, folder in parts.items():
         state, problem = "not sent", ""
         try:
@@ -230,13 +231,14 @@ def publish_parts(
             if exists and not _differences(folder, name):
                 state = "there already"
             else:
-                with _stage(folder) as staged:
+                with _stage(folder, public=public) as staged:
                     _send(staged, name, notes, public=public, exists=exists)
                     state = "new version" if exists else "created"
                     if wrong := _wait(folder, name, poll_seconds, exists, staged):
                         state, problem = "incomplete", f"{wrong}. Publish again with --notes."
                     elif not exists:
-                        _send_cover(folder, name, public=public)
+                        # Its picture, which the client leaves out where it makes a dataset.
+                        call("dataset_metadata_update", name, staged)
         except KaggleError as error:
             problem = str(error)
         print(f"{name}: {state}{problem and f': {problem}'}")
@@ -262,36 +264,35 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     return names
 
 
-def _check_quota(parts: Mapping[str, str], *, public: bool) -> None:
+def _check_quota(parts: Mapping[str, str]) -> None:
     """Raises a KaggleError when the user's private datasets would hold more than Kaggle takes."""
-    sizes = {name: rules.count_bytes(folder) for name, folder in parts.items()}
-    held, page = dict[str, int](), 1
-    while not public and (found := call("dataset_list", "updated", mine=True, page=page)):
+    held, page = dict[str, int](), 0
+    while found := call("dataset_list", "updated", mine=True, page=(page := page + 1)):
         held |= {one.ref: one.total_bytes for one in found if one.is_private}
-        page += 1
-    if not public and (total := sum((held | sizes).values())) > PRIVATE_QUOTA:
-        what = f"with these parts your private datasets would hold {total:,} bytes"
-        raise KaggleError(f"{what}, Kaggle takes {PRIVATE_QUOTA:,}. Delete some, or give --public.")
+    held |= {name: rules.count_bytes(folder) for name, folder in parts.items()}
+    if (total := sum(held.values())) > PRIVATE_QUOTA:
+        what = f"your private datasets would hold {total:,} bytes, Kaggle takes {PRIVATE_QUOTA:,}"
+        raise KaggleError(f"{what}. Delete some, or give --public.")
 
 
 @contextmanager
-def _stage(folder: str) -> Iterator[str]:
+def _stage(folder: str, *, public: bool) -> Iterator[str]:
     """A folder of what the client is to send: links to the files, an archive of each folder.
 
     It is the same at each call, in place, names, bytes and times: by these the client knows what it
     has sent, and goes on where an upload broke off.
     """
-    root = Path(tempfile.gettempdir(), f"kaggle-tfr-{os.getuid()}")
-    root.mkdir(mode=0o700, exist_ok=True)
-    if root.stat().st_uid != os.getuid():
-        raise KaggleError(f"'{root}' is another user's. Set TMPDIR to a folder of your own.")
-    place = root / hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:16]
+    key = hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:16]
+    place = Path.home() / ".cache" / "kaggle-tfr" / key
     shutil.rmtree(place, ignore_errors=True)  # of a call that was killed
-    place.mkdir()
+    place.mkdir(parents=True)
     try:
         files, archives = rules.list_upload(folder)
-        for name in (*files, DATASET_FILE):
+        for name in (*files, make_cover(folder)):
             (place / name).symlink_to(Path(folder, name).resolve())
+        # Without isPrivate the client's update would make it public.
+        values = json.loads(read_text(f"{folder}/{DATASET_FILE}")) | {"isPrivate": not public}
+        (place / DATASET_FILE).write_text(json.dumps(values), encoding="utf-8")
         for name, inner in archives.items():
             inside, path = rules.list_inside(inner), place / f"{name}.tar"
             with naming(path), tarfile.open(path, "w") as archive:
@@ -304,6 +305,21 @@ def _stage(folder: str) -> Iterator[str]:
         shutil.rmtree(place)
 
 
+def make_cover(folder: str) -> str:
+    """The name of the part's cover: the user's own, or a grid of pictures from all over it."""
+    if there := [name for name in rules.COVERS if Path(folder, name).exists()]:
+        return there[0]
+    rows = csv.DictReader(read_text(f"{folder}/shards.csv").splitlines())
+    places = [f"{folder}/{row['file']}#{n}" for row in rows for n in range(int(row["count"]))]
+    chosen = np.linspace(0, len(places) - 1, COVER_ROWS * COVER_COLUMNS).astype(int)
+    pictures = map(Image.fromarray, load_pictures([places[n] for n in chosen], COVER_TILE))
+    tiles = [np.asarray(ImageOps.fit(picture, (COVER_TILE, COVER_TILE))) for picture in pictures]
+    lines = [np.hstack(tiles[n : n + COVER_COLUMNS]) for n in range(0, len(tiles), COVER_COLUMNS)]
+    Image.fromarray(np.vstack(lines)).save(data := io.BytesIO(), "PNG")
+    write_atomically(f"{folder}/{rules.COVERS[0]}", data.getvalue())
+    return rules.COVERS[0]
+
+
 def _send(staged: str, name: str, notes: str, *, public: bool, exists: bool) -> None:
     if exists and not notes:
         mend = f"To replace them give --notes; to keep them, change {DATASET_FILE}'s id and title."
@@ -313,34 +329,6 @@ def _send(staged: str, name: str, notes: str, *, public: bool, exists: bool) -> 
         call(method, staged, choice, convert_to_csv=False)
     except KaggleError as error:
         raise KaggleError(f"{error}. Publish again: it goes on where it stopped.") from None
-
-
-def _send_cover(folder: str, name: str, *, public: bool) -> None:
-    """Sends the cover picture, which the client leaves out where it makes a dataset."""
-    with tempfile.TemporaryDirectory() as scratch:
-        image = str(make_cover(folder).absolute())
-        values = json.loads(read_text(os.path.join(folder, DATASET_FILE)))
-        # Without isPrivate the client would make it public.
-        text = json.dumps(values | {"image": image, "isPrivate": not public})
-        Path(scratch, DATASET_FILE).write_text(text, encoding="utf-8")
-        call("dataset_metadata_update", name, scratch)
-
-
-def make_cover(folder: str) -> Path:
-    """The part's cover: the user's own, or a grid of pictures from all over it."""
-    there = [Path(folder, name) for name in rules.COVERS if Path(folder, name).exists()]
-    if not there:
-        rows = csv.DictReader(read_text(os.path.join(folder, "shards.csv")).splitlines())
-        places = [(row["file"], number) for row in rows for number in range(int(row["count"]))]
-        chosen = np.linspace(0, len(places) - 1, np.prod(COVER_TILES)).astype(int)
-        paths = [f"{os.path.join(folder, places[n][0])}#{places[n][1]}" for n in chosen]
-        pictures = map(Image.fromarray, load_pictures(paths, COVER_TILE))
-        tiles = np.array([ImageOps.fit(picture, (COVER_TILE,) * 2) for picture in pictures])
-        grid = tiles.reshape(*COVER_TILES, *tiles.shape[1:]).swapaxes(1, 2)
-        there = [Path(folder, rules.COVERS[0])]
-        Image.fromarray(grid.reshape(280, 560, 3)).save(data := io.BytesIO(), "PNG")
-        write_atomically(there[0], data.getvalue())
-    return there[0]
 
 
 def _dataset_status(name: str) -> str:
@@ -359,11 +347,10 @@ def _wait(folder: str, name: str, poll_seconds: float, replaced: bool, staged: s
         if status in ("failed", "deleted"):
             return f"Kaggle could not take the files in: the dataset is {status}"
         waits = status != "ready"
-        wrong = (
-            f"it is still '{status}'" if waits else "; ".join(_differences(folder, name, staged))
-        )
-        # Source: Kaggle/kaggle-cli, issue 284.
-        wrong = wrong if status else "Kaggle has not made it, as when a private quota is exceeded"
+        wrong = f"it is still '{status}'" if waits else ""
+        if not status:  # Source: Kaggle/kaggle-cli, issue 284
+            wrong = "Kaggle has not made it, as when the quota of private datasets is exceeded"
+        wrong = wrong or "; ".join(_differences(folder, name, staged))
         # An old version stays ready until the new one is.
         if not wrong or not (waits or replaced) or time.monotonic() > until:
             return wrong
@@ -388,12 +375,12 @@ def _differences(folder: str, name: str, staged: str = "") -> list[str]:
             there.pop(packed)
     unequal = sorted({file for file, _ in here.items() ^ there.items()})
     sizes = [(file, here.get(file, "no"), there.get(file, "no")) for file in unequal]
-    listing = next((file for file in here if file.rpartition("/")[2] == "shards.csv"), "")
-    if not unequal and listing:
+    listing = [file for file in here if file.rpartition("/")[2] == "shards.csv"]
+    if listing and not unequal:
         # Kaggle tells no checksums, but this file holds them all.
         with tempfile.TemporaryDirectory() as scratch:
-            call("dataset_download_file", name, listing, scratch)
-            if read_text(f"{scratch}/{listing}") != read_text(f"{folder}/shards.csv"):
+            call("dataset_download_file", name, listing[0], scratch)
+            if read_text(f"{scratch}/{listing[0]}") != read_text(f"{folder}/shards.csv"):
                 return ["shards.csv differs"]
     return [f"{file} has {own} bytes here, {other} there" for file, own, other in sizes]
 

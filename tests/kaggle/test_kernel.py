@@ -409,8 +409,8 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     part = tmp_path / "working" / "part-1"
     assert verify_parts(str(part)).faults.empty
-    written = write_sample(str(tmp_path / "sample"))["counts"]["written"]
-    assert pd.read_csv(part / "shards.csv")["count"].sum() == written
+    counts = write_sample(str(tmp_path / "sample"))["counts"]
+    assert pd.read_csv(part / "shards.csv")["count"].sum() == counts["written"] + counts["test"]
 
 
 @pytest.mark.heavy
@@ -464,7 +464,7 @@ class Sessions:
 def test_three_parts_are_planned_written_fetched_and_published(kaggle, environment, tmp_path):
     """As a local run byte for byte, though one kernel runs out of time and goes on."""
     write_sample(str(tmp_path / "leaves"))
-    values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045}
+    values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
     places = {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")}
     local = notebook.run_recipe(values | places, ["01", "02", "03", "04"])
     parts = sorted(path.name for path in Path(local).glob("part-*"))

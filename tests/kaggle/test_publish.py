@@ -122,7 +122,7 @@ def test_a_quota_exceeded_without_a_word_is_an_error(kaggle, folder, monkeypatch
     kaggle.quota_exceeded = True
     (row,) = publish([folder]).itertuples()
     assert row.state == "incomplete"
-    assert "has not made it, as when a private quota is exceeded" in row.problem
+    assert "has not made it, as when the quota of private datasets is exceeded" in row.problem
 
 
 def test_the_cover_is_made_of_the_part_s_pictures(kaggle, tmp_path):
@@ -138,7 +138,7 @@ def test_the_cover_is_made_of_the_part_s_pictures(kaggle, tmp_path):
     cover = folder / "dataset-cover-image.png"
     assert picture == cover.read_bytes()
     cover.unlink()
-    assert upload.make_cover(str(folder)).read_bytes() == picture
+    assert (folder / upload.make_cover(str(folder))).read_bytes() == picture
     pixels = np.asarray(Image.open(cover))
     assert pixels.shape == (280, 560, 3)
     assert pixels.std() > 10
