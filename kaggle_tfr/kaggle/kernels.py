@@ -29,7 +29,8 @@ _MOUNTS = {"competitions": ("competition_sources", 1), "datasets": ("dataset_sou
 _MOUNTS |= {"notebooks": ("kernel_sources", 2)}
 Values = Mapping[str, Any]
 # What the package imports, and the name under which pip knows it.
-_SAME_NAMES = "tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib"
+_SAME_NAMES = """tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib
+jinja2"""
 PIP_NAMES = {name: name for name in _SAME_NAMES.split()}
 PIP_NAMES |= {"cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "faiss": "faiss-cpu"}
 PIP_NAMES |= {"google_crc32c": "google-crc32c", "sklearn": "scikit-learn"}
