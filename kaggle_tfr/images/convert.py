@@ -139,10 +139,13 @@ def check_image(
     return header, read_grey(data, WORK_SIDE, header, bit_depth)
 
 
-def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndarray:
-    """Upright RGB pixels, uint8 (height, width, 3); of a JPEG maybe scaled down to `at_least`."""
+def read_pixels(
+    data: bytes, at_least: tuple[int, int] | None = None, *, bit_depth: str = ""
+) -> np.ndarray:
+    """Upright RGB pixels (height, width, 3), as of `to_rgb`; a JPEG's perhaps at `at_least`."""
     header = read_header(data)
-    pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header), "")
+    header = header if at_least else _trust_scan(data, header)
+    pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header), bit_depth)
     return cv2.cvtColor(_to_upright_srgb(pixels, header), cv2.COLOR_BGR2RGB)
 
 

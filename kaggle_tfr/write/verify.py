@@ -78,8 +78,7 @@ def verify_parts(
 
     Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
     index; names, counts and files against plan and shards.csv.
-    work_dir: the plan's, to hold a twentieth of the records, from 10 to `sample`, against their
-    sources.
+    work_dir: the plan's, to hold one record in 100, but 6 to `sample`, against its source.
     Raises: FileNotFoundError: no shard. RuntimeError: no fault but swapped or turned pictures.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
@@ -94,7 +93,7 @@ def verify_parts(
             continue
         faults += [(folder, file, -1, 0, text) for file, text in problems]
         count = sum(max(row["count"], 0) for row in rows)
-        some = min(share, max(10, count // 20))
+        some = min(share, max(6, count // 100))
         known = work_dir and plan.n_parts
         chosen = _choose_sources(work_dir, plan, rows, some, rng) if known else {}
         tasks.append(_list_checks(folder, plan, rows, chosen, broken))
@@ -216,10 +215,11 @@ def _choose_sources(
 ) -> dict[str, dict[str, str]]:
     """The paths of some images of some shards, by file and image_id."""
     files = {row["number"]: row["file"] for row in journal.match_plan(rows, plan)}
-    numbers = sorted(rng.permutation(sorted(files))[:MAX_COMPARED_SHARDS].tolist())
-    chosen = {}
-    for shard, table in read_rows(work_dir, [plan.shards[int(number)] for number in numbers]):
-        some = table.sample(min(len(table), -(-sample // len(numbers))), random_state=rng)
+    numbers = sorted(rng.permutation(sorted(files))[: min(sample, MAX_COMPARED_SHARDS)].tolist())
+    shares, chosen = np.diff(np.linspace(0, sample, len(numbers) + 1).astype(int)), {}
+    shards = read_rows(work_dir, [plan.shards[int(number)] for number in numbers])
+    for share, (shard, table) in zip(shares, shards, strict=True):
+        some = table.sample(min(len(table), share), random_state=rng)
         chosen[files[shard.number]] = dict(zip(some["image_id"], some["path"], strict=True))
     return chosen
 
@@ -298,7 +298,7 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
         return f"'{key}' holds {len(images)} images"
     try:
         depth = "keep" if schema.image_dtype == "uint16" else ""
-        header, pixels = read_header(images[0]), read_upright(images[0], bit_depth=depth)
+        header, pixels = read_header(images[0]), read_pixels(images[0], bit_depth=depth)
     except RefusedImage as refusal:
         return f"its image is refused: {refusal}"
     check.sums.update(sum_channels(pixels))
@@ -358,15 +358,23 @@ def compare_with_source(
     if settings.size is not None and settings.resize in ("center_crop", "fill"):
         square = (max(settings.size),) * 2
         covered = (width, height) if settings.resize == "fill" else square
-        upright = ImageOps.fit(upright, covered, Image.Resampling.LANCZOS)
+        upright = ImageOps.fit(upright, covered, Image.Resampling.HAMMING)
         left, top = (upright.width - width) // 2, (upright.height - height) // 2
         upright = upright.crop((left, top, left + width, top + height))
-    wanted = np.asarray(upright.resize((width, height), Image.Resampling.LANCZOS))
-    others = {_SWAPPED: pixels[..., ::-1]}
-    others |= {f"the picture is {name}": turn(pixels, way) for way, name in _TURNS.items()}
-    fits = {name: psnr(wanted, x) for name, x in others.items() if x.shape == wanted.shape}
-    as_is, problem = psnr(wanted, pixels), max(fits, key=fits.__getitem__)
-    return as_is, fits[_SWAPPED], problem if fits[problem] > as_is + MARGIN_DB else ""
+    wanted = np.asarray(upright.resize((width, height), Image.Resampling.HAMMING))
+    # Thumbnails tell the ways to lie apart, at a tenth of the time.
+    thumbnail = min(width, 64), min(height, 64)
+    small, own = (cv2.resize(x, thumbnail, interpolation=cv2.INTER_AREA) for x in (wanted, pixels))
+    others = {"": own, _SWAPPED: own[..., ::-1]}
+    others |= {
+        f"the picture is {name}": turn(own, way)
+        for way, name in _TURNS.items()
+        if way < 5 or height == width
+    }
+    fits = {name: psnr(small, other) for name, other in others.items()}
+    problem = max(fits, key=fits.__getitem__)
+    wrong = problem if fits[problem] > fits[""] + MARGIN_DB else ""
+    return psnr(wanted, pixels), psnr(wanted, pixels[..., ::-1]), wrong
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:

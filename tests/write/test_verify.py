@@ -226,11 +226,11 @@ def test_masks_and_lists_are_held_against_the_plan_too(tmp_path):
 
 
 def test_a_good_part_has_no_fault_and_shows_its_sources(made):
-    """No fault is an empty table; a sample has a high PSNR, far less with red and blue swapped."""
+    """No fault is an empty table; a few have a high PSNR, far less with red and blue swapped."""
     found = verify_parts([str(made / "part-1")], str(made), sample=12)
     assert found.faults.empty
     assert list(found.faults.columns) == ["part", "file", "record", "offset", "problem"]
-    assert len(found.sources) == 12
+    assert len(found.sources) == 6  # one in a hundred, or so many
     assert found.sources["psnr"].min() > 25
     assert (found.sources["psnr"] > found.sources["psnr_swapped"] + 5).all()
     with pytest.raises(FileNotFoundError, match=r"is no part: it holds neither shards\.csv nor"):
