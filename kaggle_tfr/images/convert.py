@@ -1,7 +1,4 @@
-"""From a picture's bytes to a record's. Inside, pixels are uint8 (height, width, 3), blue first.
-
-Where BIT_DEPTH keeps 16 bits, they are uint16, grey ones (height, width).
-"""
+"""From a picture's bytes to a record's. Inside, pixels are (height, width, 3), blue first."""
 
 import ctypes
 import io
@@ -194,7 +191,10 @@ def _as_stored(size: tuple[int, int], header: Header) -> tuple[int, int]:
 
 
 def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None, depth: str) -> Decoded:
-    """(pixels, the extent that they fill) of the first frame as stored; a JPEG perhaps at 1/k."""
+    """(pixels, the extent that they fill) of the first frame as stored; a JPEG perhaps at 1/k.
+
+    uint8, but what has 16 bits, for the depth "keep", is as of `read_deep`.
+    """
     if decoded := _decode_scan(data, header, at_least, "COLOR"):
         return decoded
     with refusing(data):
@@ -205,8 +205,8 @@ def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None, depth
         profile = header.profile if header.mode in NOT_RGB else b""
         pixels = read_deep(image, data, depth) if depth == "keep" else None
         if pixels is None:
-            pixels = np.asarray(to_rgb(image, profile, data, depth))
-            pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+            shown = np.asarray(to_rgb(image, profile, data, depth))
+            pixels = cv2.cvtColor(shown, cv2.COLOR_RGB2BGR)
     return pixels, drafted[1][:1:-1] if drafted else pixels.shape[:2]
 
 

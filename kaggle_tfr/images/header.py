@@ -50,12 +50,12 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
         if at_least:
             image.draft(None, (at_least, at_least))
         image.load()
-        pixels = read_deep(image, data, bit_depth) if bit_depth == "keep" else None
-        if pixels is not None:
-            pixels = np.broadcast_to(np.atleast_3d(pixels)[..., ::-1], (*pixels.shape[:2], 3))
+        keep = bit_depth == "keep"
+        if keep and (deep := read_deep(image, data, bit_depth)) is not None:
+            pixels = np.broadcast_to(np.atleast_3d(deep)[..., ::-1], (*deep.shape[:2], 3))
         else:
             pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
-            pixels = pixels * np.uint16(257) if bit_depth == "keep" else pixels
+            pixels = pixels * np.uint16(257) if keep else pixels
         return turn(pixels, find_orientation(image))
 
 

@@ -85,8 +85,7 @@ def decode_window(
 ) -> tuple[tf.Tensor, ...]:
     """(h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
 
-    data: a JPEG (known to be one by `jpeg`), which alone is decoded in part, PNG, GIF, BMP or WebP;
-        for the dtype uint16 a PNG, of 8 or 16 bits.
+    data: a JPEG (known to be one by `jpeg`), which alone is decoded in part, PNG, GIF, BMP or WebP.
     """
 
     def decode_jpeg() -> tuple[tf.Tensor, ...]:
