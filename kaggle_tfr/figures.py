@@ -394,3 +394,20 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
     what = f", the {len(names)} most confused of {len(classes):,} classes" if several else ""
     axis.set(xlabel="predicted", ylabel="true", title=title + what)
     return figure
+
+
+@styled
+def plot_leakage(leaky: float, honest: float, low: float, high: float, title: str) -> Figure:
+    """The accuracy of both ways to make folds; the interval of what the leaky one adds."""
+    figure, ((axis,),) = new_figure(1, 1, 7, 1.9)
+    bars = axis.barh([0, 1], [leaky, honest], color=[ORANGE, BLUE])
+    spread = [[leaky - honest - low], [high - leaky + honest]]
+    axis.errorbar(leaky, 0, xerr=spread, color="black", capsize=4)
+    axis.bar_label(bars, fmt="{:.1%}", label_type="center", color="white")
+    axis.set_yticks([0, 1], ["folds at random,\ncopies in both", "each cluster\nin one fold"])
+    axis.invert_yaxis()
+    axis.set(
+        xlim=(0, 1), xlabel="share of right answers; whiskers: 95 % interval of the difference"
+    )
+    figure.suptitle(title, **HEAD)
+    return figure

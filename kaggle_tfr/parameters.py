@@ -12,7 +12,7 @@ import yaml
 
 from kaggle_tfr.paths import SUBMISSION, bundled, near_miss
 
-_STEPS = ("explore", "deduplicate", "plan", "write", "read_and_visualize", "train")
+_STEPS = ("explore", "deduplicate", "plan", "write", "read_and_visualize", "train", "leakage")
 NOTEBOOKS = tuple(f"{number:02d}_{step}" for number, step in enumerate(_STEPS, 1))
 Settings = TypeVar("Settings")
 LONGEST = 1 << 20  # recipe, in characters
@@ -48,7 +48,7 @@ class Parameter:
         return "; ".join(filter(None, [self.help, listed]))
 
 
-_ALL, _WORKERS, _READING = "01 02 03 04 05 06", "01 02 03 04", "05 06"
+_ALL, _WORKERS, _READING = "01 02 03 04 05 06 07", "01 02 03 04", "05 06"
 _RESIZE = ("short_side", "stretch", "center_crop", "fill", "none")
 _CONFLICTS = ("drop", "majority", "keep")
 _PATTERN = "for folders: class/file, or split/class/file; for tfrecords: *.tfrec"
@@ -97,7 +97,7 @@ TABLE = (
     Parameter("CHROMA", "4:2:0", "03", "4:4:4: larger files", choices=("4:2:0", "4:4:4")),
     Parameter("OPTIMIZE", True, "03", "Huffman tables for each picture: 3 % smaller, slower"),
     Parameter("COMPRESSION", "", "03", "JPEG gains nothing from it", choices=("", "GZIP")),
-    Parameter("N_FOLDS", 5, "03", "0 or 1: no folds", low=0),
+    Parameter("N_FOLDS", 5, "03 07", "0 or 1: no folds", low=0),
     Parameter("VALIDATION_SIZE", 0.0, "03", _VALIDATION, low=0, high=0.95),
     Parameter("EXTRA_IN_VALIDATION", False, "03", "MORE_INPUTS's images too may validate"),
     Parameter("SHARD_MB", 200, "03", "about", (float,), low=0),
@@ -106,7 +106,7 @@ TABLE = (
     Parameter("SHARD_NAME", "{name}-f{fold}-{i:03d}-{count}.tfrec", "03"),
     Parameter("PART_LIMIT_GB", 19, "03", "Kaggle's output disk has 20", (float,), low=0),
     Parameter("MAX_PART_FILES", 45, "03", "a Kaggle dataset takes 50 at its top", low=0),
-    Parameter("SEED", 0, "03", low=0, high=2**32 - 1),
+    Parameter("SEED", 0, "03 07", low=0, high=2**32 - 1),
     Parameter("OUT_DIR", "", "04", "empty: WORK_DIR; part-1/, part-2/ … appear in it"),
     Parameter("PART", 0, "04", "0: all parts", low=0),
     Parameter("OVERWRITE", False, "04", "write anew what another plan wrote"),
@@ -115,8 +115,11 @@ TABLE = (
     Parameter("MEAN_RGB", False, "04", '{"R", "G", "B"} a split, of files and of records'),
     Parameter("TFREC_DIRS", [], _READING, "empty: the parts in WORK_DIR"),
     Parameter("FOLD", 0, _READING, "the fold to validate on", low=-1),
-    Parameter("BATCH_SIZE", 32, _READING, "of one replica", low=1),
-    Parameter("EPOCHS", 8, "06", low=1),
+    Parameter("BATCH_SIZE", 32, "05 06 07", "of one replica", low=1),
+    Parameter("EPOCHS", 8, "06 07", low=1),
+    Parameter("COPY_SHARE", 0.5, "07", "of the pictures, which get a copy", low=0, high=1),
+    Parameter("RANDOM_LABELS", 0.5, "07", "share that no picture tells", low=0, high=1),
+    Parameter("REPEATS", 3, "07", "of both ways", low=2),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
 # The forms of `list_parameters` in docs/parameters.md, which `make docs` writes.

@@ -1,4 +1,4 @@
-"""The six notebooks as one chain on a small sample, compared with its truth.json."""
+"""The seven notebooks as one chain on a small sample, compared with its truth.json."""
 
 import json
 import subprocess
@@ -20,8 +20,8 @@ def work(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("chain")
     write_small_sample(folder / "work" / "sample")
     call = [sys.executable, "-m", "kaggle_tfr", "run", str(root / "recipes" / "sample.yaml")]
-    call += ["--only", "01", "02", "03", "04", "05", "06", "-p", "WORK_DIR", "work"]
-    call += ["-p", "EPOCHS", "1", "-p", "IMAGE_SIZE", "160"]
+    call += ["--only", "01", "02", "03", "04", "05", "06", "07", "-p", "WORK_DIR", "work"]
+    call += ["-p", "EPOCHS", "1", "-p", "IMAGE_SIZE", "160", "-p", "REPEATS", "2"]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
     (folder / "said.txt").write_text(done.stdout + done.stderr)
     assert done.returncode == 0, done.stderr
@@ -135,8 +135,21 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
 def test_the_driver_says_where_everything_lies(work):
     """The last lines name shards, executed notebooks and figures, and show the accounting."""
     said = (work.parent / "said.txt").read_text()
-    for text in (f"{work}/part-1/", f"{work}/notebooks/", f"{work}/figures/", "written"):
-        assert text in said
+    for text in ("part-1/", "notebooks/", "figures/", "report.html"):
+        assert f"{work}/{text}" in said
+    assert "written" in said
+
+
+def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
+    """One page under 5 MB, which shows what the notebooks show; the part has it too."""
+    page = (work / "report.html").read_text()
+    assert (work / "part-1" / "report.html").read_text() == page
+    assert len(page) < 5e6
+    assert str(work) not in page
+    lessons = {"01_misread", "02_hashes", "03_qualities"}
+    assert page.count("<img") == len(list((work / "figures").iterdir())) - len(lessons)
+    for said in ("8 of 59 test images", "6 of", "all within", "0 faults in", "written"):
+        assert said in page
 
 
 def test_executed_notebooks_show_each_figure_once(work):

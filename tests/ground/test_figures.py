@@ -67,6 +67,7 @@ FIGURES = {
     "confusion": lambda: figures.plot_confusion(CONFUSIONS, ["daisy", "rose", "tulip"]),
     "many_confusions": lambda: figures.plot_confusion(CONFUSIONS, range(81_313)),
     "most_classes": lambda: figures.plot_folds(folded(20_000)),
+    "leakage": lambda: figures.plot_leakage(0.8, 0.5, 0.2, 0.4, "Copies add 30 points"),
     "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
     "masks": lambda: figures.plot_masks(PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}),
 }
