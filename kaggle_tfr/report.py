@@ -18,44 +18,14 @@ from kaggle_tfr import storage
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 
 PART_FILE = "part-*/shards.csv"  # which is there when the part is whole
-PAGE = """\
-<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ name }}</title>
-<style>
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 0 auto;
-       padding: 1rem; overflow-wrap: break-word }
-h1 { line-height: 1.2 } h2 { border-top: 1px solid #ccc; padding-top: 1rem; margin-top: 2.5rem }
-h3 { margin: 2rem 0 .5rem } p { color: #555; max-width: 45rem }
-img { max-width: 100%; height: auto; display: block }
-@media (max-width: 40rem) { img { max-width: none; width: 40rem } }
-nav a { display: inline-block; margin-right: 1rem; line-height: 2.2 } a { color: #31688e }
-.wide { overflow-x: auto; margin: .5rem 0 } table { border-collapse: collapse; font-size: .85rem }
-th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd }
-th, td { white-space: nowrap }
-pre { white-space: pre-wrap; font-size: .85rem; margin: .5rem 0 }
-</style>
-<h1>{{ name }}: what became of the images</h1>
-<p>Made by kaggle-tfr on {{ day }}: figures and tables of its notebooks, without their code.</p>
-{% if accounting %}<div class="wide">{{ accounting }}</div>{% endif %}
-<nav>{% for id, title, _ in parts %}<a href="#{{ id }}">{{ title }}</a>{% endfor %}</nav>
-{% for id, title, pieces in parts %}
-<h2 id="{{ id }}">{{ title }}</h2>
-{% for piece in pieces %}{{ piece }}
-{% endfor %}{% endfor %}
-</html>
-"""
+PAGE = Path(__file__).with_suffix(".html")
 
 
 def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     """The path of report.html in WORK_DIR: headings, figures and tables of executed notebooks.
 
-    A copy goes to each finished part beside the shards (local folders only).
-
-    values: parameters of the run, whose folders are not told; copies: where the notebooks lie: what
-    is not there is left out, and so are lessons.
+    A copy goes to each finished part beside the shards (local folders only). copies: the folder of
+    the notebooks; what is not there is left out, as lessons are. values: the run's parameters.
     """
     folder, read = values["WORK_DIR"], dict[str, Any]()
     for name in NOTEBOOKS:
@@ -66,9 +36,9 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
         table = pd.read_csv(io.StringIO(said), keep_default_na=False)
         formats = {"share": "{:.1%}".format}
         accounting = Markup(table.to_html(index=False, border=0, formatters=formats))  # noqa: S704
-    unshown = {"Parameters", "Save", "Next", *["Accounting"][: len(said)]}
+    unshown = {"Parameters", "Save", "Next"} | ({"Accounting"} if said else set())
     parts = [(name, *_read_cells(cells, unshown)) for name, cells in read.items()]
-    page = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
+    page = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE.read_text())
     shown = {"name": values.get("NAME") or DEFAULTS["NAME"], "accounting": accounting}
     html = page.render(parts=parts, day=f"{datetime.now(UTC):%Y-%m-%d}", **shown)
     # It may be published, so nobody's folders are in it.
@@ -85,7 +55,7 @@ def _read_cells(cells: Sequence[Any], unshown: set[str]) -> tuple[str, list[Mark
     """The notebook's title, and the HTML of what is shown in its sections."""
     title, section, pieces = "", "", list[Markup]()
     for cell in cells:
-        text = cell.source
+        text = cell.source if cell.cell_type == "markdown" else ""
         if heading := re.match(r"#+ (?:\d+[.·]? ?·? )?(.*)", text):
             section, text = heading[1], text[heading.end() :].strip()
         if section in unshown or "lesson" in cell.metadata.get("tags", ()):
@@ -93,7 +63,7 @@ def _read_cells(cells: Sequence[Any], unshown: set[str]) -> tuple[str, list[Mark
         title = title or section
         if heading and section != title:
             pieces.append(Markup("<h3>{}</h3>").format(section))
-        if cell.cell_type == "markdown" and text:
+        if text:
             words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
             pieces.append(Markup(f"<p>{words}</p>"))  # noqa: S704
         pieces += filter(None, (_show(one, section) for one in cell.get("outputs", ())))

@@ -30,7 +30,7 @@ def score_folds(
             variable.assign(value)
         own = folds == fold
         model.fit(pictures[~own], labels[~own], batch_size, epochs, verbose=0)
-        right[own] = predict(model, pictures[own]).argmax(axis=-1) == labels[own]
+        right[own] = (predict(model, pictures).argmax(axis=-1) == labels)[own]
     return right
 
 

@@ -56,7 +56,8 @@ def call(wheel, tmp_path_factory):
 def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
     """Every module, notebook and recipe, byte for byte, the licence, and nothing else."""
     wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
-    wanted += [root / "kaggle_tfr/py.typed", *(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
+    wanted += [root / f"kaggle_tfr/{name}" for name in ("py.typed", "report.html")]
+    wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
     wanted = {path.relative_to(root).as_posix(): path.read_bytes() for path in wanted}
     with zipfile.ZipFile(wheel) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
