@@ -66,11 +66,19 @@ def _verify(folders: list[str], jobs: int) -> int:
     use_backend(jobs)
     faults = verify_parts(folders).faults
     if faults.empty:
-        print("No fault: every record was read, parsed, decoded and compared with its plan.")
+        print("No fault: all was read, parsed, decoded and, where there is one, held to its plan.")
         return 0
     print(faults.to_string(index=False))
     print(f"{len(faults)} faults.", file=sys.stderr)
     return 1
+
+
+def _salvage(folder: str, out: str) -> None:
+    from kaggle_tfr.write.salvage import salvage_part
+
+    shards, lost = salvage_part(folder, out)
+    print(f"{shards['count'].sum():,} records in {len(shards)} whole shards lie in {out};", end=" ")
+    print(f"{len(lost)} losses are listed in its lost.csv.")
 
 
 def _kernel(recipe: str, parameters: Given, out: str, **choices: Any) -> None:
@@ -158,6 +166,10 @@ def _parser() -> argparse.ArgumentParser:
     verify = add("verify", _verify, what, "work/part-1")
     verify.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
     verify.add_argument("--jobs", type=int, default=0, help="workers (default: one a core)")
+    what = "write every record that can still be read to new whole shards, and list what is lost"
+    salvage = add("salvage", _salvage, what, "work/part-1 --out work/salvaged")
+    salvage.add_argument("folder", metavar="PART_DIR", help="damaged; with or without index, GZIP")
+    salvage.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
     _add_kaggle_commands(add, recipe)
     return parser
 

@@ -15,6 +15,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.paths import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_plan
+from kaggle_tfr.shards import list_names
 
 COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard", "refused"]
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
@@ -140,6 +141,21 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
             what = f"a row of '{table}', or of the journal beside it: '{name}'"
             storage.check_inside(name, what, f"'{part_dir}'")
     return list(rows.values())
+
+
+def guess_rows(part_dir: str) -> list[Row]:
+    """The rows of a folder without a list of its shards, by their names; −1 and "" are unknown.
+    Raises: FileNotFoundError: it holds no shard.
+    """
+    try:
+        found = list_names(part_dir, "*.tfrec*", "")
+    except FileNotFoundError:
+        mend = "Name a folder that 04_write made, or one that holds shards."
+        what = f"'{part_dir}' is no part: it holds neither shards.csv nor a file named *.tfrec*."
+        raise FileNotFoundError(f"{what} {mend}") from None
+    blank = {"sha256": "", "part": 0, "shard": -1, "refused": 0}
+    names = [(path[len(part_dir) :].lstrip("/"), *told) for path, *told in found]
+    return [dict(zip(COLUMNS, own, strict=False)) | blank for own in names]
 
 
 def _read_csv(path: str, columns: list[str]) -> list[Row]:

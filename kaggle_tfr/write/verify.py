@@ -26,7 +26,7 @@ from kaggle_tfr.parameters import settings
 from kaggle_tfr.paths import split_template
 from kaggle_tfr.plan.plan import Plan, PlanSettings, read_plan, read_rows
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, encode
-from kaggle_tfr.shards import list_names, read_index
+from kaggle_tfr.shards import read_index
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 
@@ -128,10 +128,7 @@ def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]], set
     with suppress(FileNotFoundError, IsADirectoryError, ValueError):
         plan = read_plan(folder)
     known, listed = plan or _guess_plan(folder), bool(rows)
-    if not listed:
-        names = ["file", "split", "fold", "count", "bytes"]
-        blank = {"sha256": "", "part": 0, "shard": -1, "refused": 0}
-        rows = [dict(zip(names, own, strict=True)) | blank for own in _list_files(folder)]
+    rows = rows or journal.guess_rows(folder)
     files = {row["file"] for row in rows}
     problems = journal.find_changed(folder, {n: s for n, s in sums.items() if n not in files})
     if plan and listed:
@@ -147,17 +144,6 @@ def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]], set
         print(f"'{folder}' has no plan: its records are held against its other files alone.")
     found = _check_folder(folder, plan, rows) if plan and listed else ()
     return known, rows, [*problems.items(), *found], broken
-
-
-def _list_files(folder: str) -> list[tuple]:
-    """(file, split, fold, count, −1) of the shards of a folder without a list; count may be −1."""
-    try:
-        found = list_names(folder, "*.tfrec*", "")
-    except FileNotFoundError:
-        mend = "Name a folder that 04_write made, or one that holds shards."
-        what = f"'{folder}' is no part: it holds neither shards.csv nor a file named *.tfrec*."
-        raise FileNotFoundError(f"{what} {mend}") from None
-    return [(file[len(folder) :].lstrip("/"), *told) for file, *told in found]
 
 
 def _guess_plan(folder: str) -> Plan:
