@@ -2,13 +2,14 @@
 
 import argparse
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
 from kaggle_tfr.parameters import list_parameters, load_recipe, parse_value
-from kaggle_tfr.paths import near_miss
+from kaggle_tfr.paths import bundled, near_miss
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,9 +45,8 @@ def _init(source: str, out: str) -> None:
 
 
 def _notebooks(folder: str) -> None:
-    from kaggle_tfr.notebook import copy_notebooks
-
-    print(*copy_notebooks(folder), sep="\n")
+    leave = shutil.ignore_patterns("kernel.ipynb", ".*", "_*")
+    print(f"Copied to {shutil.copytree(bundled('notebooks'), folder, ignore=leave)}.")
 
 
 def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     what = "the recipe (default: recipe.yaml); none is overwritten"
     init.add_argument("-o", "--out", default="recipe.yaml", metavar="RECIPE", help=what)
     notebooks = add("notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks")
-    notebooks.add_argument("folder", metavar="DIR", help="made if missing; no file is overwritten")
+    notebooks.add_argument("folder", metavar="DIR", help="a new folder")
     what, example = "run the notebooks with a recipe, keep executed copies", "sample -p N_FOLDS 3"
     run = add("run", _run, what, example, list_parameters(), parents=[recipe])
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"

@@ -86,17 +86,6 @@ def hours_left() -> float:
     return session_hours() - RESERVE_HOURS - (time.time() - float(began)) / 3600
 
 
-def copy_notebooks(folder: str) -> list[str]:
-    """The paths of the notebooks copied into the folder.
-    Raises: FileExistsError: one of them is there already; nothing was copied then.
-    """
-    copies = {path: Path(folder, path.name) for path in bundled("notebooks").glob("0*.ipynb")}
-    if there := sorted(str(copy) for copy in copies.values() if copy.exists()):
-        raise FileExistsError(f"'{there[0]}' is there already. Name another folder.")
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return sorted(shutil.copyfile(path, copy).as_posix() for path, copy in copies.items())
-
-
 def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> str:
     """The work folder, after the notebooks ran in it: executed copies in notebooks/, report.html.
 
@@ -116,26 +105,19 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
 
 
 def describe_run(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> str:
-    """What `run_recipe` would do with the same arguments, as lines to print; nothing is made.
+    """What `run_recipe` would do, as lines to print: each notebook with what is no default.
     Raises: ValueError: a wrong parameter or name; FileNotFoundError: INPUT_DIR is not there.
     """
     folder, runs = _list_runs(values, notebooks)
-    lines = []
-    for position, (name, own) in enumerate(runs.items(), 1):
-        set_ = {key: value for key, value in own.items() if value != DEFAULTS[key]}
-        set_.pop("WORK_DIR", None)
-        done = Path(folder, "notebooks", f"{name}.ipynb").exists()
-        lines += [f"[{position}/{len(runs)}] {name}{' (has run here before)' if done else ''}"]
-        lines += [f"    {key}: {value!r}" for key, value in set_.items()]
-    given = runs.get(NOTEBOOKS[0], {}).get("INPUT_DIR", "")
-    lines += [f"input      {find_input(given)}"] if given else []
-    out = values.get("OUT_DIR") or folder
-    return "\n".join([*lines, f"work       {folder}", f"shards     {out}/part-1/ …"])
+    lines, first = [f"work folder: {folder}"], runs.get(NOTEBOOKS[0], {})
+    lines += [f"input: {find_input(first['INPUT_DIR'])}"] if first.get("INPUT_DIR") else []
+    for name, own in runs.items():
+        changed = {key: value for key, value in own.items() if value != DEFAULTS[key]}
+        lines += [name, *(f"    {key}: {value!r}" for key, value in changed.items())]
+    return "\n".join(lines)
 
 
-def _list_runs(
-    values: Mapping[str, Any], notebooks: Sequence[str]
-) -> tuple[str, dict[str, dict[str, Any]]]:
+def _list_runs(values: Mapping[str, Any], notebooks: Sequence[str]) -> tuple[str, dict[str, dict]]:
     """(the work folder, each notebook's own parameters by its full name), all checked."""
     check_parameters(values)
     full_names = {key: name for name in NOTEBOOKS for key in (name, name.split("_")[0])}
@@ -143,12 +125,10 @@ def _list_runs(
         if name not in full_names:
             there = f"{near_miss(name, NOTEBOOKS)} There are {', '.join(NOTEBOOKS)}."
             raise ValueError(f"there is no notebook '{name}'.{there}")
-    folder = work_dir(values.get("WORK_DIR", ""))
+    folder, names = work_dir(values.get("WORK_DIR", "")), [full_names[name] for name in notebooks]
     values = _make_absolute(values) | {"WORK_DIR": folder}
-    return folder, {
-        name: {one.name: values[one.name] for one in of_notebook(name) if one.name in values}
-        for name in (full_names[name] for name in notebooks)
-    }
+    own = {name: [one.name for one in of_notebook(name) if one.name in values] for name in names}
+    return folder, {name: {key: values[key] for key in keys} for name, keys in own.items()}
 
 
 def summarize(folder: str) -> str:

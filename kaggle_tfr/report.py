@@ -17,6 +17,7 @@ from PIL import Image
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 
+COUNTED = re.compile(r"(?m)^.*: [\d,]+ of [\d,]+ in [\d,]+ s \(.*/s.*\)\n?")  # lines of progress
 PART_FILE = "part-*/shards.csv"  # which is there when the part is whole
 PAGE = Path(__file__).with_suffix(".html")
 
@@ -82,5 +83,6 @@ def _show(output: Any, section: str) -> Markup:
         table = data["text/html"].replace('border="1"', "")
         return Markup(f'<div class="wide">{table}</div>')  # noqa: S704
     if output.get("name") == "stdout":
-        return Markup("<pre>{}</pre>").format(output.text.strip())
+        said = COUNTED.sub("", output.text).strip()
+        return Markup("<pre>{}</pre>").format(said) if said else Markup()
     return Markup()

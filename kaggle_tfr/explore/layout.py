@@ -5,7 +5,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from contextlib import suppress
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -28,24 +29,23 @@ Told = tuple[dict[str, Any], list[str]]  # parameters; lines on what they were t
 
 
 class Csv(NamedTuple):
-    """A CSV whose column `id` names pictures, those that `template` leads to.
-
-    halved: when its ids are cut before their last "_", as of 0011165.jpg_Fish.
-    """
+    """A CSV whose column `id` names pictures, those that `template` leads to."""
 
     name: str
     table: pd.DataFrame
     id: str
     template: str
-    halved: bool
+    halved: bool  # ids are cut before their last "_", as of 0011165.jpg_Fish
+
+    def is_test(self) -> bool:
+        place = self.template.partition("/")[0]
+        return "submission" in self.name.lower() or split_of(place) == "test"
 
 
 def write_recipe(source: str, out: str) -> list[str]:
     """Lines to print, after a commented recipe for a folder or Kaggle slug was written to `out`.
     Raises: FileExistsError; FileNotFoundError, ValueError: as `tell_layout`.
     """
-    if os.path.exists(out):
-        raise FileExistsError(f"'{out}' is there already. Name another recipe with -o.")
     folder = find_input(source)
     if is_remote(folder):
         raise ValueError(f"'{folder}' is a bucket; init looks at folders of this machine only.")
@@ -55,12 +55,11 @@ def write_recipe(source: str, out: str) -> list[str]:
     given = os.path.abspath(folder) if os.path.isdir(source) else source
     values = {"NAME": to_slug(os.path.basename(folder)) or "images", "INPUT_DIR": given, **told}
     values |= {name: DEFAULTS[name] for name in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")}
-    lines = [f"# {line}" for line in (f"Made by kaggle-tfr init, of {given}.", *said)]
-    for key, value in values.items():
-        setting = f"{key}: {json.dumps(value, ensure_ascii=False)}"
-        lines.append(f"{setting:48} # {PARAMETERS[key].said or 'as in the data'}")
-    with open(out, "w", encoding="utf-8") as file:
-        file.write("\n".join([*lines, ""]))
+    with open(out, "x", encoding="utf-8") as file:
+        print(f"# Made by kaggle-tfr init of {given}.", *said, sep="\n# ", file=file)
+        for key, value in values.items():
+            setting = f"{key}: {json.dumps(value, ensure_ascii=False)}"
+            print(f"{setting:48} # {PARAMETERS[key].said or 'as in the data'}", file=file)
     return [*said, f"Written: {out}. Look at it, then: kaggle-tfr run {out}"]
 
 
@@ -72,19 +71,16 @@ def tell_layout(folder: str) -> Told:
     pictures = [parts for parts in files if PICTURE.search(parts[-1])]
     tables = ["/".join(parts) for parts in files if TABLE.search(parts[-1])]
     tables.sort(key=lambda name: (name.count("/"), "train" not in name, name))
-    labelled, tests = list[Csv](), list[Csv]()
-    for csv in filter(None, (_match_csv(folder, name, pictures) for name in tables[:CSVS])):
-        is_test = "submission" in csv.name or split_of(csv.template.partition("/")[0]) == "test"
-        (tests if is_test else labelled).append(csv)
-    if labelled:
+    csvs = list(filter(None, (_match_csv(folder, name, pictures) for name in tables[:CSVS])))
+    if labelled := [csv for csv in csvs if not csv.is_test()]:
         labels, said = _tell_labels(*labelled)
-        more, also = _tell_tests(labelled[0], tests, pictures)
-        return labels | more, said + also
+        tests, more = _tell_tests(labelled[0], [csv for csv in csvs if csv.is_test()], pictures)
+        return labels | tests, said + more
     if shards := [parts for parts in files if SHARD.search(parts[-1])]:
-        what = "which features are image, label and id: 01 tells by the first records"
-        depth = "/".join("*" * max(map(len, shards)))
-        values = {"SOURCE": "tfrecords", "PATTERN": depth if len(depth) > 5 else "*/*"}
-        return values, [f"TFRecord shards such as {'/'.join(shards[0])}", UNSURE + what]
+        said = [f"TFRecord shards such as {'/'.join(shards[0])}"]
+        said.append(f"{UNSURE}which features are image, label and id: 01 tells by the records")
+        deep = max(map(len, shards))  # "*/*" takes all up to two folders down
+        return {"SOURCE": "tfrecords", "PATTERN": "/".join("*" * (deep if deep > 3 else 2))}, said
     if pictures:
         return _tell_folders(folder, pictures)
     endings = Counter(os.path.splitext(parts[-1])[1] or "no ending" for parts in files)
@@ -126,24 +122,23 @@ def _match_csv(folder: str, name: str, pictures: Names) -> Csv | None:
     path = os.path.join(folder, name)
     try:
         with open(path, encoding="utf-8-sig") as file:
-            header = file.readline()
-        how: Any = {"sep": max(",;\t", key=header.count), "encoding": "utf-8-sig"}
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, nrows=ROWS, **how)
+            sep = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            table = pd.read_csv(file, sep=sep, dtype=str, keep_default_na=False, nrows=ROWS)
     except ValueError:  # no CSV
         return None
 
     def leads(template: str, image_id: str) -> bool:
-        try:
+        with suppress(IndexError, ValueError):  # shorter than the template's folders; NUL
             return os.path.isfile(os.path.join(folder, template.format(image_id=image_id)))
-        except (IndexError, ValueError):  # shorter than the template's folders; NUL
-            return False
+        return False
 
     best, most = None, 0
     templates = sorted({template for parts in pictures for template in _templates(parts)})
     for column in map(str, table):
         whole = [text for text in table[column].head(IDS) if text not in MISSING]
         halves = [text.rpartition("_")[0] for text in whole if "_" in text]
-        for ids, template in ((ids, template) for ids in (whole, halves) for template in templates):
+        for ids, template in product((whole, halves), templates):
             if any(leads(template, text) for text in ids[:4]):
                 hits = sum(leads(template, text) for text in ids)
                 if hits > most and 2 * hits >= len(ids):

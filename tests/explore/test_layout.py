@@ -177,7 +177,7 @@ def test_what_is_no_layout_is_an_error(tmp_path, capsys):
     assert "neither class folders nor a CSV" in capsys.readouterr().err
     (tmp_path / "in" / "train.csv").write_text("image_id,label\nc,x\n")
     assert [main(call), main(call)] == [0, 1]
-    assert "is there already" in capsys.readouterr().err
+    assert "File exists" in capsys.readouterr().err
 
 
 def test_what_is_not_sure_is_said(tmp_path, capsys):

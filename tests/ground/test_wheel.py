@@ -72,11 +72,11 @@ def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
     """--version, a bundled recipe by its name, the notebooks copied out, and the sample."""
     assert call("--version", cwd=tmp_path).stdout == f"kaggle-tfr {__version__}\n"
     planned = call("run", "sample", "--dry-run", cwd=tmp_path)
-    assert f"work       {tmp_path}/work" in planned.stdout, planned.stderr
-    copied = call("notebooks", "nb", cwd=tmp_path)
-    assert copied.stdout.split() == [f"nb/{name}.ipynb" for name in NOTEBOOKS]
+    assert planned.stdout.startswith(f"work folder: {tmp_path}/work\n01_explore\n"), planned.stderr
+    assert call("notebooks", "nb", cwd=tmp_path).returncode == 0
+    assert sorted(path.stem for path in (tmp_path / "nb").iterdir()) == list(NOTEBOOKS)
     again = call("notebooks", "nb", cwd=tmp_path)
-    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert (again.returncode, "File exists: 'nb'" in again.stderr) == (1, True)
     assert call("sample", "competition", cwd=tmp_path).returncode == 0
     assert (tmp_path / "competition" / "train.csv").exists()
 
