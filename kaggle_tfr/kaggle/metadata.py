@@ -1,17 +1,15 @@
 """Kaggle's rules for kernels and datasets, checked here because its client lets most slips pass."""
 
-import csv
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr import storage
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.paths import near_miss, to_slug
+from kaggle_tfr.write import journal
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
@@ -154,15 +152,11 @@ def count_bytes(folder: str) -> int:
 
 
 def find_damage(part_dir: str) -> str:
-    """What is wrong with the first file that is not as the part's shards.csv says; "" if none."""
-    listing = storage.read_text(os.path.join(part_dir, "shards.csv"))
-    for row in csv.DictReader(listing.splitlines()):
-        path = storage.join(part_dir, row["file"])
-        if not storage.exists(path):
-            return f"{row['file']} is missing"
-        if storage.sha256_of(path) != row["sha256"]:
-            return f"{row['file']} has another sha256 than shards.csv says"
-    return ""
+    """What is wrong with the first file that is not as the part's SHA256SUMS says; "" if none."""
+    if not (sums := journal.read_sums(part_dir)):
+        return f"{journal.SUMS} is missing or broken"
+    wrong = journal.find_changed(part_dir, sums)
+    return next((f"{name}: {problem}" for name, problem in wrong.items()), "")
 
 
 def find_missing_output(output: str) -> str:

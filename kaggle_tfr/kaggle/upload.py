@@ -24,6 +24,7 @@ from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import NO_INPUT, OWNER
 from kaggle_tfr.storage import naming, read_text, write_atomically
+from kaggle_tfr.write.journal import SUMS
 
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
@@ -375,13 +376,13 @@ def _differences(folder: str, name: str, staged: str = "") -> list[str]:
             there.pop(packed)
     unequal = sorted({file for file, _ in here.items() ^ there.items()})
     sizes = [(file, here.get(file, "no"), there.get(file, "no")) for file in unequal]
-    listing = [file for file in here if file.rpartition("/")[2] == "shards.csv"]
+    listing = [file for file in here if file.rpartition("/")[2] == SUMS]
     if listing and not unequal:
         # Kaggle tells no checksums, but this file holds them all.
         with tempfile.TemporaryDirectory() as scratch:
             call("dataset_download_file", name, listing[0], scratch)
-            if read_text(f"{scratch}/{listing[0]}") != read_text(f"{folder}/shards.csv"):
-                return ["shards.csv differs"]
+            if read_text(f"{scratch}/{listing[0]}") != read_text(f"{folder}/{SUMS}"):
+                return [f"{SUMS} differs"]
     return [f"{file} has {own} bytes here, {other} there" for file, own, other in sizes]
 
 

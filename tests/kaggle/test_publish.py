@@ -149,7 +149,7 @@ def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
     (folder / "train").mkdir()
     for number in range(450):
         (folder / "train" / f"{number}.tfrecord").write_bytes(b"records")
-    paths = [path for path in folder.rglob("*.*") if path.name != DATASET_FILE]
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != DATASET_FILE]
     kaggle.datasets[TEA] = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
     assert list(publish([folder]).state) == ["there already"]
 
@@ -172,8 +172,9 @@ def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
 
 def test_a_slug_in_use_is_not_overwritten(kaggle, folder):
     """A dataset of that name with other names, or other checksums, stays without --notes."""
-    same_sizes = {path.name: path.read_bytes() for path in folder.glob("*.[ct]*")}
-    same_sizes["shards.csv"] = same_sizes["shards.csv"].replace(b"tea", b"pea")
+    names = ("tea-1.tfrec", "empty.csv", "shards.csv", "SHA256SUMS")
+    same_sizes = {name: (folder / name).read_bytes() for name in names}
+    same_sizes["SHA256SUMS"] = same_sizes["SHA256SUMS"].replace(b"tea", b"pea")
     for files in ({"other.csv": b"mine"}, same_sizes):
         kaggle.datasets[TEA] = files
         assert re.search("other files.*--notes", publish([folder]).problem[0])

@@ -220,3 +220,5 @@ def write_part(folder, shards):
         (folder / name).write_bytes(data)
         rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()},1")
     (folder / "shards.csv").write_text("\n".join(rows) + "\n")
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    (folder / "SHA256SUMS").write_text("".join(f"{sums[n]}  {n}\n" for n in sorted(sums)))
