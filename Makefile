@@ -84,5 +84,5 @@ clean:  ## forget the environments and the demo's output
 pictures: demo  ## the README's picture, from the demo's own figure
 	mkdir -p docs
 	$(BIN)/python -c 'from PIL import Image; \
-		Image.open("work/figures/02_inside.png").convert("RGB").resize((1000, 333)).quantize(128) \
+		Image.open("work/figures/02_inside.png").convert("RGB").resize((1000, 352)).quantize(128) \
 		.save("docs/duplicates.png", optimize=True)'

@@ -117,31 +117,6 @@ def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) 
 
 
 @styled
-def plot_hashes(pictures: Sequence[np.ndarray], hashes: np.ndarray, names: Sequence[str]) -> Figure:
-    """Two pictures above each other, and their hashes with the bits that differ marked.
-
-    hashes: bool (2, n, 8, 8), one of each of the n names for each picture.
-    """
-    differ = hashes[0] != hashes[1]
-    figure, axes = new_figure(2, 1 + len(names), 1.6 * (1 + len(names)), 3.6)
-    for row, picture in enumerate(pictures):
-        axes[row, 0].imshow(picture)
-        axes[row, 0].set_title(("one picture", "its copy")[row], fontweight="normal")
-        for axis, bits in zip(axes[row, 1:], hashes[row], strict=True):
-            axis.imshow(bits, cmap="gray", vmin=-0.3, vmax=1.3)
-    for number, name in enumerate(names, 1):
-        axes[0, number].set_title(name, fontweight="normal")
-        down, across = np.nonzero(differ[number - 1])
-        axes[1, number].scatter(across, down, s=60, marker="s", facecolor="none", edgecolor=RED)
-        axes[1, number].set_title(f"{len(down)} of 64 differ", fontweight="normal")
-    for axis in axes.flat:
-        axis.set(xticks=[], yticks=[])
-    title = f"{differ.sum()} of {differ.size} bits differ between a picture and its copy"
-    figure.suptitle(title, **HEAD)
-    return figure
-
-
-@styled
 def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
     """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
     inside, outside = distances[distances <= max_bits], distances[distances > max_bits]
@@ -262,24 +237,6 @@ def _name_folds(table: pd.DataFrame) -> pd.Series:
     fold = "fold " + table["fold"].astype(str)
     others = table["split"].replace("train", "train, never\nvalidates")
     return fold.where(table["fold"] >= 0, others)
-
-
-@styled
-def plot_shards(shards: pd.DataFrame) -> Figure:
-    """Records per shard (rows with split, fold, part, count), a bar each, coloured by fold."""
-    figure, ((axis,),) = new_figure(1, 1, 8, 3, whole="x")
-    groups = _name_folds(shards)
-    colors = plt.get_cmap("viridis")(np.linspace(0.15, 0.85, max(groups.nunique(), 2)))
-    for color, (name, rows) in zip(colors, shards.groupby(groups.to_numpy()), strict=False):
-        places = np.flatnonzero(groups.to_numpy() == name)
-        axis.bar(places, rows["count"], color=color, width=0.85, label=name)
-    parts, counts = count_of(shards["part"].nunique(), "part"), shards["count"]
-    size = f"{counts.min():,} to {counts.max():,} records each"
-    axis.set_title(f"{count_of(len(shards), 'shard')} in {parts}, {size}")
-    axis.set(xlabel="shard", ylabel="records")
-    if groups.nunique() <= 20:
-        axis.legend(ncols=1, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
 
 
 @styled

@@ -17,10 +17,6 @@ IMAGES = pd.DataFrame(
     }
 )
 PICTURE = np.zeros((20, 30, 3), np.uint8)
-SHARDS = pd.DataFrame(
-    {"split": "train", "fold": [0, 0, 1, 1], "part": [1, 2, 1, 2], "count": [7, 6, 7, 7]}
-)
-HASHED = np.random.default_rng(0).random((2, 2, 8, 8)) < 0.5
 CHECKED = pd.DataFrame({"psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0], "problem": ""})
 LIMITS = {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"}
 LIMITS = pd.DataFrame(LIMITS, index=["part 1"])
@@ -55,11 +51,9 @@ FIGURES = {
     "folds": lambda: figures.plot_folds(folded(3)),
     "more_folds": lambda: figures.plot_folds(EXTRA),
     "many_folds": lambda: figures.plot_folds(folded(100)),
-    "shards": lambda: figures.plot_shards(SHARDS),
     "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
     "written": lambda: figures.plot_written(WRITTEN),
     "source_check": lambda: figures.plot_source_check(CHECKED),
-    "hashes": lambda: figures.plot_hashes([PICTURE] * 2, HASHED, ["average", "wavelet"]),
     "dollars": lambda: figures.plot_counts({"$1 & $2": 1, r"$\frac{$": 2}, "Of $a^b$ and $", "$"),
     "more_dollars": lambda: figures.plot_grid([PICTURE] * 2, [r"$\frac{$", "$$"], title="$\\x$"),
     "grid": lambda: figures.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
@@ -136,7 +130,6 @@ def test_titles_say_what_came_out():
         "class_balance": "9 images of 3 classes, 1 to 5 each, median 3",
         "distances": "2 pairs within 25 bits, 1 beyond",
         "many_folds": "100 classes × 4 folds: none is off by more than 0.0 images",
-        "shards": "4 shards in 2 parts, 6 to 7 records each",
         "limits": "Forecast: all within",
         "written": "2 shards, 0.0 MB: each 17 to 20 % below what it may take",
         "source_check": "2 records beside their sources: 0 show them otherwise",
