@@ -45,7 +45,7 @@ def call(wheel, tmp_path_factory):
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
 
-    def run(*words, cwd, timeout=60):
+    def run(*words, cwd, timeout=300):
         command = [folder / "bin" / "kaggle-tfr", *words]
         settings = {"capture_output": True, "text": True, "env": outside}
         return subprocess.run(command, check=False, cwd=cwd, timeout=timeout, **settings)
