@@ -139,11 +139,13 @@ def check_image(
 def read_pixels(
     data: bytes, at_least: tuple[int, int] | None = None, *, bit_depth: str = ""
 ) -> np.ndarray:
-    """Upright RGB pixels (height, width, 3), as of `to_rgb`; a JPEG's perhaps at `at_least`."""
+    """Upright RGB pixels (height, width, 3), as of `read_upright`; a JPEG's maybe at `at_least`."""
     header = read_header(data)
     header = header if at_least else _trust_scan(data, header)
     pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header), bit_depth)
-    return cv2.cvtColor(_to_upright_srgb(pixels, header), cv2.COLOR_BGR2RGB)
+    colours = cv2.COLOR_GRAY2RGB if pixels.ndim == 2 else cv2.COLOR_BGR2RGB
+    shown = cv2.cvtColor(_to_upright_srgb(pixels, header), colours)
+    return shown * np.uint16(257) if (bit_depth, shown.dtype) == ("keep", np.uint8) else shown
 
 
 def read_grey(data: bytes, at_least: int, header: Header, bit_depth: str) -> Image.Image:

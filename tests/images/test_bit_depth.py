@@ -24,7 +24,7 @@ from kaggle_tfr.read import find_shards, read_batches, read_images
 from kaggle_tfr.read.display import find_sources, pair_with_sources
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import read_bytes
-from kaggle_tfr.write.verify import describe_sums, verify_parts
+from kaggle_tfr.write.verify import compare_with_source, describe_sums, verify_parts
 
 PASS = ImageSettings(None, resize="none")
 KEEP = replace(PASS, format="PNG", pass_through=False)
@@ -78,6 +78,7 @@ def test_sixteen_bits_are_kept(data):
     assert record.format == "PNG"
     assert levels_off(kept[..., 1], (RADIOGRAPH * scale).round()) == 0
     assert np.array_equal(kept, read_upright(data, bit_depth="keep"))
+    assert np.array_equal(kept, read_pixels(record.data, bit_depth="keep"))
     grey, stretched = (check_image(data, bit_depth=way)[1] for way in ("keep", "stretch"))
     assert grey.tobytes() == stretched.tobytes()
 
@@ -104,7 +105,10 @@ def test_what_has_8_bits_stays_so_where_16_are_kept():
         assert (record.format, record.data[24]) == ("PNG", 8)
         kept = by_tensorflow(record.data)
         assert np.array_equal(kept, read_upright(data, bit_depth="keep"))
+        assert np.array_equal(kept, read_pixels(record.data, bit_depth="keep"))
         assert levels_off(kept, read_pixels(data) * 257.0) <= 2 * 257
+        small = read_pixels(convert(data, replace(KEPT, size=(128, 128), resize="short_side")).data)
+        assert compare_with_source(data, small * np.uint16(257), KEPT)[0] > 35
     with pytest.raises(ValueError, match="format is 'JPEG'; it can be PNG"):
         replace(PASS, bit_depth="keep")
 
