@@ -177,6 +177,9 @@ class DamagedRecord(OSError):  # noqa: N818 - it names the record, the run goes 
     """A record whose checksums do not fit, or that is no `tf.train.Example`."""
 
 
+GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError, DamagedRecord  # of one input
+
+
 class ShardIndex(NamedTuple):
     """Where the records of a shard are.
 

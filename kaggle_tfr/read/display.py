@@ -58,7 +58,7 @@ def pair_with_sources(
         try:
             data = storage.read_bytes(sources.get(ids.get(number, ""), ""))
             source = read_upright(data, bit_depth=depth)
-        except (FileNotFoundError, RefusedImage):  # removed or changed since it was written
+        except (*storage.GONE, RefusedImage):  # removed or changed since it was written
             continue
         pictures.append((source, record[key]))
         sizes = [f"{width} × {height}" for height, width, _ in (source.shape, record[key].shape)]

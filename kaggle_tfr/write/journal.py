@@ -64,7 +64,7 @@ def _find_stale(part_dir: str, plan: Plan) -> list[str]:
         return ["its plan.json cannot be read"]
     except FileNotFoundError:
         there = storage.exists(storage.join(part_dir, "shards.csv"))
-        return ["it has a shards.csv, but no plan.json"] if there else []
+        return ["it has a shards.csv, but no plan.json: put its own back"] if there else []
 
 
 def sha256_of_text(text: str) -> str:

@@ -1,11 +1,18 @@
 """A damaged or foreign part: what verify says of it, and what 04 run again makes of it."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from support.plans import digests, make_images, plan_images
 
+from kaggle_tfr.__main__ import main
+from kaggle_tfr.figures import plot_source_check
+from kaggle_tfr.plan.plan import read_plan, save_plan
+from kaggle_tfr.read import find_shards
+from kaggle_tfr.read.display import compare_speeds, find_sources, pair_with_sources, read_files
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import save_stats, verify_parts
 
@@ -81,3 +88,100 @@ def test_any_damaged_file_is_found_and_mended_to_the_byte(work, made, name, dama
     assert run_04(work).empty
     assert digests(part) == whole
     assert verify_parts(str(part)).faults.empty
+
+
+def test_a_torn_journal_costs_a_shard_written_again(work, made):
+    """A row that is no JSON is of a shard that no run vouches for."""
+    part = work / "part-1"
+    (part / "shards.csv").unlink()
+    (part / "journal").mkdir()
+    (part / "journal" / "000001.json").write_text('{"file": "trees-f')
+    assert "run 04_write again" in " ".join(verify_parts(str(part)).faults["problem"])
+    assert run_04(work).empty
+    assert digests(part) == digests(made / "part-1")
+
+
+@pytest.mark.parametrize(
+    "name", ["shards.csv", "labels.json", "train.csv", "trees-f0-000-11.tfrec"]
+)
+def test_a_folder_where_a_file_belongs_is_named(work, made, name):
+    """04 says to move it away, and goes on without it; verify names it as well."""
+    part = work / "part-1"
+    (part / name).unlink()
+    (part / name).mkdir()
+    assert name in set(verify_parts(str(part)).faults["file"])
+    with pytest.raises(OSError, match=rf"'.*{name}'\. A file belongs there: move that folder away"):
+        write_parts(str(work))
+    (part / name).rmdir()
+    assert run_04(work).empty
+    assert digests(part) == digests(made / "part-1")
+
+
+def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
+    """A disk mounted for reading: its name, and what to do."""
+    call = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(tmp_path)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+    try:
+        with pytest.raises(OSError, match=rf"'{tmp_path}.*'\. Choose another OUT_DIR, or allow"):
+            write_parts(str(made), str(tmp_path))
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_sources_that_are_gone_are_not_compared(work, spoil):
+    """Once a part is written its sources may go, or be emptied: verified and shown without them."""
+    table = pd.read_parquet(work / "plan.parquet")
+    paths = [work / "images" / Path(path).name for path in table["path"]]
+    plan = read_plan(str(work))
+    save_plan(plan, table.assign(path=list(map(str, paths))), str(work))
+    for path in paths[5:]:
+        spoil(path)
+    found = verify_parts(str(work / "part-1"), str(work), sample=42)
+    assert found.faults.empty
+    assert 0 < len(found.sources) <= 5
+    plot_source_check(found.sources.head(0))
+    shards, sources = find_shards(str(work)), find_sources(str(work))
+    pictures, titles = pair_with_sources(shards.iloc[1:], sources)
+    assert pictures == titles == []
+    single = read_files(list(sources.values()), 32, 4)
+    assert compare_speeds({"files": single, "again": single}, 1)["images/s"].min() > 0
+
+
+def test_a_foreign_folder_is_checked_as_far_as_it_tells(work, tmp_path, capsys):
+    """Shards alone: checksums, counts in names, pictures. With a schema and a table, labels too."""
+    part = tmp_path / "foreign"
+    part.mkdir()
+    for shard in (work / "part-1").glob("trees-f*.tfrec"):
+        shutil.copy(shard, part)
+    assert verify_parts(str(part)).faults.empty
+    assert (
+        "has no plan: its records are held against its other files alone" in capsys.readouterr().out
+    )
+    other = Path(shutil.copytree(part, tmp_path / "other" / "part-1"))
+    shutil.copy(work / "part-1" / "shards.csv", other)
+    with pytest.raises(ValueError, match=r"shards.csv, but no plan.json: put its own back"):
+        write_parts(str(work), str(other.parent))
+    for name in ("schema.json", "train.csv"):
+        shutil.copy(work / "part-1" / name, part)
+    assert verify_parts(str(part)).faults.empty
+    text = (part / "train.csv").read_text()
+    row = text.splitlines()[2]
+    (part / "train.csv").write_text(text.replace(row, row.replace(row.split(",")[0], "77", 1)))
+    (fault,) = verify_parts(str(part)).faults.itertuples()
+    assert "the plan says b'77'" in fault.problem
+    shard = min(part.glob("*.tfrec"))
+    shard.rename(shard.with_name("trees-f0-000-12.tfrec"))
+    assert "11 records were found" in " ".join(verify_parts(str(part)).faults["problem"])
+
+
+def test_the_table_of_faults_is_whole_in_a_narrow_terminal(work, capsys, monkeypatch):
+    """Neither a column nor a word is left out."""
+    monkeypatch.setenv("COLUMNS", "40")
+    edit(work / "part-1" / "train.csv")
+    faults = verify_parts(str(work / "part-1")).faults
+    assert main(["verify", str(work / "part-1")]) == 1
+    text = capsys.readouterr().out
+    assert all(str(value) in text for row in faults.to_numpy().tolist() for value in row)
