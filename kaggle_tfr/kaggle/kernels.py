@@ -58,7 +58,6 @@ _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _CARRIER = '''\
 # This notebook carries its package, because a push sends the notebook and nothing else.
 import base64, glob, hashlib, importlib.util, io, os, subprocess, sys, tempfile, time, zipfile
-from pathlib import Path
 
 os.environ.setdefault("KAGGLE_TFR_STARTED", str(time.time()))  # the session's end counts from here
 needed = {needed}
@@ -90,19 +89,11 @@ archive = base64.b64decode(
 sha256 = "{sha256}"
 if hashlib.sha256(archive).hexdigest() != sha256:
     raise ValueError("The package in this cell is damaged. Make the notebook again.")
-package = zipfile.ZipFile(io.BytesIO(archive))
-spec = importlib.util.find_spec("kaggle_tfr")
-here = os.path.dirname(os.path.dirname(spec.origin)) if spec and spec.origin else ""
-same = here and all(
-    Path(here, name).is_file() and Path(here, name).read_bytes() == package.read(name)
-    for name in package.namelist()
-)
-if not same:
-    here = tempfile.mkdtemp(prefix="kaggle_tfr-")  # no other user can have put code there
-    package.extractall(here)
-    sys.path.insert(0, here)
-    # Worker processes look there as well.
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+here = tempfile.mkdtemp(prefix="kaggle_tfr-")  # no other user can have put code there
+zipfile.ZipFile(io.BytesIO(archive)).extractall(here)
+sys.path.insert(0, here)
+# Worker processes look there as well.
+os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
 print(f"kaggle_tfr from {{here}}")'''
 
 

@@ -36,13 +36,11 @@ class KaggleError(RuntimeError):
     """The client or the server refused; the message says what was asked and what came back."""
 
 
-class MissingError(KaggleError):
-    """The kernel or dataset does not exist, or is somebody else's and private."""
-
-
 def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
     """What this method of Kaggle's client answers about a kernel, a dataset or a folder.
-    Raises: MissingError: no such kernel or dataset. KaggleError: refused.
+
+    The status of a dataset that does not exist, or is private and somebody else's, is "".
+    Raises: KaggleError: refused.
     """
     from kaggle import api
 
@@ -50,8 +48,9 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
         answer = getattr(api, method)(name, *arguments, **options)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises unrelated classes
         code = getattr(getattr(error, "response", None), "status_code", 0)
-        kind = MissingError if code in (403, 404) else KaggleError
-        raise kind(f"{method} of '{name}' failed: {error or type(error).__name__}") from None
+        if method == "dataset_status" and code in (403, 404):
+            return ""
+        raise KaggleError(f"{method} of '{name}' failed: {error or type(error).__name__}") from None
     wrong = getattr(answer, "error", "")
     for source in ("dataset", "competition", "kernel", "model"):
         if names := getattr(answer, f"invalid_{source}_sources", ()):
@@ -158,27 +157,16 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
         if kernel.state != "waiting" or not ready or busy >= at_once:
             continue
         try:
-            kernel.version, kernel.state = _push_kernel(kernel, kernels), "running"
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "kernel.ipynb").write_bytes(kernel.code)
+                text = json.dumps(kernel.metadata | {"code_file": "kernel.ipynb"})
+                Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
+                kernel.version = call("kernels_push", folder).version_number or 0
+            kernel.state = "running"
             kernel.save()
         except KaggleError as error:
             kernel.state, kernel.problem = "refused", str(error)
         print(f"{kernel.name}: {kernel.problem or f'version {kernel.version} pushed'}")
-
-
-def _push_kernel(kernel: _Kernel, kernels: Sequence[_Kernel]) -> int:
-    """The new version; KaggleError when the kernels that write do not fit their plan."""
-    for planner in kernel.after if not kernel.metadata.get("machine_shape") else ():
-        plan = json.loads(read_text(os.path.join(planner.output, "plan.json")) or "{}")
-        writers = (other for other in kernels if not other.metadata.get("machine_shape"))
-        made = sum(planner in other.after for other in writers)
-        if (planned := plan.get("n_parts", made)) != made:
-            what = f"the plan has {planned} parts and {made} kernels would write them. Make these"
-            raise KaggleError(f"{what} again with --parts {planned}; the planning kernel may stay.")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "kernel.ipynb").write_bytes(kernel.code)
-        text = json.dumps(kernel.metadata | {"code_file": "kernel.ipynb"})
-        Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
-        return call("kernels_push", folder).version_number or 0
 
 
 def _poll_kernel(kernel: _Kernel) -> None:
@@ -228,11 +216,11 @@ def publish_parts(
     for name, folder in parts.items():
         state, problem = "not sent", ""
         try:
-            exists = _dataset_status(name) != ""
-            if exists and not _differences(folder, name):
-                state = "there already"
-            else:
-                with _stage(folder, public=public) as staged:
+            exists = call("dataset_status", name) != ""
+            with _stage(folder, public=public) as staged:
+                if exists and not _differences(folder, name, staged):
+                    state = "there already"
+                else:
                     _send(staged, name, notes, public=public, exists=exists)
                     state = "new version" if exists else "created"
                     if wrong := _wait(folder, name, poll_seconds, exists, staged):
@@ -332,19 +320,11 @@ def _send(staged: str, name: str, notes: str, *, public: bool, exists: bool) -> 
         raise KaggleError(f"{error}. Publish again: it goes on where it stopped.") from None
 
 
-def _dataset_status(name: str) -> str:
-    """The dataset's status, "" when there is none of that name."""
-    try:
-        return call("dataset_status", name)
-    except MissingError:
-        return ""
-
-
 def _wait(folder: str, name: str, poll_seconds: float, replaced: bool, staged: str) -> str:
     """What is wrong with the dataset once Kaggle has taken the files in; "" for nothing."""
     until = time.monotonic() + MAX_WAIT_SECONDS
     while True:
-        status = _dataset_status(name)
+        status = call("dataset_status", name)
         if status in ("failed", "deleted"):
             return f"Kaggle could not take the files in: the dataset is {status}"
         waits = status != "ready"
@@ -358,22 +338,17 @@ def _wait(folder: str, name: str, poll_seconds: float, replaced: bool, staged: s
         time.sleep(poll_seconds)
 
 
-def _differences(folder: str, name: str, staged: str = "") -> list[str]:
-    """How the dataset differs from the folder: in names, in sizes, in the list of checksums.
-
-    staged: of `_stage`, for the size of an archive that Kaggle has not unpacked yet.
-    """
+def _differences(folder: str, name: str, staged: str) -> list[str]:
+    """How the dataset differs from what is sent: in names, in sizes, in the list of checksums."""
     there = _list_files(name)
     here, archives = rules.list_upload(folder)
     for archive, inner in archives.items():
-        packed = f"{archive}.tar"
-        if packed not in there:
-            paths = {path: str(path.relative_to(inner)) for path in rules.list_inside(inner)}
-            here |= {f"{archive}/{file}": path.stat().st_size for path, file in paths.items()}
-        elif staged:
+        # Kaggle unpacks an archive in its own time; until then it is one file.
+        if (packed := f"{archive}.tar") in there:
             here[packed] = Path(staged, packed).stat().st_size
         else:
-            there.pop(packed)
+            paths = {path: str(path.relative_to(inner)) for path in rules.list_inside(inner)}
+            here |= {f"{archive}/{file}": path.stat().st_size for path, file in paths.items()}
     unequal = sorted({file for file, _ in here.items() ^ there.items()})
     sizes = [(file, here.get(file, "no"), there.get(file, "no")) for file in unequal]
     listing = [file for file in here if file.rpartition("/")[2] == SUMS]
@@ -386,11 +361,11 @@ def _differences(folder: str, name: str, staged: str = "") -> list[str]:
     return [f"{file} has {own} bytes here, {other} there" for file, own, other in sizes]
 
 
-def _list_files(name: str) -> dict[str, int]:
+def _list_files(name: str, token: str = "") -> dict[str, int]:
     """Bytes by name of a dataset's files, from as many pages as there are."""
-    files, token = dict[str, int](), ""
-    while True:
-        answer = call("dataset_list_files", name, token, page_size=200)
-        files |= {file.name: file.total_bytes for file in answer.files or ()}
-        if not (token := answer.next_page_token):
-            return files
+    answer = call("dataset_list_files", name, token, page_size=200)
+    files, more = (
+        {file.name: file.total_bytes for file in answer.files or ()},
+        answer.next_page_token,
+    )
+    return files | (_list_files(name, more) if more else {})

@@ -216,15 +216,6 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 1
 
 
-def test_a_plan_with_other_parts_stops_before_they_are_written(kaggle, recipe, tmp_path):
-    """Two kernels cannot write three parts: the error says with which option to make them again."""
-    (tmp_path / "left" / "plan" / "plan.json").write_text('{"n_parts": 3}')
-    done = push(recipe, tmp_path)
-    assert list(done.state) == ["finished", "refused", "refused"]
-    assert "--parts 3" in done.problem["tea-part-1"]
-    assert list(kaggle.kernels) == [PLAN]
-
-
 def test_without_a_key_the_error_says_how_to_get_one(monkeypatch, one, tmp_path):
     """No user is known: nothing is pushed, and the way out is told."""
     monkeypatch.delenv("KAGGLE_USERNAME")
