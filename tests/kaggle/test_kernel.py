@@ -338,6 +338,7 @@ def test_hours_count_from_the_first_cell(monkeypatch):
     assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
     monkeypatch.setenv("ISTPUVM", "1")
     assert notebook.hours_left() == pytest.approx(9 - 0.75 - 3, abs=0.01)
+    assert notebook.session_hours() == 9  # which 04's last line tells as well
 
 
 def test_other_output_is_taken_up(tmp_path, monkeypatch):

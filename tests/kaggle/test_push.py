@@ -9,6 +9,7 @@ import pytest
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.kaggle.metadata import RETIRED
 from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.paths import find_input
 
@@ -214,6 +215,13 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     kaggle.statuses[PART] = ["COMPLETE"]
     assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 1
+
+
+def test_every_accelerator_that_the_client_calls_retired_is_refused(kaggle):
+    """Its own list, of which it only warns."""
+    from kaggle.api.kaggle_api_extended import _RETIRED_ACCELERATORS
+
+    assert {name.lower() for name in RETIRED} >= _RETIRED_ACCELERATORS.keys()
 
 
 def test_without_a_key_the_error_says_how_to_get_one(monkeypatch, one, tmp_path):
