@@ -312,7 +312,7 @@ def _log_lines(label: str, total: int) -> Callable[[int], None]:
         last, seconds = now, max(now - start, 1e-9)
         rate = done / seconds
         rest = f", {(total - done) / rate:,.0f} s to go" if done < total else ""
-        said = f"{done:,} of {total:,} in {seconds:,.0f} s ({rate:,.0f}/s{rest})"
+        said = f"{done:,} of {total:,} in {seconds:,.0f} s ({rate:,.{int(rate < 10)}f}/s{rest})"
         print(f"{label}: {said}", flush=True)
 
     return show

@@ -1,14 +1,18 @@
-"""The wheel, installed where there is no checkout: whole, and its commands answer."""
+"""The wheel, installed where there is no checkout: whole, and its commands answer; the lock."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from kaggle_tfr import __version__
 from kaggle_tfr.parameters import NOTEBOOKS
@@ -79,6 +83,24 @@ def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
     assert (again.returncode, "File exists: 'nb'" in again.stderr) == (1, True)
     assert call("sample", "competition", cwd=tmp_path).returncode == 0
     assert (tmp_path / "competition" / "train.csv").exists()
+
+
+def test_the_lock_has_what_is_asked_for_and_names_no_index(root):
+    """Each requirement, of the tests too, is pinned to a version that it admits."""
+    text, pins = (root / "requirements.lock").read_text(), {}
+    for pin in map(Requirement, re.findall(r"^[^#\s].*", text, re.MULTILINE)):
+        pins.setdefault(canonicalize_name(pin.name), []).append(str(pin.specifier)[2:])
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    asked = [
+        line.partition("#")[0] for line in (root / "requirements.txt").read_text().splitlines()
+    ]
+    for name in ("dask", "tfds", "jax", "kaggle", "bench", "dev"):
+        asked += extras["optional-dependencies"][name]
+    for one in map(Requirement, filter(str.strip, asked)):
+        versions = pins[canonicalize_name(one.name)] if one.name != "kaggle-tfr" else []
+        assert all(one.specifier.contains(version) for version in versions), one
+    assert "://" not in text
+    assert "torch" not in pins
 
 
 @pytest.mark.heavy
