@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.paths import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.shards import list_names
 
@@ -184,21 +183,11 @@ def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
 
 def _clear_part(part_dir: str) -> None:
     """Removes what a writer put into the part; other people's files stay. The plan goes last."""
-    rows = read_rows_of_part(part_dir)
-    names = [
-        RUN,
-        SUMS,
-        *read_sums(part_dir),
-        *(row["file"] for row in rows),
-        *(f"index/{row['file']}.idx" for row in rows),
-    ]
-    names += [f"{split}.csv" for split in sorted({row["split"] for row in rows})]
-    names += ["shards.csv", "schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
-    names += ["dataset-metadata.json", "features.json", "dataset_info.json", SUBMISSION]
-    names += ["dataset-cover-image.png"]  # of what `publish` has made; another ending is the user's
-    with suppress(ValueError, FileNotFoundError):  # class names, as TFDS writes them
-        fields = read_plan(part_dir).schema.fields
-        names += [f"{field.name.replace('/', '.')}.labels.txt" for field in fields]
+    rows, sums = read_rows_of_part(part_dir), read_sums(part_dir)
+    names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
+    names += sums.keys() - {*names, "plan.json", "shards.csv"}  # shards go before their rows
+    # `publish` makes covers of this ending; another one is the user's.
+    names += ["shards.csv", "dataset-metadata.json", "dataset-cover-image.png", SUMS]
     for name in names:
         storage.remove(storage.join(part_dir, name))
     remove_journal(part_dir)

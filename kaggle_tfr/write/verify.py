@@ -122,25 +122,23 @@ def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]], set
     Raises: FileNotFoundError: it holds no shard. ValueError: a row leads out of it.
     """
     rows, sums, plan = journal.read_rows_of_part(folder), journal.read_sums(folder), None
-    has_plan, has_list = (
-        storage.exists(storage.join(folder, name)) for name in ("plan.json", "shards.csv")
-    )
     with suppress(FileNotFoundError, IsADirectoryError, ValueError):
         plan = read_plan(folder)
     known, listed = plan or _guess_plan(folder), bool(rows)
     rows = rows or journal.guess_rows(folder)
-    files = {row["file"] for row in rows}
-    problems = journal.find_changed(folder, {n: s for n, s in sums.items() if n not in files})
     if plan and listed:
-        problems |= sidecars.find_changed(folder, plan, rows)
+        problems = sidecars.find_changed(folder, plan, rows)
+    else:
+        beside = sums.keys() - {row["file"] for row in rows}
+        problems = journal.find_changed(folder, {name: sums[name] for name in beside})
     broken = {f"{split}.csv" for split in _find_broken_tables(folder, known, rows)}
     problems |= dict.fromkeys(broken if plan else (), BROKEN_TABLE)
-    if (plan or has_list) and not listed:
-        problems["shards.csv"] = "it is missing, or cannot be read; run 04_write again"
-    elif plan and not journal.is_closed(folder):
+    if plan and not journal.is_closed(folder):
         problems["shards.csv"] = "the part is unfinished; run 04_write again"
+    for name, unread in (("plan.json", not plan), ("shards.csv", not listed)):
+        if unread and storage.exists(storage.join(folder, name)):
+            problems[name] = "it cannot be read; run 04_write again"
     if not plan:
-        problems |= {"plan.json": "it cannot be read; run 04_write again"} if has_plan else {}
         print(f"'{folder}' has no plan: its records are held against its other files alone.")
     found = _check_folder(folder, plan, rows) if plan and listed else ()
     return known, rows, [*problems.items(), *found], broken
