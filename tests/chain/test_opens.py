@@ -1,0 +1,61 @@
+"""How often a picture's file is opened on its way into a shard."""
+
+import sys
+from collections import Counter
+
+import pytest
+from support.scenes import saved, scene
+
+from kaggle_tfr import deduplicate, explore, plan, write
+from kaggle_tfr.parameters import settings
+from kaggle_tfr.schema import load_schema
+
+opened = Counter()
+
+
+@pytest.fixture(scope="module")
+def _count_opens():
+    """Counts what Python opens; an audit hook stays for good, so it does as little as it can."""
+
+    def count(event, arguments):
+        if event == "open" and "counted-opens" in str(arguments[0]):
+            opened[str(arguments[0])] += 1
+
+    sys.addaudithook(count)
+
+
+@pytest.mark.usefixtures("_count_opens")
+def test_a_picture_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
+    """Measured and hashed by one look, hashes loaded, pairs found and nothing opened; then written.
+
+    Between them the forecast converts a sample, here 30 of 50. A second 01 opens none.
+    """
+    folder, work = tmp_path / "counted-opens", str(tmp_path / "work")
+    for number in range(50):
+        path = folder / f"class-{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(saved(scene(60, 80, number)))
+    opened.clear()
+    listed, labels = explore.read_table(
+        str(folder), settings(explore.InputSettings, {"SOURCE": "folders"})
+    )
+    images = explore.measure(listed, labels, work)
+    explore.save_images(images, labels, work)
+    hashes = explore.load_hashes(images, work)
+    pairs = deduplicate.find_pairs(hashes, 25)
+    deduplicate.find_clusters(images, pairs, kind=labels.kind)
+    assert [opened[path] for path in images["path"]] == [1] * 50
+    explore.measure(listed, labels, work)
+    assert opened.total() == 50
+
+    opened.clear()
+    chosen = settings(plan.PlanSettings, {"N_FOLDS": 2, "IMAGE_SIZE": 32})
+    folded = plan.assign_folds(images.assign(cluster=-1), n_folds=2, seed=0)
+    schema = load_schema("default", folded, labels)
+    forecast = plan.make_forecast(folded, schema, chosen.image)
+    assert (opened.total(), max(opened.values())) == (30, 1)
+    made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
+    plan.save_plan(made, table, work)
+    opened.clear()
+    write.write_parts(work, work)
+    assert [opened[path] for path in images["path"]] == [1] * 50
