@@ -113,7 +113,7 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     files, archives = list_upload(folder)
     if not files and not archives:
         yield "there are no files to send."
-    if (size := count_bytes(folder)) > MAX_DATASET_BYTES:
+    if (size := sum(path.stat().st_size for path in list_inside(folder))) > MAX_DATASET_BYTES:
         mend = "Plan smaller parts (PART_LIMIT_GB)."
         yield f"{size:,} bytes; Kaggle takes {MAX_DATASET_BYTES:,} in a dataset. {mend}"
 
@@ -144,11 +144,6 @@ def list_inside(folder: str | Path) -> list[Path]:
     """The files below a folder, without those that the client takes for itself."""
     found = sorted(Path(folder).rglob("*"))
     return [path for path in found if path.is_file() and path.name not in _CLIENT_FILES]
-
-
-def count_bytes(folder: str) -> int:
-    """Bytes of all that becomes part of a dataset."""
-    return sum(path.stat().st_size for path in list_inside(folder))
 
 
 def find_damage(part_dir: str) -> str:

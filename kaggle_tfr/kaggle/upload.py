@@ -258,7 +258,8 @@ def _check_quota(parts: Mapping[str, str]) -> None:
     held, page = dict[str, int](), 0
     while found := call("dataset_list", "updated", mine=True, page=(page := page + 1)):
         held |= {one.ref: one.total_bytes for one in found if one.is_private}
-    held |= {name: rules.count_bytes(folder) for name, folder in parts.items()}
+    for name, folder in parts.items():
+        held[name] = sum(path.stat().st_size for path in rules.list_inside(folder))
     if (total := sum(held.values())) > PRIVATE_QUOTA:
         what = f"your private datasets would hold {total:,} bytes, Kaggle takes {PRIVATE_QUOTA:,}"
         raise KaggleError(f"{what}. Delete some, or give --public.")

@@ -55,7 +55,8 @@ def make_environment(folder, lacking=()):
     lines = [f"import sys\nsys.modules['{name}'] = None\n" for name in lacking]
     (site / "sitecustomize.py").write_text("".join(lines))
     command = [str(Path(folder) / "bin" / "python"), "-c", "import kaggle_tfr"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=bare, capture_output=True, check=False)
     assert b"No module named 'kaggle_tfr'" in done.stderr
     return command[0]
 
