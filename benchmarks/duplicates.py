@@ -1,10 +1,11 @@
 """How fast pictures are hashed, and near pairs found among millions of hashes.
 
-python -m benchmarks.duplicates [--data DIR] [--n N] [--rounds N] [--json]
+python -m benchmarks.duplicates [--data DIR] [--n N] [--rounds N] [--turned] [--json]
 
 Hashing: photographs of 2000 × 1500 on one core, in turns with four imagehash calls on the opened
 file. Pairs: hashes drawn so that every bit is one as often as in DIR, and any two bits as often
 alike; one in 33 is a copy of another with 0 to 32 bits changed. Recall is against brute force.
+With --turned the pairs under the eight symmetries too, and what they cost against the plain ones.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from scipy.stats import norm
 from benchmarks.write import mosaic
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import HASHES, hash_picture
+from kaggle_tfr.images.hashing import HASHES, TURNED, TURNS, hash_picture
 
 LANDMARK = 1_580_470
 SIZES = 10_000, 100_000, 1_000_000, LANDMARK
@@ -55,7 +56,13 @@ def cassava(data):
 
 def ours(data):
     """Our bits: of the one decode by which 01 also sees that the picture is whole."""
-    return hash_picture(check_image(data)[1])[0]
+    return ours_turned(data)[:32]
+
+
+def ours_turned(data):
+    """Our bits, and after them those that the hashes of the turned picture need: uint8 (80,)."""
+    bits, _, turned = hash_picture(check_image(data)[1])
+    return np.append(bits, turned)
 
 
 def measure_hashing(photos, rounds):
@@ -90,9 +97,10 @@ def _clock(way, pictures):
 
 
 def draw_codes(real, n, rng):
-    """(uint8 (n, 32) codes, rows of copies, rows of their originals, bits changed in each).
+    """(uint8 (n, bytes) codes, rows of copies, rows of their originals, bits changed in each).
 
-    real: uint8 (m, 32). A Gaussian copula: normal variables as correlated as the bits are, each
+    real: uint8 (m, bytes); of the first 256 bits copies differ, the others they have from the
+    original. A Gaussian copula: normal variables as correlated as the bits are, each
     cut off where its bit is one as often as in `real`.
     """
     bits = np.unpackbits(real, axis=1).astype(np.float64)
@@ -105,17 +113,18 @@ def draw_codes(real, n, rng):
     mix = vectors * np.sqrt(values.clip(1e-3))
     mix = (mix / np.linalg.norm(mix, axis=1, keepdims=True)).T.astype(np.float32)
     cut = norm.ppf(share).astype(np.float32)
-    codes = np.empty((n, 32), np.uint8)
+    codes = np.empty((n, real.shape[1]), np.uint8)
     for start in range(0, n, 50_000):
         rows = slice(start, start + 50_000)
-        drawn = rng.standard_normal((len(codes[rows]), 256), np.float32) @ mix
+        drawn = rng.standard_normal((len(codes[rows]), 8 * real.shape[1]), np.float32) @ mix
         codes[rows] = np.packbits(drawn < cut, axis=1)
     order = rng.permutation(n)
     n_copies = n // (MOST_CHANGED + 1)
     copies, originals = order[:n_copies], order[n_copies : 2 * n_copies]
     changed = rng.integers(0, MOST_CHANGED + 1, n_copies)
     ranks = np.argsort(rng.random((n_copies, 256)), axis=1)
-    codes[copies] = codes[originals] ^ np.packbits(ranks < changed[:, None], axis=1)
+    codes[copies] = codes[originals]
+    codes[copies, :32] ^= np.packbits(ranks < changed[:, None], axis=1)
     return codes, copies, originals, changed
 
 
@@ -145,6 +154,35 @@ def measure_pairs(real, n):
         "pairs_peak_mb": round(peak),
         "peak_before_mb": round(before),
         "pairs_recall": len(sought & found) / len(sought),
+    }
+
+
+def measure_turned(real, n):
+    """Seconds, peak and recall of the pairs under the eight symmetries; real: uint8 (m, 80)."""
+    rng = np.random.default_rng(n)
+    codes, copies = draw_codes(real, n, rng)[:2]
+    bits, sought = np.unpackbits(codes[copies], axis=1), set()
+    for turn in range(8):
+        some = np.flatnonzero(np.arange(len(copies)) % 8 == turn)
+        bits[some[:, None], TURNS[turn]] = bits[some, :256]
+    codes[copies] = np.packbits(bits, axis=1)
+    words = codes.view(">u8").astype(np.uint64)
+    table = pd.DataFrame(dict(zip((*HASHES, *TURNED), words.T, strict=True)))
+    start, start_cpu = time.perf_counter(), time.process_time()
+    pairs = find_pairs(table, MAX_BITS, MAX_BITS)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
+    peak, found = _peak_mb(), set(zip(pairs["a"], pairs["b"], strict=True))
+    for row in np.append(copies[: SAMPLE // 8], rng.permutation(n)[: SAMPLE // 8]):
+        for turn in TURNS:
+            other = np.packbits(np.unpackbits(codes[row])[turn])
+            apart = np.bitwise_count(codes[:row, :32] ^ other).sum(axis=1)
+            sought |= {(a, row) for a in np.flatnonzero(apart <= MAX_BITS)}
+    return {
+        "turned_pairs": len(pairs),
+        "turned_seconds": round(seconds, 1),
+        "turned_cpu_seconds": round(cpu_seconds, 1),
+        "turned_peak_mb": round(peak),
+        "turned_recall": len(sought & found) / len(sought),
     }
 
 
@@ -186,16 +224,20 @@ def main():
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--n", type=int, default=0, help="hashes; 0 is landmark's number")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turned", action="store_true", help="the eight symmetries too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     photos = list_photos(options.data)
     ratio, off = apart(measure_hashing, photos, options.rounds)
-    real = np.stack([ours(file.read_bytes()) for file in photos])
+    real = np.stack([ours_turned(file.read_bytes()) for file in photos])
+    turned, real = real, real[:, :32]
     sizes = [options.n or LANDMARK] if options.json or options.n else SIZES
     rows = [apart(measure_pairs, real, n) for n in sizes]
+    if options.turned:
+        rows = [row | apart(measure_turned, turned, row["n"]) for row in rows]
     if options.json:
         figures = {"hash_ratio": round(ratio, 2), "hash_bits_off": round(off, 3)}
-        print(json.dumps(figures | {name: rows[-1][name] for name in rows[-1] if "pairs_" in name}))
+        print(json.dumps(figures | {name: rows[-1][name] for name in rows[-1] if "_" in name}))
         return
     print(f"hashing: {ratio:.1f} times the cassava way, {off:.2f} of 256 bits off on average")
     table = pd.DataFrame(rows)

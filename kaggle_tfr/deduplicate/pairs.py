@@ -5,24 +5,27 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import combinations, pairwise, product
 from math import comb
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel
 from kaggle_tfr.images.convert import load_pictures
-from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED, TURNS
 
 MAX_EQUAL = 20  # pictures of one hash that are still paired each with each
 SLICE = 1 << 15  # codes: what is compared at once stays in the processor's cache
 MAX_PAIRS = 50_000_000
 
 
-def find_pairs(hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
+def find_pairs(hashes: pd.DataFrame, max_bits: int, turned_bits: int = -1) -> pd.DataFrame:
     """One row per pair of pictures within `max_bits` of 256: exact, none is missed.
 
     hashes: of `load_hashes`, or columns `HASHES` (uint64) and perhaps texture, digest, problem.
-    Columns: a < b (row numbers of `hashes`), distance and the distance by each hash (bits).
+    turned_bits: those within so many bits, when one is mirrored or turned, are found too; -1: none.
+    Columns: a < b (row numbers of `hashes`), distance and the distance by each hash (bits); with
+    `turned_bits` also orientation: EXIF's, by which b is turned as a is.
     Of more than 20 equal hashes each is paired with the first alone, and the first with others:
     the clusters are the same. Pictures of almost no texture pair only with files of equal bytes.
     """
@@ -30,24 +33,58 @@ def find_pairs(hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
     hashes = pd.DataFrame(defaults | dict(hashes.items()), hashes.index)
     good, flat = hashes["problem"] == "", hashes["texture"] < FLAT
     rows, blank = np.flatnonzero(good & ~flat), np.flatnonzero(good & flat)
-    words = hashes[list(HASHES)].to_numpy(np.uint64)
-    group = pd.DataFrame(words[rows]).groupby([0, 1, 2, 3], sort=False).ngroup().to_numpy()
-    codes = words[rows[np.unique(group, return_index=True)[1]]].astype(">u8").view(np.uint8)
+    words = hashes[[*HASHES, *TURNED][: 10 if turned_bits >= 0 else 4]].to_numpy(np.uint64)
+    each = list(range(words.shape[1]))
+    group = pd.DataFrame(words[rows]).groupby(each, sort=False).ngroup().to_numpy()
+    codes = (
+        words[rows[np.unique(group, return_index=True)[1]]].astype(">u8", order="C").view(np.uint8)
+    )
     group = np.append(group, pd.factorize(hashes["digest"].iloc[blank])[0] + len(codes))
-    a, b = np.sort(_pair_rows(np.append(rows, blank), group, near_pairs(codes, max_bits)), axis=0)
-    a, b = np.divmod(np.sort(a * len(words) + b), max(1, len(words)))
-    bits = np.bitwise_count(words[a] ^ words[b]).astype(np.int64)
-    columns = {"a": a, "b": b, "distance": bits.sum(axis=1)}
-    return pd.DataFrame(columns | dict(zip(HASHES, bits.T, strict=True)))
+    near = near_pairs(codes, turned_bits, TURNS) if turned_bits >= 0 else np.empty((3, 0), int)
+    if max_bits > turned_bits:
+        near = np.concatenate([near, near_pairs(codes, max_bits)], axis=1)
+    return measure_pairs(words, *_pair_rows(np.append(rows, blank), group, near))
+
+
+def measure_pairs(words: np.ndarray, turned: np.ndarray, a: np.ndarray, b: np.ndarray) -> Any:
+    """What `find_pairs` tells of rows a of words, uint64 (n, 4 or 10), and b, turned by `TURNS`.
+
+    Of a pair that is given several times the nearest stays.
+    """
+    codes, bits = words.astype(">u8", order="C").view(np.uint8), np.empty((len(a), 4), np.int64)
+    for number in np.unique(turned):
+        some = np.flatnonzero(turned == number)
+        rows, place = np.unique(b[some], return_inverse=True)
+        other = pick_bits(codes[rows], TURNS[number]).view(">u8")[place]
+        bits[some] = np.bitwise_count(words[a[some], :4] ^ other)
+    turned = np.where(a > b, np.array([0, 1, 2, 3, 4, 7, 6, 5])[turned], turned)
+    distance, pair = bits.sum(axis=1), np.minimum(a, b) * len(words) + np.maximum(a, b)
+    order = np.argsort((pair * 257 + distance) * 8 + turned)
+    order = order[np.diff(pair[order], prepend=-1) > 0]
+    a, b = np.divmod(pair[order], max(1, len(words)))
+    columns = {"a": a, "b": b, "distance": distance[order]}
+    columns |= dict(zip(HASHES, bits[order].T, strict=True))
+    return pd.DataFrame(
+        columns | ({"orientation": turned[order] + 1} if words.shape[1] > 4 else {})
+    )
+
+
+def pick_bits(codes: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """uint8 (n, 32): 256 bits of each code, uint8 (n, bytes), in this order."""
+    picked = np.empty((len(codes), len(order) // 8), np.uint8)
+    for start in range(0, len(codes), SLICE):
+        some = np.unpackbits(codes[start : start + SLICE], axis=1)
+        picked[start : start + SLICE] = np.packbits(some[:, order], axis=1)
+    return picked
 
 
 def _pair_rows(rows: np.ndarray, group: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """int64 (2, m): the pairs of rows that are in one group, or in two groups paired in `near`."""
+    """int64 (3, m): row of `TURNS`, two rows in one group, or in two groups paired in `near`."""
     rows, group = rows[np.argsort(group, kind="stable")], np.sort(group)
     sizes = np.bincount(group)
     starts = np.cumsum(sizes) - sizes
     small = np.flatnonzero((sizes > 1) & (sizes <= MAX_EQUAL))
-    left, right = np.concatenate([near, [small, small]], axis=1)
+    turned, left, right = np.concatenate([near, [0 * small, small, small]], axis=1)
     n_left, n_right = np.where(sizes > MAX_EQUAL, 1, sizes)[[left, right]]
     each = n_left * n_right
     pair = np.repeat(np.arange(len(left)), each)
@@ -56,21 +93,28 @@ def _pair_rows(rows: np.ndarray, group: np.ndarray, near: np.ndarray) -> np.ndar
     b = starts[right[pair]] + within % n_right[pair]
     once = (left[pair] != right[pair]) | (a < b)
     others = np.flatnonzero((sizes[group] > MAX_EQUAL) & (starts[group] != np.arange(len(rows))))
-    return rows[[np.append(a[once], starts[group[others]]), np.append(b[once], others)]]
+    a, b = np.append(a[once], starts[group[others]]), np.append(b[once], others)
+    return np.stack([np.append(turned[pair[once]], 0 * others), rows[a], rows[b]])
 
 
-def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
-    """int64 (2, m): every pair a < b of codes, uint8 (n, 32), with at most `radius` bits between.
+def near_pairs(codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]) -> np.ndarray:
+    """int64 (3, m): row of `turns`, and a < b of all codes with at most `radius` bits between.
+
+    codes: uint8 (n, bytes). turns: int64 (k, 256), the bits of a code that count: of b those in
+    each of its rows, of a those in the first.
 
     Of few enough groups of blocks of bits one has `in_key` blocks that `radius` bits leave equal: a
     pair is equal in a table whose key is some `in_key` blocks. Where none pays, all are compared.
     Raises: ValueError: over 50 million pairs, more than a dataset of pictures should have.
     Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index Hashing".
     """
-    pieces, design = compare_all(codes, radius), choose_design(len(codes), radius)
+    pieces, design = (
+        compare_all(codes, radius, turns),
+        choose_design(len(codes), radius, len(turns)),
+    )
     if design:
         tables = [table for group in design[0] for table in combinations(group, design[1])]
-        search = partial(search_table, *arrange(codes, design[0]), radius=radius)
+        search = partial(search_table, *arrange(codes, design[0], turns), radius=radius)
         # Every task reads all codes: too much to send to a cluster.
         pieces = parallel.run(search, tables, label="Looking for pairs", local_only=True)
     waiting = [np.empty(0, np.int64)]
@@ -85,13 +129,13 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     if len(pairs) > MAX_PAIRS:
         reason = f"{len(codes):,} pictures have over {MAX_PAIRS:,} pairs within {radius} bits"
         raise ValueError(f"{reason}. Set MAX_BITS (with SECOND_LOOK also CANDIDATE_BITS) lower.")
-    return np.stack(np.divmod(pairs, max(1, len(codes))))
+    return np.stack(np.unravel_index(pairs, (len(turns), *[max(1, len(codes))] * 2)))
 
 
-def choose_design(n: int, radius: int) -> tuple[list[np.ndarray], int] | None:
+def choose_design(n: int, radius: int, turns: int = 1) -> tuple[list[np.ndarray], int] | None:
     """(groups of blocks of bits, blocks in a table's key); None where comparing all is cheaper."""
     # Nanoseconds, as measured, by faiss and by NumPy; only their ratio matters.
-    best, least = None, (0.6 if find_spec("faiss") else 8) * n * n
+    best, least = None, (0.6 if find_spec("faiss") else 8) * turns * n * n
     for in_key, n_blocks in product(range(1, 6), range(16, 97)):
         n_groups = n_blocks if in_key == 1 else (n_blocks - radius - 1) // (in_key - 1)
         bits = 256 // n_blocks * in_key
@@ -100,17 +144,21 @@ def choose_design(n: int, radius: int) -> tuple[list[np.ndarray], int] | None:
         groups = np.array_split(np.arange(n_blocks), n_groups)
         tables = sum(comb(len(group), in_key) for group in groups)
         # Real hashes are skewed: a bit of a key halves the bucket by less than two.
-        cost = tables * (80 * n + 3 * n * n / 2 / 2 ** (0.85 * bits))
+        near = n / 2 / 2 ** (0.85 * bits)
+        cost = tables * n * (80 + 3 * near + (turns - 1) * (200 + 9 * near))
         if cost < least:
             best, least = (groups, in_key), cost
     return best
 
 
-def arrange(codes: np.ndarray, groups: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(uint64 (4, n) words, uint16 (n_blocks, n) blocks) of the bits in an order of their own."""
+def arrange(
+    codes: np.ndarray, groups: list[np.ndarray], turns: np.ndarray = TURNS[:1]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(uint64 (k, 4, n) words, uint16 (k, n_blocks, n) blocks) of the bits in the tables' order."""
     sample = codes[:: max(1, len(codes) // 20_000)][:20_000]
+    sample = np.unpackbits(sample, axis=1)[:, turns[0]].T
     with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
-        correlation = np.nan_to_num(np.asarray(np.corrcoef(np.unpackbits(sample, axis=1).T))) ** 2
+        correlation = np.nan_to_num(np.asarray(np.corrcoef(sample))) ** 2
     ends = np.cumsum([len(group) for group in groups])
     edges = np.linspace(0, 256, ends[-1] + 1).astype(int)
     room = np.diff(edges[ends], prepend=0)
@@ -121,33 +169,44 @@ def arrange(codes: np.ndarray, groups: list[np.ndarray]) -> tuple[np.ndarray, np
         group = int(np.argmin(cost[:, bit]))
         chosen[group].append(bit)
         cost[group] += correlation[bit] if len(chosen[group]) < room[group] else np.inf
-    order = np.concatenate(chosen).astype(int)
-    blocks = np.empty((len(edges) - 1, len(codes)), np.uint16)
-    words = np.empty((4, len(codes)), np.uint64)
-    for start in range(0, len(codes), SLICE):
+    # A group's blocks take its bits in turns: correlated ones in one would fill few keys.
+    dealt = (bits[k::m] for bits, m in zip(chosen, map(len, groups), strict=True) for k in range(m))
+    order = np.concatenate(list(dealt)).astype(int)
+    blocks = np.empty((len(turns), len(edges) - 1, len(codes)), np.uint16)
+    words = np.empty((len(turns), 4, len(codes)), np.uint64)
+    for (number, turned), start in product(enumerate(turns), range(0, len(codes), SLICE)):
         rows = slice(start, start + SLICE)
-        some = np.unpackbits(codes[rows], axis=1)[:, order]
-        words[:, rows] = np.ascontiguousarray(np.packbits(some, axis=1)).view(np.uint64).T
+        some = np.unpackbits(codes[rows], axis=1)[:, turned[order]]
+        words[number, :, rows] = np.ascontiguousarray(np.packbits(some, axis=1)).view(np.uint64).T
         for block, (begin, end) in enumerate(pairwise(edges)):
-            blocks[block, rows] = some[:, begin:end] @ (1 << np.arange(end - begin))
+            blocks[number, block, rows] = some[:, begin:end] @ (1 << np.arange(end - begin))
     return words, blocks
 
 
 def search_table(words: np.ndarray, blocks: np.ndarray, table: tuple, *, radius: int) -> np.ndarray:
-    """int64: a · n + b for each pair a < b within the radius that is equal in these blocks."""
-    n = words.shape[1]
-    key = np.zeros(n, np.uint32)
+    """int64: (turn · n + a) · n + b for each pair a < b in the radius, equal in these blocks."""
+    keys = np.zeros((len(words), words.shape[-1]), np.uint32)
     for block in table:
-        key = key * np.uint32(int(blocks[block].max()) + 1) + blocks[block]
+        keys = keys * np.uint32(int(blocks[:, block].max()) + 1) + blocks[:, block]
+    # The two words with least of the key differ most; one word would let most pairs through.
+    first = (table[0] * 4 // blocks.shape[1] + 2) % 4
+    pairs = [np.empty(0, np.int64), *_search_alike(words[0], keys[0], first, radius)]
+    if len(words) > 1:
+        pairs += _search_turned(words, keys, first, radius)
+    return np.concatenate(pairs)
+
+
+def _search_alike(
+    words: np.ndarray, key: np.ndarray, first: int, radius: int
+) -> Iterator[np.ndarray]:
+    """Pieces of a · n + b for the pairs of one key."""
     sizes = np.bincount(key)
     rows = np.flatnonzero(sizes[key] > 1)
     # Largest buckets first: the codes that have a partner k places on are then a prefix.
     order = rows[np.argsort(key[rows] - (sizes[key[rows]] << 32))]
     sizes = np.sort(sizes[sizes > 1])[::-1]
-    # The two words with least of the key differ most; one word would let most pairs through.
-    first = (table[0] * 4 // len(blocks) + 2) % 4
     one, two = words[first][order], words[first - 1][order]
-    pairs, ends = [np.empty(0, np.int64)], np.cumsum(sizes)
+    ends = np.cumsum(sizes)
     end = np.repeat(ends, sizes)
     for apart in range(1, int(sizes[0]) if len(sizes) else 0):
         stop = int(ends[np.searchsorted(-sizes, -apart) - 1]) - apart
@@ -158,36 +217,78 @@ def search_table(words: np.ndarray, blocks: np.ndarray, table: tuple, *, radius:
             distance += np.bitwise_count(two[some] ^ two[others])
             left = np.flatnonzero(distance <= radius) + start
             left = left[end[left] > left + apart]
-            if not len(left):
-                continue
-            a, b, distance = order[left], order[left + apart], np.zeros(len(left), np.int64)
-            for word in words:
-                distance += np.bitwise_count(word[a] ^ word[b])
-                near = distance <= radius
-                a, b, distance = a[near], b[near], distance[near]
-            pairs.append(np.minimum(a, b) * n + np.maximum(a, b))
-    return np.concatenate(pairs)
+            if len(left):
+                a, b = np.sort([order[left], order[left + apart]], axis=0)
+                yield _keep_near(words, words, a, b, radius)
 
 
-def compare_all(codes: np.ndarray, radius: int) -> Iterator[np.ndarray]:
-    """Pieces of a · n + b of the pairs within the radius: by faiss, or without it by NumPy."""
-    n, words = len(codes), np.ascontiguousarray(codes).view(np.uint64).T
-    index = None
+def _search_turned(
+    words: np.ndarray, keys: np.ndarray, first: int, radius: int
+) -> Iterator[np.ndarray]:
+    """Pieces of (turn · n + a) · n + b for the pairs of one key when b is turned, turn not 0."""
+    n, sizes = keys.shape[1], np.bincount(keys[0], minlength=int(keys.max()) + 1)
+    # Of each key: where its codes begin in their order, and how many are in it so far.
+    bucket = np.stack([np.cumsum(sizes) - sizes, np.zeros_like(sizes)], axis=1).astype(np.int32)
+    order = np.argsort(keys[0], kind="stable")
+    one, two = words[0][first][order], words[0][first - 1][order]
+    for start, turned in product(range(0, n, SLICE // 2), range(len(words))):
+        key = keys[turned, start : start + SLICE // 2]
+        if not turned:  # those after b need not be looked at
+            here, count = np.unique(key, return_counts=True)
+            bucket[here, 1] += count.astype(np.int32)
+            continue
+        found = bucket[key]
+        b = np.flatnonzero(found[:, 1])
+        begin, count = found[b].T
+        b, ends = b + start, np.cumsum(count, dtype=np.int64)
+        cuts = np.searchsorted(ends, np.arange(2 * SLICE, ends[-1] if len(b) else 0, 2 * SLICE))
+        for low, high in pairwise(np.unique([0, *cuts, len(b)]).tolist()):
+            rows, of = b[low:high], count[low:high]
+            last = np.cumsum(of)
+            a = np.repeat(begin[low:high] - (last - of), of) + np.arange(last[-1])
+            distance = np.bitwise_count(np.repeat(words[turned, first][rows], of) ^ one[a])
+            distance += np.bitwise_count(np.repeat(words[turned, first - 1][rows], of) ^ two[a])
+            left = np.flatnonzero(distance <= radius)
+            if len(left):
+                ends_at = rows[np.searchsorted(last, left, side="right")]
+                pairs = _keep_near(words[0], words[turned], order[a[left]], ends_at, radius)
+                yield turned * n * n + pairs
+
+
+def _keep_near(
+    words: np.ndarray, others: np.ndarray, a: np.ndarray, b: np.ndarray, radius: int
+) -> np.ndarray:
+    """Number a · n + b of those rows a of words, uint64 (4, n), and b > a of others in reach."""
+    distance = np.where(a < b, 0, 257)
+    for word, other in zip(words, others, strict=True):
+        distance += np.bitwise_count(word[a] ^ other[b])
+        near = distance <= radius
+        a, b, distance = a[near], b[near], distance[near]
+    return a * words.shape[1] + b
+
+
+def compare_all(codes: np.ndarray, radius: int, turns: np.ndarray) -> Iterator[np.ndarray]:
+    """Pieces of (turn · n + a) · n + b of the pairs within the radius: by faiss or by NumPy."""
+    n, index, plain = len(codes), None, pick_bits(codes, turns[0])
     if find_spec("faiss"):
         import faiss
 
         index = faiss.IndexBinaryFlat(256)
-        index.add(codes)
+        index.add(plain)
     step = 4096 if index else max(1, 4 * SLICE // max(1, n))
-    for start in range(0, n, step):
+    for (number, turned), start in product(enumerate(turns), range(0, n, step)):
+        some = pick_bits(codes[start : start + step], turned)
         if index:  # which takes the first distance that is too far
-            limits, _, b = index.range_search(codes[start : start + step], radius + 1)
-            a = np.repeat(np.arange(start, start + len(limits) - 1), np.diff(limits).astype(int))
+            limits, _, a = index.range_search(some, radius + 1)
+            b = np.repeat(np.arange(len(some)), np.diff(limits).astype(int))
         else:
-            some = slice(start, start + step)
-            bits = (np.bitwise_count(word[some, None] ^ word[start:]) for word in words)
-            a, b = np.argwhere(sum(bits, np.uint16(0)) <= radius).T + start
-        yield (a * n + b)[a < b]
+            words = zip(
+                some.view(np.uint64).T, plain[: start + step].view(np.uint64).T, strict=True
+            )
+            bits = (np.bitwise_count(other[:, None] ^ word) for other, word in words)
+            b, a = np.argwhere(sum(bits, np.uint16(0)) <= radius).T
+        b = b + start
+        yield ((number * n + a) * n + b)[a < b]
 
 
 def count_by_radius(

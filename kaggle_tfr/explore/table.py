@@ -12,7 +12,7 @@ from PIL import Image
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import HASHES, hash_picture
+from kaggle_tfr.images.hashing import HASHES, TURNED, hash_picture
 from kaggle_tfr.images.header import RefusedImage, refusing
 from kaggle_tfr.images.masks import find_code_problem
 from kaggle_tfr.parallel import blocks, compute_columns, run
@@ -20,7 +20,8 @@ from kaggle_tfr.schema import Labels
 
 # The columns that `measure` adds, with their values where no image could be read.
 UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
-HASHED: dict = {**dict.fromkeys(HASHES, np.uint64(0)), "texture": np.float32(0), "digest": ""}
+BITS = (*HASHES, *TURNED)
+HASHED: dict = {**dict.fromkeys(BITS, np.uint64(0)), "texture": np.float32(0), "digest": ""}
 KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]  # what has a problem is read again
 COMPUTED = [*UNREAD, *HASHED, "problem"]
 
@@ -59,7 +60,7 @@ def measure(
 def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> pd.DataFrame:
     """One row per row of `images`, in its order: its hashes as `measure` has saved them.
 
-    Columns: image_id, path, the four of `HASHES` (uint64), texture, digest (of the file), problem.
+    Columns: image_id, path, `HASHES` and `TURNED` (uint64), texture, digest (of the file), problem.
     exact: imagehash's own of the whole picture: read now, and kept in exact_hashes.parquet.
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
@@ -126,9 +127,12 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
 def _read_picture(data: bytes, path: str, bit_depth: str, *, exact: bool) -> dict[str, Any]:
     header, grey = check_image(data, name=path, bit_depth=bit_depth)
     with refusing(data):
-        bits, texture = hash_picture(Image.open(io.BytesIO(data)) if exact else grey, exact=exact)
+        bits, texture, turned = hash_picture(
+            Image.open(io.BytesIO(data)) if exact else grey, exact=exact
+        )
+    words = np.append(bits, turned).view(">u8")
     digest = {"texture": texture, "digest": storage.digest(data)}
-    return vars(header) | dict(zip(HASHES, bits.view(">u8").tolist(), strict=True)) | digest
+    return vars(header) | dict(zip(BITS, words.tolist(), strict=True)) | digest
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
