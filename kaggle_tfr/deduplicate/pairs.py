@@ -174,12 +174,16 @@ def arrange(
     order = np.concatenate(list(dealt)).astype(int)
     blocks = np.empty((len(turns), len(edges) - 1, len(codes)), np.uint16)
     words = np.empty((len(turns), 4, len(codes)), np.uint64)
-    for (number, turned), start in product(enumerate(turns), range(0, len(codes), SLICE)):
+    for start in range(0, len(codes), SLICE):
         rows = slice(start, start + SLICE)
-        some = np.unpackbits(codes[rows], axis=1)[:, turned[order]]
-        words[number, :, rows] = np.ascontiguousarray(np.packbits(some, axis=1)).view(np.uint64).T
-        for block, (begin, end) in enumerate(pairwise(edges)):
-            blocks[number, block, rows] = some[:, begin:end] @ (1 << np.arange(end - begin))
+        bits = np.unpackbits(np.ascontiguousarray(codes[rows].T), axis=0)
+        for number, turned in enumerate(turns):
+            some = bits[turned[order]]
+            packed = np.ascontiguousarray(np.packbits(some, axis=0).T)
+            words[number, :, rows] = packed.view(np.uint64).T
+            for block, (begin, end) in enumerate(pairwise(edges)):
+                low, *high = np.packbits(some[begin:end], axis=0, bitorder="little")
+                blocks[number, block, rows] = low + np.uint16(256) * sum(high, np.uint16(0))
     return words, blocks
 
 
@@ -244,8 +248,8 @@ def _search_turned(
         cuts = np.searchsorted(ends, np.arange(2 * SLICE, ends[-1] if len(b) else 0, 2 * SLICE))
         for low, high in pairwise(np.unique([0, *cuts, len(b)]).tolist()):
             rows, of = b[low:high], count[low:high]
-            last = np.cumsum(of)
-            a = np.repeat(begin[low:high] - (last - of), of) + np.arange(last[-1])
+            last = np.cumsum(of, dtype=np.int32)
+            a = np.repeat(begin[low:high] - (last - of), of) + np.arange(last[-1], dtype=np.int32)
             distance = np.bitwise_count(np.repeat(words[turned, first][rows], of) ^ one[a])
             distance += np.bitwise_count(np.repeat(words[turned, first - 1][rows], of) ^ two[a])
             left = np.flatnonzero(distance <= radius)
