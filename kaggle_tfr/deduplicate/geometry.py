@@ -1,20 +1,86 @@
 """Geometric verification of candidate pairs: whether their details lie in the same places."""
 
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import cv2
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
+from kaggle_tfr import parallel, storage
+from kaggle_tfr.deduplicate.pairs import compare_all, measure_pairs, near_pairs
 from kaggle_tfr.images.convert import read_pixels
+from kaggle_tfr.images.hashing import HASHES, TURNED
 from kaggle_tfr.images.header import RefusedImage
-from kaggle_tfr.parallel import compute_columns
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small pictures
-KEY = ["path_a", "path_b", "bytes_a", "bytes_b"]
-Features = tuple[np.ndarray, np.ndarray]
+KEY = ["path_a", "path_b", "bytes_a", "bytes_b", "mirrored"]
+DETAILS = 64  # the strongest of a picture by which it is looked for
+DETAIL_BITS = 25  # of 256: of one detail in two pictures
+MIRRORS = (2, 4, 5, 7)  # EXIF's orientations that are mirror images
+# By quarters of a turn to the right, from a to b, or to b mirrored: the orientation that undoes it.
+UNDO = np.array([[1, 8, 3, 6], [2, 5, 4, 7]])
+Features = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def propose_copies(
+    images: pd.DataFrame, hashes: pd.DataFrame, pairs: pd.DataFrame, max_bits: int = 25
+) -> pd.DataFrame:
+    """The pairs, and before those beyond `max_bits` others that share two details or more.
+
+    hashes, pairs: of `load_hashes` and `find_pairs`, with `turned_bits`. Details are SIFT features,
+    so that crops and turned pictures share them, mirrored ones mirrored details. Each is 256
+    bits, the signs of random projections, and sought as hashes are.
+    Source: Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002.
+    """
+    rows, near = np.flatnonzero(hashes["problem"] == ""), pairs["distance"] <= max_bits
+    paths = images["path"].iloc[rows].tolist()
+    some = [find_features(path)[1] for path in paths[:: max(1, len(paths) // 256)]]
+    mean = np.concatenate([np.zeros((1, 128), np.float32), *some]).mean(axis=0)
+    encode, tasks = partial(_encode_block, mean=mean), parallel.blocks(paths, 64)
+    show: dict = {"label": "Describing details", "total": len(paths), "advance": len}
+    blocks = [
+        codes for block in parallel.run(encode, tasks, **show, ordered=True) for codes in block
+    ]
+    row = np.repeat(rows, [len(codes) for codes in blocks])
+    votes = _count_votes(np.concatenate([np.empty((0, 64), np.uint8), *blocks]), row)
+    words, proposed = hashes[[*HASHES, *TURNED]].to_numpy(np.uint64), list[pd.DataFrame]()
+    for mirrored, orientations in enumerate(UNDO):
+        own = votes[votes["mirrored"] == mirrored]
+        ends = (np.repeat(own[end].to_numpy(), 4) for end in "ab")
+        proposed.append(measure_pairs(words, np.tile(orientations - 1, len(own)), *ends))
+    table = pd.concat([pairs[near], *proposed, pairs[~near]]).drop_duplicates(["a", "b"])
+    return table.sort_values(["a", "b"], ignore_index=True)
+
+
+def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
+    """Columns mirrored (0, 1), a, b, votes (2 or more): details of a that b or its mirror has.
+
+    codes: uint8 (n, 64) of details and of these mirrored; row: int64 (n,), of the picture.
+    """
+    plain, few = np.ascontiguousarray(codes[:, :32]), np.zeros(len(codes), np.int64)
+    # What many pictures have, such as a printed mark, would pair each of them with each.
+    sample = plain[np.random.default_rng(0).permutation(len(codes))[:4096]]
+    for _, found in compare_all(sample, plain, DETAIL_BITS):
+        few += np.bincount(found, minlength=len(codes))
+    codes, row = codes[few <= 8], row[few <= 8]
+    mirrored, one, other = near_pairs(codes, DETAIL_BITS, np.arange(512).reshape(2, 256))
+    shared = pd.DataFrame({"mirrored": mirrored, "a": row[one], "b": row[other], "detail": one})
+    shared = shared[shared["a"] != shared["b"]].drop_duplicates()
+    votes = shared.groupby(["mirrored", "a", "b"]).size().reset_index(name="votes")
+    votes = votes[votes["votes"] > 1].sort_values("votes", kind="stable", ascending=False)
+    return votes.drop_duplicates(["a", "b"])
+
+
+def _encode_block(paths: list[str], mean: np.ndarray) -> list[np.ndarray]:
+    """Of each picture uint8 (n, 64): codes of its strongest details, and of them mirrored."""
+    planes = np.random.default_rng(0).standard_normal((128, 256)).astype(np.float32)
+    codes = []
+    for _, descriptors, strength in map(find_features, paths):
+        strongest = descriptors[np.argsort(-strength, kind="stable")[:DETAILS]]
+        both = [(one - mean) @ planes > 0 for one in (strongest, mirror_features(strongest))]
+        codes.append(np.packbits(np.concatenate(both, axis=1), axis=1))
+    return codes
 
 
 def verify_geometry(
@@ -23,16 +89,22 @@ def verify_geometry(
     """The pairs with columns inliers (int64) and accepted (bool) added.
 
     images: columns path and n_bytes; its rows are what `pairs` numbers. inliers: matches of SIFT
-    features that one similarity transform explains. accepted: within `max_bits`, or 12 inliers.
+    features that one similarity transform explains, mirrored where `orientation`, if there, says
+    so; of those accepted by it, it is then the transform's. accepted: within `max_bits`, or 12.
     `geometry.parquet` in work_dir is saved as the work goes on, and its pairs not verified again.
     Source: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
     """
     find_features.cache_clear()  # of an earlier call, since when files may have changed
-    table = _list_pairs(images, pairs).assign(inliers=np.int64(-1))
+    table = _list_pairs(images, pairs).assign(inliers=np.int64(-1), orientation=np.int64(1))
     path = work_dir and storage.join(work_dir, "geometry.parquet")
-    table = compute_columns(_count_block, table, ["inliers"], KEY, path, label="Verifying geometry")
+    names, show = ["inliers", "orientation"], {"label": "Verifying geometry"}
+    table = parallel.compute_columns(_count_block, table, names, KEY, path, **show)
     inliers = table["inliers"].to_numpy()
-    accepted = (pairs["distance"].to_numpy() <= max_bits) | (inliers >= 12)
+    near, found = pairs["distance"].to_numpy() <= max_bits, inliers >= 12
+    if "orientation" in pairs:
+        fits = np.where(found, table["orientation"], pairs["orientation"])
+        pairs = pairs.assign(orientation=fits)
+    accepted = near | found
     return pairs.assign(inliers=inliers, accepted=accepted)
 
 
@@ -49,20 +121,37 @@ def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame) -> floa
 
 
 def _list_pairs(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pairs by path and size, on which their inliers depend; the index counts from 0."""
+    """The pairs by what their inliers depend on; the index counts from 0."""
     columns = [images[name].to_numpy()[pairs[x]] for name in ("path", "n_bytes") for x in "ab"]
-    return pd.DataFrame(dict(zip(KEY, columns, strict=True)))
+    mirrored = np.isin(pairs.get("orientation", np.ones(len(pairs))), MIRRORS)
+    return pd.DataFrame(dict(zip(KEY, [*columns, mirrored], strict=True)))
 
 
-def _count_block(table: pd.DataFrame) -> list[tuple[int]]:
-    pairs = zip(table["path_a"], table["path_b"], strict=True)
-    return [(count_inliers(find_features(a), find_features(b)),) for a, b in pairs]
+def _count_block(table: pd.DataFrame) -> list[tuple[int, int]]:
+    """(inliers, orientation by which b is turned as a is) of each pair."""
+    counts = []
+    for a, b, mirrored in table[["path_a", "path_b", "mirrored"]].itertuples(index=False):
+        places, descriptors, strength = find_features(b)
+        if mirrored:
+            places, descriptors = (
+                places * np.array([-1, 1], np.float32),
+                mirror_features(descriptors),
+            )
+        inliers, quarters = count_inliers(find_features(a), (places, descriptors, strength))
+        counts.append((inliers, int(UNDO[int(mirrored), quarters])))
+    return counts
+
+
+def mirror_features(descriptors: np.ndarray) -> np.ndarray:
+    """What SIFT says of the same details in a mirror image: 4 rows × 4 columns × 8 directions."""
+    turned = descriptors.reshape(-1, 4, 4, 8)[:, ::-1, :, [0, 7, 6, 5, 4, 3, 2, 1]]
+    return turned.reshape(-1, 128)
 
 
 @lru_cache(4096)  # about 55 kB each
 def find_features(path: str) -> Features:
-    """(float32 (n, 2) places, float32 (n, 128) RootSIFT descriptors); none when unreadable."""
-    none = np.empty((0, 2), np.float32), np.empty((0, 128), np.float32)
+    """(float32 (n, 2) places, (n, 128) RootSIFT descriptors, (n,) strength); none if unreadable."""
+    none = np.empty((0, 2), np.float32), np.empty((0, 128), np.float32), np.empty(0, np.float32)
     try:
         pixels = read_pixels(storage.read_bytes(path), at_least=(SIDE, SIDE))
     except (OSError, RefusedImage):
@@ -78,14 +167,16 @@ def find_features(path: str) -> Features:
     if descriptors is None:
         return none
     places = np.array([point.pt for point in points], np.float32)
-    return places, np.sqrt(descriptors / np.maximum(descriptors.sum(axis=1, keepdims=True), 1e-6))
+    strength = np.array([point.response for point in points], np.float32)
+    sums = np.maximum(descriptors.sum(axis=1, keepdims=True), 1e-6)
+    return places, np.sqrt(descriptors / sums), strength
 
 
-def count_inliers(features: Features, others: Features) -> int:
-    """How many matches of two pictures' features one similarity transform explains."""
-    (places, descriptors), (other_places, other_descriptors) = features, others
+def count_inliers(features: Features, others: Features) -> tuple[int, int]:
+    """(how many matches one similarity transform explains, its quarters of a turn to the right)."""
+    (places, descriptors, _), (other_places, other_descriptors, _) = features, others
     if min(len(places), len(other_places)) < 3:
-        return 0
+        return 0, 0
     cosine = descriptors @ other_descriptors.T  # of unit vectors: 1 - half the distance squared
     best, nearest = cosine.argmax(axis=1), 1 - cosine.max(axis=1)
     np.put_along_axis(cosine, best[:, None], -1, axis=1)
@@ -95,9 +186,11 @@ def count_inliers(features: Features, others: Features) -> int:
     # A feature that many match to would count as many inliers.
     matched = matched[np.unique(best[matched], return_index=True)[1]]
     if len(matched) < 3:
-        return 0
+        return 0, 0
     start, end = places[matched], other_places[best[matched]]  # by RANSAC, within four pixels
     transform, inlier = cv2.estimateAffinePartial2D(start, end, ransacReprojThreshold=4)
     # One picture is at most twice as large as the other.
-    likely = transform is not None and 0.5 <= np.hypot(*transform[:, 0]) <= 2
-    return int(inlier.sum()) if likely else 0
+    if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
+        return 0, 0
+    quarters = np.arctan2(transform[1, 0], transform[0, 0]) / (np.pi / 2)
+    return int(inlier.sum()), round(quarters) % 4

@@ -13,10 +13,14 @@ import pandas as pd
 from kaggle_tfr import parallel
 from kaggle_tfr.images.convert import load_pictures
 from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED, TURNS
+from kaggle_tfr.images.header import turn
 
 MAX_EQUAL = 20  # pictures of one hash that are still paired each with each
 SLICE = 1 << 15  # codes: what is compared at once stays in the processor's cache
 MAX_PAIRS = 50_000_000
+_WAYS = ("mirrored", "turned by 180°", "upside down", "transposed", "turned right", "transversed",
+         "turned left")  # fmt: skip
+TURNED_AS = {number: f", {way}" for number, way in enumerate(_WAYS, 2)}  # by EXIF's orientation
 
 
 def find_pairs(hashes: pd.DataFrame, max_bits: int, turned_bits: int = -1) -> pd.DataFrame:
@@ -109,7 +113,7 @@ def near_pairs(codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]) ->
     Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index Hashing".
     """
     pieces, design = (
-        compare_all(codes, radius, turns),
+        compare_turned(codes, radius, turns),
         choose_design(len(codes), radius, len(turns)),
     )
     if design:
@@ -271,28 +275,33 @@ def _keep_near(
     return a * words.shape[1] + b
 
 
-def compare_all(codes: np.ndarray, radius: int, turns: np.ndarray) -> Iterator[np.ndarray]:
-    """Pieces of (turn · n + a) · n + b of the pairs within the radius: by faiss or by NumPy."""
-    n, index, plain = len(codes), None, pick_bits(codes, turns[0])
+def compare_turned(codes: np.ndarray, radius: int, turns: np.ndarray) -> Iterator[np.ndarray]:
+    """Pieces of (turn · n + a) · n + b of the pairs a < b in the radius, b turned."""
+    n, plain = len(codes), pick_bits(codes, turns[0])
+    for number, turned in enumerate(turns):
+        for a, b in compare_all(plain, pick_bits(codes, turned), radius):
+            yield ((number * n + a) * n + b)[a < b]
+
+
+def compare_all(codes: np.ndarray, others: np.ndarray, radius: int) -> Iterator[np.ndarray]:
+    """Pieces, int64 (2, m), of rows of codes and others in the radius: by faiss or by NumPy."""
+    index: Any = None
     if find_spec("faiss"):
         import faiss
 
         index = faiss.IndexBinaryFlat(256)
-        index.add(plain)
-    step = 4096 if index else max(1, 4 * SLICE // max(1, n))
-    for (number, turned), start in product(enumerate(turns), range(0, n, step)):
-        some = pick_bits(codes[start : start + step], turned)
+        index.add(codes)
+    step = 4096 if index else max(1, 4 * SLICE // max(1, len(codes)))
+    for start in range(0, len(others), step):
+        some = others[start : start + step]
         if index:  # which takes the first distance that is too far
             limits, _, a = index.range_search(some, radius + 1)
             b = np.repeat(np.arange(len(some)), np.diff(limits).astype(int))
         else:
-            words = zip(
-                some.view(np.uint64).T, plain[: start + step].view(np.uint64).T, strict=True
-            )
+            words = zip(some.view(np.uint64).T, codes.view(np.uint64).T, strict=True)
             bits = (np.bitwise_count(other[:, None] ^ word) for other, word in words)
             b, a = np.argwhere(sum(bits, np.uint16(0)) <= radius).T
-        b = b + start
-        yield ((number * n + a) * n + b)[a < b]
+        yield np.stack([a, b + start])
 
 
 def count_by_radius(
@@ -323,21 +332,27 @@ def examples_around(pairs: pd.DataFrame, radius: int, count: int = 6) -> tuple[p
 def load_pairs(
     images: pd.DataFrame, pairs: pd.DataFrame, most: int = 12, side: int = 200
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
-    """(pictures, titles) of the first `most` pairs of `find_pairs` or `verify_geometry`."""
+    """(pictures, titles) of the first `most` pairs of `find_pairs` or `verify_geometry`.
+
+    Of a pair with an orientation the second picture is shown turned as the first is.
+    """
     rows = images.iloc[np.concatenate([pairs[end].head(most) for end in "ab"])]
     split = (" (" + rows["split"] + ")").where(rows["split"] != "train", "")
     pair = np.arange(len(rows)) % max(1, len(rows) // 2)
     rows = rows.assign(label_name=(name_labels(rows, pair) + split).str.strip())
     left, right = rows.head(len(rows) // 2), rows.tail(len(rows) // 2)
-    pictures = (load_pictures(list(half["path"]), side) for half in (left, right))
+    shown, others = (load_pictures(list(half["path"]), side) for half in (left, right))
+    turned = pairs["orientation"].head(most) if "orientation" in pairs else [1] * len(others)
+    others = [turn(picture, number) for picture, number in zip(others, turned, strict=True)]
     why = pairs["distance"].head(most).astype(str) + " bits"
     if "inliers" in pairs:
         why += ", " + pairs["inliers"].head(most).astype(str) + " matches"
+    why += pd.Series(turned, why.index).map(TURNED_AS).fillna("")
     titles = [
         (f"{a.image_id}\n{a.label_name}", f"{b.image_id}: {text}\n{b.label_name}")
         for a, b, text in zip(left.itertuples(), right.itertuples(), why, strict=True)
     ]
-    return list(zip(*pictures, strict=True)), titles
+    return list(zip(shown, others, strict=True)), titles
 
 
 def name_labels(images: pd.DataFrame, group: np.ndarray) -> pd.Series:

@@ -39,7 +39,7 @@ def test_the_same_scene_is_told_from_another(images, pairs):
 def test_a_rerun_verifies_only_what_is_new(images, pairs, monkeypatch, tmp_path):
     """Pairs already verified come from geometry.parquet, unless a picture has changed."""
     first, verified = verify_geometry(images, pairs, str(tmp_path)), []
-    count_block = lambda block: verified.extend(block.index) or [(7,)] * len(block)  # noqa: E731
+    count_block = lambda block: verified.extend(block.index) or [(7, 1)] * len(block)  # noqa: E731
     monkeypatch.setattr(geometry, "_count_block", count_block)
     pd.testing.assert_frame_equal(first, verify_geometry(images, pairs, str(tmp_path)))
     assert not verified
