@@ -62,7 +62,10 @@ WAYS = {
 def find(images, hashes, work, *, mirrored, second_look):
     """The accepted pairs, as notebook 02 finds them, and seconds."""
     start = time.perf_counter()
-    radius, turned = CANDIDATE_BITS if second_look else MAX_BITS, MAX_BITS if mirrored else -1
+    radius, turned = (
+        CANDIDATE_BITS if second_look else MAX_BITS,
+        MAX_BITS * 4 // 5 if mirrored else -1,
+    )
     pairs = deduplicate.find_pairs(hashes, radius, turned)
     if second_look:
         if mirrored:
@@ -97,10 +100,10 @@ def write_copies(task):
     with Image.open(path) as opened:
         picture = ImageOps.exif_transpose(opened).convert("RGB")
     written = []
-    for kind, change in {"": lambda i: i, **KINDS}.items():
+    for place, (kind, change) in enumerate({"": lambda i: i, **KINDS}.items()):
         stream, quality = io.BytesIO(), 40 if kind == "quality 40" else 90
         change(picture).save(stream, "JPEG", quality=quality)
-        written.append(f"{folder}/{number:04d}-{kind or 'original'}.jpg")
+        written.append(f"{folder}/{number:04d}-{place:02d}.jpg")
         Path(written[-1]).write_bytes(stream.getvalue())
     return written
 
