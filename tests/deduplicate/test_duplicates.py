@@ -7,10 +7,11 @@ from PIL import Image, ImageEnhance, ImageOps
 from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
-from kaggle_tfr.deduplicate.geometry import verify_geometry
-from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.deduplicate.geometry import propose_copies, verify_geometry
+from kaggle_tfr.deduplicate.pairs import find_pairs, load_pairs
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.images.hashing import HASHES
+from kaggle_tfr.images.header import turn
 
 
 def cropped(image):
@@ -160,6 +161,32 @@ def test_leaks_planted_in_a_thousand_photos_are_found(data_dir, tmp_path):
     floors = pd.DataFrame({kind: floor for kind, (_, *floor) in COPIES.items()}).T.to_numpy()
     assert (table[["25 bits", "second look"]].loc["false"] == 0).all()
     assert (table.iloc[:-1, 1:] >= (floors - 0.15) * table.iloc[:-1, :1].to_numpy()).all(axis=None)
+
+
+def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
+    """Each of eight orientations is found by hashes, named and turned back; crops by details."""
+    pictures = [scene(200, 260, seed=s) for s in range(3)]
+    left = pictures[0].width // 5
+    for number in range(1, 9):
+        copy = Image.fromarray(turn(np.asarray(pictures[0]), number).copy())
+        pictures += [copy.resize((copy.width // 2, copy.height // 2))]
+    crop = pictures[1].crop((left, 20, pictures[1].width, 180))
+    pictures += [crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT).rotate(90, expand=True)]
+    for number, picture in enumerate(pictures):
+        (tmp_path / f"{number:02d}.jpg").write_bytes(saved(picture))
+    images = images_of(sorted(tmp_path.glob("*.jpg")))
+    hashes = hash_images(images, str(tmp_path))
+    pairs = find_pairs(hashes, 25, 20)
+    assert pairs[pairs["a"] == 0][["b", "orientation"]].to_numpy().tolist() == [
+        [3, 1], [4, 2], [5, 3], [6, 4], [7, 5], [8, 8], [9, 7], [10, 6]]  # fmt: skip
+    assert set(pairs[["a", "b"]].to_numpy().ravel()) == {0, *range(3, 11)}
+    shown, titles = load_pairs(images, pairs[pairs["a"] == 0])
+    assert max(np.abs(a[:90, :120].mean() - b[:90, :120].mean()) for a, b in shown) < 40
+    assert "mirrored" in titles[1][1]
+    proposed = propose_copies(images, hashes, pairs)
+    verified = verify_geometry(images, proposed)
+    found = verified[verified["accepted"] & (verified["b"] == 11)]
+    assert found[["a", "orientation"]].to_numpy().tolist() == [[1, 5]]
 
 
 def test_flat_pictures_pair_only_when_their_files_are_equal(tmp_path):
