@@ -134,11 +134,13 @@ def _match_csv(folder: str, name: str, pictures: Names) -> Csv | None:
         return False
 
     best, most = None, 0
-    templates = sorted({template for parts in pictures for template in _templates(parts)})
+    templates = {template for parts in pictures for template in _templates(parts)}
+    order = sorted(templates, key=lambda template: (template.count("/"), template))
+    some = table.iloc[:: max(1, len(table) // IDS)]  # the first ids may be those of other folders
     for column in map(str, table):
-        whole = [text for text in table[column].head(IDS) if text not in MISSING]
+        whole = [text for text in some[column] if text not in MISSING]
         halves = [text.rpartition("_")[0] for text in whole if "_" in text]
-        for ids, template in product((whole, halves), templates):
+        for ids, template in product((whole, halves), order):
             if any(leads(template, text) for text in ids[:4]):
                 hits = sum(leads(template, text) for text in ids)
                 if hits > most and 2 * hits >= len(ids):

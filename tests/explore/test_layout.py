@@ -1,7 +1,7 @@
 """`init`: what is told of a folder, and that its recipe reads it without a change."""
 
 import pytest
-from support.chain import make_input
+from support.chain import make_input, write_small_sample
 from support.inputs import put_csv, put_image
 from support.readers import make_example, write_shard
 
@@ -145,6 +145,16 @@ def test_the_recipes_own_layouts_are_told(tmp_path, recipe, root):
     assert images[columns].equals(expected[columns])
     assert labels.classes == its.classes
     assert (images["problem"] == "").all()
+
+
+def test_ids_that_another_folder_has_too_are_of_the_nearest_that_has_all(tmp_path):
+    """The sample's second source numbers its pictures from 0 as well."""
+    write_small_sample(tmp_path / "in")
+    assert main(["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]) == 0
+    images, _, values = read(tmp_path / "in", tmp_path / "r.yaml")
+    assert values["PATH_TEMPLATE"] == "train_images/{image_id}"
+    assert values["TEST_PATH_TEMPLATE"] == "test_images/{image_id}"
+    assert (images["problem"] == "").mean() > 0.9
 
 
 def test_shards_are_told(tmp_path):
