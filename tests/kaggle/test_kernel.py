@@ -483,7 +483,9 @@ def test_three_parts_are_planned_written_fetched_and_published(kaggle, environme
 
     arrived = [tmp_path / "got" / f"tea-tfrecords-{part}" / part for part in parts]
     for folder in arrived:
-        assert digests(folder) == digests(Path(local) / folder.name)
+        own = digests(Path(local) / folder.name)
+        own.pop("report.html", None)  # of a run's notebooks
+        assert digests(folder) == own
 
     published = publish_parts([str(folder) for folder in arrived], poll_seconds=0.1)
     assert list(published.state) == ["created"] * 3
