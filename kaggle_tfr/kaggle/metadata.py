@@ -110,8 +110,7 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         what = f"licenses: {licenses!r}; Kaggle wants exactly one.{near_miss(str(given), known)}"
         mend = "Set LICENSE and run 04_write again; it goes into finished parts too."
         yield f"{what} There are {', '.join(known)}. {mend}"
-    files, archives = list_upload(folder)
-    if not files and not archives:
+    if not list_upload(folder):
         yield "there are no files to send."
     if (size := sum(path.stat().st_size for path in list_inside(folder))) > MAX_DATASET_BYTES:
         mend = "Plan smaller parts (PART_LIMIT_GB)."
@@ -128,16 +127,10 @@ def list_kernels(folder: str) -> list[str]:
     raise FileNotFoundError(f"'{folder}' holds no kernel. {hint}")
 
 
-def list_upload(folder: str) -> tuple[dict[str, int], dict[str, Path]]:
-    """(bytes by name of the files, the folder of each archive by its name) of a dataset.
-
-    A sub-folder is an archive, and so is the whole part when it has too many files at its top.
-    """
+def list_upload(folder: str) -> list[Path]:
+    """Files to send, folders to send as archives; the folder itself, if too much is at its top."""
     top = [path for path in sorted(Path(folder).iterdir()) if path.name not in _CLIENT_FILES]
-    if len(top) > MAX_DATASET_FILES:
-        return {}, {Path(folder).resolve().name: Path(folder)}
-    files = {path.name: path.stat().st_size for path in top if path.is_file()}
-    return files, {path.name: path for path in top if path.is_dir()}
+    return top if len(top) <= MAX_DATASET_FILES else [Path(folder).resolve()]
 
 
 def list_inside(folder: str | Path) -> list[Path]:

@@ -1,6 +1,5 @@
 """Kaggle's own client, its answers read closely: it takes a server's refusal for a success."""
 
-import csv
 import hashlib
 import io
 import json
@@ -83,7 +82,6 @@ class _Kernel:
     """State: waiting → running → finished, or unfinished, failed, refused, unknown."""
 
     name: str
-    code: bytes
     metadata: dict[str, Any]
     digest: str
     output: str
@@ -135,9 +133,10 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     """The kernel of a folder, under the user's name, as far as an earlier call brought it."""
     text = json.dumps(check_metadata(folder, KERNEL_FILE)).replace(f'"{OWNER}/', f'"{owner}/')
     metadata = json.loads(text)
-    name, code = metadata["id"], Path(folder, metadata["code_file"]).read_bytes()
-    digest = hashlib.sha256(text.encode() + code).hexdigest()
-    kernel = _Kernel(name, code, metadata, digest, os.path.join(output, Path(name).name))
+    name, code = metadata["id"], Path(folder, metadata["code_file"]).resolve()
+    metadata["code_file"] = str(code)
+    digest = hashlib.sha256(text.encode() + code.read_bytes()).hexdigest()
+    kernel = _Kernel(name, metadata, digest, os.path.join(output, Path(name).name))
     before = json.loads(read_text(f"{kernel.output}.json") or "{}")
     state = before["state"] if before.get("digest") == digest else ""
     if state in ("running", "finished"):
@@ -158,9 +157,7 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
             continue
         try:
             with tempfile.TemporaryDirectory() as folder:
-                Path(folder, "kernel.ipynb").write_bytes(kernel.code)
-                text = json.dumps(kernel.metadata | {"code_file": "kernel.ipynb"})
-                Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
+                Path(folder, KERNEL_FILE).write_text(json.dumps(kernel.metadata), encoding="utf-8")
                 kernel.version = call("kernels_push", folder).version_number or 0
             kernel.state = "running"
             kernel.save()
@@ -220,16 +217,20 @@ def publish_parts(
             with _stage(folder, public=public) as staged:
                 if exists and not _differences(folder, name, staged):
                     state = "there already"
+                elif exists and not notes:
+                    mend = f"give --notes; to keep them, change {DATASET_FILE}'s id and title."
+                    problem = f"the dataset exists and holds other files. To replace them {mend}"
                 else:
-                    _send(staged, name, notes, public=public, exists=exists)
+                    method = "dataset_create_version" if exists else "dataset_create_new"
+                    call(method, staged, notes if exists else public, convert_to_csv=False)
                     state = "new version" if exists else "created"
-                    if wrong := _wait(folder, name, poll_seconds, exists, staged):
+                    if wrong := _wait(folder, name, staged, poll_seconds, exists):
                         state, problem = "incomplete", f"{wrong}. Publish again with --notes."
                     elif not exists:
                         # Its picture, which the client leaves out where it makes a dataset.
                         call("dataset_metadata_update", name, staged)
         except KaggleError as error:
-            problem = str(error)
+            problem = f"{error}. Publish again: it goes on where it stopped."
         print(f"{name}: {state}{problem and f': {problem}'}")
         rows.append([name, state, problem, folder])
     return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
@@ -277,19 +278,19 @@ def _stage(folder: str, *, public: bool) -> Iterator[str]:
     shutil.rmtree(place, ignore_errors=True)  # of a call that was killed
     place.mkdir(parents=True)
     try:
-        files, archives = rules.list_upload(folder)
-        for name in (*files, make_cover(folder)):
-            (place / name).symlink_to(Path(folder, name).resolve())
+        for path in (*rules.list_upload(folder), Path(folder, make_cover(folder))):
+            if path.is_file():
+                (place / path.name).symlink_to(path.resolve())
+                continue
+            inside, packed = rules.list_inside(path), place / f"{path.name}.tar"
+            with naming(packed), tarfile.open(packed, "w", dereference=True) as archive:
+                for file in inside:
+                    archive.add(file, file.relative_to(path))
+            newest = max((file.stat().st_mtime for file in inside), default=0)
+            os.utime(packed, (newest, newest))
         # Without isPrivate the client's update would make it public.
         values = json.loads(read_text(f"{folder}/{DATASET_FILE}")) | {"isPrivate": not public}
         (place / DATASET_FILE).write_text(json.dumps(values), encoding="utf-8")
-        for name, inner in archives.items():
-            inside, path = rules.list_inside(inner), place / f"{name}.tar"
-            with naming(path), tarfile.open(path, "w") as archive:
-                for file in inside:
-                    archive.add(file, file.relative_to(inner))
-            newest = max((file.stat().st_mtime for file in inside), default=0)
-            os.utime(path, (newest, newest))
         yield str(place)
     finally:
         shutil.rmtree(place)
@@ -299,59 +300,47 @@ def make_cover(folder: str) -> str:
     """The name of the part's cover: the user's own, or a grid of pictures from all over it."""
     if there := [name for name in rules.COVERS if Path(folder, name).exists()]:
         return there[0]
-    rows = csv.DictReader(read_text(f"{folder}/shards.csv").splitlines())
-    places = [f"{folder}/{row['file']}#{n}" for row in rows for n in range(int(row["count"]))]
+    shards = pd.read_csv(f"{folder}/shards.csv")
+    rows = zip(shards["file"], shards["count"], strict=True)
+    places = [f"{folder}/{file}#{n}" for file, count in rows for n in range(count)]
     chosen = np.linspace(0, len(places) - 1, COVER_ROWS * COVER_COLUMNS).astype(int)
-    pictures = map(Image.fromarray, load_pictures([places[n] for n in chosen], COVER_TILE))
-    tiles = [np.asarray(ImageOps.fit(picture, (COVER_TILE, COVER_TILE))) for picture in pictures]
-    lines = [np.hstack(tiles[n : n + COVER_COLUMNS]) for n in range(0, len(tiles), COVER_COLUMNS)]
-    Image.fromarray(np.vstack(lines)).save(data := io.BytesIO(), "PNG")
+    cover = Image.new("RGB", (COVER_COLUMNS * COVER_TILE, COVER_ROWS * COVER_TILE))
+    for n, pixels in enumerate(load_pictures([places[n] for n in chosen], COVER_TILE)):
+        tile = ImageOps.fit(Image.fromarray(pixels), (COVER_TILE, COVER_TILE))
+        cover.paste(tile, (n % COVER_COLUMNS * COVER_TILE, n // COVER_COLUMNS * COVER_TILE))
+    cover.save(data := io.BytesIO(), "PNG")
     write_atomically(f"{folder}/{rules.COVERS[0]}", data.getvalue())
     return rules.COVERS[0]
 
 
-def _send(staged: str, name: str, notes: str, *, public: bool, exists: bool) -> None:
-    if exists and not notes:
-        mend = f"To replace them give --notes; to keep them, change {DATASET_FILE}'s id and title."
-        raise KaggleError(f"the dataset {name} exists and holds other files. {mend}")
-    method, choice = ("dataset_create_version", notes) if exists else ("dataset_create_new", public)
-    try:
-        call(method, staged, choice, convert_to_csv=False)
-    except KaggleError as error:
-        raise KaggleError(f"{error}. Publish again: it goes on where it stopped.") from None
-
-
-def _wait(folder: str, name: str, poll_seconds: float, replaced: bool, staged: str) -> str:
+def _wait(folder: str, name: str, staged: str, poll_seconds: float, replaced: bool) -> str:
     """What is wrong with the dataset once Kaggle has taken the files in; "" for nothing."""
     until = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         status = call("dataset_status", name)
-        if status in ("failed", "deleted"):
-            return f"Kaggle could not take the files in: the dataset is {status}"
-        waits = status != "ready"
-        wrong = f"it is still '{status}'" if waits else ""
+        wrong = f"Kaggle says that the dataset is '{status}'"
         if not status:  # Source: Kaggle/kaggle-cli, issue 284
             wrong = "Kaggle has not made it, as when the quota of private datasets is exceeded"
-        wrong = wrong or "; ".join(_differences(folder, name, staged))
+        elif status == "ready":
+            wrong = "; ".join(_differences(folder, name, staged))
         # An old version stays ready until the new one is.
-        if not wrong or not (waits or replaced) or time.monotonic() > until:
+        ended = status in ("failed", "deleted") or (status == "ready" and not replaced)
+        if not wrong or ended or time.monotonic() > until:
             return wrong
         time.sleep(poll_seconds)
 
 
 def _differences(folder: str, name: str, staged: str) -> list[str]:
     """How the dataset differs from what is sent: in names, in sizes, in the list of checksums."""
-    there = _list_files(name)
-    here, archives = rules.list_upload(folder)
-    for archive, inner in archives.items():
-        # Kaggle unpacks an archive in its own time; until then it is one file.
-        if (packed := f"{archive}.tar") in there:
-            here[packed] = Path(staged, packed).stat().st_size
+    there, here = _list_files(name), dict[str, int]()
+    for path in rules.list_upload(staged):
+        if path.suffix == ".tar" and path.name not in there:
+            # Kaggle unpacks an archive in its own time; until then it is one file.
+            with tarfile.open(path) as archive:
+                here |= {f"{path.stem}/{file.name}": file.size for file in archive}
         else:
-            paths = {path: str(path.relative_to(inner)) for path in rules.list_inside(inner)}
-            here |= {f"{archive}/{file}": path.stat().st_size for path, file in paths.items()}
+            here[path.name] = path.stat().st_size
     unequal = sorted({file for file, _ in here.items() ^ there.items()})
-    sizes = [(file, here.get(file, "no"), there.get(file, "no")) for file in unequal]
     listing = [file for file in here if file.rpartition("/")[2] == SUMS]
     if listing and not unequal:
         # Kaggle tells no checksums, but this file holds them all.
@@ -359,14 +348,11 @@ def _differences(folder: str, name: str, staged: str) -> list[str]:
             call("dataset_download_file", name, listing[0], scratch)
             if read_text(f"{scratch}/{listing[0]}") != read_text(f"{folder}/{SUMS}"):
                 return [f"{SUMS} differs"]
-    return [f"{file} has {own} bytes here, {other} there" for file, own, other in sizes]
+    return [f"{f} has {here.get(f, 'no')} bytes here, {there.get(f, 'no')} there" for f in unequal]
 
 
 def _list_files(name: str, token: str = "") -> dict[str, int]:
     """Bytes by name of a dataset's files, from as many pages as there are."""
     answer = call("dataset_list_files", name, token, page_size=200)
-    files, more = (
-        {file.name: file.total_bytes for file in answer.files or ()},
-        answer.next_page_token,
-    )
-    return files | (_list_files(name, more) if more else {})
+    files = {file.name: file.total_bytes for file in answer.files or ()}
+    return files | (_list_files(name, answer.next_page_token) if answer.next_page_token else {})
