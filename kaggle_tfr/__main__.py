@@ -88,12 +88,12 @@ def _kernel(recipe: str, parameters: Given, out: str, **choices: Any) -> None:
     print(f"Now: kaggle-tfr push {out}")
 
 
-def _push(folders: list[str], out: str, **pace: Any) -> int:
+def _push(folders: list[str], out: str, at_once: int) -> int:
     from kaggle_tfr.kaggle.metadata import list_kernels
     from kaggle_tfr.kaggle.upload import push_kernels
 
     kernels = [kernel for folder in folders for kernel in list_kernels(folder)]
-    return _report(push_kernels(kernels, out, **pace))
+    return _report(push_kernels(kernels, out, at_once=at_once))
 
 
 def _publish(folders: list[str], **choices: Any) -> int:
@@ -177,12 +177,11 @@ def _parser() -> argparse.ArgumentParser:
 def _add_kaggle_commands(
     add: Callable[..., argparse.ArgumentParser], recipe: argparse.ArgumentParser
 ) -> None:
-    what, example = "make folders for `kaggle kernels push -p`", "cassava --out work/kernels"
+    what, example = "make the folders of kernels to push", "cassava --out work/kernels"
     kernel = add("kernel", _kernel, what, example, parents=[recipe])
     kernel.add_argument("--out", required=True, metavar="DIR", help="a folder a kernel is made in")
     what = "kernels that write (default: as WORK_DIR's plan says)"
     kernel.add_argument("--parts", type=int, default=0, help=what)
-    kernel.add_argument("--owner", default="", help="your Kaggle name (default: push fills it in)")
     what = "a kernel of 05 and 06 on that machine, such as TpuV5E8 or NvidiaTeslaT4"
     kernel.add_argument("--accelerator", default="", metavar="NAME", help=what)
     what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'
@@ -195,8 +194,6 @@ def _add_kaggle_commands(
     push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
     push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
     push.add_argument("--at-once", type=int, default=3, help="sessions at a time (default: 3)")
-    what = "between two looks at a kernel's state (default: 60)"
-    push.add_argument("--poll-seconds", type=float, default=60, help=what)
     what = "send part folders to Kaggle, a dataset each"
     publish = add("publish", _publish, what, "work/kaggle/cassava/part-1")
     publish.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")

@@ -12,7 +12,8 @@ from pathlib import Path
 from kaggle_tfr.storage import check_inside, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
-KAGGLE_WORKING = "/kaggle/working"
+KAGGLE_WORKING = "/kaggle/working"  # becomes output
+KAGGLE_TEMP = "/kaggle/temp"  # does not
 SUBMISSION = "sample_submission.csv"  # as Kaggle calls it, and as work and part folders keep it
 NO_INPUT = "is neither a folder here nor a Kaggle input"  # which `push` looks for in a log
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it

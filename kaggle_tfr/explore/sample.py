@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr.paths import find_input
+from kaggle_tfr.paths import KAGGLE_TEMP, KAGGLE_WORKING, find_input
 from kaggle_tfr.storage import write_atomically
 
 # class: photograph, factors of red, green and blue, number of different pictures
@@ -36,13 +36,17 @@ OTHER_NAME = {"flower": "blossom"}  # of a class in the second source
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
-    """The input folder, never the work folder; for "" the sample's, made in `work` if missing."""
+    """The input folder, never the work folder; for "" the sample's, made if missing, in `work`.
+
+    On Kaggle outside of it: the work folder is the session's output there.
+    """
     if input_dir:
         if os.path.realpath(found := find_input(input_dir)) == os.path.realpath(work):
             raise ValueError(f"WORK_DIR and INPUT_DIR are both '{found}'. Set WORK_DIR to another.")
         return found
-    write_sample(os.path.join(work, "sample"))
-    return os.path.join(work, "sample")
+    folder = os.path.join(KAGGLE_TEMP if work.startswith(KAGGLE_WORKING) else work, "sample")
+    write_sample(folder)
+    return folder
 
 
 def write_sample(folder: str) -> dict[str, Any]:

@@ -8,21 +8,20 @@ import json
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr import parameters
+from kaggle_tfr import parameters, paths
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
-from kaggle_tfr.paths import KAGGLE_INPUT, KAGGLE_WORKING, OWNER, bundled, to_slug, work_dir
+from kaggle_tfr.paths import KAGGLE_INPUT, OWNER, bundled, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote
 
 PACKAGE = Path(__file__).resolve().parent.parent
 PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], (USUAL[4], "06_train")
-SCRATCH = "/kaggle/temp/work"  # outside the output, so that each part's kernel keeps its part only
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
 _MOUNTS = {"competitions": ("competition_sources", 1), "datasets": ("dataset_sources", 2)}
@@ -41,18 +40,6 @@ ONE_STEP = {"faiss": "02_deduplicate", "sklearn": "03_plan", "iterstrat": "03_pl
 OPTIONAL = ("faiss", "iterstrat")
 # What is enough for reading and training; Kaggle's TPU image lacks some of the others.
 FOR_TRAINING = ("tensorflow", "numpy", "pandas", "pyarrow", "matplotlib", "PIL", "yaml")
-# Cells that the kernels add to the notebooks'.
-_OPENING = "from kaggle_tfr.kaggle import session\nfrom kaggle_tfr.paths import work_dir\n"
-_COPY_PLAN = '\nsession.copy_plan("{}", WORK_DIR)'
-_RESTORE = '\nsession.restore_previous_output("{}", work_dir({}))'
-_CHECK_PARTS = "\nsession.check_parts(work_dir(WORK_DIR), {})"
-_SAMPLE = """
-
-from kaggle_tfr.explore.sample import write_sample
-
-INPUT_DIR = f"{session.scratch_dir()}/sample"
-truth = write_sample(INPUT_DIR)"""
-
 # What folds a cell, in JupyterLab and on Kaggle.
 _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _CARRIER = '''\
@@ -121,57 +108,64 @@ def write_kernels(
     out: str,
     *,
     parts: int = 0,
-    owner: str = "",
     sources: Sequence[str] = (),
     internet: bool = True,
     accelerator: str = "",
 ) -> list[str]:
-    """The folders made below `out`, in the order in which to push them.
+    """The folders made below `out`, in the order in which to push them, for `push` to name you in.
 
     values: a recipe's parameters. parts: 1 makes one kernel with all steps, more make one that
-    plans and one a part; 0 asks the plan in WORK_DIR. owner: without one `push` fills it in.
-    sources: "competition" or "owner/dataset", in place of INPUT_DIR's. internet: without it
-    what the image lacks comes in wheels. accelerator: "TpuV5E8", …: one kernel trains there, on
-    `sources`, else TFREC_DIRS, else what those that write leave. Raises: ValueError: wrong input.
+    plans and one a part; 0 asks the plan in WORK_DIR. sources: "competition" or "owner/dataset", in
+    place of INPUT_DIR's. internet: without it what the image lacks comes in wheels. accelerator:
+    "TpuV5E8", …: one kernel trains there, on `sources`, else TFREC_DIRS, else what those that write
+    leave. Raises: ValueError: wrong input.
     """
     parameters.check_parameters(values)
-    name, owner = values.get("NAME", parameters.DEFAULTS["NAME"]), owner or OWNER
+    name = values.get("NAME", parameters.DEFAULTS["NAME"])
     written = _name_writers(name, parts, values.get("WORK_DIR", ""))
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if accelerator:
         dirs = kept["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or written
-        made = {slug: f"{KAGGLE_INPUT}/notebooks/{owner}/{slug}" for slug in written}
+        made = {slug: f"{KAGGLE_INPUT}/notebooks/{OWNER}/{slug}" for slug in written}
         common = _attach([("TFREC_DIRS", made.get(place, place)) for place in dirs], internet)
         kind = "enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu"
-        common |= {"machine_shape": accelerator, kind: True}
-    else:
-        common = _find_sources(values, sources, len(written), internet)
-    common["enable_internet"] = internet
-
-    def write(slug: str, steps: Sequence[str], openings: Values, **own: Any) -> str:
-        place = Path(out, slug)
-        return _write_kernel(place, f"{owner}/{slug}", steps, kept | own, openings, common)
-
-    if accelerator:
-        return [write(to_slug(name, f"training-{accelerator.lower()}"), TRAINING, {})]
-    if len(written) == 1:
-        return [write(written[0], USUAL, _open_all(written[0], kept))]
-    return _write_parts(write, to_slug(name, "tfrecords-plan"), written, common, owner)
+        common |= {"machine_shape": accelerator, kind: True, "enable_internet": internet}
+        slug = to_slug(name, f"training-{accelerator.lower()}")
+        return [_write_kernel(Path(out, slug), slug, TRAINING, kept, {}, common)]
+    common = _find_sources(values, sources, len(written), internet) | {"enable_internet": internet}
+    if len(written) > 1:
+        return _write_parts(out, to_slug(name, "tfrecords-plan"), written, kept, common)
+    slug = written[0]
+    return [_write_kernel(Path(out, slug), slug, USUAL, kept, _open_all(slug), common)]
 
 
 def _write_parts(
-    write: Callable[..., str], planner: str, written: Sequence[str], common: dict, owner: str
+    out: str, planner: str, written: Sequence[str], values: Values, common: Values
 ) -> list[str]:
     """The folders of the kernel that plans, and of those that write the parts from its output."""
-    restore = _OPENING + _RESTORE.format(planner, "WORK_DIR")
-    folders = [write(planner, PLANNING, {USUAL[0]: restore})]
-    common["kernel_sources"] = [*common["kernel_sources"], f"{owner}/{planner}"]
-    own = {"WORK_DIR": SCRATCH, "OUT_DIR": KAGGLE_WORKING}
+    opening = {USUAL[0]: _call_session(f'restore_previous_output("{planner}", WORK_DIR)')}
+    folders = [_write_kernel(Path(out, planner), planner, PLANNING, values, opening, common)]
+    common = {**common, "kernel_sources": [*common["kernel_sources"], f"{OWNER}/{planner}"]}
     for part, slug in enumerate(written, 1):
-        calls = _COPY_PLAN.format(planner) + _RESTORE.format(slug, "OUT_DIR")
-        opening = _OPENING + calls + _CHECK_PARTS.format(len(written))
-        folders.append(write(slug, [WRITING], {WRITING: opening}, PART=part, **own))
+        calls = f'copy_plan("{planner}", WORK_DIR)', f'restore_previous_output("{slug}", OUT_DIR)'
+        opening = {WRITING: _call_session(*calls, f"check_parts(WORK_DIR, {len(written)})")}
+        # With the plan outside the output a kernel leaves its part only.
+        own = {**values, "WORK_DIR": f"{paths.KAGGLE_TEMP}/work", "OUT_DIR": paths.KAGGLE_WORKING}
+        own["PART"] = part
+        folders.append(_write_kernel(Path(out, slug), slug, [WRITING], own, opening, common))
     return folders
+
+
+def _open_all(slug: str) -> dict[str, str]:
+    """Code that goes before the steps of a kernel that does all of them."""
+    restore = _call_session(f'restore_previous_output("{slug}", WORK_DIR)')
+    return {USUAL[0]: restore, WRITING: _call_session("check_parts(WORK_DIR, 1)")}
+
+
+def _call_session(*calls: str) -> str:
+    """The source of a cell that the kernels add to the notebooks', which makes these calls."""
+    lines = ["from kaggle_tfr.kaggle import session\n", *(f"session.{call}" for call in calls)]
+    return "\n".join(lines)
 
 
 def _name_writers(name: str, parts: int, work: str) -> list[str]:
@@ -188,27 +182,21 @@ def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     """Makes kernel-metadata.json and notebooks/kernel.ipynb of the checkout anew."""
     slug, place = "kaggle-tfr-sample", {"code_file": "notebooks/kernel.ipynb"}
     values = parameters.load_recipe(str(bundled("recipes") / "sample.yaml"))
-    _write_kernel(Path(folder), f"{OWNER}/{slug}", USUAL, values, _open_all(slug, values), place)
-
-
-def _open_all(slug: str, values: Values) -> dict[str, str]:
-    """Code that goes before the steps of a kernel that does all of them."""
-    sample = "" if values.get("INPUT_DIR") else _SAMPLE
-    first = _OPENING + _RESTORE.format(slug, "WORK_DIR") + sample
-    return {USUAL[0]: first, WRITING: _OPENING + _CHECK_PARTS.format(1)}
+    _write_kernel(Path(folder), slug, USUAL, values, _open_all(slug), place)
 
 
 def _write_kernel(  # noqa: PLR0917
-    folder: Path, name: str, steps: Sequence[str], values: Values, openings: Values, common: Values
+    folder: Path, slug: str, steps: Sequence[str], values: Values, openings: Values, common: Values
 ) -> str:
-    """The folder of the kernel "owner/slug", checked. openings: code before a step's, by step."""
+    """The folder of a kernel, checked. openings: code before a step's, by step."""
     # A title that makes this very slug: Kaggle would otherwise choose another.
-    title = name.partition("/")[2].replace("-", " ")
-    description: dict[str, Any] = {"id": name, "title": title, "code_file": "kernel.ipynb"}
-    description |= {"language": "python", "kernel_type": "notebook", "is_private": True}
-    description |= {"enable_gpu": False, "enable_tpu": False, "enable_internet": True}
+    title = slug.replace("-", " ")
+    description: dict[str, Any] = {"id": f"{OWNER}/{slug}", "title": title}
+    description |= {"code_file": "kernel.ipynb", "language": "python", "kernel_type": "notebook"}
+    description |= {"is_private": True, "enable_gpu": False, "enable_tpu": False}
     lists = ("keywords", "dataset_sources", "competition_sources", "kernel_sources")
-    description |= {key: [] for key in (*lists, "model_sources")} | dict(common)
+    description |= {"enable_internet": True, **{key: [] for key in (*lists, "model_sources")}}
+    description |= common
     code = folder / description["code_file"]
     code.parent.mkdir(parents=True, exist_ok=True)
     code.write_text(_join_notebooks(title, steps, values, openings), encoding="utf-8")
@@ -285,8 +273,8 @@ def _find_sources(
         mend = "Set INPUT_DIR to a competition's or dataset's slug, or make one kernel (--parts 1)."
         raise ValueError(f"One kernel cannot read the bundled sample of another. {mend}")
     more = [one["INPUT_DIR"] for one in values.get("MORE_INPUTS", [])]  # a bare name lies below it
-    own = [("INPUT_DIR", folder)] if folder else []
-    found = _attach(own + [("MORE_INPUTS", place) for place in more if "/" in place], internet)
+    places = [("MORE_INPUTS", place) for place in more if "/" in place]
+    found = _attach([("INPUT_DIR", folder), *places] if folder else places, internet)
     return _attach([("--source", one) for one in sources], internet) if sources else found
 
 

@@ -1,20 +1,13 @@
 """What the cells of a kernel call on Kaggle: nothing here needs more than the steps themselves."""
 
-import os
-import tempfile
 from pathlib import Path
 
-from kaggle_tfr.paths import KAGGLE_WORKING, find_input
+from kaggle_tfr.paths import find_input, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import write_atomically
 
 # What papermill and nbconvert leave beside a kernel's own files.
 _KAGGLE_FILES = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
-
-
-def scratch_dir() -> str:
-    """A folder whose contents do not become output: the sample, and the plan of another kernel."""
-    return "/kaggle/temp" if os.path.isdir(KAGGLE_WORKING) else tempfile.gettempdir()
 
 
 def copy_plan(kernel: str, work: str) -> None:
@@ -37,7 +30,7 @@ def restore_previous_output(kernel: str, folder: str) -> int:
 
 def check_parts(work: str, n_parts: int) -> None:
     """Raises a ValueError unless the plan has as many parts as kernels were made to write them."""
-    planned = read_plan(work).n_parts
+    planned = read_plan(work_dir(work)).n_parts
     if planned != n_parts:
         fault = f"The plan has {planned} parts, and the kernels were made for {n_parts}. Make them"
         mend = f"again: python -m kaggle_tfr kernel RECIPE --parts {planned}, or set PART_LIMIT_GB."
@@ -49,7 +42,7 @@ def _copy_files(source: str, folder: str) -> int:
     # plan.json comes last: where it exists, the rest of the plan does too.
     paths = sorted(Path(source).rglob("*"), key=lambda path: (path.name == "plan.json", path))
     for path in paths:
-        target = Path(folder, path.relative_to(source))
+        target = Path(work_dir(folder), path.relative_to(source))
         skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
         if path.is_file() and not skipped:
             write_atomically(target, path.read_bytes())

@@ -28,7 +28,7 @@ from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zi
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.parameters import load_recipe
-from kaggle_tfr.paths import to_slug
+from kaggle_tfr.paths import OWNER, to_slug
 from kaggle_tfr.write.verify import verify_parts
 
 
@@ -87,12 +87,12 @@ def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
     """Four folders for three parts; those that write take the plan as a kernel source."""
     values = {"NAME": "tea", "INPUT_DIR": "tea-leaves", "N_FOLDS": 3, "WORK_DIR": "/home/me"}
-    folders = write_kernels(values, str(tmp_path), parts=3, owner="ada", internet=False)
+    folders = write_kernels(values, str(tmp_path), parts=3, internet=False)
 
     made, metadata = zip(*map(read_kernel, folders), strict=True)
-    names = [f"ada/tea-tfrecords-{tail}" for tail in ("plan", "part-1", "part-2", "part-3")]
+    names = [f"{OWNER}/tea-tfrecords-{tail}" for tail in ("plan", "part-1", "part-2", "part-3")]
     assert [m["id"] for m in metadata] == names
-    assert [m["kernel_sources"] for m in metadata] == [[], *[["ada/tea-tfrecords-plan"]] * 3]
+    assert [m["kernel_sources"] for m in metadata] == [[], *[[f"{OWNER}/tea-tfrecords-plan"]] * 3]
     assert {tuple(m["competition_sources"]) for m in metadata} == {("tea-leaves",)}
     assert not any(m["enable_internet"] for m in metadata)
     assert any("PART = 2" in cell.source for cell in made[2])
@@ -130,11 +130,11 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
 @pytest.mark.parametrize(
     ("values", "settings", "sources", "dirs"),
     [
-        ({}, {}, {"kernel_sources": ["ada/tea-tfrecords"]}, ["tea-tfrecords"]),
+        ({}, {}, {"kernel_sources": [f"{OWNER}/tea-tfrecords"]}, ["tea-tfrecords"]),
         (
             {"INPUT_DIR": "leaves"},
             {"parts": 2},
-            {"kernel_sources": ["ada/tea-tfrecords-part-1", "ada/tea-tfrecords-part-2"]},
+            {"kernel_sources": [f"{OWNER}/tea-tfrecords-part-1", f"{OWNER}/tea-tfrecords-part-2"]},
             ["tea-tfrecords-part-1", "tea-tfrecords-part-2"],
         ),
         ({}, {"sources": ["bob/tea-1"]}, {"dataset_sources": ["bob/tea-1"]}, ["bob/tea-1"]),
@@ -151,11 +151,11 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
     tmp_path, machine, values, settings, sources, dirs
 ):
     """05 and 06 over a dataset, a bucket, or what the kernels that write leave; on that machine."""
-    settings = settings | {"owner": "ada", "accelerator": machine}
+    settings = settings | {"accelerator": machine}
     (folder,) = write_kernels({"NAME": "tea", **values}, str(tmp_path), **settings)
     cells, metadata = read_kernel(folder)
 
-    assert metadata["id"] == f"ada/tea-training-{machine.lower()}"
+    assert metadata["id"] == f"{OWNER}/tea-training-{machine.lower()}"
     assert metadata["machine_shape"] == machine
     assert metadata["enable_tpu"] == (machine == "TpuV5E8") != metadata["enable_gpu"]
     assert {k: v for k, v in metadata.items() if k.endswith("_sources") and v} == sources
@@ -392,7 +392,8 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     first, *code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
     shrink = "from kaggle_tfr.explore import sample as s\n"
     shrink += "s.CLASSES = {k: (*v, max(n // 6, 3)) for k, (*v, n) in s.CLASSES.items()}"
-    show = "import glob\nprint(glob.glob(INPUT_DIR + '/*'), work)"
+    show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
+    show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"
     script = "\n".join([first, shrink, *code, show])
     done = run_python(poor, script, tmp_path / "working", {})
     assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[-3000:]

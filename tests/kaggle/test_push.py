@@ -201,10 +201,7 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
 def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     """After kill -9 while a kernel runs, the next call asks for it and does not push it again."""
     kaggle.statuses[PART] = ["RUNNING"]
-    options = ["--out", str(tmp_path / "got"), "--poll-seconds", "0.05"]
-    process = multiprocessing.get_context("fork").Process(
-        target=main, args=(["push", *one, *options],)
-    )
+    process = multiprocessing.get_context("fork").Process(target=push, args=(one, tmp_path))
     process.start()
     until = time.monotonic() + 60
     while kaggle.calls.count("GetKernelSessionStatus") < 2 and time.monotonic() < until:
