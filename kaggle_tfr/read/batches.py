@@ -4,8 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,8 @@ REMOTE_READS, LOCAL_READS = (16, 16 << 20), (2, 1 << 20)  # shards, bytes of eac
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
 AHEAD_BYTES, AHEAD_RECORDS = 64 << 20, 2048  # read ahead from a bucket, beside what it shuffles
 
-Context: TypeAlias = tf.distribute.InputContext | None  # of a process for several devices
+Context: TypeAlias = tf.distribute.InputContext  # which of several input pipelines this one is
+ALONE = Context()
 MeanStd = tuple[Sequence[float], Sequence[float]]
 
 
@@ -59,10 +59,9 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
 
 
 def count_steps(
-    shards: pd.DataFrame, batch_size: int, *, training: bool, context: Context = None
+    shards: pd.DataFrame, batch_size: int, *, training: bool, context: Context = ALONE
 ) -> int:
     """Batches an epoch of each input pipeline: the full ones in training, all of them otherwise."""
-    context = context or tf.distribute.InputContext()
     counts = split_work(shards, context)[2]
     if training:
         return max(1, min(counts) // batch_size)
@@ -83,7 +82,7 @@ def read_batches(
     one_hot: int = 0,
     extra: Sequence[str] = (),
     seed: int | None = None,
-    context: Context = None,
+    context: Context = ALONE,
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
 
@@ -96,31 +95,17 @@ def read_batches(
     context: of `strategy.distribute_datasets_from_function`; batch_size is then per replica.
     Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
     """
-    crop = crop or ("random" if training else "center")
-    if crop not in get_args(Crop):
-        raise ValueError(f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}.")
-    given: dict[str, Any] = {"schema": one_schema(shards), "size": as_size(image_size)}
-    given |= {"crop": crop, "jpeg": bool(shards["jpeg"].all()), "training": training}
-    given |= {"flip": flip, "one_hot": one_hot, "extra": extra}
-    decode, context = partial(decode_record, **given), context or tf.distribute.InputContext()
-    own, every, counts = split_work(shards, context)
-    data = _read_records(own, shuffle=training and not every, seed=seed)
-    data = data.shard(*every) if every else data
-    if not training:
-        steps = count_steps(shards, batch_size, training=False, context=context)
-        data = data.map(decode, num_parallel_calls=CORES)
-        expected = counts[context.input_pipeline_id]
-        data = _pad_and_count(data, partial(_check_count, own, expected), batch_size, steps)
-    else:
-        # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
-        data = data.repeat()
-        if storage.is_remote(own["file"].iloc[0]):
-            # A full shuffle buffer waits with its one missing record, as when an epoch begins.
-            data = data.prefetch(_count_fitting(own, AHEAD_RECORDS, AHEAD_BYTES))
-        data = data.shuffle(_choose_buffer(own), seed=seed)
+    given: dict[str, Any] = {"flip": flip, "one_hot": one_hot, "extra": extra, "training": training}
+    given |= {"crop": crop or ("random" if training else "center"), "jpeg": shards["jpeg"].all()}
+    decode = partial(decode_record, schema=one_schema(shards), size=as_size(image_size), **given)
+    if training:
+        own, every, _ = split_work(shards, context)
+        data = _read_records(own, every, shuffle=True, repeat=True, seed=seed)
         data = data.map(decode, num_parallel_calls=CORES, deterministic=False)
         # A short last batch would make the shape dynamic, and XLA compile twice.
         data = data.batch(batch_size, drop_remainder=True)
+    else:
+        data = _read_once(shards, decode, batch_size, context)
     if mean_std:
         data = data.map(partial(_normalize, mean_std=mean_std))
     return data.prefetch(2)
@@ -136,22 +121,15 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     sharding = NamedSharding(Mesh(np.array(devices), ("batch",)), PartitionSpec("batch"))
-    source = iter(getattr(batches, "as_numpy_iterator", batches.__iter__)())
-
-    def put(batch: Any) -> Any:
+    waiting = deque[Any]()
+    for batch in getattr(batches, "as_numpy_iterator", batches.__iter__)():
         if (size := len(jax.tree.leaves(batch)[0])) % len(devices):
             mend = "Set a batch size that it divides: so many of each device."
             raise ValueError(f"{len(devices)} devices cannot share a batch of {size}. {mend}")
-        return jax.device_put(batch, sharding)
-
-    def give() -> Iterator[Any]:
-        for batch in source:
-            waiting.append(put(batch))
+        waiting.append(jax.device_put(batch, sharding))
+        if len(waiting) > ahead:
             yield waiting.popleft()
-        yield from waiting
-
-    waiting = deque(map(put, islice(source, ahead)))
-    return give()
+    yield from waiting
 
 
 def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:
@@ -171,27 +149,41 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
         return values | {schema.image_key: image}
 
     data = _read_records(shards, shuffle=seed is not None, seed=seed)
-    if seed is not None:
-        data = data.shuffle(_choose_buffer(shards), seed=seed)
     return data.map(decode, num_parallel_calls=2).prefetch(1)
 
 
-def _read_records(shards: pd.DataFrame, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
-    """The serialized examples of all shards, many shards read at a time."""
-    remote = storage.is_remote(shards["file"].iloc[0])
+def _read_records(
+    shards: pd.DataFrame,
+    every: tuple[int, int] | None = None,
+    *,
+    shuffle: bool = False,
+    repeat: bool = False,
+    seed: int | None = None,
+) -> tf.data.Dataset:
+    """The serialized examples of all shards, many read at a time; every: as of `split_work`."""
+    remote, is_mixed = storage.is_remote(shards["file"].iloc[0]), shuffle and not every
     files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
-    if shuffle:
+    if is_mixed:
         files = files.shuffle(len(shards), seed=seed)
     reads, buffer = REMOTE_READS if remote else LOCAL_READS
     # Interleaving whole files is what spreads the reads over connections.
-    return files.interleave(
+    data = files.interleave(
         partial(tf.data.TFRecordDataset, buffer_size=buffer),
         cycle_length=min(16, len(shards)),
         block_length=16,
         # From a bucket all at once and from the start: AUTOTUNE would first have to find that out.
         num_parallel_calls=min(reads, len(shards)),
-        deterministic=not shuffle,
+        deterministic=not is_mixed,
     )
+    data = data.shard(*every) if every else data
+    if repeat:
+        # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
+        data = data.repeat()
+        if remote:
+            # A full shuffle buffer waits with its one missing record, as when an epoch begins.
+            data = data.prefetch(_count_fitting(shards, AHEAD_RECORDS, AHEAD_BYTES))
+    fitting = _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES)
+    return data.shuffle(fitting, seed=seed) if shuffle else data
 
 
 def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
@@ -205,8 +197,10 @@ def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
     return (scale(images), *rest)
 
 
-def split_work(shards: pd.DataFrame, context: Any) -> tuple[pd.DataFrame, tuple, list[int]]:
-    """The shards an input pipeline reads, (n, i) for each n-th record or (), and all counts."""
+def split_work(
+    shards: pd.DataFrame, context: Context
+) -> tuple[pd.DataFrame, tuple[int, int] | None, list[int]]:
+    """The shards an input pipeline reads, (n, i) for each n-th record or None, and all counts."""
     records, pipelines = shards["count"].to_numpy(), context.num_input_pipelines
     owners, counts = np.zeros(len(shards), int), [0] * pipelines
     for row in np.argsort(-records, kind="stable"):
@@ -214,15 +208,18 @@ def split_work(shards: pd.DataFrame, context: Any) -> tuple[pd.DataFrame, tuple,
         counts[owners[row]] += int(records[row])
     total, index = sum(counts), context.input_pipeline_id
     if max(counts) <= 1.25 * total / pipelines:
-        return shards[owners == index], (), counts
+        return shards[owners == index], None, counts
     counts = [-(-(total - first) // pipelines) for first in range(pipelines)]
     return shards, (pipelines, index), counts
 
 
-def _pad_and_count(
-    data: tf.data.Dataset, check: Callable[[int], bool], batch_size: int, steps: int
+def _read_once(
+    shards: pd.DataFrame, decode: Callable[[tf.Tensor], tuple], batch_size: int, context: Context
 ) -> tf.data.Dataset:
-    """`steps` full batches: the records, then blanks; `check` gets the number of the records."""
+    """Full batches of each record once, then of blanks, as many as `count_steps` says."""
+    own, every, counts = split_work(shards, context)
+    steps = count_steps(shards, batch_size, training=False, context=context)
+    check = partial(_check_count, own, counts[context.input_pipeline_id])
 
     def is_wanted(step: tf.Tensor, counted: tuple) -> tf.Tensor:
         end = partial(tf.numpy_function, check, [counted[0]], tf.bool)
@@ -232,6 +229,7 @@ def _pad_and_count(
         seen += tf.math.count_nonzero(batch[2])
         return seen, (seen, batch)
 
+    data = _read_records(own, every).map(decode, num_parallel_calls=CORES)
     blank = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), data.element_spec)
     data = data.concatenate(tf.data.Dataset.from_tensors(blank).repeat())
     # One batch more than there should be: records beyond the promised ones would be in it.
@@ -254,13 +252,7 @@ def _check_count(shards: pd.DataFrame, expected: int, seen: int) -> bool:
     return False
 
 
-def _choose_buffer(shards: pd.DataFrame) -> int:
-    """How many records the shuffle buffer holds: all of them, if they are few and small."""
+def _count_fitting(shards: pd.DataFrame, most: int, size: int) -> int:
+    """How many records of shards `size` bytes hold: at least 1, at most all of them, and `most`."""
     records = max(1, int(shards["count"].sum()))
-    return min(records, _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES))
-
-
-def _count_fitting(shards: pd.DataFrame, records: int, size: int) -> int:
-    """So many records, or as many of them as `size` bytes hold; at least 1."""
-    record_bytes = int(shards["bytes"].sum()) // max(1, int(shards["count"].sum()))
-    return max(1, min(records, size // max(1, record_bytes)))
+    return max(1, min(records, most, size * records // max(1, int(shards["bytes"].sum()))))

@@ -1,7 +1,7 @@
 """From a record to a picture of the size the model wants and its label; all TensorFlow ops."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tensorflow as tf
 
@@ -67,6 +67,8 @@ def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Ten
     The largest of the target's proportions, anywhere or in the middle; for "pad" the whole picture.
     shape: int32 (2,) height and width of the picture.
     """
+    if crop not in get_args(Crop):
+        raise ValueError(f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}.")
     if crop == "pad":
         return tf.concat([[0, 0], shape], 0)
     # Few ops: each costs a hundredth of what the decoding does. In whole numbers, so that a

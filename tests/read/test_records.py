@@ -161,4 +161,4 @@ def test_a_batch_that_devices_cannot_share_is_refused(part, eight_devices):
     batches = read.read_batches(read.find_shards(part), image_size=16, batch_size=12)
 
     with pytest.raises(ValueError, match="8 devices cannot share a batch of 12"):
-        read.to_devices(batches, eight_devices)
+        next(read.to_devices(batches, eight_devices))
