@@ -267,22 +267,6 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
 
 
 @styled
-def plot_written(shards: pd.DataFrame) -> Figure:
-    """Bytes of each shard, and the bound planned for it (columns bytes and bytes_high)."""
-    room = 100 - 100 * shards["bytes"] / shards["bytes_high"]
-    title = f"{count_of(len(shards), 'shard')}, {shards['bytes'].sum() / 1e6:,.1f} MB: "
-    within = f"each {room.min():.0f} to {room.max():.0f} % below what it may take"
-    title += within if room.min() >= 0 else f"{(room < 0).sum():,} above what they may take"
-    figure, ((axis,),) = new_figure(1, 1, 8, 2.8, whole="x")
-    places, megabytes = np.arange(len(shards)), shards[["bytes", "bytes_high"]] / 1e6
-    axis.bar(places, megabytes["bytes"], color=BLUE, width=0.85, label="written")
-    axis.scatter(places, megabytes.bytes_high, marker="_", color=ORANGE, s=120, label="at most")
-    axis.set(xlabel="shard", ylabel="MB", title=title)
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
-
-
-@styled
 def plot_source_check(sources: pd.DataFrame) -> Figure | None:
     """PSNR of records as they are against that with red and blue swapped, and where one fails.
 

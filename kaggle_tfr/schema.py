@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -77,6 +77,12 @@ class Saved:
         values = asdict(self) | beside  # type: ignore[call-overload]  # a dataclass
         return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """That of a mapping which came through JSON; it may have keys that are not ours."""
+        known = {name: values[name] for name in cls.__annotations__ if name in values}
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+
 
 @dataclass(frozen=True)
 class Labels(Saved):
@@ -98,16 +104,9 @@ class Labels(Saved):
         """What the table's columns of labels hold where there is none."""
         return dict.fromkeys(self.label_columns, "" if self.kind == "masks" else np.int8(0))
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Labels":
-        """The labels of a mapping that came through JSON; of others' files only the classes."""
-        lists = {name: tuple(values.get(name, ())) for name in ("classes", "label_columns")}
-        texts = values.get("name", ""), values.get("bit_depth", "scale")
-        return cls(values.get("kind", "single"), lists["classes"], lists["label_columns"], *texts)
-
 
 @dataclass(frozen=True)
-class Field:
+class Field(Saved):
     """One feature of a record.
 
     source: a key of SOURCES, a column of the table, or several of them for a list.
@@ -157,14 +156,11 @@ class RecordSchema(Saved):
         return next((field.name for field in self.fields if field.source == source), "")
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "RecordSchema":
-        """The schema of a mapping that came through JSON; it may have keys that are not ours."""
-        read = {"test_fields": (), **values, "label_columns": tuple(values["label_columns"])}
-        read = {name: read[name] for name in cls.__annotations__ if name in read}
-        for name in ("fields", "test_fields"):
-            given = [{key: one[key] for key in Field.__annotations__} for one in read[name]]
-            read[name] = tuple(Field(**one | {"source": _freeze(one["source"])}) for one in given)
-        return cls(**read)
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """As of `Saved`, with its fields."""
+        lists = {"fields": values["fields"], "test_fields": values.get("test_fields", ())}
+        fields = {name: tuple(map(Field.from_dict, given)) for name, given in lists.items()}
+        return super().from_dict({**values, **fields})
 
     def for_split(self, split: str) -> "RecordSchema":
         """The schema of a split's records, which is another for test images without labels."""
@@ -218,11 +214,7 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
         wrong = f"the key '{min(unknown)}'" if unknown else f"type {type_!r} and size {size!r}"
         form = "{from: column, type: bytes | int64 | float, size: n | ragged}"
         raise ValueError(f"SCHEMA field '{name}' has {wrong}. A field is {form}.")
-    return Field(name, _freeze(source), type_, size)
-
-
-def _freeze(source: str | list[str]) -> str | tuple[str, ...]:
-    return source if isinstance(source, str) else tuple(source)
+    return Field(name, tuple(source) if many else source, type_, size)
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:

@@ -1,5 +1,6 @@
 """What to look at in finished parts: records beside their sources, masks, speed."""
 
+import io
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -68,21 +69,14 @@ def pair_with_sources(
 
 def _find_ids(shard: pd.Series, count: int) -> dict[int, str]:
     """Record number → image_id of a shard's first records, from the CSV of its split."""
-    ids: dict[int, str] = {}
-    table = storage.join(shard["folder"], f"{shard['split']}.csv")
-    if not storage.exists(table):
-        return ids
-    name = shard["file"][len(shard["folder"]) :].lstrip("/")
+    text = storage.read_text(storage.join(shard["folder"], f"{shard['split']}.csv"))
+    if not text:
+        return {}
     columns = {"image_id": str, "file": str, "record": int}
-    with storage.on_disk(table) as local:
-        for rows in pd.read_csv(
-            local, usecols=list(columns), dtype=columns, chunksize=100_000, keep_default_na=False
-        ):
-            own = rows[(rows["file"] == name) & (rows["record"] < count)]
-            ids |= dict(zip(own["record"], own["image_id"], strict=True))
-            if len(ids) >= min(count, shard["count"]):
-                break
-    return ids
+    rows = pd.read_csv(io.StringIO(text), usecols=list(columns), dtype=columns, na_filter=False)
+    name = shard["file"][len(shard["folder"]) :].lstrip("/")
+    own = rows[(rows["file"] == name) & (rows["record"] < count)]
+    return dict(zip(own["record"], own["image_id"], strict=True))
 
 
 def first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:

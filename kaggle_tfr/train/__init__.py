@@ -8,7 +8,6 @@ from kaggle_tfr.train.training import (
     count_confusions,
     estimate_inflation,
     list_mistakes,
-    save_model,
     score_folds,
     time_epochs,
 )

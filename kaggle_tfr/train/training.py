@@ -80,16 +80,6 @@ def build_model(
     return model
 
 
-def save_model(model: keras.Model, folder: str) -> str:
-    """The path of model.keras in a folder or bucket, for any backend of Keras to load.
-
-    Call it right after `fit`: on JAX, an error of the data in `evaluate` costs the weights.
-    """
-    path = storage.join(storage.make_folder(folder), "model.keras")
-    model.save(path)
-    return path
-
-
 def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> pd.DataFrame:
     """One row a pair of classes that occurs in validation batches: int64 true, predicted, images.
 

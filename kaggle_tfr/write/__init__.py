@@ -1,6 +1,6 @@
 """04: one shard, parts, the files beside them, verification."""
 
-from kaggle_tfr.write.parts import account_parts, compare_parts, compare_with_plan, write_parts
+from kaggle_tfr.write.parts import account_parts, compare_parts, write_parts
 from kaggle_tfr.write.verify import (
     channel_stats_of_files,
     combine_stats,

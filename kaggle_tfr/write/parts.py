@@ -41,13 +41,6 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFra
     return table
 
 
-def compare_with_plan(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
-    """The written shards with the bytes that were forecast for them at most (bytes_high)."""
-    keys = ["part", "split", "fold", "shard"]
-    planned = pd.DataFrame(plan.shards).rename(columns={"index": "shard"})
-    return shards.merge(planned[[*keys, "bytes_high"]], on=keys, how="left")
-
-
 def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
     """Bytes of each written part, its forecast's interval and its limit, for `plot_limits`."""
     rows = {}

@@ -20,7 +20,6 @@ PICTURE = np.zeros((20, 30, 3), np.uint8)
 CHECKED = pd.DataFrame({"psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0], "problem": ""})
 LIMITS = {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"}
 LIMITS = pd.DataFrame(LIMITS, index=["part 1"])
-WRITTEN = pd.DataFrame({"bytes": [10, 20], "bytes_high": [12, 25]})
 CONFUSIONS = pd.DataFrame({"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]})
 
 
@@ -52,7 +51,6 @@ FIGURES = {
     "more_folds": lambda: figures.plot_folds(EXTRA),
     "many_folds": lambda: figures.plot_folds(folded(100)),
     "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
-    "written": lambda: figures.plot_written(WRITTEN),
     "source_check": lambda: figures.plot_source_check(CHECKED),
     "dollars": lambda: figures.plot_counts({"$1 & $2": 1, r"$\frac{$": 2}, "Of $a^b$ and $", "$"),
     "more_dollars": lambda: figures.plot_grid([PICTURE] * 2, [r"$\frac{$", "$$"], title="$\\x$"),
@@ -131,7 +129,6 @@ def test_titles_say_what_came_out():
         "distances": "2 pairs within 25 bits, 1 beyond",
         "many_folds": "100 classes × 4 folds: none is off by more than 0.0 images",
         "limits": "Forecast: all within",
-        "written": "2 shards, 0.0 MB: each 17 to 20 % below what it may take",
         "source_check": "2 records beside their sources: 0 show them otherwise",
         "confusion": "1 of 9 images mistaken",
     }

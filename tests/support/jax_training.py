@@ -91,7 +91,7 @@ def main():
         result[count]["logits"] = train.predict(model, batches[0][0]).tolist()
         result[count]["weights"] = [values.tolist() for values in model.get_weights()]
     keras.layers.Rescaling.call = rescale
-    train.save_model(model, str(folder))
+    model.save(folder / "model.keras")
     model.export(folder / "exported", verbose=False)
     (folder / "result.json").write_text(json.dumps(result))
 
