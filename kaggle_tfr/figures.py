@@ -252,12 +252,10 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
         print(title, *(rows.index + ": " + rows["text"]), sep="\n")
         return None
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
-    axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED))
-    spread = [share["value"] - share["low"], share["high"] - share["value"]]
-    look: Any = {"fmt": "none", "ecolor": "black", "capsize": 3, "linewidth": 0.9}
-    axis.errorbar(share["value"], range(len(rows)), xerr=np.clip(spread, 0, None), **look)
-    for place, row in enumerate(rows.itertuples()):
-        axis.text(share["high"].iloc[place] + 2, place, row.text, va="center")
+    spread = share["value"] - share["low"], share["high"] - share["value"]
+    look: Any = {"xerr": np.clip(spread, 0, None), "capsize": 3, "error_kw": {"linewidth": 0.9}}
+    bars = axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED), **look)
+    axis.bar_label(bars, rows["text"], padding=5)
     axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
     axis.set_xlim(0, max(130.0, float(share["high"].max()) * 1.4))
     axis.invert_yaxis()
@@ -301,10 +299,9 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
         epochs = np.arange(1, len(history[name]) + 1)
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
         axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
-        limits = {"xlim": (0.5, len(epochs) + 0.5), "ylim": (0, None)}
         last = f"{name.capitalize().replace('_', ' ')}: {history[f'val_{name}'][-1]:.3f} at the end"
-        axis.set(title=last, xlabel="epoch", **limits)
-        axes.flat[0].legend()
+        axis.set(title=last, xlabel="epoch", xlim=(0.5, len(epochs) + 0.5), ylim=(0, None))
+    axes.flat[0].legend()
     return figure
 
 

@@ -124,7 +124,7 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -
     waiting = deque[Any]()
     for batch in getattr(batches, "as_numpy_iterator", batches.__iter__)():
         if (size := len(jax.tree.leaves(batch)[0])) % len(devices):
-            mend = "Set a batch size that it divides: so many of each device."
+            mend = "Set a batch size that is a multiple of the number of devices."
             raise ValueError(f"{len(devices)} devices cannot share a batch of {size}. {mend}")
         waiting.append(jax.device_put(batch, sharding))
         if len(waiting) > ahead:

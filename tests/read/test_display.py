@@ -70,7 +70,8 @@ def test_files_that_tensorflow_cannot_read_are_left_out(tmp_path, capsys):
     speeds = read.compare_speeds({"none": None, "files": files}, rounds=1)
 
     assert next(iter(files)).shape == (4, 16, 24, 3)
-    assert speeds["ratio"].to_dict() == {"files": 1}
+    assert speeds.index.tolist() == ["files"]
+    assert speeds["files"] > 0
     assert "TensorFlow reads 1 of 3 single files" in capsys.readouterr().out
     assert read.read_files(paths, 16, 4) is None
     assert "TensorFlow reads 0 of 2" in capsys.readouterr().out
