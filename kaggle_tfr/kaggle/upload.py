@@ -346,7 +346,9 @@ def _differences(folder: str, name: str, staged: str) -> list[str]:
         # Kaggle tells no checksums, but this file holds them all.
         with tempfile.TemporaryDirectory() as scratch:
             call("dataset_download_file", name, listing[0], scratch)
-            if read_text(f"{scratch}/{listing[0]}") != read_text(f"{folder}/{SUMS}"):
+            # Client 2.2.4 leaves the file's folder out.
+            sums = read_text(f"{scratch}/{listing[0]}") or read_text(f"{scratch}/{SUMS}")
+            if sums != read_text(f"{folder}/{SUMS}"):
                 return [f"{SUMS} differs"]
     return [f"{f} has {here.get(f, 'no')} bytes here, {there.get(f, 'no')} there" for f in unequal]
 

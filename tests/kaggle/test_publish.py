@@ -104,6 +104,30 @@ def test_a_part_of_many_files_is_one_archive(kaggle, tmp_path):
     assert "exists and holds other files" in publish([folder]).problem[0]
 
 
+def test_what_client_2_2_4_does_wrong_is_noticed(kaggle, tmp_path, monkeypatch):
+    """It drops a file whose upload fails, and fetches a file of a folder without the folder."""
+    own = upload.call
+
+    def call(method, name, *arguments, **options):
+        answer = own(method, name, *arguments, **options)
+        if method == "dataset_create_new":
+            del kaggle.datasets[TEA]["tea-1.tfrec"]
+        if method == "dataset_download_file":
+            fetched = Path(arguments[1], arguments[0])
+            fetched.rename(Path(arguments[1], fetched.name))
+        return answer
+
+    monkeypatch.setattr(upload, "call", call)
+    (row,) = publish([make_part(tmp_path / "one")]).itertuples()
+    assert row.state == "incomplete"
+    assert row.problem.startswith("tea-1.tfrec has 200 bytes here, no there. Publish again")
+    many = Path(make_part(tmp_path / "many", shards={f"{n}.tfrec": b"tea" for n in range(60)}))
+    upload.make_cover(str(many))
+    inside = {f"many/{name}": (many / name).read_bytes() for name in checksums(many)}
+    kaggle.datasets[TEA] = inside
+    assert list(publish([many]).state) == ["there already"]
+
+
 def test_what_passes_a_limit_is_refused_before_the_first_byte(kaggle, folder, capsys):
     """200 GB in a dataset, and 200 GB of all private datasets together."""
     kaggle.private = {"ada/a": 9 * 10**10, "ada/b": 9 * 10**10, "ada/c": 2 * 10**10, TEA: 10**9}
