@@ -12,9 +12,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 from typing import IO, Any
@@ -34,8 +35,6 @@ SECONDS_TO_STOP = 5  # for an interrupted cell, before its kernel is killed
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 # 06_train is for interactive use, or by its name: a run does not include it.
 USUAL = NOTEBOOKS[:5]
-# Parameters that hold them; a label's file, say, is looked for in the input's folder instead.
-FOLDERS = ("INPUT_DIR", "OUT_DIR", "TFREC_DIRS", "MORE_INPUTS")
 
 
 class NotebookError(RuntimeError):
@@ -100,7 +99,7 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
     for position, (name, own) in enumerate(runs.items(), 1):
         print(f"[{position}/{len(runs)}] {name}", flush=True)
         _run_notebook(bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own)
-    write_report(_make_absolute(values) | {"WORK_DIR": folder}, copies)
+    write_report({**values, "WORK_DIR": folder}, copies)
     return folder
 
 
@@ -126,7 +125,7 @@ def _list_runs(values: Mapping[str, Any], notebooks: Sequence[str]) -> tuple[str
             there = f"{near_miss(name, NOTEBOOKS)} There are {', '.join(NOTEBOOKS)}."
             raise ValueError(f"there is no notebook '{name}'.{there}")
     folder, names = work_dir(values.get("WORK_DIR", "")), [full_names[name] for name in notebooks]
-    values = _make_absolute(values) | {"WORK_DIR": folder}
+    values = {**values, "WORK_DIR": folder}
     own = {name: [one.name for one in of_notebook(name) if one.name in values] for name in names}
     return folder, {name: {key: values[key] for key in keys} for name, keys in own.items()}
 
@@ -145,18 +144,6 @@ def summarize(folder: str) -> str:
     if table.exists():
         lines += ["", pd.read_csv(table, keep_default_na=False).to_string(index=False)]
     return "\n".join(lines)
-
-
-def _make_absolute(value: Any, name: str = "") -> Any:
-    """The value, its folders counted from here, because a notebook may run somewhere else."""
-    if isinstance(value, Mapping):
-        return {name: _make_absolute(one, name) for name, one in value.items()}
-    if name not in FOLDERS or not value:
-        return value
-    if isinstance(value, list):
-        return [_make_absolute(one, name) for one in value]
-    path = Path(value).expanduser()
-    return os.path.abspath(path) if path.exists() else value
 
 
 class _Screen:
@@ -188,58 +175,62 @@ class _Screen:
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     """Raises: NotebookError: a cell failed, or its kernel died; KeyboardInterrupt: none is left."""
     import papermill
-    import psutil
 
     from kaggle_tfr.parallel import LINES
 
-    screen, before, others = _Screen(), dict(os.environ), psutil.Process().children()
+    screen, before = _Screen(), dict(os.environ)
     # What a kernel inherits: the package that runs here, and figures shown in the notebook.
     paths = filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")])
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     os.environ[LINES] = "1" if screen.live else "30"
     options = {"kernel_name": "python3", "progress_bar": False, "stdout_file": screen}
-    try:
-        # In a thread: an interrupt within papermill's event loop would leave the kernel behind.
-        with tempfile.TemporaryFile() as noise, _stderr_to(noise), ThreadPoolExecutor(1) as pool:
-            work = pool.submit(papermill.execute_notebook, source, copy, values, **options)
-            try:
-                while not wait([work], timeout=0.2).done:
-                    screen.tick()
-            except KeyboardInterrupt:
-                _end_kernel(work, others)
-                raise
-            finally:
-                screen.say("")
+    run = partial(papermill.execute_notebook, source, copy, values, **options)
+    with tempfile.TemporaryFile() as noise:
+        try:
+            with _stderr_to(noise):
+                _watch(run, screen)
+        except papermill.PapermillExecutionError as error:
+            cell = indent(error.source.strip(), "    ")
+            raise NotebookError(
+                f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
+                f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
+            ) from None
+        except RuntimeError as error:  # nbclient's
             noise.seek(0)
-            last_words = noise.read()[-1000:].decode(errors="replace")
-        work.result()
-    except papermill.PapermillExecutionError as error:
-        cell = indent(error.source.strip(), "    ")
-        raise NotebookError(
-            f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
-            f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
-        ) from None
-    except RuntimeError as error:  # nbclient's
-        what = f"{source.name}: {error}. Was there too little memory? Set N_JOBS to fewer workers."
-        raise NotebookError(f"{what} It goes on where it stopped.\n{last_words}") from None
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+            said = noise.read()[-1000:].decode(errors="replace")
+            mend = "Was there too little memory? Set N_JOBS to fewer workers."
+            what = f"{source.name}: {error}. {mend} It goes on where it stopped."
+            raise NotebookError(f"{what}\n{said}") from None
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
     print(f"  done in {time.monotonic() - screen.began:,.0f} s", flush=True)
 
 
-def _end_kernel(work: Future, others: Sequence[Any]) -> None:
-    """Interrupts the kernel as Jupyter does, then kills it; `others` are processes not its own."""
+def _watch(run: Callable[[], Any], screen: _Screen) -> None:
+    """Calls it, and ticks; an interrupt ends the kernel as Jupyter does, at last by killing it."""
     import psutil
 
-    for second in range(100):
-        tree = second > SECONDS_TO_STOP  # with its own processes
-        for process in set(psutil.Process().children(recursive=tree)).difference(others):
-            with suppress(psutil.Error):
-                process.send_signal(signal.SIGKILL if tree else signal.SIGINT)
-        if wait([work], timeout=1).done:
-            return
+    others = psutil.Process().children()  # which are not the kernel
+    # In a thread: an interrupt within papermill's event loop would leave the kernel behind.
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(run)
+        try:
+            while not wait([work], timeout=0.2).done:
+                screen.tick()
+        except KeyboardInterrupt:
+            for second in range(100):
+                tree = second > SECONDS_TO_STOP  # with its own processes
+                for process in set(psutil.Process().children(recursive=tree)).difference(others):
+                    with suppress(psutil.Error):
+                        process.send_signal(signal.SIGKILL if tree else signal.SIGINT)
+                if wait([work], timeout=1).done:
+                    break
+            raise
+        finally:
+            screen.say("")
+    work.result()
 
 
 @contextmanager

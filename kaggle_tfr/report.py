@@ -16,6 +16,7 @@ from PIL import Image
 
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
+from kaggle_tfr.paths import work_dir
 
 COUNTED = re.compile(r"(?m)^.*: [\d,]+ of [\d,]+ in [\d,]+ s \(.*/s.*\)\n?")  # lines of progress
 PART_FILE = "part-*/shards.csv"  # which is there when the part is whole
@@ -45,8 +46,9 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     # It may be published, so nobody's folders are in it.
     for parameter in ("INPUT_DIR", "OUT_DIR", "WORK_DIR"):
         if place := values.get(parameter):
-            html = html.replace(str(escape(place)), parameter)
-    parts_here = [path.parent for path in Path(values.get("OUT_DIR") or folder).glob(PART_FILE)]
+            html = html.replace(str(escape(work_dir(place))), parameter)
+    out = Path(work_dir(values.get("OUT_DIR") or folder))
+    parts_here = [path.parent for path in out.glob(PART_FILE)]
     for place in (*parts_here, folder):
         storage.write_atomically(storage.join(place, "report.html"), html.encode())
     return storage.join(folder, "report.html")
