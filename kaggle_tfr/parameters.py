@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -23,7 +24,7 @@ class Parameter:
     """One parameter: its default, the numbers of its notebooks, and its line of help.
 
     also: types it takes besides its default's. choices: all values it can have, when not empty.
-    low, high: the closed range of its numbers; None is open.
+    low, high: the closed range of its numbers; without `low` there is none.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Parameter:
     also: tuple[type, ...] = ()
     choices: tuple[str, ...] = ()
     low: float | None = None
-    high: float | None = None
+    high: float = math.inf
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -206,18 +207,16 @@ def check_value(name: str, value: Any) -> None:
     items = value if isinstance(value, list) else []
     if name == "MORE_INPUTS":
         _check_inputs(items)
-        items = []
+        return
     kind, what = (int, "two whole numbers") if one.types[0] is int else (str, "strings")
     fits = all(isinstance(item, kind) and not isinstance(item, bool) for item in items)
     if not fits or (kind is int and isinstance(value, list) and len(items) != 2):
         example = "[192, 256]" if kind is int else '["a", "b"]'
         raise ValueError(f"{name} is {value!r}; a list of it takes {what}, such as {example}.")
-    numbers: list[Any] = items if items and kind is int else [value]
-    for number in numbers:
-        too_low = one.low is not None and number < one.low
-        if too_low or (one.high is not None and number > one.high):
-            wanted = f"{one.low} or more" if one.high is None else f"from {one.low} to {one.high}"
-            raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
+    low, numbers = one.low, items or [value]
+    if low is not None and not all(low <= number <= one.high for number in numbers):
+        wanted = f"{low} or more" if one.high == math.inf else f"from {low} to {one.high}"
+        raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
 
 
 def _check_inputs(inputs: list[Any]) -> None:

@@ -16,7 +16,7 @@ from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import InputSettings, Table
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
 from kaggle_tfr.paths import SUBMISSION, find_input, near_miss
-from kaggle_tfr.schema import Labels, split_of
+from kaggle_tfr.schema import Labels
 
 
 def read_table(input_dir: str, settings: InputSettings) -> Table:
@@ -82,7 +82,6 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
     if (csv, template) == (DEFAULTS["TEST_CSV"], DEFAULTS["TEST_PATH_TEMPLATE"]):
         there = {name: storage.exists(f"{input_dir}/{name}") for name in (csv, "test_images")}
         if settings.source == "folders" or not any(there.values()):
-            _name_unused(input_dir, settings.source)
             return pd.DataFrame()
         if not all(there.values()):
             has, lacks = sorted(there, key=lambda name: not there[name])
@@ -123,18 +122,6 @@ def _match_test_files(input_dir: str, settings: InputSettings, _: Labels) -> pd.
     if re.search(r"\}\.\w+$", settings.path_template):  # there ids have no ending
         ids = ids.map(lambda name: os.path.splitext(name)[0])
     return pd.DataFrame({"image_id": ids, "path": paths, "problem": ""})
-
-
-def _name_unused(input_dir: str, source: str) -> None:
-    """Prints what looks like test images, and is named by no parameter."""
-    if storage.is_remote(input_dir) or source == "folders":
-        return
-    found = [*storage.list_folders("*", input_dir), *storage.list_files("*.csv", input_dir)]
-    names = [os.path.relpath(path, input_dir) for path in found]
-    unused = [name for name in names if split_of(name) == "test" or "submission" in name.lower()]
-    if unused:
-        mend = "If they are of test images, set TEST_CSV and TEST_PATH_TEMPLATE."
-        print(f"Not read: {', '.join(unused)}. {mend}")
 
 
 def _read_more(

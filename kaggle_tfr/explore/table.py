@@ -38,15 +38,10 @@ def measure(
     already are not opened.
     work_dir: where hashes.parquet keeps what was read, with the hashes of `load_hashes`: a rerun
     opens only what is new or changed, or had a problem.
-    Raises: FileNotFoundError: no image is there; TimeoutError: a bucket does not answer.
+    Raises: TimeoutError: a bucket does not answer.
     """
     path = work_dir and storage.join(work_dir, "hashes.parquet")
     table = _read_images(images.assign(bit_depth=labels.bit_depth), path)
-    todo = np.flatnonzero(images["problem"] == "")
-    if len(todo) and (table["problem"].iloc[todo] == "missing file").all():
-        what = f"none of the {len(todo)} images is there, the first is '{table['path'][todo[0]]}'"
-        mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
-        raise FileNotFoundError(f"{what}. {mend}")
     found = (*UNREAD, "digest", "problem")
     images = images.assign(**{name: table[name].to_numpy() for name in found})
     for name in labels.label_columns if labels.kind == "masks" else ():
