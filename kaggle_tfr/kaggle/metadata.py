@@ -33,7 +33,6 @@ RETIRED |= dict.fromkeys(("TpuV38", "Tpu1VmV38", "TpuV232", "TpuV2256"), "TpuV5E
 # What a key may hold.
 _FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
 _VALUES: dict[str, tuple] = dict.fromkeys(_FLAGS, (True, False, "true", "false"))
-_VALUES |= {"language": ("python",), "kernel_type": ("notebook",)}
 _VALUES["machine_shape"] = (*ACCELERATORS.split(), "", None)
 _KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, "id_no", "keywords", "docker_image"}
 _KERNEL_KEYS.add("docker_image_pinning_type")
@@ -93,18 +92,14 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
             continue
         wrong = [name for name in map(str, sources) if not re.fullmatch(pattern, name)]
         yield from (f"{key}: '{name}' is not '{form}'." for name in wrong)
-    code = Path(folder, name := str(values.get("code_file", "")))
-    if not code.is_file():
-        yield f"code_file: there is no '{name}' in the folder."
-    elif (size := code.stat().st_size) >= MAX_NOTEBOOK_BYTES:
+    code = Path(folder, str(values.get("code_file", "")))
+    if (size := code.stat().st_size if code.is_file() else 0) >= MAX_NOTEBOOK_BYTES:
         mend = "Put a large parameter, such as a label map, into an attached dataset."
         yield f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. {mend}"
 
 
 def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
-    subtitle, licenses = str(values.get("subtitle") or ""), values.get("licenses")
-    if subtitle and not 20 <= len(subtitle) <= 80:
-        yield f"subtitle: {len(subtitle)} characters; Kaggle wants 20 to 80."
+    licenses = values.get("licenses")
     given = licenses[0].get("name") if isinstance(licenses, list) and len(licenses) == 1 else ""
     if given not in (known := PARAMETERS["LICENSE"].choices[1:]):
         what = f"licenses: {licenses!r}; Kaggle wants exactly one.{near_miss(str(given), known)}"

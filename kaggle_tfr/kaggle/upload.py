@@ -214,7 +214,7 @@ def publish_parts(
         state, problem = "not sent", ""
         try:
             exists = call("dataset_status", name) != ""
-            with _stage(folder, public=public) as staged:
+            with _stage(folder, name, public=public) as staged:
                 if exists and not _differences(folder, name, staged):
                     state = "there already"
                 elif exists and not notes:
@@ -237,18 +237,14 @@ def publish_parts(
 
 
 def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
-    """The folder by its dataset's name, all checked, with the user's name in their metadata."""
+    """The folder by its dataset's name, the user's in it; all checked."""
     names: dict[str, str] = {}
     for folder in folders:
         with naming(folder):
             values, damage = check_metadata(folder, DATASET_FILE), rules.find_damage(folder)
         if damage:
             raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
-        name = values["id"].replace(f"{OWNER}/", f"{owner}/")
-        if name != values["id"]:
-            text = json.dumps(values | {"id": name}, indent=1) + "\n"
-            write_atomically(os.path.join(folder, DATASET_FILE), text.encode())
-        if name in names:
+        if (name := values["id"].replace(f"{OWNER}/", f"{owner}/")) in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
     return names
@@ -267,7 +263,7 @@ def _check_quota(parts: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _stage(folder: str, *, public: bool) -> Iterator[str]:
+def _stage(folder: str, name: str, *, public: bool) -> Iterator[str]:
     """A folder of what the client is to send: links to the files, an archive of each folder.
 
     It is the same at each call, in place, names, bytes and times: by these the client knows what it
@@ -289,8 +285,9 @@ def _stage(folder: str, *, public: bool) -> Iterator[str]:
             newest = max((file.stat().st_mtime for file in inside), default=0)
             os.utime(packed, (newest, newest))
         # Without isPrivate the client's update would make it public.
-        values = json.loads(read_text(f"{folder}/{DATASET_FILE}")) | {"isPrivate": not public}
-        (place / DATASET_FILE).write_text(json.dumps(values), encoding="utf-8")
+        values = json.loads(read_text(f"{folder}/{DATASET_FILE}"))
+        text = json.dumps(values | {"id": name, "isPrivate": not public})
+        (place / DATASET_FILE).write_text(text, encoding="utf-8")
         yield str(place)
     finally:
         shutil.rmtree(place)

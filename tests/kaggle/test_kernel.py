@@ -228,8 +228,6 @@ def test_the_input_is_attached(tmp_path, folder, key, attached):
         ({"dataset_sources": ["tea"]}, "'tea' is not 'owner/dataset'"),
         ({"competition_sources": ["ada/tea"]}, "is not 'competition'"),
         ({"kernel_sources": "ada/tea"}, "is no list"),
-        ({"code_file": "no.ipynb"}, "there is no 'no.ipynb'"),
-        ({"language": "Python"}, "'Python', which is not 'python'"),
         ({"machine_shape": "TpuV232"}, "retired.*Use TpuV5E8"),
         ({"machine_shape": "TpuV5E8", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
         ({"enable_tpu": "true", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
