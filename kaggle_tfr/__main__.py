@@ -59,11 +59,9 @@ def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> N
         print(summarize(run_recipe(values, only or USUAL)))
 
 
-def _verify(folders: list[str], jobs: int) -> int:
-    from kaggle_tfr.parallel import use_backend
+def _verify(folders: list[str]) -> int:
     from kaggle_tfr.write.verify import verify_parts
 
-    use_backend(jobs)
     faults = verify_parts(folders).faults
     if faults.empty:
         print("No fault: all was read, parsed, decoded and, where there is one, held to its plan.")
@@ -141,12 +139,6 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(function=function)
         return command
 
-    recipe = argparse.ArgumentParser(add_help=False)
-    what = 'a YAML file of parameters, or the name of a bundled one, such as "sample"'
-    recipe.add_argument("recipe", metavar="RECIPE", help=what)
-    many: dict[str, Any] = {"action": "append", "nargs": 2, "default": []}
-    what = "a parameter that overrides the recipe; may be given many times"
-    recipe.add_argument("-p", dest="parameters", metavar=("NAME", "VALUE"), help=what, **many)
     sample = add("sample", _sample, "write the bundled sample competition", "competition")
     sample.add_argument("folder", metavar="DIR", help="made if missing; 18 MB")
     what = "look at a folder, and write the recipe that fits it, with what is not sure"
@@ -157,28 +149,34 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("-o", "--out", default="recipe.yaml", metavar="RECIPE", help=what)
     notebooks = add("notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks")
     notebooks.add_argument("folder", metavar="DIR", help="a new folder")
-    what, example = "run the notebooks with a recipe, keep executed copies", "sample -p N_FOLDS 3"
-    run = add("run", _run, what, example, list_parameters(), parents=[recipe])
+    what, recipe = "run the notebooks with a recipe, keep executed copies", _recipe_options()
+    run = add("run", _run, what, "sample -p N_FOLDS 3", list_parameters(), parents=[recipe])
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
     run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)
     run.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
-    what = "read every record again and name every fault"
-    verify = add("verify", _verify, what, "work/part-1")
+    verify = add("verify", _verify, "read every record again, name every fault", "work/part-1")
     verify.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
-    verify.add_argument("--jobs", type=int, default=0, help="workers (default: one a core)")
     what = "write every record that can still be read to new whole shards, and list what is lost"
     salvage = add("salvage", _salvage, what, "work/part-1 --out work/salvaged")
     salvage.add_argument("folder", metavar="PART_DIR", help="damaged; with or without index, GZIP")
     salvage.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
-    _add_kaggle_commands(add, recipe)
+    _add_kaggle_commands(add)
     return parser
 
 
-def _add_kaggle_commands(
-    add: Callable[..., argparse.ArgumentParser], recipe: argparse.ArgumentParser
-) -> None:
+def _recipe_options() -> argparse.ArgumentParser:
+    recipe = argparse.ArgumentParser(add_help=False)
+    what = 'a YAML file of parameters, or the name of a bundled one, such as "sample"'
+    recipe.add_argument("recipe", metavar="RECIPE", help=what)
+    many: dict[str, Any] = {"action": "append", "nargs": 2, "default": []}
+    what = "a parameter that overrides the recipe; may be given many times"
+    recipe.add_argument("-p", dest="parameters", metavar=("NAME", "VALUE"), help=what, **many)
+    return recipe
+
+
+def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     what, example = "make the folders of kernels to push", "cassava --out work/kernels"
-    kernel = add("kernel", _kernel, what, example, parents=[recipe])
+    kernel = add("kernel", _kernel, what, example, parents=[_recipe_options()])
     kernel.add_argument("--out", required=True, metavar="DIR", help="a folder a kernel is made in")
     what = "kernels that write (default: as WORK_DIR's plan says)"
     kernel.add_argument("--parts", type=int, default=0, help=what)
@@ -194,8 +192,8 @@ def _add_kaggle_commands(
     push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
     push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
     push.add_argument("--at-once", type=int, default=3, help="sessions at a time (default: 3)")
-    what = "send part folders to Kaggle, a dataset each"
-    publish = add("publish", _publish, what, "work/kaggle/cassava/part-1")
+    what, example = "send part folders to Kaggle, a dataset each", "work/kaggle/cassava/part-1"
+    publish = add("publish", _publish, what, example)
     publish.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
     what = "for everyone to see (default: for you alone)"

@@ -153,10 +153,11 @@ def _connect(workers: int, scheduler: str) -> Any:
         mend = 'Run `dask scheduler` and set the address that it prints; "" starts a cluster here.'
         message = f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. {mend}"
         raise ConnectionError(message) from None
-    with contextlib.ExitStack() as failed:
-        failed.callback(client.close)
+    try:
         _check_workers(client, scheduler)
-        failed.pop_all()
+    except BaseException:
+        client.close()
+        raise
     return client
 
 
@@ -274,15 +275,14 @@ def _with_progress(
     """The results, beside a bar in a live notebook or a terminal, or lines in a log."""
     # Others than a notebook's kernel may have imported IPython too.
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    in_notebook, in_batch = hasattr(shell, "kernel"), os.environ.get("KAGGLE_KERNEL_RUN_TYPE")
+    live = hasattr(shell, "kernel") or sys.stderr.isatty()
+    logged = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch" or LINES in os.environ
     show = _log_lines(label, total)
-    lines = in_batch == "Batch" or LINES in os.environ
-    if total and not lines and (in_notebook or sys.stderr.isatty()):
+    if total and live and not logged:
         from fastprogress.fastprogress import progress_bar
 
         bar = progress_bar(range(total), total=total)
-        if hasattr(bar, "main_bar") or in_notebook:
-            bar.comment = label
+        bar.comment = label
         bar.update(0)
         show = bar.update
     done = 0

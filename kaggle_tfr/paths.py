@@ -23,10 +23,8 @@ KINDS = ("competitions", "datasets", "datasets/*", "notebooks/*")
 
 # What a shard's name can tell. Numbers count from 0, `part` from 1; `n` is how many files share
 # the other fields, `count` how many records the file holds.
-SHARD_FIELDS: dict[str, type[str] | type[int]] = {
-    **dict.fromkeys(("name", "split"), str),
-    **dict.fromkeys(("fold", "part", "i", "n", "count"), int),
-}
+SHARD_FIELDS: dict[str, type[str] | type[int]] = {"name": str, "split": str}
+SHARD_FIELDS |= dict.fromkeys(("fold", "part", "i", "n", "count"), int)
 
 
 def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
