@@ -54,17 +54,17 @@ if lacking:
     wheels = glob.glob("/kaggle/input/*/*.whl") + glob.glob("/kaggle/input/datasets/*/*/*.whl")
     folders = sorted({{f"--find-links={{os.path.dirname(wheel)}}" for wheel in wheels}})
     options = ["--no-index", *folders] if wheels else ["--retries=0", "--timeout=15"]
-    packed = str(list(map(os.path.basename, wheels))).lower().replace("_", "-")
-    names = [name for name in lacking if name in packed or not wheels]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command, said = [sys.executable, "-m", "pip", "install", "--quiet", *options], ""
+    for name in lacking:  # one by one: what cannot be had stops no other
+        done = subprocess.run([*command, name], capture_output=True, text=True, check=False)
+        said += done.stderr
     importlib.invalidate_caches()
     must = [module for module in needed if module not in {optional}]  # the others are done without
     lacking = [needed[module] for module in must if importlib.util.find_spec(module) is None]
     if lacking:
         raise ImportError(
             f"This image lacks {{', '.join(lacking)}}, and pip could not install that: "
-            f"{{done.stderr.strip()[-300:]}}\\nTurn the internet on in the notebook's settings, or "
+            f"{{said.strip()[-300:]}}\\nTurn the internet on in the notebook's settings, or "
             f"attach a dataset of wheels, made by: pip download -d wheels {{' '.join(lacking)}}"
         )
 

@@ -105,8 +105,6 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         what = f"licenses: {licenses!r}; Kaggle wants exactly one.{near_miss(str(given), known)}"
         mend = "Set LICENSE and run 04_write again; it goes into finished parts too."
         yield f"{what} There are {', '.join(known)}. {mend}"
-    if not list_upload(folder):
-        yield "there are no files to send."
     if (size := sum(path.stat().st_size for path in list_inside(folder))) > MAX_DATASET_BYTES:
         mend = "Plan smaller parts (PART_LIMIT_GB)."
         yield f"{size:,} bytes; Kaggle takes {MAX_DATASET_BYTES:,} in a dataset. {mend}"

@@ -269,8 +269,7 @@ def _stage(folder: str, name: str, *, public: bool) -> Iterator[str]:
     It is the same at each call, in place, names, bytes and times: by these the client knows what it
     has sent, and goes on where an upload broke off.
     """
-    key = hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:16]
-    place = Path.home() / ".cache" / "kaggle-tfr" / key
+    place = Path.home() / ".cache" / "kaggle-tfr" / name
     shutil.rmtree(place, ignore_errors=True)  # of a call that was killed
     place.mkdir(parents=True)
     try:
