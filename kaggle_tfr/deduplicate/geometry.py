@@ -1,7 +1,7 @@
 """Geometric verification of candidate pairs: whether their details lie in the same places."""
 
 import time
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -10,46 +10,41 @@ import pandas as pd
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.deduplicate.pairs import compare_all, measure_pairs, near_pairs
 from kaggle_tfr.images.convert import read_pixels
-from kaggle_tfr.images.hashing import HASHES, TURNED
+from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED
 from kaggle_tfr.images.header import RefusedImage
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small pictures
 KEY = ["path_a", "path_b", "bytes_a", "bytes_b", "mirrored"]
 DETAILS = 64  # the strongest of a picture by which it is looked for
 DETAIL_BITS = 25  # of 256: of one detail in two pictures
-MIRRORS = (2, 4, 5, 7)  # EXIF's orientations that are mirror images
-# By quarters of a turn to the right, from a to b, or to b mirrored: the orientation that undoes it.
-UNDO = np.array([[1, 8, 3, 6], [2, 5, 4, 7]])
-Features = tuple[np.ndarray, np.ndarray, np.ndarray]
+# By quarters of a turn to the right, from a to b, or to b mirrored: EXIF's orientation, from 0,
+# that undoes it.
+UNDO = np.array([[0, 7, 2, 5], [1, 4, 3, 6]])
+Features = tuple[np.ndarray, ...]  # places, descriptors, strength
 
 
 def propose_copies(
     images: pd.DataFrame, hashes: pd.DataFrame, pairs: pd.DataFrame, max_bits: int = 25
 ) -> pd.DataFrame:
-    """The pairs, and before those beyond `max_bits` others that share two details or more.
+    """The pairs, and others that share two details or more, as candidates for `verify_geometry`.
 
     hashes, pairs: of `load_hashes` and `find_pairs`, with `turned_bits`. Details are SIFT features,
     so that crops and turned pictures share them, mirrored ones mirrored details. Each is 256
     bits, the signs of random projections, and sought as hashes are.
     Source: Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002.
     """
-    rows, near = np.flatnonzero(hashes["problem"] == ""), pairs["distance"] <= max_bits
-    paths = images["path"].iloc[rows].tolist()
-    some = [find_features(path)[1] for path in paths[:: max(1, len(paths) // 256)]]
-    mean = np.concatenate([np.zeros((1, 128), np.float32), *some]).mean(axis=0)
-    encode, tasks = partial(_encode_block, mean=mean), parallel.blocks(paths, 64)
-    show: dict = {"label": "Describing details", "total": len(paths), "advance": len}
-    blocks = [
-        codes for block in parallel.run(encode, tasks, **show, ordered=True) for codes in block
-    ]
+    rows = np.flatnonzero((hashes["problem"] == "") & (hashes["texture"] >= FLAT))
+    tasks = parallel.blocks(images["path"].iloc[rows].tolist(), parallel.BLOCK)
+    show: dict = {"label": "Describing details", "total": len(rows), "advance": len}
+    found = parallel.run(_encode_block, tasks, **show, ordered=True)
+    blocks = [codes for block in found for codes in block]
     row = np.repeat(rows, [len(codes) for codes in blocks])
     votes = _count_votes(np.concatenate([np.empty((0, 64), np.uint8), *blocks]), row)
-    words, proposed = hashes[[*HASHES, *TURNED]].to_numpy(np.uint64), list[pd.DataFrame]()
-    for mirrored, orientations in enumerate(UNDO):
-        own = votes[votes["mirrored"] == mirrored]
-        ends = (np.repeat(own[end].to_numpy(), 4) for end in "ab")
-        proposed.append(measure_pairs(words, np.tile(orientations - 1, len(own)), *ends))
-    table = pd.concat([pairs[near], *proposed, pairs[~near]]).drop_duplicates(["a", "b"])
+    words, turned = hashes[[*HASHES, *TURNED]].to_numpy(np.uint64), UNDO[votes["mirrored"]]
+    ends = (np.repeat(votes[end].to_numpy(), 4) for end in "ab")
+    near = _are_near(pairs, max_bits)
+    proposed = measure_pairs(words, turned.ravel(), *ends)
+    table = pd.concat([pairs[near], proposed, pairs[~near]]).drop_duplicates(["a", "b"])
     return table.sort_values(["a", "b"], ignore_index=True)
 
 
@@ -72,13 +67,15 @@ def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
     return votes.drop_duplicates(["a", "b"])
 
 
-def _encode_block(paths: list[str], mean: np.ndarray) -> list[np.ndarray]:
+def _encode_block(paths: list[str]) -> list[np.ndarray]:
     """Of each picture uint8 (n, 64): codes of its strongest details, and of them mirrored."""
     planes = np.random.default_rng(0).standard_normal((128, 256)).astype(np.float32)
+    # All details are brighter than nothing: what they have in common says nothing of them.
+    planes -= planes.mean(axis=0)
     codes = []
     for _, descriptors, strength in map(find_features, paths):
         strongest = descriptors[np.argsort(-strength, kind="stable")[:DETAILS]]
-        both = [(one - mean) @ planes > 0 for one in (strongest, mirror_features(strongest))]
+        both = [root_sift(one) @ planes > 0 for one in (strongest, mirror_features(strongest))]
         codes.append(np.packbits(np.concatenate(both, axis=1), axis=1))
     return codes
 
@@ -90,22 +87,28 @@ def verify_geometry(
 
     images: columns path and n_bytes; its rows are what `pairs` numbers. inliers: matches of SIFT
     features that one similarity transform explains, mirrored where `orientation`, if there, says
-    so; of those accepted by it, it is then the transform's. accepted: within `max_bits`, or 12.
+    so; of those accepted by it, it is then the transform's. accepted: within `max_bits`, within
+    four fifths of it if turned, or by 12 inliers.
     `geometry.parquet` in work_dir is saved as the work goes on, and its pairs not verified again.
     Source: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
     """
-    find_features.cache_clear()  # of an earlier call, since when files may have changed
     table = _list_pairs(images, pairs).assign(inliers=np.int64(-1), orientation=np.int64(1))
     path = work_dir and storage.join(work_dir, "geometry.parquet")
     names, show = ["inliers", "orientation"], {"label": "Verifying geometry"}
     table = parallel.compute_columns(_count_block, table, names, KEY, path, **show)
+    find_features.cache_clear()  # until the next call files may change
     inliers = table["inliers"].to_numpy()
-    near, found = pairs["distance"].to_numpy() <= max_bits, inliers >= 12
+    accepted = _are_near(pairs, max_bits) | (inliers >= 12)
     if "orientation" in pairs:
-        fits = np.where(found, table["orientation"], pairs["orientation"])
+        fits = np.where(inliers >= 12, table["orientation"], pairs["orientation"])
         pairs = pairs.assign(orientation=fits)
-    accepted = near | found
     return pairs.assign(inliers=inliers, accepted=accepted)
+
+
+def _are_near(pairs: pd.DataFrame, max_bits: int) -> np.ndarray:
+    """Which pairs count as they are: hashes of turned pictures are nearer to others by chance."""
+    turned = pairs.get("orientation", pd.Series(1, pairs.index)) != 1
+    return (pairs["distance"] <= np.where(turned, max_bits * 4 // 5, max_bits)).to_numpy()
 
 
 def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame) -> float:
@@ -123,7 +126,7 @@ def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame) -> floa
 def _list_pairs(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """The pairs by what their inliers depend on; the index counts from 0."""
     columns = [images[name].to_numpy()[pairs[x]] for name in ("path", "n_bytes") for x in "ab"]
-    mirrored = np.isin(pairs.get("orientation", np.ones(len(pairs))), MIRRORS)
+    mirrored = np.isin(pairs.get("orientation", np.ones(len(pairs))), UNDO[1] + 1)
     return pd.DataFrame(dict(zip(KEY, [*columns, mirrored], strict=True)))
 
 
@@ -131,14 +134,14 @@ def _count_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """(inliers, orientation by which b is turned as a is) of each pair."""
     counts = []
     for a, b, mirrored in table[["path_a", "path_b", "mirrored"]].itertuples(index=False):
-        places, descriptors, strength = find_features(b)
+        places, descriptors, _ = find_features(b)
         if mirrored:
             places, descriptors = (
                 places * np.array([-1, 1], np.float32),
                 mirror_features(descriptors),
             )
-        inliers, quarters = count_inliers(find_features(a), (places, descriptors, strength))
-        counts.append((inliers, int(UNDO[int(mirrored), quarters])))
+        inliers, quarters = count_inliers(find_features(a), (places, descriptors))
+        counts.append((inliers, int(UNDO[int(mirrored), quarters]) + 1))
     return counts
 
 
@@ -148,10 +151,16 @@ def mirror_features(descriptors: np.ndarray) -> np.ndarray:
     return turned.reshape(-1, 128)
 
 
-@lru_cache(4096)  # about 55 kB each
+def root_sift(descriptors: np.ndarray) -> np.ndarray:
+    """float32 (n, 128): unit vectors."""
+    sums = descriptors.sum(axis=1, keepdims=True, dtype=np.float32)
+    return np.sqrt(descriptors / np.maximum(sums, 1e-6))
+
+
+@lru_cache(8192)  # at most 56 kB each
 def find_features(path: str) -> Features:
-    """(float32 (n, 2) places, (n, 128) RootSIFT descriptors, (n,) strength); none if unreadable."""
-    none = np.empty((0, 2), np.float32), np.empty((0, 128), np.float32), np.empty(0, np.float32)
+    """(float32 (n, 2) places, uint8 (n, 128) of SIFT, float32 (n,) strength), maybe of none."""
+    none = np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8), np.empty(0, np.float32)
     try:
         pixels = read_pixels(storage.read_bytes(path), at_least=(SIDE, SIDE))
     except (OSError, RefusedImage):
@@ -168,16 +177,16 @@ def find_features(path: str) -> Features:
         return none
     places = np.array([point.pt for point in points], np.float32)
     strength = np.array([point.response for point in points], np.float32)
-    sums = np.maximum(descriptors.sum(axis=1, keepdims=True), 1e-6)
-    return places, np.sqrt(descriptors / sums), strength
+    return places, descriptors.astype(np.uint8), strength
 
 
 def count_inliers(features: Features, others: Features) -> tuple[int, int]:
     """(how many matches one similarity transform explains, its quarters of a turn to the right)."""
-    (places, descriptors, _), (other_places, other_descriptors, _) = features, others
+    (places, descriptors), (other_places, other_descriptors) = features[:2], others[:2]
     if min(len(places), len(other_places)) < 3:
         return 0, 0
-    cosine = descriptors @ other_descriptors.T  # of unit vectors: 1 - half the distance squared
+    # Of unit vectors: 1 - half the distance squared.
+    cosine = root_sift(descriptors) @ root_sift(other_descriptors).T
     best, nearest = cosine.argmax(axis=1), 1 - cosine.max(axis=1)
     np.put_along_axis(cosine, best[:, None], -1, axis=1)
     # Lowe's ratio: the best match must be that much nearer than the second best.

@@ -84,21 +84,19 @@ def pick_bits(codes: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def _pair_rows(rows: np.ndarray, group: np.ndarray, near: np.ndarray) -> np.ndarray:
     """int64 (3, m): row of `TURNS`, two rows in one group, or in two groups paired in `near`."""
-    rows, group = rows[np.argsort(group, kind="stable")], np.sort(group)
-    sizes = np.bincount(group)
-    starts = np.cumsum(sizes) - sizes
-    small = np.flatnonzero((sizes > 1) & (sizes <= MAX_EQUAL))
-    turned, left, right = np.concatenate([near, [0 * small, small, small]], axis=1)
-    n_left, n_right = np.where(sizes > MAX_EQUAL, 1, sizes)[[left, right]]
-    each = n_left * n_right
-    pair = np.repeat(np.arange(len(left)), each)
-    within = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
-    a = starts[left[pair]] + within // n_right[pair]
-    b = starts[right[pair]] + within % n_right[pair]
-    once = (left[pair] != right[pair]) | (a < b)
-    others = np.flatnonzero((sizes[group] > MAX_EQUAL) & (starts[group] != np.arange(len(rows))))
-    a, b = np.append(a[once], starts[group[others]]), np.append(b[once], others)
-    return np.stack([np.append(turned[pair[once]], 0 * others), rows[a], rows[b]])
+    members = pd.DataFrame({"group": group, "row": rows})
+    each = members.groupby("group")["row"]
+    first, many = each.transform("first"), each.transform("size") > MAX_EQUAL
+    others = np.flatnonzero(many & (members["row"] != first))
+    equal = members["group"][members["group"].duplicated() & ~many].unique()
+    groups = np.concatenate([near, [0 * equal, equal, equal]], axis=1)
+    table = pd.DataFrame(groups.T, columns=["turned", "left", "right"])
+    for group_column, row_column in (("left", "a"), ("right", "b")):
+        some = members.drop(others).set_axis([group_column, row_column], axis=1)
+        table = table.merge(some, on=group_column)
+    table = table[(table["left"] != table["right"]) | (table["a"] < table["b"])]
+    star = np.stack([0 * others, first[others], rows[others]])
+    return np.append(table[["turned", "a", "b"]].to_numpy().T, star, axis=1)
 
 
 def near_pairs(codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]) -> np.ndarray:
@@ -112,11 +110,8 @@ def near_pairs(codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]) ->
     Raises: ValueError: over 50 million pairs, more than a dataset of pictures should have.
     Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index Hashing".
     """
-    pieces, design = (
-        compare_turned(codes, radius, turns),
-        choose_design(len(codes), radius, len(turns)),
-    )
-    if design:
+    pieces = compare_turned(codes, radius, turns)
+    if design := choose_design(len(codes), radius, len(turns)):
         tables = [table for group in design[0] for table in combinations(group, design[1])]
         search = partial(search_table, *arrange(codes, design[0], turns), radius=radius)
         # Every task reads all codes: too much to send to a cluster.
@@ -336,23 +331,20 @@ def load_pairs(
 
     Of a pair with an orientation the second picture is shown turned as the first is.
     """
-    rows = images.iloc[np.concatenate([pairs[end].head(most) for end in "ab"])]
+    pairs, n = pairs.head(most), min(most, len(pairs))
+    rows = images.iloc[np.append(pairs["a"], pairs["b"])]
     split = (" (" + rows["split"] + ")").where(rows["split"] != "train", "")
-    pair = np.arange(len(rows)) % max(1, len(rows) // 2)
-    rows = rows.assign(label_name=(name_labels(rows, pair) + split).str.strip())
-    left, right = rows.head(len(rows) // 2), rows.tail(len(rows) // 2)
-    shown, others = (load_pictures(list(half["path"]), side) for half in (left, right))
-    turned = pairs["orientation"].head(most) if "orientation" in pairs else [1] * len(others)
-    others = [turn(picture, number) for picture, number in zip(others, turned, strict=True)]
-    why = pairs["distance"].head(most).astype(str) + " bits"
+    label = (name_labels(rows, np.tile(np.arange(n), 2)) + split).str.strip()
+    pictures, names = load_pictures(list(rows["path"]), side), rows["image_id"].astype(str)
+    why: Any = pairs["distance"].astype(str) + np.where(pairs["distance"] == 1, " bit", " bits")
     if "inliers" in pairs:
-        why += ", " + pairs["inliers"].head(most).astype(str) + " matches"
-    why += pd.Series(turned, why.index).map(TURNED_AS).fillna("")
-    titles = [
-        (f"{a.image_id}\n{a.label_name}", f"{b.image_id}: {text}\n{b.label_name}")
-        for a, b, text in zip(left.itertuples(), right.itertuples(), why, strict=True)
-    ]
-    return list(zip(shown, others, strict=True)), titles
+        why += ", " + pairs["inliers"].astype(str) + " matches"
+    if "orientation" in pairs:
+        why += pairs["orientation"].map(TURNED_AS).fillna("")
+        pictures[n:] = map(turn, pictures[n:], pairs["orientation"])
+    titles = (names + np.append([""] * n, ": " + why) + "\n" + label).tolist()
+    both = list(zip(pictures[:n], pictures[n:], strict=True))
+    return both, list(zip(titles[:n], titles[n:], strict=True))
 
 
 def name_labels(images: pd.DataFrame, group: np.ndarray) -> pd.Series:

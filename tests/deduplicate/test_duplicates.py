@@ -183,6 +183,9 @@ def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
     shown, titles = load_pairs(images, pairs[pairs["a"] == 0])
     assert max(np.abs(a[:90, :120].mean() - b[:90, :120].mean()) for a, b in shown) < 40
     assert "mirrored" in titles[1][1]
+    _, titles = load_pairs(images, pairs.head(2).assign(distance=[1, 2]))
+    assert [title[1].split("\n")[0] for title in titles] == [
+        "03.jpg: 1 bit", "04.jpg: 2 bits, mirrored"]  # fmt: skip
     proposed = propose_copies(images, hashes, pairs)
     verified = verify_geometry(images, proposed)
     found = verified[verified["accepted"] & (verified["b"] == 11)]
@@ -191,9 +194,14 @@ def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
 
 def test_flat_pictures_pair_only_when_their_files_are_equal(tmp_path):
     """Blank pages of other shades have the same hash, and are no duplicates; a true copy is."""
-    pictures = [saved(Image.new("L", (200, 150), shade)) for shade in (40, 90, 140, 190, 90)]
+    pages = [Image.new("L", (200, 150), shade) for shade in (40, 90, 140, 190, 90)]
+    for page in pages:
+        page.paste(scene(150, 200).convert("L").resize((12, 9)), (20, 30))  # a printed mark
+    pictures = list(map(saved, pages))
     for number, data in enumerate([*pictures, saved(scene()), saved(scene(), quality=70)]):
         (tmp_path / f"{number}.jpg").write_bytes(data)
     images = images_of(sorted(tmp_path.glob("*.jpg")))
-    pairs = find_pairs(hash_images(images, str(tmp_path)), 25)
+    hashes = hash_images(images, str(tmp_path))
+    pairs = find_pairs(hashes, 25, 20)
     assert pairs[["a", "b"]].to_numpy().tolist() == [[1, 4], [5, 6]]
+    assert propose_copies(images, hashes, pairs)[["a", "b"]].to_numpy().tolist() == [[1, 4], [5, 6]]

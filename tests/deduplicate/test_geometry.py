@@ -36,6 +36,14 @@ def test_the_same_scene_is_told_from_another(images, pairs):
     assert refused["inliers"].max() <= 6
 
 
+def test_a_turned_pair_is_accepted_unverified_within_its_own_radius_alone(images, pairs):
+    """Four fifths of `max_bits`: round flowers are 21 to 25 bits from others that are turned."""
+    far = pairs[pairs["b"] == 4].assign(distance=[25, 20, 21, 25], orientation=[1, 8, 8, 2])
+    verified = verify_geometry(images, far, max_bits=25)
+    assert verified["accepted"].tolist() == [True, True, False, False]
+    assert verified["orientation"].tolist() == [1, 8, 8, 2]
+
+
 def test_a_rerun_verifies_only_what_is_new(images, pairs, monkeypatch, tmp_path):
     """Pairs already verified come from geometry.parquet, unless a picture has changed."""
     first, verified = verify_geometry(images, pairs, str(tmp_path)), []
