@@ -28,7 +28,15 @@ from kaggle_tfr import deduplicate, explore, figures, parallel
 T = Image.Transpose
 MAX_BITS, CANDIDATE_BITS = 25, 70
 # One flower of each pair that --sheet added and the eye found to be of one scene.
-ONE_SCENE: list[str] = []
+ONE_SCENE = [
+    "10466558316_a7198b87e2.jpg",
+    "8980266062_8387f6cc89.jpg",
+    "7471891352_cfd56b4e45_n.jpg",
+    "2980154410_bffd7a3452_n.jpg",
+    "6606743797_c90c669757.jpg",
+    "134143359_71fa8dd9a4.jpg",
+    "13530786873_0d34880300_n.jpg",
+]
 
 
 def crop(image, share, x, y):
@@ -66,10 +74,8 @@ WAYS = {
 def find(images, hashes, work, *, mirrored, second_look):
     """The accepted pairs, as notebook 02 finds them, and seconds."""
     start = time.perf_counter()
-    radius, turned = (
-        CANDIDATE_BITS if second_look else MAX_BITS,
-        MAX_BITS * 4 // 5 if mirrored else -1,
-    )
+    radius = CANDIDATE_BITS if second_look else MAX_BITS
+    turned = MAX_BITS * 4 // 5 if mirrored else -1
     pairs = deduplicate.find_pairs(hashes, radius, turned)
     if second_look:
         if mirrored:
