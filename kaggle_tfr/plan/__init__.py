@@ -6,7 +6,6 @@ from kaggle_tfr.plan.plan import (
     Plan,
     PlanSettings,
     compare_with_limits,
-    list_forecast,
     list_planned,
     make_plan,
     read_plan,

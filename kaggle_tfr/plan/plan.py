@@ -339,20 +339,6 @@ def list_planned(plan: Plan) -> pd.DataFrame:
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
 
 
-def list_forecast(forecast: Forecast) -> pd.DataFrame:
-    """What a record and all records take: expected, and the interval's ends."""
-    size, seconds, n, workers = forecast.size, forecast.seconds, forecast.n_images, forecast.workers
-    rows = {
-        "bytes a record": [f"{value:,.0f}" for value in size],
-        "bytes in all": [format_bytes(value * n) for value in size],
-        "time a record, one worker": [f"{value * 1e3:,.1f} ms" for value in seconds],
-        f"time in all, {workers:.1f} workers": [format_seconds(v * n / workers) for v in seconds],
-    }
-    title = f"{forecast.n_sampled:,} sampled, {forecast.n_exact:,} pass through"
-    table = pd.DataFrame.from_dict(rows, "index", columns=["expected", "at least", "at most"])
-    return table.rename_axis(columns=title)
-
-
 def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
     """What is expected (value, low, high) against each limit, a row a limit, for `plot_limits`."""
     fullest = list_planned(plan).groupby("part")["count"].sum().max()
