@@ -92,6 +92,10 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
         rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
     else:
         rows = list_names(folder, pattern, shard_name)
+    if not rows:
+        what = "no shards.csv, there or one folder down, and no file named"
+        mend = "Set TFREC_DIRS to part folders, or give the `pattern` of the files."
+        raise FileNotFoundError(f"No shards in '{folder}': {what} {pattern}. {mend}")
     schema = choose_schema(folder, rows[0][0], given)
     plan = json.loads(storage.read_text(f"{folder}/plan.json") or '{"compression": "?"}')
     compression = plan.get("settings", plan).get("compression", "")
@@ -101,14 +105,10 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
     return [(*row, compression, jpeg, schema.for_split(row[1]), folder) for row in rows]
 
 
-def list_names(folder: str, pattern: str, template: str) -> list[tuple]:
+def list_names(folder: str, pattern: str = "*.tfrec*", template: str = "") -> list[tuple]:
     """(file, split, fold, count, −1) by the files' names; "train" and −1 where they do not tell."""
     files = [f for depth in ("", "*/") for f in storage.list_files(depth + pattern, folder)]
     files = [file for file in files if _ENDING.search(file) or "*.tfrec" not in pattern]
-    if not files:
-        what = "no shards.csv, there or one folder down, and no file named"
-        mend = "Set TFREC_DIRS to part folders, or give the `pattern` of the files."
-        raise FileNotFoundError(f"No shards in '{folder}': {what} {pattern}. {mend}")
     rows = []
     for file in files:
         name = file[len(folder) :].strip("/")
@@ -151,7 +151,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     return dict(sorted(splits.items()))
 
 
-def choose_schema(folder: str, file: str, given: GivenSchema) -> RecordSchema:
+def choose_schema(folder: str, file: str = "", given: GivenSchema = "") -> RecordSchema:
     """The schema given, else the one in the shard's folder."""
     if not given:
         if text := storage.read_text(f"{folder}/schema.json"):

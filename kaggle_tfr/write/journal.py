@@ -111,7 +111,6 @@ def differences(old: Plan, new: Plan) -> list[str]:
 def _say_settings(plan: Plan) -> dict[str, str]:
     values: Row = {"NAME": plan.labels.name, "SCHEMA": asdict(plan.schema)}
     values |= {"the list of classes": plan.labels.classes, "the number of parts": plan.n_parts}
-    values["the image format"] = plan.image.format
     values |= {name.upper(): value for name, value in asdict(plan.settings).items()}
     return {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
 
@@ -142,19 +141,20 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
     return list(rows.values())
 
 
-def guess_rows(part_dir: str) -> list[Row]:
-    """The rows of a folder without a list of its shards, by their names; −1 and "" are unknown.
-    Raises: FileNotFoundError: it holds no shard.
+def list_rows(part_dir: str) -> tuple[list[Row], list[Row]]:
+    """As `read_rows_of_part`, and rows of all other shards, by their names; −1 and "" are unknown.
+    Raises: FileNotFoundError: there is no shard. ValueError.
     """
-    try:
-        found = list_names(part_dir, "*.tfrec*", "")
-    except FileNotFoundError:
+    rows, blank = read_rows_of_part(part_dir), {"sha256": "", "part": 0, "shard": -1, "refused": 0}
+    found = {path[len(part_dir) :].lstrip("/"): told for path, *told in list_names(part_dir)}
+    for row in rows:
+        found.pop(row["file"], None)
+    others = [dict(zip(COLUMNS, (n, *o), strict=False)) | blank for n, o in found.items()]
+    if not rows and not others:
         mend = "Name a folder that 04_write made, or one that holds shards."
         what = f"'{part_dir}' is no part: it holds neither shards.csv nor a file named *.tfrec*."
-        raise FileNotFoundError(f"{what} {mend}") from None
-    blank = {"sha256": "", "part": 0, "shard": -1, "refused": 0}
-    names = [(path[len(part_dir) :].lstrip("/"), *told) for path, *told in found]
-    return [dict(zip(COLUMNS, own, strict=False)) | blank for own in names]
+        raise FileNotFoundError(f"{what} {mend}")
+    return rows, others
 
 
 def _read_csv(path: str, columns: list[str]) -> list[Row]:

@@ -84,13 +84,9 @@ def write_parts(
     for number, folder in folders.items():
         shards = [shard.number for shard in plan.shards if shard.part == number]
         if done.keys() >= set(shards):
-            own, tfds = {shard: done[shard] for shard in shards}, "tfds" in metadata_for
-            closed = journal.is_closed(folder)
-            with storage.naming(folder, storage.MENDS_OF_OUTPUT):
-                if not closed or sidecars.find_changed(folder, plan, [*own.values()]):
-                    sidecars.write_sidecars(work_dir, folder, plan, number, own, tfds=tfds)
-                sidecars.set_license(folder, license_name)
-            journal.remove_journal(folder)
+            own = {shard: done[shard] for shard in shards}
+            tfds = "tfds" in metadata_for
+            sidecars.close_part(work_dir, folder, plan, own, tfds=tfds, license_name=license_name)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)
         _stop(problem, f"Stopped after {len(done)} of {wanted} shards, which are whole and stay")

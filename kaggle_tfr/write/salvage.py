@@ -6,7 +6,8 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
+from operator import itemgetter
 
 import pandas as pd
 import tensorflow as tf
@@ -34,12 +35,9 @@ def salvage_part(part_dir: str, out_dir: str) -> tuple[pd.DataFrame, pd.DataFram
     """
     if storage.is_folder(out_dir) and storage.list_files("*", out_dir):
         raise FileExistsError(f"'{out_dir}' holds files. Give a new or empty folder.")
-    rows = {row["file"]: row for row in journal.read_rows_of_part(part_dir)}
-    with suppress(*[FileNotFoundError] * bool(rows)):
-        rows = {row["file"]: row for row in journal.guess_rows(part_dir)} | rows
+    ordered = sorted(chain(*journal.list_rows(part_dir)), key=itemgetter("file"))
     storage.make_folder(storage.scratch_folder(out_dir))
     copy = partial(_copy_shard, part_dir=part_dir, out_dir=out_dir)
-    ordered = [rows[file] for file in sorted(rows)]
     found = list(parallel.run(copy, ordered, label="Reading shards", ordered=True))
     shards = pd.DataFrame([row for row, _ in found if row["count"]], columns=journal.COLUMNS)
     lost = pd.DataFrame([one for _, losses in found for one in losses], columns=LOST_COLUMNS)

@@ -31,13 +31,30 @@ YOURS = ("id", "title", "licenses", "keywords")  # in it: the user may change th
 TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
 
-def write_sidecars(
-    work_dir: str, part_dir: str, plan: Plan, part: int, rows: Mapping[int, Row], *, tfds: bool
+def close_part(
+    work_dir: str,
+    part_dir: str,
+    plan: Plan,
+    rows: Mapping[int, Row],
+    *,
+    tfds: bool,
+    license_name: str,
 ) -> None:
-    """Writes what lies beside the part's shards (rows: in their order), shards.csv last.
+    """Writes what lies beside the part's shards (rows: in their order) where it is not there."""
+    listed = [*rows.values()]
+    with storage.naming(part_dir, storage.MENDS_OF_OUTPUT):
+        if not journal.is_closed(part_dir) or find_changed(part_dir, plan, listed):
+            _write_sidecars(work_dir, part_dir, plan, rows, tfds=tfds)
+        described, renewed = renew_metadata(part_dir, plan, listed, license_name)
+        if described != renewed:
+            storage.write_atomically(storage.join(part_dir, DATASET_FILE), renewed.encode())
+    journal.remove_journal(part_dir)
 
-    A file that is already as it should be is left as it is.
-    """
+
+def _write_sidecars(
+    work_dir: str, part_dir: str, plan: Plan, rows: Mapping[int, Row], *, tfds: bool
+) -> None:
+    """Makes the files anew, shards.csv last; one that is as it should be is left as it is."""
     shards = pd.DataFrame(list(rows.values()), columns=COLUMNS)
     before = journal.read_sums(part_dir)
     sums = {row["file"]: row["sha256"] for row in rows.values()}
@@ -47,16 +64,11 @@ def write_sidecars(
     with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
         _write_image_tables(work_dir, scratch, plan, rows)
         if tfds:
-            _write_tfds(scratch, plan, part, shards)
-        texts = _list_texts(work_dir, plan, shards, rows)
-        described = storage.read_text(storage.join(part_dir, DATASET_FILE))
-        texts[DATASET_FILE] = renew_metadata(described, describe_dataset(plan, part, shards))
-        for name, text in texts.items():
+            _write_tfds(scratch, plan, shards)
+        for name, text in _list_texts(work_dir, plan, shards, rows).items():
             Path(scratch, name).write_bytes(text.encode())
         own = {path.name: storage.sha256_of(path) for path in sorted(Path(scratch).iterdir())}
-        sums |= {name: sha256 for name, sha256 in own.items() if name != DATASET_FILE}
-        sums["plan.json"] = journal.sha256_of_text(plan.to_json())
-        text = journal.format_sums(sums)
+        text = journal.format_sums(sums | own)
         Path(scratch, SUMS).write_bytes(text.encode())
         own[SUMS] = journal.sha256_of_text(text)
         if "rejects.csv" not in own:
@@ -75,6 +87,7 @@ def _list_texts(
     refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
     texts = {"rejects.csv": refused} if rejects else {}
     texts |= {
+        "plan.json": plan.to_json(),
         "schema.json": describe_schema(plan),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
@@ -97,33 +110,41 @@ def _mend_index(part_dir: str, name: str, row: Row, sha256: str) -> str:
     return storage.sha256_of(path)
 
 
-def find_changed(part_dir: str, plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
-    """What is wrong with the files beside a finished part's shards, by name."""
-    sums, splits = journal.read_sums(part_dir), {row["split"] for row in rows}
-    needed = {"plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv"}
-    needed |= {f"{split}.csv" for split in splits} | {row["file"] for row in rows}
-    needed |= {"rejects.csv"} if any(row["refused"] for row in rows) else set()
-    if not plan.settings.compression:
-        needed |= {f"index/{row['file']}.idx" for row in rows}
-    shards = {row["file"]: row["sha256"] for row in rows}
+def find_changed(part_dir: str, plan: Plan | None, rows: Sequence[Row]) -> dict[str, str]:
+    """What is wrong with the files beside a part's shards, by name.
+
+    plan: None where it or shards.csv cannot be read: then SHA256SUMS alone tells.
+    """
+    sums, shards = journal.read_sums(part_dir), {row["file"]: row["sha256"] for row in rows}
     wrong = journal.find_changed(part_dir, {n: own for n, own in sums.items() if n not in shards})
-    if needed - set(sums) or shards.items() - sums.items():
+    if not plan:
+        return wrong
+    needed = {"plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv"}
+    needed |= {f"{row['split']}.csv" for row in rows}
+    needed |= {"rejects.csv" for row in rows if row["refused"]}
+    needed |= {f"index/{file}.idx" for file in shards if not plan.settings.compression}
+    if needed - sums.keys() or shards.items() - sums.items():
         wrong[SUMS] = "it is missing, broken, or lacks a file"
-    described = storage.read_text(storage.join(part_dir, DATASET_FILE))
-    made = describe_dataset(plan, rows[0]["part"], pd.DataFrame(rows, columns=COLUMNS))
-    if described != renew_metadata(described, made):
+    described, renewed = renew_metadata(part_dir, plan, rows)
+    if described != renewed:
         wrong[DATASET_FILE] = "it is missing, or does not describe this part"
     return wrong
 
 
-def renew_metadata(text: str, made: dict[str, Any]) -> str:
-    """The text of dataset-metadata.json: as it is, where it says what is `made` of the part."""
+def renew_metadata(
+    part_dir: str, plan: Plan, rows: Sequence[Row], license_name: str = ""
+) -> tuple[str, str]:
+    """The text of dataset-metadata.json, and what it should be: what the user changed stays.
+
+    license_name: "" for the one that stands there.
+    """
+    text = storage.read_text(storage.join(part_dir, DATASET_FILE))
+    made, found = describe_dataset(plan, rows[0]["part"], pd.DataFrame(rows, columns=COLUMNS)), {}
     with suppress(ValueError, TypeError, KeyError):
         found = json.loads(text)
-        made = made | {name: found[name] for name in YOURS}
-        if found == made:
-            return text
-    return json.dumps(made, indent=1) + "\n"
+        made |= {name: found[name] for name in YOURS}
+    made |= {"licenses": [{"name": license_name}]} if license_name else {}
+    return text, text if found == made else json.dumps(made, indent=1) + "\n"
 
 
 def describe_schema(plan: Plan) -> str:
@@ -163,14 +184,6 @@ def _table_columns(plan: Plan, split: str) -> list[str]:
     # Codes of masks follow the picture's size, so its size before counts.
     columns += ["source_height", "source_width"] if schema.kind == "masks" else []
     return [*dict.fromkeys(columns), "fold", "file", "record"]
-
-
-def set_license(part_dir: str, name: str) -> None:
-    """Writes the licence into the part's dataset-metadata.json, unless it stands there or is ""."""
-    path, licenses = storage.join(part_dir, DATASET_FILE), [{"name": name}]
-    if name and (values := json.loads(storage.read_bytes(path))).get("licenses") != licenses:
-        text = json.dumps(values | {"licenses": licenses}, indent=1)
-        storage.write_atomically(path, f"{text}\n".encode())
 
 
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
@@ -234,10 +247,11 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
     return f"Near-duplicates, by which clusters are made: pictures within {near}.\n\n{table}"
 
 
-def _write_tfds(folder: str, plan: Plan, part: int, shards: pd.DataFrame) -> None:
+def _write_tfds(folder: str, plan: Plan, shards: pd.DataFrame) -> None:
     """Writes what `tfds.builder_from_directory` reads beside shards that have TFDS's names."""
     import tensorflow_datasets as tfds
 
+    part = shards["part"].iloc[0]
     prefix = f"{plan.labels.name}_{part}".replace("{", "{{").replace("}", "}}")
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     name = f"{re.sub(r'[^a-z0-9]+', '_', plan.labels.name.lower()).strip('_')}_{part}"

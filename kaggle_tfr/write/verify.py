@@ -2,10 +2,9 @@
 
 import json
 import os
-import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,15 +22,13 @@ from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_rec
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
 from kaggle_tfr.parameters import settings
-from kaggle_tfr.paths import split_template
 from kaggle_tfr.plan.plan import Plan, PlanSettings, read_plan, read_rows
-from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, encode
-from kaggle_tfr.shards import read_index
+from kaggle_tfr.schema import Labels, RecordSchema, encode
+from kaggle_tfr.shards import choose_schema, read_index
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 
 FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
-BROKEN_TABLE = "missing or broken: labels cannot be compared with the plan"
 SOURCE_COLUMNS = ["part", "file", "record", "image_id", "psnr", "psnr_swapped", "problem"]
 MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
 MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look the same turned
@@ -79,7 +76,7 @@ def verify_parts(
     Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
     index; names, counts and files against plan and shards.csv.
     work_dir: the plan's, to hold one record in 100, but 6 to `sample`, against its source.
-    Raises: FileNotFoundError: no shard. RuntimeError: no fault but swapped or turned pictures.
+    Raises: FileNotFoundError: no shard.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
     stats: dict[str, Stats] = {str(folder): defaultdict(Counter) for folder in listed}
@@ -87,7 +84,7 @@ def verify_parts(
     rng, share = np.random.default_rng(seed), -(-sample // max(len(stats), 1))
     for folder in stats:
         try:
-            plan, rows, problems, broken = _open_part(folder)
+            plan, rows, problems = _open_part(folder)
         except (ValueError, IsADirectoryError) as error:
             faults.append((folder, "shards.csv", -1, 0, str(error)))
             continue
@@ -96,7 +93,7 @@ def verify_parts(
         some = min(share, max(6, count // 100))
         known = work_dir and plan.n_parts
         chosen = _choose_sources(work_dir, plan, rows, some, rng) if known else {}
-        tasks.append(_list_checks(folder, plan, rows, chosen, broken))
+        tasks.append(_list_checks(folder, plan, rows, chosen))
         total += count
     shown: Row = {"label": "Verifying records", "total": total}
     shown["advance"] = lambda check: max(check.row["count"], 0)
@@ -104,35 +101,21 @@ def verify_parts(
         faults += check.faults
         sources += check.sources
         stats[check.part_dir][check.row["split"]].update(check.sums)
-    compared = pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS)
-    wrong = compared[compared["problem"] != ""]
-    if len(wrong) and not faults:
-        _, file, number, image_id, *_, problem = wrong.iloc[0]
-        what = f"{len(wrong)} of {len(compared)} records do not show their source as it is"
-        first = f"the first, record {number} of '{file}' ('{image_id}'): {problem}"
-        mend = "Are another program's files in the part? Write it anew with OVERWRITE = True."
-        raise RuntimeError(f"{what}; {first}. {mend}")
-    return Verification(pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS), compared, stats)
+    named = pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS)
+    return Verification(named, pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS), stats)
 
 
-def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]], set[str]]:
-    """(plan, rows, (file, problem) of the folder as a whole, tables that cannot be compared).
+def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]]]:
+    """(plan, rows, (file, problem) of the folder as a whole).
 
     Where it lacks a plan or a list of shards, its other files tell what they can.
     Raises: FileNotFoundError: it holds no shard. ValueError: a row leads out of it.
     """
-    rows, sums, plan = journal.read_rows_of_part(folder), journal.read_sums(folder), None
+    (listed, others), plan = journal.list_rows(folder), None
     with suppress(FileNotFoundError, IsADirectoryError, ValueError):
         plan = read_plan(folder)
-    known, listed = plan or _guess_plan(folder), bool(rows)
-    rows = rows or journal.guess_rows(folder)
-    if plan and listed:
-        problems = sidecars.find_changed(folder, plan, rows)
-    else:
-        beside = sums.keys() - {row["file"] for row in rows}
-        problems = journal.find_changed(folder, {name: sums[name] for name in beside})
-    broken = {f"{split}.csv" for split in _find_broken_tables(folder, known, rows)}
-    problems |= dict.fromkeys(broken if plan else (), BROKEN_TABLE)
+    rows = listed or others
+    problems = sidecars.find_changed(folder, plan if listed else None, rows)
     if plan and not journal.is_closed(folder):
         problems["shards.csv"] = "the part is unfinished; run 04_write again"
     for name, unread in (("plan.json", not plan), ("shards.csv", not listed)):
@@ -140,58 +123,27 @@ def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]], set
             problems[name] = "it cannot be read; run 04_write again"
     if not plan:
         print(f"'{folder}' has no plan: its records are held against its other files alone.")
-    found = _check_folder(folder, plan, rows) if plan and listed else ()
-    return known, rows, [*problems.items(), *found], broken
+    found = [*_compare_with_plan(plan, rows)] if plan and listed else []
+    found += [(row["file"], "not in shards.csv") for row in others if listed]
+    return plan or _guess_plan(folder), rows, [*problems.items(), *found]
 
 
 def _guess_plan(folder: str) -> Plan:
     """A plan for records that only the folder's schema.json describes, if that."""
     schema, chosen = RecordSchema(()), settings(PlanSettings, {})
     with suppress(ValueError, KeyError, TypeError):
-        text = storage.read_text(storage.join(folder, "schema.json"))
-        schema = RecordSchema.from_dict(json.loads(text))
+        schema = choose_schema(folder)
     return Plan(Labels(), schema, chosen.image, chosen, 0, 0)
 
 
-def _find_broken_tables(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[str]:
-    """The splits whose table cannot be held against records."""
-    for split in sorted({row["split"] for row in rows}):
-        schema, columns = plan.schema.for_split(split), set[Any]()
-        needed = {source for field in schema.fields for source in field.sources}
-        needed = needed - set(SOURCES) | {"image_id", "file"}
-        needed |= {"label"} if schema is plan.schema else set()
-        path = storage.join(folder, f"{split}.csv")
-        with suppress(FileNotFoundError, IsADirectoryError, ValueError), storage.on_disk(path) as f:
-            columns |= set(pd.read_csv(f, nrows=0))  # ValueError: empty, or no text
-        # What becomes of masks, the plan alone says.
-        told = plan.n_parts or (schema.fields and schema.kind != "masks")
-        if not (told and needed <= columns):
-            yield split
-
-
-def _check_folder(folder: str, plan: Plan, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """(file, problem) of the folder as a whole: files, names and counts against the plan."""
-    known = {(row["split"], row["fold"], row["shard"]): row for row in rows}
+def _compare_with_plan(plan: Plan, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """(file, problem) of the plan's shards that the part's tables do not account for."""
+    numbers = {row["number"] for row in journal.match_plan(rows, plan)}
     parts = {row["part"] for row in rows}
     for shard in plan.shards:
-        row = known.pop((shard.split, shard.fold, shard.index), None)
-        name = plan.file_name(shard, row["count"] if row else None)
-        if row is None and shard.part in parts:
-            yield name, "in plan.json, but not in shards.csv"
-        elif row and row["count"] + row["refused"] != shard.count:
-            there = f"{row['count']} written and {row['refused']} refused"
-            yield row["file"], f"the plan has {shard.count} images, shards.csv {there}"
-        elif row and row["file"] != name:
-            yield row["file"], f"by the plan its name is {name}"
-    for row in known.values():
-        yield row["file"], "in shards.csv, but not in plan.json"
-    listed = {storage.join(folder, row["file"]) for row in rows}
-    own = plan.settings.shard_name
-    templates = {split_template(own, shard.split, shard.fold) for shard in plan.shards}
-    patterns = {re.sub(r"\{[^}]*\}", "*", template) for template in templates}
-    found = {path for pattern in patterns for path in storage.list_files(pattern, folder)}
-    for path in sorted(found - listed):
-        yield path[len(folder) :].lstrip("/"), "not in shards.csv"
+        if shard.part in parts and shard.number not in numbers:
+            what = f"the plan has {shard.count} images, shards.csv and rejects.csv tell of others"
+            yield plan.file_name(shard), what
 
 
 def _choose_sources(
@@ -208,22 +160,24 @@ def _choose_sources(
     return chosen
 
 
-def _list_checks(
-    folder: str, plan: Plan, rows: Sequence[Row], chosen: Row, broken: Container[str]
-) -> Iterator[ShardCheck]:
+def _list_checks(folder: str, plan: Plan, rows: Sequence[Row], chosen: Row) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
-    left, slim = {row["file"]: row for row in rows}, plan.for_worker()
-    fields = (*plan.schema.fields, *plan.schema.test_fields)
+    left, schema, slim = {row["file"]: row for row in rows}, plan.schema, plan.for_worker()
+    fields = (*schema.fields, *schema.test_fields)
     texts = [source for one in fields if one.type == "bytes" for source in one.sources]
     text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
-    for split in sorted({row["split"] for row in rows if f"{row['split']}.csv" not in broken}):
-        with storage.on_disk(storage.join(folder, f"{split}.csv")) as local:
+    # What becomes of masks, the plan alone says.
+    told = plan.n_parts or (fields and schema.kind != "masks")
+    for split in sorted({row["split"] for row in rows} if told else ()):
+        path = storage.join(folder, f"{split}.csv")
+        # Of a broken table the shards are read without their rows; the file is named elsewhere.
+        with suppress(*storage.GONE, KeyError, ValueError), storage.on_disk(path) as local:
             blocks = pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000)
             records = (block.assign(split=split).to_dict("records") for block in blocks)
-            for file, own in groupby(chain.from_iterable(records), itemgetter("file")):
+            for file, group in groupby(chain.from_iterable(records), itemgetter("file")):
+                own = list(group)
                 if file in left:
-                    row, paths = left.pop(file), chosen.get(file, {})
-                    yield ShardCheck(folder, slim, row, list(own), paths)
+                    yield ShardCheck(folder, slim, left.pop(file), own, chosen.get(file, {}))
     for row in left.values():
         yield ShardCheck(folder, slim, row, [], {})
 
@@ -292,6 +246,8 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
             source = storage.read_bytes(check.chosen[image_id])
             compared = compare_with_source(source, pixels, check.plan.image)
             check.sources.append((check.part_dir, check.row["file"], number, image_id, *compared))
+            if compared[-1]:
+                return f"it does not show its source as it is: {compared[-1]}"
     for side in ("height", "width"):
         key, length = schema.key_of(side), getattr(header, side)
         said = list(features[key].int64_list.value) if key else [length]
@@ -310,7 +266,7 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
     picture = Converted(image, header.height, header.width, header.format, touched=False)
     try:
         planned = encode(wanted | size, picture, plan.schema, plan.image)
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         return f"the plan's row cannot be encoded: {error}"
     if planned == data:
         return ""
