@@ -1,14 +1,19 @@
 """A process that begins the writer anew and kills it, as often as its input says.
 
-It imports TensorFlow once and forks, so that a kill costs milliseconds. Each line of its input is a
-delay in seconds, or "end" for a run that is left alone; each answer is the exit status, a signal
-as a negative number.
+It imports TensorFlow once and forks, so that a kill costs milliseconds. Each line of its input says
+how many shards to wait for, and then how many seconds, or is "end" for a run that is left alone;
+each answer is the exit status, a signal as a negative number.
 """
 
 import os
 import signal
 import sys
 import time
+from pathlib import Path
+
+
+def ended(child):
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
 
 def main(work, out):
@@ -23,7 +28,10 @@ def main(work, out):
             write_parts(work, out)
             os._exit(0)
         if line.strip() != "end":
-            time.sleep(float(line))
+            shards, delay = line.split()
+            while len(list(Path(out).glob("*/*.tfrec"))) < int(shards) and not ended(child):
+                time.sleep(0.002)
+            time.sleep(float(delay))
             os.kill(child, signal.SIGKILL)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 

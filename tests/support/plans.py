@@ -39,6 +39,12 @@ def make_images(folder, n=48, seed=0, sizes=(40, 120)):
     return pd.DataFrame(rows, columns=names).assign(**same, fold=np.arange(n) % 3)
 
 
+def repeat_images(table, times):
+    """Each row so often, under an id of its own: files take their time to draw."""
+    tables = [table.assign(image_id=table["image_id"] + f"-{i}") for i in range(times)]
+    return pd.concat(tables, ignore_index=True)
+
+
 def plan_images(table, work, *, size=32, schema="default", labels=LABELS, name="trees", **changes):
     """(plan, table) saved in `work`, with two parts' worth of shards unless told otherwise."""
     values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.plans import digests, make_images, plan_images, read_plainly
+from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
 
 from kaggle_tfr.write.parts import write_parts
 
@@ -18,7 +18,7 @@ from kaggle_tfr.write.parts import write_parts
 def work(tmp_path_factory):
     """A plan of 24 shards that takes a second or so to write."""
     folder = tmp_path_factory.mktemp("kill")
-    table = make_images(folder / "images", 72, sizes=(460, 540))
+    table = repeat_images(make_images(folder / "images", 12, sizes=(460, 540)), 6)
     plan_images(table, folder, size=400, n_shards=24)
     write_parts(str(folder), str(folder / "whole"))
     return folder
@@ -29,27 +29,24 @@ def kill_often(work, out, kills, seed):
     script = Path(__file__).parents[1] / "support" / "killed_writer.py"
     call = [sys.executable, str(script), str(work), str(out)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    rng, progress = random.Random(seed), []
+    rng, progress, there = random.Random(seed), [], 0
     with subprocess.Popen(call, **pipes, text=True) as killer:
 
-        def run(delay):
-            print(delay, file=killer.stdin, flush=True)
+        def run(*words):
+            print(*words, file=killer.stdin, flush=True)
             return int(killer.stdout.readline())
 
-        begin = time.monotonic()
-        assert run("end") == 0
-        duration = time.monotonic() - begin
-        shutil.rmtree(out)
         while len(progress) < kills:
-            status = run(rng.uniform(0.05, 0.35) * duration)
-            if status == 0:  # it was done before the kill: begin again, and kill sooner
+            status = run(there + rng.randint(0, 3), rng.uniform(0, 0.05))
+            if status == 0:  # it was done before the kill: begin again
                 shutil.rmtree(out)
-                duration /= 2
+                there = 0
                 continue
             assert status == -signal.SIGKILL
             files = sorted((out / "part-1").glob("*.tfrec"))
             assert all(len(read_plainly([path])) == 3 for path in files)
-            progress.append(len(files))
+            there = len(files)
+            progress.append(there)
         assert run("end") == 0
     return progress
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tensorflow as tf
-from support.plans import digests, make_images, plan_images, read_plainly, two_parts
+from support.plans import digests, make_images, plan_images, read_plainly, repeat_images, two_parts
 
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
@@ -245,7 +245,7 @@ def tiny_disk(tmp_path):
 @pytest.mark.parametrize("foreseen", [True, False])
 def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monkeypatch):
     """Foreseen by the free space or met as ENOSPC: whole shards stay, with room it goes on."""
-    table = make_images(tmp_path / "images", 24, sizes=(300, 420))
+    table = repeat_images(make_images(tmp_path / "images", 6, sizes=(300, 420)), 4)
     plan_images(table, tmp_path, size=None, n_shards=6, quality=100)
     write_parts(str(tmp_path), str(tmp_path / "whole"))
     if not foreseen:
@@ -315,8 +315,7 @@ def test_memory_does_not_grow_with_the_shard(tmp_path):
     few = make_images(tmp_path / "images", 30, sizes=(790, 800))
     peaks = []
     for times in (2, 60):
-        rows = pd.concat([few.assign(image_id=few["image_id"] + f"-{i}") for i in range(times)])
-        rows = rows.assign(fold=0).reset_index(drop=True)
+        rows = repeat_images(few, times).assign(fold=0)
         work = tmp_path / str(times)
         plan_images(rows, work, size=None, n_shards=1, n_folds=0)
         call = [sys.executable, "-c", PEAK, str(work)]
