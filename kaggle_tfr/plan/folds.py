@@ -49,9 +49,8 @@ def assign_folds(
         held_out = assign(group[rows], labels, shares, seed) == 1
         split[rows[held_out]] = "validation"
         rows, labels = rows[~held_out], labels[~held_out]
-    fold = np.where(split == "train", 0, -1)
-    if n_folds > 1 and (fold == 0).any():
-        fold[:] = -1
+    fold = np.where((split == "train") & (n_folds < 2), 0, -1)
+    if n_folds > 1 and (split == "train").any():
         # A seed of its own, or the folds would follow the order of the held-out draw.
         fold[rows] = assign(group[rows], labels, np.full(n_folds, 1 / n_folds), seed + 1)
     return table.assign(split=split, fold=fold)
