@@ -200,7 +200,9 @@ def plot_folds(table: pd.DataFrame) -> Figure:
     many = table["label_name"].nunique() > MANY_CLASSES
     if many:  # test images and what never validates have no share that they should have
         table = table[(table["fold"] >= 0) | (table["split"] == "validation")]
-    counts = pd.crosstab(table["label_name"], _name_folds(table))
+    outside = table["split"].replace("train", "train, never\nvalidates")
+    columns = ("fold " + table["fold"].astype(str)).where(table["fold"] >= 0, outside)
+    counts = pd.crosstab(table["label_name"], columns)
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
     total = counts.sum(axis=1).to_numpy()[:, None]
     off = counts.to_numpy() - total * counts.sum().to_numpy() / max(total.sum(), 1)
@@ -230,13 +232,6 @@ def _draw_counts(axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: 
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
     return image
-
-
-def _name_folds(table: pd.DataFrame) -> pd.Series:
-    """'fold 0' inside the training split, the split's name outside, and what never validates."""
-    fold = "fold " + table["fold"].astype(str)
-    others = table["split"].replace("train", "train, never\nvalidates")
-    return fold.where(table["fold"] >= 0, others)
 
 
 @styled
@@ -344,8 +339,7 @@ def plot_leakage(leaky: float, honest: float, low: float, high: float, title: st
     axis.bar_label(bars, fmt="{:.1%}", label_type="center", color="white")
     axis.set_yticks([0, 1], ["folds at random,\ncopies in both", "each cluster\nin one fold"])
     axis.invert_yaxis()
-    axis.set(
-        xlim=(0, 1), xlabel="share of right answers; whiskers: 95 % interval of the difference"
-    )
+    whiskers = "whiskers: 95 % interval of the difference"
+    axis.set(xlim=(0, 1), xlabel=f"share of right answers; {whiskers}")
     figure.suptitle(title, **HEAD)
     return figure

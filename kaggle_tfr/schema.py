@@ -339,8 +339,7 @@ def as_values(value: Any, type_: str, size: int = 0) -> list:
 
     Lists may come as lists, arrays, or text: "[1, 2]" or "1 2". Raises: ValueError: no fit.
     """
-    single = {"bytes": _as_bytes, "int64": _as_int, "float": _as_float}[type_]
-    values = [single(one) for one in (_as_list(value) if size else [value])]
+    values = [_convert(one, type_) for one in (_as_list(value) if size else [value])]
     if size not in (0, RAGGED, len(values)):
         raise ValueError(f"a list of {len(values)} where SCHEMA says {size}")
     return values
@@ -354,27 +353,20 @@ def _as_list(value: Any) -> list:
     raise ValueError(f"{value!r} is no list")
 
 
-def _as_bytes(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, str) and pd.isna(value) is True:
+def _convert(value: Any, type_: str) -> bytes | int | float:
+    """The value as Python's own type. Raises: ValueError, TypeError, OverflowError: no fit."""
+    if type_ == "float":
+        number = float(value)
+        if FLOAT32_MAX < abs(number) < math.inf:
+            raise ValueError(f"{number} is beyond float32")
+        return number
+    if not isinstance(value, bytes | str | int) and pd.isna(value) is True:
         raise ValueError("no value")
-    return str(value).encode()
-
-
-def _as_int(value: Any) -> int:
-    if type(value) is not int and pd.isna(value) is True:
-        raise ValueError("no value")
-    number = int(value)
-    if not isinstance(value, str) and number != value:
+    if type_ == "bytes":
+        return value if isinstance(value, bytes) else str(value).encode()
+    whole = int(value)
+    if not isinstance(value, str) and whole != value:
         raise ValueError(f"{value!r} is no whole number")
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{number} needs more than 64 bits")
-    return number
-
-
-def _as_float(value: Any) -> float:
-    number = float(value)
-    if FLOAT32_MAX < abs(number) < math.inf:
-        raise ValueError(f"{number} is beyond float32")
-    return number
+    if not -(2**63) <= whole < 2**63:
+        raise ValueError(f"{whole} needs more than 64 bits")
+    return whole
