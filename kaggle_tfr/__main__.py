@@ -56,7 +56,7 @@ def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> N
     if dry_run:
         print(describe_run(values, only or USUAL))
     else:
-        print(summarize(run_recipe(values, only or USUAL)))
+        print(summarize(run_recipe(values, only or USUAL), values.get("OUT_DIR", "")))
 
 
 def _verify(folders: list[str]) -> int:

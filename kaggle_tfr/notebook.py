@@ -130,10 +130,10 @@ def _list_runs(values: Mapping[str, Any], notebooks: Sequence[str]) -> tuple[str
     return folder, {name: {key: values[key] for key in keys} for name, keys in own.items()}
 
 
-def summarize(folder: str) -> str:
+def summarize(folder: str, out_dir: str = "") -> str:
     """Where everything lies after a run, and the accounting table, as lines to print."""
     lines = []
-    for listing in sorted(Path(folder).glob("part-*/shards.csv")):
+    for listing in sorted(Path(out_dir or folder).glob("part-*/shards.csv")):
         shards = pd.read_csv(listing)
         size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
         held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"

@@ -65,10 +65,18 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 def test_training_runs_by_its_name_only(recipe, monkeypatch):
     """A whole run leaves the training notebook out; `--only 06` is for it alone."""
     ran = []
-    monkeypatch.setattr(notebook, "summarize", str)
+    monkeypatch.setattr(notebook, "summarize", lambda *_: "")
     monkeypatch.setattr(notebook, "run_recipe", lambda _, names: ran.append(list(names)))
     assert main(["run", recipe]) == main(["run", recipe, "--only", "06"]) == 0
     assert ran == [list(NOTEBOOKS[:5]), ["06"]]
+
+
+def test_shards_are_listed_where_they_went(tmp_path):
+    """With OUT_DIR the parts lie there, and WORK_DIR holds the rest."""
+    (tmp_path / "out" / "part-1").mkdir(parents=True)
+    (tmp_path / "out" / "part-1" / "shards.csv").write_text("file,bytes,count\na.tfrec,9,3\n")
+    said = notebook.summarize(str(tmp_path), str(tmp_path / "out"))
+    assert f"{tmp_path}/out/part-1/ (1 files, 3 records" in said
 
 
 def test_the_account_closes_or_says_so():
