@@ -40,9 +40,8 @@ def find_pairs(hashes: pd.DataFrame, max_bits: int, turned_bits: int = -1) -> pd
     words = hashes[[*HASHES, *TURNED][: 10 if turned_bits >= 0 else 4]].to_numpy(np.uint64)
     each = list(range(words.shape[1]))
     group = pd.DataFrame(words[rows]).groupby(each, sort=False).ngroup().to_numpy()
-    codes = (
-        words[rows[np.unique(group, return_index=True)[1]]].astype(">u8", order="C").view(np.uint8)
-    )
+    once = rows[np.unique(group, return_index=True)[1]]
+    codes = words[once].astype(">u8", order="C").view(np.uint8)
     group = np.append(group, pd.factorize(hashes["digest"].iloc[blank])[0] + len(codes))
     near = near_pairs(codes, turned_bits, TURNS) if turned_bits >= 0 else np.empty((3, 0), int)
     if max_bits > turned_bits:
@@ -68,9 +67,9 @@ def measure_pairs(words: np.ndarray, turned: np.ndarray, a: np.ndarray, b: np.nd
     a, b = np.divmod(pair[order], max(1, len(words)))
     columns = {"a": a, "b": b, "distance": distance[order]}
     columns |= dict(zip(HASHES, bits[order].T, strict=True))
-    return pd.DataFrame(
-        columns | ({"orientation": turned[order] + 1} if words.shape[1] > 4 else {})
-    )
+    if words.shape[1] > 4:
+        columns["orientation"] = turned[order] + 1
+    return pd.DataFrame(columns)
 
 
 def pick_bits(codes: np.ndarray, order: np.ndarray) -> np.ndarray:
