@@ -428,7 +428,7 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
 
     assert done.returncode == 0, done.stderr[-3000:]
     made = {path.name for path in (tmp_path / "working").rglob("*") if path.is_file()}
-    assert {"model.keras", "05_shards.png", "06_confusions.png"} <= made
+    assert {"model.keras", "05_validation_batch.png", "06_confusions.png"} <= made
     assert "This machine has a TPU (ISTPUVM=1), which Keras on jax cannot use" in failed.stderr
 
 
