@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.notebook import SESSION_HOURS
+from kaggle_tfr.notebook import session_hours
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.paths import check_template, format_name, split_template, template_fields
@@ -349,7 +349,7 @@ def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataF
         free = shutil.disk_usage(folder).free
         cases["all parts on this disk"] = forecast.size, forecast.n_images, free, format_bytes
     times = fullest / forecast.workers
-    cases["time to write a part"] = forecast.seconds, times, SESSION_HOURS * 3600, format_seconds
+    cases["time to write a part"] = forecast.seconds, times, session_hours() * 3600, format_seconds
     rows = {}
     for name, (interval, times, limit, show) in cases.items():
         value, low, high = (number * times for number in interval)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.plans import make_images, plan_images, two_parts
 
 from kaggle_tfr import storage
+from kaggle_tfr.plan import compare_with_limits, make_forecast
 from kaggle_tfr.plan.plan import Shard, fingerprint, number_shards, read_plan, read_rows
 from kaggle_tfr.write.journal import differences
 
@@ -120,3 +121,16 @@ def test_test_images_may_be_fewer_than_parts(tmp_path, n):
     assert plan.n_parts == 2
     assert counts == ([1] if n == 1 else [3, 2])
     assert len(plan.shards) - len(counts) == 6
+
+
+@pytest.mark.parametrize(("tpu", "hours"), [("0", 12), ("1", 9)])
+def test_a_part_is_held_to_the_hours_of_this_machine_s_session(planned, monkeypatch, tpu, hours):
+    """Kaggle gives a session with a TPU nine hours, others twelve."""
+    work, plan, table = planned
+    monkeypatch.setenv("ISTPUVM", tpu)
+    forecast = make_forecast(table, plan.schema, plan.image)
+
+    limits = compare_with_limits(plan, forecast, str(work))
+
+    assert limits.loc["time to write a part", "limit"] == hours * 3600
+    assert limits.loc["time to write a part", "text"].endswith(f", of {hours} h")
