@@ -8,7 +8,7 @@ import pandas as pd
 
 from benchmarks.duplicates import status_mb
 from kaggle_tfr.write import parts
-from kaggle_tfr.write.shard import ShardOutcome
+from kaggle_tfr.write.parts import ShardOutcome
 
 ROWS_IN_SHARD = 1000
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kaggle_tfr.read.batches import read_batches, to_devices
 from kaggle_tfr.read.decode import choose_window
-from kaggle_tfr.records import Records
+from kaggle_tfr.shards import Records
 from kaggle_tfr.train.training import IMAGENET, normalization
 
 AUTOTUNE = tf.data.AUTOTUNE

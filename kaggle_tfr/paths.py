@@ -23,8 +23,7 @@ KINDS = ("competitions", "datasets", "datasets/*", "notebooks/*")
 
 # What a shard's name can tell. Numbers count from 0, `part` from 1; `n` is how many files share
 # the other fields, `count` how many records the file holds.
-SHARD_FIELDS: dict[str, type[str] | type[int]] = {"name": str, "split": str}
-SHARD_FIELDS |= dict.fromkeys(("fold", "part", "i", "n", "count"), int)
+SHARD_FIELDS = ("name", "split", "fold", "part", "i", "n", "count")
 
 
 def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -85,41 +84,6 @@ def format_name(template: str, **fields: str | int) -> str:
     setting = f"SHARD_NAME '{template}' with NAME '{fields.get('name', '')}'"
     check_inside(path, setting, f"with '{path}'")
     return path
-
-
-def parse_name(template: str, file: str) -> dict[str, str | int]:
-    """The fields that a file's name holds; only the last folders a template names are looked at.
-
-    >>> parse_name("Id_df{i:02d}-{count}.tfrec", "train/Id_df03-1427.tfrec")
-    {'i': 3, 'count': 1427}
-
-    Raises: ValueError: the name does not follow the template.
-    """
-    tail = "/".join(str(file).split("/")[-template.count("/") - 1 :])
-    for split in ("test", "", "train", "validation"):
-        own = split_template(template, split, -1) if split else template
-        if match := re.fullmatch(_pattern(own), tail):
-            told = {"split": split} if own != template else {}
-            fields = match.groupdict().items()
-            return told | {field: SHARD_FIELDS[field](text) for field, text in fields}
-    raise ValueError(f"the file name '{tail}' does not follow the template '{template}'.")
-
-
-def _pattern(template: str) -> str:
-    """A regular expression with one named group a field; a repeated field must repeat its text."""
-    pattern, seen = "", set()
-    for text, field, spec, _ in string.Formatter().parse(template):
-        pattern += re.escape(text)
-        if field is None:
-            continue
-        is_text = SHARD_FIELDS[field] is str
-        if field in seen:
-            pattern += f"(?P={field})" if is_text else r"-?\d+"
-        else:
-            width = int(re.sub(r"\D", "", spec or "") or "1")
-            pattern += f"(?P<{field}>" + ("[^/]+)" if is_text else rf"-?\d{{{width},}}|-\d+)")
-        seen.add(field)
-    return pattern
 
 
 def to_slug(text: str, tail: str = "") -> str:

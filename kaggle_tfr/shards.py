@@ -1,23 +1,23 @@
-"""What lies in part folders: shards, their tables, names, schemas and counts."""
+"""What lies in part folders: shards, their tables, names, schemas, counts and records."""
 
 import io
 import json
+import operator
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
-import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.frames import FRAME_BYTES, parse_record
-from kaggle_tfr.paths import find_input, parse_name
+from kaggle_tfr.paths import find_input
 from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
 
 LOOKUPS = 16  # questions to a bucket at a time
@@ -31,14 +31,13 @@ GivenSchema = str | Mapping[str, Any] | RecordSchema
 
 
 def find_shards(
-    dirs: Folders, *, schema: GivenSchema = "", pattern: str = "*.tfrec*", shard_name: str = ""
+    dirs: Folders, *, schema: GivenSchema = "", pattern: str = "*.tfrec*"
 ) -> pd.DataFrame:
     """One row a shard: file, split, fold, count, bytes, compression, jpeg, schema, labels, folder.
 
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a schema.json.
-    pattern, shard_name: for files without a shards.csv: their glob, and the template of their
-        names, such as "Id_df{i:02d}-{count}.tfrec". A count that nothing tells is counted.
+    pattern: the glob of files without a shards.csv. A count that no name tells is counted.
     fold: −1 where nothing tells. jpeg: the plan makes every picture one. labels: shared by all.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks.
     """
@@ -46,7 +45,7 @@ def find_shards(
     folders = [part for folder in given for part in _find_parts(find_input(folder))]
     if not folders:
         raise ValueError("There is no folder to read. Set TFREC_DIRS to the part folders.")
-    list_folder = partial(_list_folder, given=schema, pattern=pattern, shard_name=shard_name)
+    list_folder = partial(_list_folder, given=schema, pattern=pattern)
     with ThreadPoolExecutor(LOOKUPS) as threads:
         listed = [row for rows in threads.map(list_folder, folders) for row in rows]
         shards = pd.DataFrame(listed, columns=_COLUMNS)
@@ -82,7 +81,7 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     return shared
 
 
-def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str) -> list[tuple]:
+def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
     """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
     if text := storage.read_text(f"{folder}/shards.csv"):
         table = pd.read_csv(io.StringIO(text), dtype={"file": str, "split": str})
@@ -91,7 +90,7 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
         table["file"] = [storage.join(folder, file) for file in table["file"]]
         rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
     else:
-        rows = list_names(folder, pattern, shard_name)
+        rows = list_names(folder, pattern)
     if not rows:
         what = "no shards.csv, there or one folder down, and no file named"
         mend = "Set TFREC_DIRS to part folders, or give the `pattern` of the files."
@@ -105,19 +104,16 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str, shard_name: str)
     return [(*row, compression, jpeg, schema.for_split(row[1]), folder) for row in rows]
 
 
-def list_names(folder: str, pattern: str = "*.tfrec*", template: str = "") -> list[tuple]:
-    """(file, split, fold, count, −1) by the files' names; "train" and −1 where they do not tell."""
-    files = [f for depth in ("", "*/") for f in storage.list_files(depth + pattern, folder)]
+def list_names(
+    folder: str, pattern: str = "*.tfrec*", depths: Sequence[str] = ("", "*/")
+) -> list[tuple]:
+    """(file, split, −1, count, −1) by the files' names; "train" and −1 where they do not tell."""
+    files = [file for depth in depths for file in storage.list_files(depth + pattern, folder)]
     files = [file for file in files if _ENDING.search(file) or "*.tfrec" not in pattern]
-    rows = []
-    for file in files:
-        name = file[len(folder) :].strip("/")
-        count = ["-1", *_COUNT.findall(name)][-1]
-        has: dict[str, str | int] = {"split": _find_split(name), "count": int(count)}
-        has = parse_name(template, name) if template else has
-        told = has.get("split", "train"), has.get("fold", -1), has.get("count", -1)
-        rows.append((file, *told, -1))
-    return rows
+    names = [file[len(folder) :].strip("/") for file in files]
+    counts = (int(["-1", *_COUNT.findall(name)][-1]) for name in names)
+    splits = map(_find_split, names)
+    return [(*told, -1, n, -1) for *told, n in zip(files, splits, counts, strict=True)]
 
 
 def _find_split(name: str) -> str:
@@ -135,10 +131,8 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     pattern: "" or "*/*" for all that are called like shards, up to two folders down.
     """
     anything = pattern in ("", "*/*")
-    patterns = [f"{depth}*.tfrec*" for depth in ("", "*/", "*/*/")] if anything else [pattern]
-    files = [file for one in patterns for file in storage.list_files(one, folder)]
-    files = [file for file in files if _ENDING.search(file) or not anything]
-    splits = {file: _find_split(file[len(folder) :].strip("/")) for file in files}
+    given = ("*.tfrec*", ("", "*/", "*/*/")) if anything else (pattern, ("",))
+    splits = {file: split for file, split, *_ in list_names(folder, *given)}
     for part in _find_parts(folder):
         if text := storage.read_text(f"{part}/shards.csv"):
             table = pd.read_csv(io.StringIO(text), dtype=str)
@@ -170,6 +164,8 @@ def choose_schema(folder: str, file: str = "", given: GivenSchema = "") -> Recor
 
 def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     """(bytes, compression, count) of a shard, by quick look-ups. first: of its folder."""
+    import tensorflow as tf
+
     size, remote = storage.size_and_time(row.file)[0], storage.is_remote(row.file)
     if row.bytes not in (-1, size):
         what = f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut,"
@@ -188,13 +184,14 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
         raise ValueError(f"{problem}. Copy or write it again.") from None
     if row.count not in (-1, count):
         what = f"'{row.file}' holds {count:,} records, its name says {row.count:,}: it is cut or"
-        mend = "Copy it again, or give find_shards a `shard_name` without {count}."
-        raise ValueError(f"{what} misnamed. {mend}")
+        raise ValueError(f"{what} misnamed. Copy it again, or give it another name.")
     return size, compression, count
 
 
 def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
     """Raises ValueError when a shard's first record lacks what the schema reads."""
+    import tensorflow as tf
+
     record = next(tf.data.TFRecordDataset(file, compression).as_numpy_iterator(), None)
     if record is None:
         raise ValueError(f"'{file}' holds no record. Take it out, or write it again.")
@@ -213,6 +210,8 @@ def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
 
 def count_records(file: str, compression: str = "") -> int:
     """The records in a shard, read as little as will do. Raises: DataLossError when it is cut."""
+    import tensorflow as tf
+
     if storage.is_remote(file) or compression:
         data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
         return int(data.reduce(np.int64(0), lambda count, _: count + 1))
@@ -228,13 +227,14 @@ def count_records(file: str, compression: str = "") -> int:
     return count
 
 
-def read_index(path: str) -> dict[int, int]:
-    """Length of each frame by its offset, from an `.idx` file; {} without one, {-1: 0} if bad."""
+def read_index(path: str) -> list[int]:
+    """Where the frames begin, and where the last one ends; [0] without an index, [-1] if bad."""
+    text = storage.read_text(path)
     try:
-        lines = map(str.split, storage.read_text(path).splitlines())
-        return {int(offset): int(length) for offset, length in lines}
-    except ValueError:
-        return {-1: 0}
+        bounds = [0, *accumulate(int(line.split()[1]) for line in text.splitlines())]
+    except (ValueError, IndexError):
+        return [-1]
+    return bounds if text == format_index(bounds) else [-1]
 
 
 def format_index(bounds: Sequence[int]) -> str:
@@ -244,3 +244,38 @@ def format_index(bounds: Sequence[int]) -> str:
     Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
     """
     return "".join(f"{start} {end - start}\n" for start, end in pairwise(bounds))
+
+
+class Records:
+    """Random access to serialized records: `len(records)`, `records[number]`, from 0.
+
+    What grain's `MapDataset.source` and torch's `DataLoader` ask for. It can be pickled; a process
+    that only reads from it needs no TensorFlow.
+    """
+
+    def __init__(self, shards: pd.DataFrame) -> None:
+        """shards: of `find_shards`. Raises: ValueError: one is in GZIP, or lacks its index."""
+        frames: list[tuple[int, int]] = []
+        columns = shards[["file", "folder", "compression", "count"]]
+        for file, folder, compression, count in columns.itertuples(index=False, name=None):
+            if compression:
+                mend = "Write it with COMPRESSION = '', or read it with read_batches."
+                raise ValueError(f"'{file}' is in GZIP: no record can be found in it. {mend}")
+            path = storage.join(folder, "index", f"{file[len(folder) :].lstrip('/')}.idx")
+            if len(index := read_index(path)) != count + 1:
+                mend = "Copy the part's folder index/ as well, or read it with read_batches."
+                what = f"'{file}' has no index of its {count:,} records in '{path}'"
+                raise ValueError(f"{what}. {mend}")
+            frames += [(start, end - start) for start, end in pairwise(index)]
+        self.files = shards["file"].tolist()
+        self.ends = np.cumsum(shards["count"].to_numpy(np.int64))  # the number behind each shard
+        self.frames = np.array(frames, np.int64).reshape(-1, 2)  # offset and length, in bytes
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, number: SupportsIndex) -> bytes:
+        """The serialized record. Raises: ValueError: its checksum does not fit; IndexError."""
+        position = range(len(self))[operator.index(number)]
+        shard = int(np.searchsorted(self.ends, position, side="right"))
+        return storage.read_frame(self.files[shard], *self.frames[position].tolist())

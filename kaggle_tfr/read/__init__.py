@@ -14,6 +14,5 @@ from kaggle_tfr.read.display import (
     pair_with_sources,
     read_files,
 )
-from kaggle_tfr.records import Records
 from kaggle_tfr.schema import list_fields
-from kaggle_tfr.shards import find_shards
+from kaggle_tfr.shards import Records, find_shards

@@ -102,22 +102,14 @@ def differences(old: Plan, new: Plan) -> list[str]:
     """What makes the bytes of two plans differ, such as "QUALITY: 90 there, 70 now"."""
     if old.fingerprint == new.fingerprint:
         return []
-    was, now = _say_settings(old), _say_settings(new)
+    was, now = (
+        {"NAME": plan.labels.name, "SCHEMA": asdict(plan.schema), "parts": plan.n_parts}
+        | {"classes": plan.labels.classes, **asdict(plan.settings)}
+        for plan in (old, new)
+    )
     names = [name for name in now if was[name] != now[name]]
-    named = [f"{name}: {shorten(was[name])} there, {shorten(now[name])} now" for name in names]
+    named = [f"{name.upper()}: {was[name]!r:.60} there, {now[name]!r:.60} now" for name in names]
     return named or ["the images: their list, labels, sizes or shards"]
-
-
-def _say_settings(plan: Plan) -> dict[str, str]:
-    values: Row = {"NAME": plan.labels.name, "SCHEMA": asdict(plan.schema)}
-    values |= {"the list of classes": plan.labels.classes, "the number of parts": plan.n_parts}
-    values |= {name.upper(): value for name, value in asdict(plan.settings).items()}
-    return {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
-
-
-def shorten(text: str) -> str:
-    """The text, cut to 60 characters."""
-    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def read_rows_of_part(part_dir: str) -> list[Row]:

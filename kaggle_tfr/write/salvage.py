@@ -67,9 +67,7 @@ def _copy_shard(row: Row, part_dir: str, out_dir: str) -> tuple[Row, list[Lost]]
     ):
         packed = storage.looks_packed(local)
         plain = storage.unpack(local, f"{scratch}/plain") if packed else str(local)
-        told, whole = [0, *accumulate(index.values())], f"{scratch}/whole"
-        fits = index and told[:-1] == [*index] and min(index.values()) >= FRAME_BYTES
-        ways = [told] * bool(fits) + [list_frames(plain)]
+        ways, whole = [index] * (len(index) > 1) + [list_frames(plain)], f"{scratch}/whole"
         kept, damaged = max((_split(plain, way) for way in ways), key=lambda way: len(way[0]))
         options = tf.io.TFRecordOptions(compression_type="GZIP" * packed)
         with open(plain, "rb") as source, tf.io.TFRecordWriter(whole, options) as writer:

@@ -202,7 +202,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
                 problem += ", or the file ends in the middle of it" * (end == bounds[-1])
             else:
                 problem = _check_record(check, number, data, records[number : number + 1])
-                if index and index.get(offset) != end - offset:
+                if index != [0] and index[number : number + 2] != [offset, end]:
                     problem = problem or "the index has another offset or length"
             if problem:
                 check.report(problem, number, offset)
@@ -276,8 +276,8 @@ def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, want
             return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
         if found[name] != right[name]:
             both = (list_values(features[name]) for features in (found, right))
-            has, wants = (journal.shorten(str(v[0] if len(v) == 1 else v)) for v in both)
-            return f"'{name}' is {has}, the plan says {wants}"
+            has, wants = (str(v[0] if len(v) == 1 else v) for v in both)
+            return f"'{name}' is {has:.60}, the plan says {wants:.60}"
     return "its features are not in the order that the schema writes"
 
 

@@ -97,7 +97,7 @@ def test_differences_are_told_by_the_parameter_s_name(planned):
     changed = replace(plan, settings=replace(plan.settings, quality=70, group_column="site"))
 
     found = differences(plan, replace(changed, fingerprint="other"))
-    assert sorted(found) == ['GROUP_COLUMN: "" there, "site" now', "QUALITY: 90 there, 70 now"]
+    assert sorted(found) == ["GROUP_COLUMN: '' there, 'site' now", "QUALITY: 90 there, 70 now"]
     assert differences(plan, replace(plan, fingerprint="other"))[0].startswith("the images")
     assert differences(plan, changed) == []
 

@@ -249,7 +249,7 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
     plan_images(table, tmp_path, size=None, n_shards=6, quality=100)
     write_parts(str(tmp_path), str(tmp_path / "whole"))
     if not foreseen:
-        monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", -(1 << 40))
+        monkeypatch.setattr("kaggle_tfr.write.parts.SPARE_DISK_BYTES", -(1 << 40))
     ballast = tiny_disk / "ballast"
     ballast.write_bytes(b"\0" * (8 << 20))
     use_backend(2)
@@ -261,7 +261,7 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
     assert set(sizes) <= {4}
     assert not list((tiny_disk / "part-1" / "journal").glob("*.tmp"))
     ballast.unlink()
-    monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", 0)
+    monkeypatch.setattr("kaggle_tfr.write.parts.SPARE_DISK_BYTES", 0)
     write_parts(str(tmp_path), str(tiny_disk))
     assert digests(tiny_disk / "part-1") == digests(tmp_path / "whole" / "part-1")
 
