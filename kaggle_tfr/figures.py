@@ -16,6 +16,7 @@ from matplotlib.image import AxesImage
 from kaggle_tfr.images.header import squeeze
 
 BLUE, ORANGE, GREY, RED = "#31688e", "#e07b39", "#9aa0a6", "#c0392b"
+NEVER = "train, never\nvalidates"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
 STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False, "text.parse_math": False}
@@ -46,7 +47,7 @@ def count_of(number: int, noun: str) -> str:
     >>> count_of(1, "pair"), count_of(4317, "pair")
     ('1 pair', '4,317 pairs')
     """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
@@ -104,7 +105,7 @@ def plot_sizes(images: pd.DataFrame) -> Figure:
 @styled
 def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) -> Figure:
     """Horizontal bars of named counts, in the order given."""
-    counts = pd.Series(counts, dtype="int64")
+    counts = pd.Series(counts).round().astype("int64")
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(counts), 2), whole="x")
     bars = axis.barh(range(len(counts)), counts.to_numpy(), color=BLUE)
     axis.set_yticks(range(len(counts)), counts.index.astype(str).str.slice(0, 40))
@@ -127,11 +128,12 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
     figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
     edges = np.arange(-0.5, max(int(distances.max()), max_bits) + 1.5).tolist()
     axis.hist([inside, outside], bins=edges, stacked=True, color=[BLUE, GREY])
-    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2, label="MAX_BITS")
+    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
+    where: Any = {"transform": axis.get_xaxis_transform(), "ha": "right", "va": "top"}
+    axis.text(max_bits + 0.3, 0.98, f"MAX_BITS = {max_bits}", color=ORANGE, **where)
     if axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
     axis.set(xlabel="differing bits of 256", ylabel="pairs", title=title)
-    axis.legend()
     return figure
 
 
@@ -166,6 +168,7 @@ def plot_grid(
     cells = axes[:, np.equal(ratios, 1)].ravel()
     for axis, picture, text in zip(cells, pictures, titles, strict=False):
         axis.imshow(squeeze(np.asarray(picture)))
+        axis.set_anchor("N")  # the titles of a row stand on one line
         axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
         look: Any = {"fontsize": 7.5, "fontweight": "normal", "loc": "center", "y": 1.0}
         axis.set_title(text, color=color, **look)
@@ -191,33 +194,39 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure |
 
 
 @styled
-def plot_folds(table: pd.DataFrame) -> Figure:
+def plot_folds(table: pd.DataFrame) -> Figure | None:
     """Images per class and fold (rows with split, fold, label_name): equal columns are fair.
 
-    Of more than 40 classes: how far each is from its share of each fold, in images.
+    Of more than 40 classes: how far each is from its share of each fold, in images. Without folds
+    a line is printed.
     """
     table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
-    many = table["label_name"].nunique() > MANY_CLASSES
-    if many:  # test images and what never validates have no share that they should have
-        table = table[(table["fold"] >= 0) | (table["split"] == "validation")]
-    outside = table["split"].replace("train", "train, never\nvalidates")
+    outside = table["split"].replace("train", NEVER)
     columns = ("fold " + table["fold"].astype(str)).where(table["fold"] >= 0, outside)
     counts = pd.crosstab(table["label_name"], columns)
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False).index]
-    total = counts.sum(axis=1).to_numpy()[:, None]
-    off = counts.to_numpy() - total * counts.sum().to_numpy() / max(total.sum(), 1)
-    size = f"{len(counts):,} classes × {len(counts.columns)} folds"
-    if many:
+    if counts.shape[1] < 2:
+        print(f"No folds: {count_of(len(table), 'image')} of {len(counts):,} classes in one")
+        return None
+    # Test images, and beside folds what never validates, have no share that they should have.
+    noun, unfair = ("fold", ["test", NEVER]) if (table["fold"] >= 0).any() else ("split", ["test"])
+    fair = counts.drop(columns=unfair, errors="ignore")
+    own = fair.sum(axis=1).to_numpy()[:, None]
+    off = fair.to_numpy() - own * fair.sum().to_numpy() / max(own.sum(), 1)
+    title = f"{len(counts):,} classes × {count_of(len(fair.columns), noun)}: "
+    title += f"none is off its share by more than {np.abs(off).max(initial=0):.1f} images"
+    if len(counts) > MANY_CLASSES:
         figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
         axis.hist(off.ravel(), bins=61, color=BLUE)
         axis.set(xlabel="images more than its share", ylabel="classes × folds", yscale="log")
-        axis.set_title(f"{size}: none is off by more than {np.abs(off).max():.1f} images")
+        axis.set_title(title)
         return figure
-    figure_size = max(5.0, 2.2 + 0.65 * counts.shape[1]), 1.1 + 0.3 * max(len(counts), 2)
+    figure_size = max(7.0, 2.2 + 0.65 * counts.shape[1]), 1.1 + 0.3 * max(len(counts), 2)
     figure, ((axis,),) = new_figure(1, 1, *figure_size)
-    shares = counts.to_numpy() / np.maximum(total, 1)
+    shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0).to_numpy()
     _draw_counts(axis, counts, shares, darkest=max(shares.max(initial=0) * 1.3, 0.01))
-    axis.set_title(f"Images of {size}")
+    axis.set(xlabel="images; the darker, the more of the class")
+    figure.suptitle(title, **HEAD)
     return figure
 
 
@@ -286,9 +295,8 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
 @styled
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     """Each metric by epoch, training and validation, of the history of `model.fit`."""
-    names = [name for name in history if f"val_{name}" in history]
     # Keras divides the loss of validation by the padding too.
-    names = [name for name in names if name != "loss"] or names
+    names = [name for name in history if name != "loss" and f"val_{name}" in history] or ["loss"]
     figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9, whole="x")
     for axis, name in zip(axes.flat, names, strict=True):
         epochs = np.arange(1, len(history[name]) + 1)

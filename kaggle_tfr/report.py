@@ -19,7 +19,6 @@ from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 from kaggle_tfr.paths import work_dir
 
 COUNTED = re.compile(r"(?m)^.*: [\d,]+ of [\d,]+ in [\d,]+ s \(.*/s.*\)\n?")  # lines of progress
-PART_FILE = "part-*/shards.csv"  # which is there when the part is whole
 PAGE = Path(__file__).with_suffix(".html")
 
 
@@ -29,10 +28,8 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     A copy goes to each finished part beside the shards (local folders only). copies: the folder of
     the notebooks; what is not there is left out, as lessons are. values: the run's parameters.
     """
-    folder, read = values["WORK_DIR"], dict[str, Any]()
-    for name in NOTEBOOKS:
-        if (path := Path(copies, f"{name}.ipynb")).exists():
-            read[name] = nbformat.read(path, as_version=4).cells
+    folder, paths = values["WORK_DIR"], {n: Path(copies, f"{n}.ipynb") for n in NOTEBOOKS}
+    read = {name: nbformat.read(path, 4).cells for name, path in paths.items() if path.exists()}
     said, accounting = storage.read_text(storage.join(folder, "accounting.csv")), Markup()
     if said:
         table = pd.read_csv(io.StringIO(said), keep_default_na=False)
@@ -44,12 +41,13 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     shown = {"name": values.get("NAME") or DEFAULTS["NAME"], "accounting": accounting}
     html = page.render(parts=parts, day=f"{datetime.now(UTC):%Y-%m-%d}", **shown)
     # It may be published, so nobody's folders are in it.
-    for parameter in ("INPUT_DIR", "OUT_DIR", "WORK_DIR"):
-        if place := values.get(parameter):
-            html = html.replace(str(escape(work_dir(place))), parameter)
-    out = Path(work_dir(values.get("OUT_DIR") or folder))
-    parts_here = [path.parent for path in out.glob(PART_FILE)]
-    for place in (*parts_here, folder):
+    folders = {values[one]: one for one in ("INPUT_DIR", "OUT_DIR", "WORK_DIR") if values.get(one)}
+    more = [one["INPUT_DIR"] for one in values.get("MORE_INPUTS", ())]
+    folders = {one: one.rstrip("/").rpartition("/")[2] for one in more} | folders
+    for place in sorted(folders, key=lambda one: len(work_dir(one)), reverse=True):
+        html = html.replace(str(escape(work_dir(place))), folders[place])
+    whole = Path(work_dir(values.get("OUT_DIR") or folder)).glob("part-*/shards.csv")
+    for place in (*(path.parent for path in whole), folder):
         storage.write_atomically(storage.join(place, "report.html"), html.encode())
     return storage.join(folder, "report.html")
 

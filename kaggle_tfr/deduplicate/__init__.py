@@ -12,6 +12,7 @@ from kaggle_tfr.deduplicate.clusters import (
 )
 from kaggle_tfr.deduplicate.geometry import (
     estimate_geometry_seconds,
+    pairs_added,
     propose_copies,
     verify_geometry,
 )

@@ -111,6 +111,13 @@ def _are_near(pairs: pd.DataFrame, max_bits: int) -> np.ndarray:
     return (pairs["distance"] <= np.where(turned, max_bits * 4 // 5, max_bits)).to_numpy()
 
 
+def pairs_added(pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
+    """Those that the plain search leaves out: over `max_bits` apart as the pictures stand."""
+    words = hashes[[*HASHES]].to_numpy(np.uint64)
+    apart = np.bitwise_count(words[pairs["a"]] ^ words[pairs["b"]]).sum(axis=1)
+    return pairs[apart > max_bits]
+
+
 def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame) -> float:
     """Seconds that `verify_geometry` will take here, estimated from 64 of the pairs."""
     table = _list_pairs(images, pairs.sample(min(64, len(pairs)), random_state=0))

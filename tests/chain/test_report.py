@@ -11,6 +11,7 @@ from PIL import Image
 
 from kaggle_tfr.report import write_report
 
+MORE = "/home/somebody/more"  # further inputs, elsewhere
 COUNT = "Reading images: 1,064 of 5,390 in 2 s (29/s, 16 s to go)"
 
 
@@ -40,6 +41,7 @@ def page(tmp_path):
         new_code_cell("", outputs=[shown(text_html="<table><td>a cell</td></table>")]),
         new_code_cell("", outputs=[new_output("display_data", bar)]),
         new_code_cell("", outputs=[shown(text_html=f"<td>{tmp_path}/in/a.jpg</td>")]),
+        new_code_cell("", outputs=[shown(text_html=f"<td>{MORE}/b.jpg {MORE}-2/c.jpg</td>")]),
         new_markdown_cell("## Next"),
         new_markdown_cell("Something else."),
     ]
@@ -49,6 +51,11 @@ def page(tmp_path):
     (tmp_path / "accounting.csv").write_text("outcome,images,share\nwritten,3,0.75\n")
     (tmp_path / "part-1" / "shards.csv").write_text("file\n")
     values = {"WORK_DIR": str(tmp_path), "INPUT_DIR": f"{tmp_path}/in", "NAME": "roses & co"}
+    values["MORE_INPUTS"] = [
+        {"INPUT_DIR": "below"},
+        {"INPUT_DIR": MORE},
+        {"INPUT_DIR": f"{MORE}-2/"},
+    ]
     write_report(values, tmp_path / "notebooks")
     return (tmp_path / "report.html").read_text()
 
@@ -57,6 +64,7 @@ def test_it_shows_what_the_notebooks_show(page):
     """Title, accounting, sections, figures, tables and lines, each once and in order."""
     order = ["roses &amp; co", "75.0%", "<h2", "Explore: what came in</h2>", "<code>labels</code>"]
     order += ["<h3>Sizes</h3>", "3 of &lt;4&gt;", "<img", "a cell", "INPUT_DIR/a.jpg"]
+    order += ["<td>more/b.jpg more-2/c.jpg</td>"]
     assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
     assert page.count("<img") == 1
 
@@ -71,6 +79,7 @@ def test_it_hides_code_lessons_parameters_progress_and_folders(page, tmp_path):
         "Something",
         "Next",
         str(tmp_path),
+        "somebody",
         "to go",
     ]
     assert [text for text in hidden if text in page] == []

@@ -7,7 +7,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
-from kaggle_tfr.deduplicate.geometry import propose_copies, verify_geometry
+from kaggle_tfr.deduplicate.geometry import pairs_added, propose_copies, verify_geometry
 from kaggle_tfr.deduplicate.pairs import find_pairs, load_pairs
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.images.hashing import HASHES
@@ -190,6 +190,12 @@ def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
     verified = verify_geometry(images, proposed)
     found = verified[verified["accepted"] & (verified["b"] == 11)]
     assert found[["a", "orientation"]].to_numpy().tolist() == [[1, 5]]
+    plain = find_pairs(hashes, 25).assign(plain=True)[["a", "b", "plain"]]
+    for turned in (pairs, verified[verified["accepted"]]):  # within 25 bits when turned, and not
+        added = pairs_added(turned, hashes, 25)[["a", "b"]].to_numpy().tolist()
+        rest = turned.merge(plain, how="left")
+        assert added == rest[rest["plain"].isna()][["a", "b"]].to_numpy().tolist()
+        assert len(added) > 6
 
 
 def test_flat_pictures_pair_only_when_their_files_are_equal(tmp_path):

@@ -32,6 +32,10 @@ def folded(classes):
     return pd.DataFrame({"split": "train", "fold": list(range(4)) * classes, "label_name": names})
 
 
+HELD_OUT = {"split": ["train"] * 9 + ["validation"] * 5, "fold": -1, "label_name": "ab" + "a" * 12}
+HELD_OUT = pd.DataFrame(HELD_OUT | {"label_name": [*HELD_OUT["label_name"]]})
+
+
 def texts(figure):
     return [text.get_text() for axis in figure.axes for text in axis.texts]
 
@@ -58,6 +62,7 @@ FIGURES = {
     "pairs": lambda: figures.plot_pairs([(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"),
     "confusion": lambda: figures.plot_confusion(CONFUSIONS, ["daisy", "rose", "tulip"]),
     "many_confusions": lambda: figures.plot_confusion(CONFUSIONS, range(81_313)),
+    "held_out": lambda: figures.plot_folds(HELD_OUT),
     "most_classes": lambda: figures.plot_folds(folded(20_000)),
     "leakage": lambda: figures.plot_leakage(0.8, 0.5, 0.2, 0.4, "Copies add 30 points"),
     "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
@@ -110,6 +115,10 @@ def test_folds_show_what_never_validates_and_only_labelled_test_images():
     [
         (lambda: figures.plot_pairs([], [], title="0 pairs"), "0 pairs"),
         (lambda: figures.plot_distances(pd.Series([], dtype=int), 25), "0 pairs within 25 bits"),
+        (
+            lambda: figures.plot_folds(folded(100).assign(fold=-1)),
+            "No folds: 400 images of 100 classes",
+        ),
         (lambda: figures.plot_source_check(CHECKED.head(0)), "0 records beside their sources"),
         (lambda: figures.plot_limits(LIMITS.assign(limit=9e9), "Parts"), "part 1: 10 of 19"),
     ],
@@ -127,7 +136,9 @@ def test_titles_say_what_came_out():
     said = {
         "class_balance": "9 images of 3 classes, 1 to 5 each, median 3",
         "distances": "2 pairs within 25 bits, 1 beyond",
-        "many_folds": "100 classes × 4 folds: none is off by more than 0.0 images",
+        "folds": "3 classes × 4 folds: none is off its share by more than 0.0 images",
+        "held_out": "2 classes × 2 splits: none is off its share by more than 0.4 images",
+        "many_folds": "100 classes × 4 folds: none is off its share by more than 0.0 images",
         "limits": "Forecast: all within",
         "source_check": "2 records beside their sources: 0 show them otherwise",
         "confusion": "1 of 9 images mistaken",
