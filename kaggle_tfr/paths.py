@@ -37,18 +37,18 @@ def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f' Did you mean "{upper[close[0]]}"?' if close else ""
 
 
-def template_fields(template: str) -> list[tuple[str, str]]:
-    """The fields of a template in their order, as (name, format specification)."""
+def template_fields(template: str) -> list[str]:
+    """The names of a template's fields, in their order."""
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
         raise ValueError(f"the template '{template}' cannot be read: {error}.") from None
-    return [(field, spec or "") for _, field, spec, _ in parts if field is not None]
+    return [field for _, field, *_ in parts if field is not None]
 
 
 def check_template(template: str) -> None:
     """Raises a ValueError unless the template can name every shard of a plan, in its folder."""
-    used = [field for field, _ in template_fields(template)]
+    used = template_fields(template)
     if (unknown := next((field for field in used if field not in SHARD_FIELDS), None)) is not None:
         known = f"{near_miss(unknown, SHARD_FIELDS)} It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
         raise ValueError(f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{known}")

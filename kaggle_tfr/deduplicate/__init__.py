@@ -10,10 +10,5 @@ from kaggle_tfr.deduplicate.clusters import (
     pairs_of_clusters,
     save_clusters,
 )
-from kaggle_tfr.deduplicate.geometry import (
-    estimate_geometry_seconds,
-    pairs_added,
-    propose_copies,
-    verify_geometry,
-)
+from kaggle_tfr.deduplicate.geometry import pairs_added, propose_copies, verify_geometry
 from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, load_pairs

@@ -1,6 +1,5 @@
 """Geometric verification of candidate pairs: whether their details lie in the same places."""
 
-import time
 from functools import lru_cache
 
 import cv2
@@ -20,6 +19,7 @@ DETAIL_BITS = 25  # of 256: of one detail in two pictures
 # By quarters of a turn to the right, from a to b, or to b mirrored: EXIF's orientation, from 0,
 # that undoes it.
 UNDO = np.array([[0, 7, 2, 5], [1, 4, 3, 6]])
+ACROSS = np.array([-1, 1], np.float32)  # what mirrors a place
 Features = tuple[np.ndarray, ...]  # places, descriptors, strength
 
 
@@ -92,7 +92,11 @@ def verify_geometry(
     `geometry.parquet` in work_dir is saved as the work goes on, and its pairs not verified again.
     Source: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
     """
-    table = _list_pairs(images, pairs).assign(inliers=np.int64(-1), orientation=np.int64(1))
+    # By what the inliers depend on.
+    columns = [images[name].to_numpy()[pairs[x]] for name in ("path", "n_bytes") for x in "ab"]
+    mirrored = np.isin(pairs.get("orientation", np.ones(len(pairs))), UNDO[1] + 1)
+    table = pd.DataFrame(dict(zip(KEY, [*columns, mirrored], strict=True)))
+    table = table.assign(inliers=np.int64(-1), orientation=np.int64(1))
     path = work_dir and storage.join(work_dir, "geometry.parquet")
     names, show = ["inliers", "orientation"], {"label": "Verifying geometry"}
     table = parallel.compute_columns(_count_block, table, names, KEY, path, **show)
@@ -118,35 +122,13 @@ def pairs_added(pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int) -> pd.
     return pairs[apart > max_bits]
 
 
-def estimate_geometry_seconds(images: pd.DataFrame, pairs: pd.DataFrame) -> float:
-    """Seconds that `verify_geometry` will take here, estimated from 64 of the pairs."""
-    table = _list_pairs(images, pairs.sample(min(64, len(pairs)), random_state=0))
-    paths, start = set(table["path_a"]) | set(table["path_b"]), time.monotonic()
-    for path in paths:
-        find_features(path)
-    ready = time.monotonic()
-    _count_block(table)
-    seconds = (time.monotonic() - ready) / max(1, len(table)) * len(pairs)
-    return seconds + (ready - start) / max(1, len(paths)) * len(np.union1d(pairs["a"], pairs["b"]))
-
-
-def _list_pairs(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pairs by what their inliers depend on; the index counts from 0."""
-    columns = [images[name].to_numpy()[pairs[x]] for name in ("path", "n_bytes") for x in "ab"]
-    mirrored = np.isin(pairs.get("orientation", np.ones(len(pairs))), UNDO[1] + 1)
-    return pd.DataFrame(dict(zip(KEY, [*columns, mirrored], strict=True)))
-
-
 def _count_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """(inliers, orientation by which b is turned as a is) of each pair."""
     counts = []
     for a, b, mirrored in table[["path_a", "path_b", "mirrored"]].itertuples(index=False):
         places, descriptors, _ = find_features(b)
         if mirrored:
-            places, descriptors = (
-                places * np.array([-1, 1], np.float32),
-                mirror_features(descriptors),
-            )
+            places, descriptors = places * ACROSS, mirror_features(descriptors)
         inliers, quarters = count_inliers(find_features(a), (places, descriptors))
         counts.append((inliers, int(UNDO[int(mirrored), quarters]) + 1))
     return counts

@@ -1,6 +1,5 @@
 """01: rows, labels, the table of images, the sample."""
 
-from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.rows import InputSettings
 from kaggle_tfr.explore.sample import input_or_sample, write_sample
 from kaggle_tfr.explore.table import (
@@ -8,6 +7,8 @@ from kaggle_tfr.explore.table import (
     load_hashes,
     load_images,
     measure,
+    read_table,
     sample_per_class,
     save_images,
+    save_submission,
 )

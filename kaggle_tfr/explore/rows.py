@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.masks import NO_MASK, find_code_problem
 from kaggle_tfr.paths import near_miss, template_fields
-from kaggle_tfr.schema import Labels, split_of
+from kaggle_tfr.schema import NO_MASK, Labels, find_code_problem, split_of
 
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
@@ -361,7 +360,7 @@ def fill_paths(rows: pd.DataFrame, ids: pd.Series, settings: InputSettings) -> l
     """
     template = settings.path_template
     rows = rows.assign(**{settings.id_column: ids, "image_id": ids})  # templates know both names
-    fields = {re.split(r"[.\[]", field)[0] for field, _ in template_fields(template)}
+    fields = {re.split(r"[.\[]", field)[0] for field in template_fields(template)}
     if unknown := sorted(fields - set(rows)):
         what = f"PATH_TEMPLATE '{template}' names the column '{unknown[0]}', which is not there."
         known = list(map(str, rows))

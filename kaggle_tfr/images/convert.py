@@ -127,13 +127,33 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
 
 
 def check_image(
-    data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "", bit_depth: str = ""
+    data: bytes,
+    max_pixels: int = MAX_PIXELS,
+    *,
+    name: str = "",
+    bit_depth: str = "",
+    at_least: int = WORK_SIDE,
 ) -> tuple[Header, Image.Image]:
-    """(its Header, its grey of 256 pixels a side or more) of a picture that was read to its end.
-    bit_depth: as of `to_rgb`. Raises: RefusedImage.
+    """(its Header, its luma, mode "L") of a picture that was read to its end. Raises: RefusedImage.
+
+    The luma is upright, and reduced by a whole number to no less than `at_least` pixels a side.
+    name: shows a wrong extension; bit_depth: as of `to_rgb`.
     """
     header = read_header(data, max_pixels, name=name)
-    return header, read_grey(data, WORK_SIDE, header, bit_depth)
+    trusted = _trust_scan(data, header)
+    # Without a profile of RGB, which moves luma by 2 of 255, JPEG's decoder gives it at once.
+    if decoded := _decode_scan(data, trusted, (at_least, at_least), "GRAYSCALE"):
+        grey = Image.fromarray(_turn(decoded[0], header))
+    else:
+        with refusing(data):
+            image = Image.open(io.BytesIO(data))
+            image.draft("L", (at_least, at_least))
+            image.load()
+            profile = find_profile(image) if image.mode in NOT_RGB else b""
+            ready = image.mode == "L" and not (profile or image.has_transparency_data)
+            luma = image if ready else to_rgb(image, profile, data, bit_depth).convert("L")
+            grey = Image.fromarray(turn(np.asarray(luma), find_orientation(image)))
+    return header, grey.reduce(max(1, min(grey.size) // at_least))
 
 
 def read_pixels(
@@ -146,24 +166,6 @@ def read_pixels(
     colours = cv2.COLOR_GRAY2RGB if pixels.ndim == 2 else cv2.COLOR_BGR2RGB
     shown = cv2.cvtColor(_to_upright_srgb(pixels, header), colours)
     return shown * np.uint16(257) if (bit_depth, shown.dtype) == ("keep", np.uint8) else shown
-
-
-def read_grey(data: bytes, at_least: int, header: Header, bit_depth: str) -> Image.Image:
-    """The luma (mode "L"), upright, reduced by a whole number to no less. Raises: RefusedImage."""
-    # Without a profile of RGB, which moves luma by 2 of 255, JPEG's decoder gives it at once.
-    header = _trust_scan(data, header)
-    if decoded := _decode_scan(data, header, (at_least, at_least), "GRAYSCALE"):
-        grey = Image.fromarray(_turn(decoded[0], header))
-        return grey.reduce(max(1, min(grey.size) // at_least))
-    with refusing(data):
-        image = Image.open(io.BytesIO(data))
-        image.draft("L", (at_least, at_least))
-        image.load()
-        profile = find_profile(image) if image.mode in NOT_RGB else b""
-        ready = image.mode == "L" and not (profile or image.has_transparency_data)
-        grey = image if ready else to_rgb(image, profile, data, bit_depth).convert("L")
-        grey = Image.fromarray(turn(np.asarray(grey), find_orientation(image)))
-    return grey.reduce(max(1, min(grey.size) // at_least))
 
 
 def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:

@@ -133,7 +133,7 @@ def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
     groups = []
     for shard in shards:
         own = split_template(template, shard.split, shard.fold)
-        used = [name for name, _ in template_fields(own) if name in ("split", "fold", "part")]
+        used = [name for name in template_fields(own) if name in ("split", "fold", "part")]
         groups.append((shard, (own, *(getattr(shard, name) for name in used))))
     totals = Counter(group for _, group in groups)
     numbers: dict[tuple, Iterator[int]] = defaultdict(count)

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.paths import SUBMISSION, near_miss
 from kaggle_tfr.read.batches import one_schema, read_batches
-from kaggle_tfr.schema import Labels
+from kaggle_tfr.schema import Labels, encode_mask
 from kaggle_tfr.train.devices import predict
 
 

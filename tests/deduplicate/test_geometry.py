@@ -5,7 +5,7 @@ from PIL import Image, ImageOps
 from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate import geometry
-from kaggle_tfr.deduplicate.geometry import estimate_geometry_seconds, verify_geometry
+from kaggle_tfr.deduplicate.geometry import verify_geometry
 
 
 @pytest.fixture
@@ -54,10 +54,3 @@ def test_a_rerun_verifies_only_what_is_new(images, pairs, monkeypatch, tmp_path)
     images.loc[3, "n_bytes"] += 1
     verify_geometry(images, pairs, str(tmp_path))
     assert sorted(verified) == sorted(np.flatnonzero((pairs["a"] == 3) | (pairs["b"] == 3)))
-
-
-def test_the_estimate_is_in_proportion_to_the_pairs(images, pairs):
-    """A thousand times the pairs of the same pictures take longer, and no pairs take no time."""
-    many = pd.concat([pairs] * 1000, ignore_index=True)
-    none, few, more = (estimate_geometry_seconds(images, p) for p in (pairs[:0], pairs, many))
-    assert more > 5 * few > none == 0

@@ -37,7 +37,7 @@ def shown(data):
 
 
 def read_grey(data, at_least=256):
-    return pictures.read_grey(data, at_least, read_header(data), "")
+    return check_image(data, at_least=at_least)[1]
 
 
 def reduced(data, height, width):

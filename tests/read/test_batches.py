@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.readers import make_example, make_record, save_noise, write_part, write_shard
 
-from kaggle_tfr.images.masks import decode_mask, encode_mask
 from kaggle_tfr.read.batches import choose_fold, count_steps, read_batches, read_images, split_work
 from kaggle_tfr.read.decode import choose_window, decode_window, fit_to_size, sample_mask
-from kaggle_tfr.schema import load_schema
+from kaggle_tfr.schema import decode_mask, encode_mask, load_schema
 from kaggle_tfr.shards import find_shards
 
 SMALL = {"image_size": 16}

@@ -10,8 +10,7 @@ from support.readers import make_example, make_record, save_noise, write_part, w
 
 from kaggle_tfr import read
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.schema import load_schema
+from kaggle_tfr.schema import encode_mask, load_schema
 
 
 def save_source(path, kind, **options):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from support.readers import make_example, make_picture, make_record, write_part, write_shard
 
-from kaggle_tfr.images.masks import encode_mask
+from kaggle_tfr.schema import encode_mask
 from kaggle_tfr.read.batches import read_batches, read_images
 from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.shards import find_shards

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kaggle_tfr.images.masks import decode_mask, encode_mask, find_code_problem
+from kaggle_tfr.schema import decode_mask, encode_mask, find_code_problem
 
 SHAPES = array_shapes(min_dims=2, max_dims=2, max_side=9)
 
