@@ -22,9 +22,8 @@ from typing import IO, Any
 
 import pandas as pd
 
-from kaggle_tfr.machine import find_tpu_signs
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
-from kaggle_tfr.paths import bundled, find_input, near_miss, work_dir
+from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
 from kaggle_tfr.storage import RECORDS, is_remote
 
 __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call

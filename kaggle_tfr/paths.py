@@ -1,12 +1,17 @@
-"""Where inputs lie and how files are named: Kaggle's mounts, templates of paths and file names."""
+"""Where we run and where things lie: signs of a TPU, Kaggle's mounts, templates of file names.
+
+On import the backend of Keras is chosen: before TensorFlow imports keras.
+"""
 
 import difflib
 import glob
 import os
 import re
 import string
+import sys
 import unicodedata
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from kaggle_tfr.storage import check_inside, is_remote
@@ -17,6 +22,9 @@ KAGGLE_TEMP = "/kaggle/temp"  # does not
 SUBMISSION = "sample_submission.csv"  # as Kaggle calls it, and as work and part folders keep it
 NO_INPUT = "is neither a folder here nor a Kaggle input"  # which `push` looks for in a log
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
+
+ROOT = "/"  # of the folders sys and dev
+GOOGLE = "0x1ae0"  # PCI vendor, of network cards (class 0x02…) and disks (0x01…) as well
 
 # Since 2026 Kaggle mounts by kind and owner as well: competitions/<slug>, datasets/<owner>/<slug>.
 KINDS = ("competitions", "datasets", "datasets/*", "notebooks/*")
@@ -173,3 +181,31 @@ def _ask_kaggle(slug: str) -> tuple[str, str]:
         except Exception as error:  # noqa: BLE001  # Kaggle's client raises unrelated classes
             reason = f"{type(error).__name__}: {error}"
     return "", answer + reason
+
+
+def find_tpu_signs() -> list[str]:
+    """What tells of a TPU, by looking at files alone: the chip serves one process at a time.
+
+    Source: JAX's `hardware_utils.py`, and Kaggle's TPU image, which sets ISTPUVM.
+    """
+    signs = ["ISTPUVM=1"] if os.environ.get("ISTPUVM") == "1" else []
+    for vendor in sorted(Path(ROOT).glob("sys/bus/pci/devices/*/vendor")):
+        kind = vendor.with_name("class")
+        is_other = kind.is_file() and kind.read_text().startswith(("0x01", "0x02"))
+        if vendor.read_text().strip() == GOOGLE and not is_other:
+            signs.append(f"{vendor}: {GOOGLE}")
+    for pattern in ("dev/accel[0-9]*", "dev/vfio/[0-9]*"):
+        signs += sorted(map(str, Path(ROOT).glob(pattern)))
+    return signs
+
+
+def choose_backend() -> None:
+    """Sets KERAS_BACKEND where it is unset: jax on a machine with a TPU, else tensorflow."""
+    if "keras" not in sys.modules:  # which reads it once, on its import
+        chosen = "jax" if find_spec("jax") and find_tpu_signs() else "tensorflow"
+        if os.environ.setdefault("KERAS_BACKEND", chosen) == "jax":
+            # TensorFlow only reads then, and would take all memory of a GPU.
+            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+
+choose_backend()

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kaggle_tfr.machine import find_tpu_signs
 from kaggle_tfr.parameters import check_value
+from kaggle_tfr.paths import find_tpu_signs
 
 TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 

@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 from support.readers import make_example, make_picture, make_record, write_part, write_shard
 
-from kaggle_tfr.schema import encode_mask
 from kaggle_tfr.read.batches import read_batches, read_images
-from kaggle_tfr.schema import Field, RecordSchema
+from kaggle_tfr.schema import Field, RecordSchema, encode_mask
 from kaggle_tfr.shards import find_shards
 
 HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))  # the left half of 32 × 48

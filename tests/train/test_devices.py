@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kaggle_tfr import machine, train
+from kaggle_tfr import paths, train
 from kaggle_tfr.train import devices
 
 CHOICE = "import kaggle_tfr.{}, os, sys; print(os.environ['KERAS_BACKEND'], 'keras' in sys.modules)"
@@ -36,7 +36,7 @@ def host(monkeypatch, tmp_path):
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: one)
     for name in (*devices.TPU_ADDRESSES, "ISTPUVM"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(machine, "ROOT", str(tmp_path))
+    monkeypatch.setattr(paths, "ROOT", str(tmp_path))
     return host
 
 
@@ -80,7 +80,7 @@ def test_a_tpu_is_told_by_its_files(host, tmp_path, files, signs):
     """Google's network cards and disks, which all of its machines have, are none."""
     fake(tmp_path, *files)
 
-    assert len(machine.find_tpu_signs()) == signs
+    assert len(paths.find_tpu_signs()) == signs
 
 
 def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):
@@ -138,7 +138,7 @@ def test_the_backend_is_chosen_before_keras_is_imported(root, environment, chose
     assert done.stdout.split() == [chosen, "False"], done.stderr
     # `read` makes the choice as well: whatever it imports comes after.
     text = Path(root, "kaggle_tfr", "read", "__init__.py").read_text()
-    assert text.index("import machine") < text.index("from kaggle_tfr.read")
+    assert text.index("import paths") < text.index("from kaggle_tfr.read")
 
 
 def test_a_tpu_computes_in_bfloat16_with_float32_weights_and_logits():

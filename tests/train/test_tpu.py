@@ -26,7 +26,7 @@ for name in "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill das
     sys.modules[name] = None
 import kaggle_tfr.read, kaggle_tfr.train
 names = [f"kaggle_tfr.{name}" for name in
-         "figures machine notebook parameters paths schema shards storage".split()]
+         "figures notebook parameters paths schema shards storage".split()]
 for room in (kaggle_tfr.read, kaggle_tfr.train):
     names += [module.name for module in pkgutil.iter_modules(room.__path__, room.__name__ + ".")]
 for name in names:
