@@ -127,33 +127,27 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
 
 
 def check_image(
-    data: bytes,
-    max_pixels: int = MAX_PIXELS,
-    *,
-    name: str = "",
-    bit_depth: str = "",
-    at_least: int = WORK_SIDE,
+    data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "", bit_depth: str = ""
 ) -> tuple[Header, Image.Image]:
     """(its Header, its luma, mode "L") of a picture that was read to its end. Raises: RefusedImage.
 
-    The luma is upright, and reduced by a whole number to no less than `at_least` pixels a side.
+    The luma is upright, and reduced by a whole number to no less than `WORK_SIDE` pixels a side.
     name: shows a wrong extension; bit_depth: as of `to_rgb`.
     """
-    header = read_header(data, max_pixels, name=name)
-    trusted = _trust_scan(data, header)
+    header, size = read_header(data, max_pixels, name=name), (WORK_SIDE, WORK_SIDE)
     # Without a profile of RGB, which moves luma by 2 of 255, JPEG's decoder gives it at once.
-    if decoded := _decode_scan(data, trusted, (at_least, at_least), "GRAYSCALE"):
+    if decoded := _decode_scan(data, _trust_scan(data, header), size, "GRAYSCALE"):
         grey = Image.fromarray(_turn(decoded[0], header))
     else:
         with refusing(data):
             image = Image.open(io.BytesIO(data))
-            image.draft("L", (at_least, at_least))
+            image.draft("L", size)
             image.load()
             profile = find_profile(image) if image.mode in NOT_RGB else b""
             ready = image.mode == "L" and not (profile or image.has_transparency_data)
             luma = image if ready else to_rgb(image, profile, data, bit_depth).convert("L")
             grey = Image.fromarray(turn(np.asarray(luma), find_orientation(image)))
-    return header, grey.reduce(max(1, min(grey.size) // at_least))
+    return header, grey.reduce(max(1, min(grey.size) // WORK_SIDE))
 
 
 def read_pixels(

@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.sparse import csgraph, csr_matrix, hstack
 
 from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.parameters import check_parameters
 
 BANDS = {"1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf}
 
@@ -34,13 +35,12 @@ def assign_folds(
     label_columns: of multi-label images, 0/1 or a code that is empty for no; else `label` counts.
     extra_in_validation: else rows that are of another source, or joined to such a row, may not
     validate: they stay in train, in fold -1 where there are folds.
-    Raises: ValueError for more folds than clusters, a share outside [0, 1), an unknown column.
+    Raises: ValueError for more folds than clusters, a share out of range, an unknown column.
     """
     if missing := [name for name in (group_column, *label_columns) if name and name not in table]:
         what = f"The table has no column '{missing[0]}', only {', '.join(map(str, table))}."
         raise ValueError(f'{what} Set GROUP_COLUMN to one of these, or to "".')
-    if not 0 <= validation_size < 1:
-        raise ValueError(f"VALIDATION_SIZE is {validation_size}. Set a share from 0 to below 1.")
+    check_parameters({"VALIDATION_SIZE": validation_size})
     group, split, rows = _join_groups(table, group_column, extra_in_validation)
     labels = _label_matrix(table.iloc[rows], label_columns)
     assign = partial(stratified_group_split, multilabel=len(label_columns) > 1)
@@ -178,11 +178,10 @@ def _assign_clusters(
     load = np.diff(np.round(np.cumsum(shares) * seen), prepend=0).tolist()
     seen_of, load_of = [0.0] * len(total), np.zeros((len(total), len(shares))).tolist()
     bins, each_bin, share = np.empty(len(sizes), np.int64), range(len(shares)), shares.tolist()
-    zeros = [0.0] * len(share)
     # Plain numbers: an array of so few takes several times longer.
     ends, classes, images = counts.indptr.data, counts.indices.data, counts.data.data
     for cluster, size in zip(order.data, sizes[order].data, strict=True):
-        own, unit, behind = range(ends[cluster], ends[cluster + 1]), 0.0, zeros
+        own, unit, behind = range(ends[cluster], ends[cluster + 1]), 0.0, [0.0] * len(share)
         for i in own:
             c, n = classes[i], images[i]
             seen_of[c] = so_far = seen_of[c] + n

@@ -37,7 +37,8 @@ def shown(data):
 
 
 def read_grey(data, at_least=256):
-    return check_image(data, at_least=at_least)[1]
+    with mock.patch.object(pictures, "WORK_SIDE", at_least):
+        return check_image(data)[1]
 
 
 def reduced(data, height, width):
