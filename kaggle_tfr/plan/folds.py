@@ -37,9 +37,6 @@ def assign_folds(
     validate: they stay in train, in fold -1 where there are folds.
     Raises: ValueError for more folds than clusters, a share out of range, an unknown column.
     """
-    if missing := [name for name in (group_column, *label_columns) if name and name not in table]:
-        what = f"The table has no column '{missing[0]}', only {', '.join(map(str, table))}."
-        raise ValueError(f'{what} Set GROUP_COLUMN to one of these, or to "".')
     check_parameters({"VALIDATION_SIZE": validation_size})
     group, split, rows = _join_groups(table, group_column, extra_in_validation)
     labels = _label_matrix(table.iloc[rows], label_columns)
@@ -62,6 +59,9 @@ def _join_groups(
     """Of each row a number, equal where clusters or groups join rows, and its split; then which
     rows may validate: those of train, unless they are, or are joined to, another source's.
     """
+    if group_column and group_column not in table:
+        what = f"The table has no column '{group_column}', only {', '.join(map(str, table))}."
+        raise ValueError(f'{what} Set GROUP_COLUMN to one of these, or to "".')
     n, graph = len(table), csr_matrix((len(table), len(table)))
     for column in {"cluster", group_column} & set(table):
         graph += csr_matrix((np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n))
