@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from kaggle_tfr.read.batches import read_batches, to_devices
-from kaggle_tfr.read.decode import choose_window
+from kaggle_tfr.read.batches import choose_window, read_batches, to_devices
 from kaggle_tfr.shards import Records
-from kaggle_tfr.train.training import IMAGENET, normalization
+from kaggle_tfr.train import IMAGENET, normalization
 
 AUTOTUNE = tf.data.AUTOTUNE
 MEAN, STD = IMAGENET

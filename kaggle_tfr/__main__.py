@@ -178,8 +178,8 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     what, example = "make the folders of kernels to push", "cassava --out work/kernels"
     kernel = add("kernel", _kernel, what, example, parents=[_recipe_options()])
     kernel.add_argument("--out", required=True, metavar="DIR", help="a folder a kernel is made in")
-    what = "kernels that write (default: as WORK_DIR's plan says)"
-    kernel.add_argument("--parts", type=int, default=0, help=what)
+    what = "kernels that write, beside one that plans (default: one for all steps)"
+    kernel.add_argument("--parts", type=int, default=1, help=what)
     what = "a kernel of 05 and 06 on that machine, such as TpuV5E8 or NvidiaTeslaT4"
     kernel.add_argument("--accelerator", default="", metavar="NAME", help=what)
     what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'

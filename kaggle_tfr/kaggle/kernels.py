@@ -1,4 +1,4 @@
-"""Kernels: one notebook each, which carries the package and names what the image lacks."""
+"""Kernels: one notebook each, which carries the package; what their cells call on Kaggle."""
 
 import ast
 import base64
@@ -9,16 +9,15 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kaggle_tfr import parameters, paths
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.notebook import USUAL
-from kaggle_tfr.paths import KAGGLE_INPUT, OWNER, bundled, to_slug, work_dir
+from kaggle_tfr.paths import KAGGLE_INPUT, OWNER, bundled, find_input, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
-from kaggle_tfr.storage import is_remote
+from kaggle_tfr.storage import is_remote, write_atomically
 
 PACKAGE = Path(__file__).resolve().parent.parent
 PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], (USUAL[4], "06_train")
@@ -40,6 +39,8 @@ ONE_STEP = {"faiss": "02_deduplicate", "sklearn": "03_plan", "iterstrat": "03_pl
 OPTIONAL = ("faiss", "iterstrat")
 # What is enough for reading and training; Kaggle's TPU image lacks some of the others.
 FOR_TRAINING = ("tensorflow", "numpy", "pandas", "pyarrow", "matplotlib", "PIL", "yaml")
+# What papermill and nbconvert leave beside a kernel's own files.
+_KAGGLE_FILES = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
 # What folds a cell, in JupyterLab and on Kaggle.
 _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _CARRIER = '''\
@@ -107,7 +108,7 @@ def write_kernels(
     values: Values,
     out: str,
     *,
-    parts: int = 0,
+    parts: int = 1,
     sources: Sequence[str] = (),
     internet: bool = True,
     accelerator: str = "",
@@ -115,14 +116,15 @@ def write_kernels(
     """The folders made below `out`, in the order in which to push them, for `push` to name you in.
 
     values: a recipe's parameters. parts: 1 makes one kernel with all steps, more make one that
-    plans and one a part; 0 asks the plan in WORK_DIR. sources: "competition" or "owner/dataset", in
+    plans and one a part. sources: "competition" or "owner/dataset", in
     place of INPUT_DIR's. internet: without it what the image lacks comes in wheels. accelerator:
     "TpuV5E8", …: one kernel trains there, on `sources`, else TFREC_DIRS, else what those that write
     leave. Raises: ValueError: wrong input.
     """
     parameters.check_parameters(values)
     name = values.get("NAME", parameters.DEFAULTS["NAME"])
-    written = _name_writers(name, parts, values.get("WORK_DIR", ""))
+    tails = [f"tfrecords-part-{part}" for part in range(1, parts + 1)]
+    written = [to_slug(name, tail) for tail in (tails if parts > 1 else ["tfrecords"])]
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if accelerator:
         dirs = kept["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or written
@@ -164,18 +166,8 @@ def _open_all(slug: str) -> dict[str, str]:
 
 def _call_session(*calls: str) -> str:
     """The source of a cell that the kernels add to the notebooks', which makes these calls."""
-    lines = ["from kaggle_tfr.kaggle import session\n", *(f"session.{call}" for call in calls)]
+    lines = ["from kaggle_tfr.kaggle import kernels\n", *(f"kernels.{call}" for call in calls)]
     return "\n".join(lines)
-
-
-def _name_writers(name: str, parts: int, work: str) -> list[str]:
-    """The slugs of the kernels that write. parts: 0 asks the plan of that name in WORK_DIR."""
-    with suppress(OSError, ValueError):  # there is none yet
-        plan = read_plan(work_dir(work))
-        parts = parts or (plan.n_parts if plan.labels.name == name else 1)
-    if parts < 2:
-        return [to_slug(name, "tfrecords")]
-    return [to_slug(name, f"tfrecords-part-{part}") for part in range(1, parts + 1)]
 
 
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
@@ -308,3 +300,43 @@ def _find_source(folder: str, parameter: str) -> tuple[str, str]:
         mend = f'Give its slug on Kaggle, "competition" or "owner/dataset": -p {parameter} SLUG.'
         raise ValueError(f"{parameter} '{folder}' is a folder of this machine. {mend}")
     return key, "/".join(names[:count])
+
+
+def copy_plan(kernel: str, work: str) -> None:
+    """Copies the planning kernel's output; FileNotFoundError: not attached, or without a plan."""
+    source = find_input(kernel)
+    if not Path(source, "plan.json").is_file():
+        hint = f"Has the kernel '{kernel}' run to its end?"
+        raise FileNotFoundError(f"'{source}' holds no plan.json. {hint}")
+    _copy_files(source, work)
+
+
+def restore_previous_output(kernel: str, folder: str) -> int:
+    """Number of files copied from this kernel's earlier version; it continues from there."""
+    try:
+        source = find_input(kernel)
+    except FileNotFoundError:
+        return 0
+    return _copy_files(source, folder)
+
+
+def check_parts(work: str, n_parts: int) -> None:
+    """Raises a ValueError unless the plan has as many parts as kernels were made to write them."""
+    planned = read_plan(work_dir(work)).n_parts
+    if planned != n_parts:
+        fault = f"The plan has {planned} parts, and the kernels were made for {n_parts}. Make them"
+        mend = f"again: python -m kaggle_tfr kernel RECIPE --parts {planned}, or set PART_LIMIT_GB."
+        raise ValueError(f"{fault} {mend}")
+
+
+def _copy_files(source: str, folder: str) -> int:
+    copied = 0
+    # plan.json comes last: where it exists, the rest of the plan does too.
+    paths = sorted(Path(source).rglob("*"), key=lambda path: (path.name == "plan.json", path))
+    for path in paths:
+        target = Path(work_dir(folder), path.relative_to(source))
+        skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
+        if path.is_file() and not skipped:
+            write_atomically(target, path.read_bytes())
+            copied += 1
+    return copied

@@ -17,25 +17,15 @@ MAX_DATASET_FILES, MAX_DATASET_BYTES = 50, 200 * 10**9  # at the top level, in a
 
 # The default of enable_internet is not what the docs say.
 _REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
-_OWNED = r"[A-Za-z0-9_-]+/[a-z0-9]+(?:-[a-z0-9]+)*"  # owner/slug
-_SOURCES = {
-    "dataset_sources": (_OWNED + r"(/\d+)?", "owner/dataset"),
-    "competition_sources": (r"[a-z0-9_-]+", "competition"),
-    "kernel_sources": (_OWNED + r"(/\d+)?", "owner/kernel"),
-    "model_sources": (r"[\w-]+(/[\w.-]+){3,4}", "owner/model/framework/variation/version"),
-}
 # Source: docs/kernels.md of Kaggle's client, and its list of retired ones.
-ACCELERATORS = """NvidiaTeslaT4 NvidiaL4 NvidiaL4X1 NvidiaTeslaA100 NvidiaH100 NvidiaRtxPro6000
-TpuV5E8 TpuV6E8"""
+ACCELERATORS = ["NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1", "NvidiaTeslaA100", "NvidiaH100"]
+ACCELERATORS += ["NvidiaRtxPro6000", "TpuV5E8", "TpuV6E8"]
 RETIRED = {"NvidiaTeslaP100": "NvidiaTeslaT4", "NvidiaTeslaK80": "NvidiaTeslaT4"}
 RETIRED["NvidiaTeslaT4Highmem"] = "NvidiaTeslaT4"  # two of them, where Kaggle's page says T4 ×2
 RETIRED |= dict.fromkeys(("TpuV38", "Tpu1VmV38", "TpuV232", "TpuV2256"), "TpuV5E8")
-# What a key may hold.
-_FLAGS = ("is_private", "enable_gpu", "enable_tpu", "enable_internet")
-_VALUES: dict[str, tuple] = dict.fromkeys(_FLAGS, (True, False, "true", "false"))
-_VALUES["machine_shape"] = (*ACCELERATORS.split(), "", None)
-_KERNEL_KEYS = {*_REQUIRED, *_VALUES, *_SOURCES, "id_no", "keywords", "docker_image"}
-_KERNEL_KEYS.add("docker_image_pinning_type")
+_KERNEL_KEYS = {*_REQUIRED, "id_no", "keywords", "is_private", "enable_gpu", "enable_tpu"}
+_KERNEL_KEYS |= {"machine_shape", "docker_image", "docker_image_pinning_type"}
+_KERNEL_KEYS |= {f"{kind}_sources" for kind in ("dataset", "competition", "kernel", "model")}
 _DATASET_KEYS = {"title", "id", "id_no", "subtitle", "description", "licenses", "keywords"}
 _DATASET_KEYS |= {"resources", "image", "data", "expectedUpdateFrequency", "userSpecifiedSources"}
 # Never uploaded as data: the client takes them for itself.
@@ -57,7 +47,7 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     faults = [f"{k}: {wrong}{near_miss(k, known)}" for k in sorted(values.keys() - known)]
     name, title = str(values.get("id", "")), str(values.get("title", ""))
     slug, wanted = name.partition("/")[2], f"characters; Kaggle wants {least} to 50."
-    if not re.fullmatch(_OWNED, name):
+    if not re.fullmatch(r"[A-Za-z0-9_-]+/[a-z0-9]+(-[a-z0-9]+)*", name):
         faults.append(f"id: '{name}' is not 'owner/slug' with a slug of a-z, 0-9 and single '-'.")
     elif not least <= len(slug) <= 50:
         faults.append(f"id: the slug '{slug}' has {len(slug)} {wanted}")
@@ -73,25 +63,14 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
 
 def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     yield from (f"{key}: missing." for key in _REQUIRED if key not in values)
-    for key, allowed in _VALUES.items():
-        if (value := values.get(key, allowed[0])) not in allowed:
-            hint = near_miss(str(value), map(str, allowed))
-            if other := RETIRED.get(str(value)):
-                hint = f" That is retired, Kaggle would run another. Use {other}."
-            yield f"{key}: {value!r}, which is not {' or '.join(map(repr, allowed))}.{hint}"
-    if all(values.get(key) in (True, "true") for key in ("enable_gpu", "enable_tpu")):
-        yield "enable_gpu, enable_tpu: both on; a session has one kind of accelerator."
-    shape = values.get("machine_shape") or ""
+    if (shape := values.get("machine_shape") or "") not in ("", *ACCELERATORS):
+        hint = near_miss(shape, ACCELERATORS)
+        if other := RETIRED.get(shape):
+            hint = f" That is retired, Kaggle would run another. Use {other}."
+        yield f"machine_shape: '{shape}', which is none of {', '.join(ACCELERATORS)}.{hint}"
     has_tpu = values.get("enable_tpu") in (True, "true") or shape.startswith("Tpu")
     if values.get("docker_image") and has_tpu:  # Source: Kaggle/kaggle-cli, issue 1197
         yield "docker_image: it overrides the TPU, without a word it would run on a CPU. Drop it."
-    for key, (pattern, form) in _SOURCES.items():
-        sources = values.get(key, [])
-        if not isinstance(sources, list):
-            yield f"{key}: {sources!r} is no list."
-            continue
-        wrong = [name for name in map(str, sources) if not re.fullmatch(pattern, name)]
-        yield from (f"{key}: '{name}' is not '{form}'." for name in wrong)
     code = Path(folder, str(values.get("code_file", "")))
     if (size := code.stat().st_size if code.is_file() else 0) >= MAX_NOTEBOOK_BYTES:
         mend = "Put a large parameter, such as a label map, into an attached dataset."

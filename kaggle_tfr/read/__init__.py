@@ -12,7 +12,6 @@ from kaggle_tfr.read.display import (
     measure_speed,
     name_labels,
     pair_with_sources,
-    read_files,
 )
 from kaggle_tfr.schema import list_fields
 from kaggle_tfr.shards import Records, find_shards

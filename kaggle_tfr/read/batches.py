@@ -4,7 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.read.decode import Crop, decode_record, sample_mask
+from kaggle_tfr.paths import near_miss
 from kaggle_tfr.schema import SPLIT_NAMES, RecordSchema, feature_dict
 from kaggle_tfr.shards import count_records
 
@@ -23,8 +23,7 @@ REMOTE_READS, LOCAL_READS = (16, 16 << 20), (2, 1 << 20)  # shards, bytes of eac
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
 AHEAD_BYTES, AHEAD_RECORDS = 64 << 20, 2048  # read ahead from a bucket, beside what it shuffles
 
-Context: TypeAlias = tf.distribute.InputContext  # which of several input pipelines this one is
-ALONE = Context()
+Crop = Literal["random", "center"]
 MeanStd = tuple[Sequence[float], Sequence[float]]
 
 
@@ -58,16 +57,10 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
     return next(iter(folders))
 
 
-def count_steps(
-    shards: pd.DataFrame, batch_size: int, *, training: bool, context: Context = ALONE
-) -> int:
-    """Batches an epoch of each input pipeline: the full ones in training, all of them otherwise."""
-    counts = split_work(shards, context)[2]
-    if training:
-        return max(1, min(counts) // batch_size)
-    # Replicas take the batches of a pipeline in turn, and each must get equally many.
-    turn = context.num_replicas_in_sync // context.num_input_pipelines
-    return -(-max(counts) // (batch_size * turn)) * turn
+def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int:
+    """Batches an epoch: the full ones in training, all of them otherwise."""
+    records = int(shards["count"].sum())
+    return max(1, records // batch_size) if training else -(-records // batch_size)
 
 
 def read_batches(
@@ -82,7 +75,6 @@ def read_batches(
     one_hot: int = 0,
     extra: Sequence[str] = (),
     seed: int | None = None,
-    context: Context = ALONE,
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
 
@@ -90,22 +82,20 @@ def read_batches(
     training: endless and shuffled, (images, labels). Otherwise one exact pass in order, (images,
         labels, mask): 1.0 for an image, 0.0 for the last batch's padding; Keras's sample_weight.
     labels: int64 classes, float32 (batch, classes) if one-hot or several, uint8 masks stacked last.
-    crop: "random" (default in training), "center" or "pad", see `choose_window`.
+    crop: "random" (default in training) or "center", see `choose_window`.
     mean_std: send (pixel / 255 − mean) / std as float32. flip, one_hot, extra: see `decode_record`.
-    context: of `strategy.distribute_datasets_from_function`; batch_size is then per replica.
     Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
     """
     given: dict[str, Any] = {"flip": flip, "one_hot": one_hot, "extra": extra, "training": training}
     given |= {"crop": crop or ("random" if training else "center"), "jpeg": shards["jpeg"].all()}
     decode = partial(decode_record, schema=one_schema(shards), size=as_size(image_size), **given)
     if training:
-        own, every, _ = split_work(shards, context)
-        data = _read_records(own, every, shuffle=True, repeat=True, seed=seed)
+        data = _read_records(shards, shuffle=True, repeat=True, seed=seed)
         data = data.map(decode, num_parallel_calls=CORES, deterministic=False)
         # A short last batch would make the shape dynamic, and XLA compile twice.
         data = data.batch(batch_size, drop_remainder=True)
     else:
-        data = _read_once(shards, decode, batch_size, context)
+        data = _read_once(shards, decode, batch_size)
     if mean_std:
         data = data.map(partial(_normalize, mean_std=mean_std))
     return data.prefetch(2)
@@ -145,7 +135,7 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
         image = tf.io.decode_image(encoded, 3, dtype, expand_animations=False)
         size = tf.unstack(tf.shape(image)[:2])
         for name in schema.label_keys if schema.kind == "masks" else ():
-            values[name] = sample_mask(values[name], size[0], [0, 0, *size], size, "center")
+            values[name] = sample_mask(values[name], size[0], [0, 0, *size], size)
         return values | {schema.image_key: image}
 
     data = _read_records(shards, shuffle=seed is not None, seed=seed)
@@ -153,17 +143,12 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
 
 
 def _read_records(
-    shards: pd.DataFrame,
-    every: tuple[int, int] | None = None,
-    *,
-    shuffle: bool = False,
-    repeat: bool = False,
-    seed: int | None = None,
+    shards: pd.DataFrame, *, shuffle: bool = False, repeat: bool = False, seed: int | None = None
 ) -> tf.data.Dataset:
-    """The serialized examples of all shards, many read at a time; every: as of `split_work`."""
-    remote, is_mixed = storage.is_remote(shards["file"].iloc[0]), shuffle and not every
+    """The serialized examples of all shards, many read at a time."""
+    remote = storage.is_remote(shards["file"].iloc[0])
     files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
-    if is_mixed:
+    if shuffle:
         files = files.shuffle(len(shards), seed=seed)
     reads, buffer = REMOTE_READS if remote else LOCAL_READS
     # Interleaving whole files is what spreads the reads over connections.
@@ -173,9 +158,8 @@ def _read_records(
         block_length=16,
         # From a bucket all at once and from the start: AUTOTUNE would first have to find that out.
         num_parallel_calls=min(reads, len(shards)),
-        deterministic=not is_mixed,
+        deterministic=not shuffle,
     )
-    data = data.shard(*every) if every else data
     if repeat:
         # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
         data = data.repeat()
@@ -197,29 +181,11 @@ def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
     return (scale(images), *rest)
 
 
-def split_work(
-    shards: pd.DataFrame, context: Context
-) -> tuple[pd.DataFrame, tuple[int, int] | None, list[int]]:
-    """The shards an input pipeline reads, (n, i) for each n-th record or None, and all counts."""
-    records, pipelines = shards["count"].to_numpy(), context.num_input_pipelines
-    owners, counts = np.zeros(len(shards), int), [0] * pipelines
-    for row in np.argsort(-records, kind="stable"):
-        owners[row] = counts.index(min(counts))
-        counts[owners[row]] += int(records[row])
-    total, index = sum(counts), context.input_pipeline_id
-    if max(counts) <= 1.25 * total / pipelines:
-        return shards[owners == index], None, counts
-    counts = [-(-(total - first) // pipelines) for first in range(pipelines)]
-    return shards, (pipelines, index), counts
-
-
 def _read_once(
-    shards: pd.DataFrame, decode: Callable[[tf.Tensor], tuple], batch_size: int, context: Context
+    shards: pd.DataFrame, decode: Callable[[tf.Tensor], tuple], batch_size: int
 ) -> tf.data.Dataset:
     """Full batches of each record once, then of blanks, as many as `count_steps` says."""
-    own, every, counts = split_work(shards, context)
-    steps = count_steps(shards, batch_size, training=False, context=context)
-    check = partial(_check_count, own, counts[context.input_pipeline_id])
+    steps, check = count_steps(shards, batch_size, training=False), partial(_check_count, shards)
 
     def is_wanted(step: tf.Tensor, counted: tuple) -> tf.Tensor:
         end = partial(tf.numpy_function, check, [counted[0]], tf.bool)
@@ -229,7 +195,7 @@ def _read_once(
         seen += tf.math.count_nonzero(batch[2])
         return seen, (seen, batch)
 
-    data = _read_records(own, every).map(decode, num_parallel_calls=CORES)
+    data = _read_records(shards).map(decode, num_parallel_calls=CORES)
     blank = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), data.element_spec)
     data = data.concatenate(tf.data.Dataset.from_tensors(blank).repeat())
     # One batch more than there should be: records beyond the promised ones would be in it.
@@ -238,8 +204,9 @@ def _read_once(
     return data.apply(tf.data.experimental.assert_cardinality(steps))
 
 
-def _check_count(shards: pd.DataFrame, expected: int, seen: int) -> bool:
+def _check_count(shards: pd.DataFrame, seen: int) -> bool:
     """False, to end a pass of so many records. Raises: ValueError, OSError for another number."""
+    expected = int(shards["count"].sum())
     rows = shards[["file", "compression", "count"]].itertuples(index=False, name=None)
     for file, compression, promised in rows if seen != expected else ():
         count = count_records(file, compression)
@@ -256,3 +223,140 @@ def _count_fitting(shards: pd.DataFrame, most: int, size: int) -> int:
     """How many records of shards `size` bytes hold: at least 1, at most all of them, and `most`."""
     records = max(1, int(shards["count"].sum()))
     return max(1, min(records, most, size * records // max(1, int(shards["bytes"].sum()))))
+
+
+def decode_record(
+    record: tf.Tensor,
+    *,
+    schema: RecordSchema,
+    size: tuple[int, int],
+    crop: Crop,
+    jpeg: bool = False,
+    training: bool = True,
+    flip: bool = False,
+    one_hot: int = 0,
+    extra: Sequence[str] = (),
+) -> tuple:
+    """(image, label), or (image, label, 1.0) when not training; then a dictionary of the extra.
+
+    label: int64 class (−1 without one), float32 0/1 of several, or uint8 masks, stacked last.
+    jpeg: every picture is one, so none is tested for it. flip: left to right, half of them.
+    one_hot: the number of classes; 0 leaves the label a number. extra: names of features to add.
+    """
+    values = tf.io.parse_single_example(record, _choose_features(schema, extra))
+    data, dtype = values[schema.image_key], schema.image_dtype
+    pixels, window, whole = decode_window(data, size, crop, jpeg=jpeg, dtype=dtype)
+    image = fit_to_size(pixels, size)
+    parts = [values[name] for name in schema.label_keys]
+    if schema.kind == "masks":
+        label = tf.stack([sample_mask(code, whole[0], window, size) for code in parts], -1)
+    elif schema.kind == "multi":
+        label = tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0)
+    else:
+        label = parts[0] if parts else tf.constant(-1, tf.int64)
+    if one_hot:
+        label = tf.one_hot(label, one_hot)
+    if flip:
+        turned = tf.random.uniform([]) < 0.5
+        image = tf.cond(turned, lambda: tf.reverse(image, [1]), lambda: image)
+        if schema.kind == "masks":
+            label = tf.cond(turned, lambda: tf.reverse(label, [1]), lambda: label)
+    more = [] if training else [1.0]
+    return (image, label, *more, *([{name: values[name] for name in extra}] if extra else []))
+
+
+def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, Any]:
+    """The part of the feature specification that a batch needs: parsing the rest takes time."""
+    known = feature_dict(schema)
+    for name in extra:
+        if not isinstance(known.get(name), tf.io.FixedLenFeature):
+            what = f"The feature '{name}' is not in the schema, or of no fixed length."
+            raise ValueError(f"{what}{near_miss(name, known)} There are {', '.join(known)}.")
+    return {name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)}
+
+
+def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
+    """int32 (4,): top, left, height and width of the window to decode, in pixels.
+
+    The largest of the target's proportions, anywhere or in the middle.
+    shape: int32 (2,) height and width of the picture.
+    """
+    if crop not in get_args(Crop):
+        raise ValueError(f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}.")
+    # Few ops: each costs a hundredth of what the decoding does. In whole numbers, so that a
+    # square target gets an exactly square window.
+    other = shape[::-1]
+    cut = tf.minimum(shape, other if size[0] == size[1] else other * size // size[::-1])
+    room = shape - tf.maximum(1, cut)
+    corner = room // 2
+    if crop == "random":
+        corner = tf.cast(tf.random.uniform([2]) * tf.cast(room + 1, tf.float32), tf.int32)
+    return tf.concat([corner, shape - room], 0)
+
+
+def decode_window(
+    data: tf.Tensor, size: tuple[int, int], crop: Crop, *, jpeg: bool = False, dtype: str = "uint8"
+) -> tuple[tf.Tensor, ...]:
+    """(h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
+
+    data: a JPEG (known to be one by `jpeg`), which alone is decoded in part, PNG, GIF, BMP or WebP.
+    """
+
+    def decode_jpeg() -> tuple[tf.Tensor, ...]:
+        whole = tf.io.extract_jpeg_shape(data)[:2]
+        window = choose_window(whole, size, crop)
+        return tf.io.decode_and_crop_jpeg(data, window, channels=3), window, whole
+
+    def decode_other() -> tuple[tf.Tensor, ...]:
+        pixels = tf.io.decode_image(data, 3, dtype, expand_animations=False)
+        whole = tf.shape(pixels)[:2]
+        window = choose_window(whole, size, crop)
+        top, left, height, width = tf.unstack(window)
+        return pixels[top : top + height, left : left + width], window, whole
+
+    if dtype != "uint8":
+        return decode_other()
+    # The test costs a fiftieth of the decoding.
+    return decode_jpeg() if jpeg else tf.cond(tf.io.is_jpeg(data), decode_jpeg, decode_other)
+
+
+def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """(*size, 3), resized where the size differs."""
+
+    def resize() -> tf.Tensor:
+        # Antialias takes four times as long, and only a strong reduction shows its lack.
+        smooth = tf.cond(
+            tf.reduce_any(2 * tf.shape(pixels)[:2] > 3 * tf.constant(size)),
+            lambda: tf.image.resize(pixels, size, antialias=True),
+            lambda: tf.image.resize(pixels, size),
+        )
+        return tf.cast(tf.round(smooth), pixels.dtype)
+
+    done = tf.reduce_all(tf.shape(pixels)[:2] == size)
+    return tf.ensure_shape(tf.cond(done, lambda: pixels, resize), (*size, 3))
+
+
+def sample_mask(
+    code: tf.Tensor, height: tf.Tensor, window: tf.Tensor, size: Sequence[int]
+) -> tf.Tensor:
+    """uint8 (size[0], size[1]): 1 where the run-length code covers the picture, else 0.
+
+    code: "start length start length …", pixels counted from 1 down the columns of the whole
+        picture, which is `height` pixels high; starts ascend. "" covers nothing.
+    window: the part of the picture that is fitted to `size`. Nearest pixel, centres aligned.
+    """
+    window = tf.cast(window, tf.int64)
+
+    def find_positions(axis: int) -> tf.Tensor:
+        step = tf.cast(window[2 + axis], tf.float64) / tf.cast(size[axis], tf.float64)
+        source = tf.floor((tf.cast(tf.range(size[axis]), tf.float64) + 0.5) * step)
+        return tf.cast(source, tf.int64) + window[axis]
+
+    # Only the pixels we keep are looked up: the whole mask is never made.
+    pixels = find_positions(1)[None, :] * tf.cast(height, tf.int64) + find_positions(0)[:, None]
+    # A run far before the first pixel, so that every pixel has a last run before it.
+    numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
+    runs = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
+    starts, lengths = runs[::2] - 1, runs[1::2]
+    run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
+    return tf.cast(pixels < tf.reshape(tf.gather(starts + lengths, run), size), tf.uint8)

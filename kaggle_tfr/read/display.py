@@ -13,8 +13,16 @@ import tensorflow as tf
 from kaggle_tfr import storage
 from kaggle_tfr.images.header import RefusedImage, read_upright
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.read.batches import CORES, choose_fold, one_schema, read_batches, read_images
-from kaggle_tfr.read.decode import choose_window, decode_record, decode_window, fit_to_size
+from kaggle_tfr.read.batches import (
+    CORES,
+    choose_fold,
+    choose_window,
+    decode_record,
+    fit_to_size,
+    one_schema,
+    read_batches,
+    read_images,
+)
 from kaggle_tfr.schema import feature_dict
 
 
@@ -92,30 +100,6 @@ def count_images(batches: tf.data.Dataset) -> int:
     return sum(int(tf.math.count_nonzero(batch[2])) for batch in batches)
 
 
-def read_files(
-    paths: Sequence[str], image_size: int | Sequence[int], batch_size: int
-) -> tf.data.Dataset | None:
-    """Endless uint8 (batch_size, height, width, 3) from single files, as without records.
-
-    Files that TensorFlow cannot decode are left out; None, which is printed, where all seem to be.
-    """
-    size = as_size(image_size)
-
-    def read(path: tf.Tensor) -> tf.Tensor:
-        return fit_to_size(decode_window(tf.io.read_file(path), size, "random")[0], size, "random")
-
-    tried = np.random.default_rng(0).permutation(paths)[:64].tolist()
-    files = tf.data.Dataset.from_tensor_slices(tf.constant(tried, tf.string))
-    readable = sum(1 for _ in files.map(read).ignore_errors())
-    if readable < len(tried):
-        print(f"TensorFlow reads {readable} of {len(tried)} single files; it skips the others.")
-    if not readable:
-        return None
-    data = tf.data.Dataset.from_tensor_slices(list(paths)).shuffle(len(paths)).repeat()
-    data = data.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False).ignore_errors()
-    return data.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
-
-
 def list_reader_steps(
     shards: pd.DataFrame, image_size: int | Sequence[int], batch_size: int
 ) -> dict[str, tf.data.Dataset]:
@@ -128,7 +112,7 @@ def list_reader_steps(
         data = tf.io.parse_single_example(record, feature_dict(schema))[schema.image_key]
         pixels = tf.io.decode_image(data, 3, expand_animations=False)
         top, left, height, width = tf.unstack(choose_window(tf.shape(pixels)[:2], size, "random"))
-        return fit_to_size(pixels[top : top + height, left : left + width], size, "random")
+        return fit_to_size(pixels[top : top + height, left : left + width], size)
 
     window = partial(decode_record, schema=schema, size=size, crop="random", jpeg=False)
     files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
@@ -152,8 +136,7 @@ def measure_speed(batches: tf.data.Dataset, seconds: float = 1.0) -> float:
     return count / (time.perf_counter() - start)
 
 
-def compare_speeds(ways: Mapping[str, tf.data.Dataset | None], rounds: int = 3) -> pd.Series:
-    """Median images per second of each way but None, measured in turns."""
-    given = {name: way for name, way in ways.items() if way is not None}
-    rates = [{name: measure_speed(way, 0.5) for name, way in given.items()} for _ in range(rounds)]
+def compare_speeds(ways: Mapping[str, tf.data.Dataset], rounds: int = 3) -> pd.Series:
+    """Median images per second of each way, measured in turns."""
+    rates = [{name: measure_speed(way, 0.5) for name, way in ways.items()} for _ in range(rounds)]
     return pd.DataFrame(rates).median()

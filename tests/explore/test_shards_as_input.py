@@ -14,7 +14,7 @@ from support.readers import make_example, make_picture, save_noise, write_shard
 
 from kaggle_tfr import explore, parallel, storage
 from kaggle_tfr.explore.table import measure
-from kaggle_tfr.kaggle.session import copy_plan
+from kaggle_tfr.kaggle.kernels import copy_plan
 from kaggle_tfr.write.parts import write_parts
 
 PICTURES = [save_noise(seed, 64, 48) for seed in range(40)]

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.readers import make_example, make_record, save_noise, write_part, write_shard
 
-from kaggle_tfr.read.batches import choose_fold, count_steps, read_batches, read_images, split_work
-from kaggle_tfr.read.decode import choose_window, decode_window, fit_to_size, sample_mask
+from kaggle_tfr.read.batches import (
+    choose_fold,
+    choose_window,
+    count_steps,
+    decode_window,
+    fit_to_size,
+    read_batches,
+    read_images,
+    sample_mask,
+)
 from kaggle_tfr.schema import decode_mask, encode_mask, load_schema
 from kaggle_tfr.shards import find_shards
 
@@ -53,42 +61,9 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
     assert batches.cardinality() == count_steps(shards, batch_size, training=False)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "replicas", "chosen"), [(4, 4, 5), (4, 4, 1), (2, 2, 3), (1, 8, 5)]
-)
-def test_hosts_share_validation_without_gap_or_overlap(shards, hosts, replicas, chosen):
-    """They read every image once between them, in as many batches each; so do their replicas."""
-    shards, seen, steps = shards.head(chosen), [], set()
-    for host in range(hosts):
-        part = tf.distribute.InputContext(hosts, host, replicas)
-        batches = read_batches(shards, batch_size=4, context=part, **SMALL)
-        seen += numbers_in(batches)
-        steps.add(int(batches.cardinality()))
-
-    assert sorted(seen) == list(range(int(shards["count"].sum())))
-    assert len(steps) == 1
-    assert steps.pop() % (replicas // hosts) == 0
-
-
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any), st.integers(1, 8))
-@settings(max_examples=60)
-def test_records_are_split_evenly(shards, counts, hosts):
-    """However the shards are filled, no host has more than a quarter above its share."""
-    table = shards.iloc[[0] * len(counts)].assign(count=counts, file=range(len(counts)))
-    own = [split_work(table, tf.distribute.InputContext(hosts, n, hosts)) for n in range(hosts)]
-    _, every, shares = own[0]
-
-    assert sum(shares) == sum(counts)
-    assert max(shares) <= max(1.25 * sum(counts) / hosts, -(-sum(counts) // hosts))
-    if not every:
-        assert [one["count"].sum() for one, _, _ in own] == shares
-        assert sorted(file for one, _, _ in own for file in one["file"]) == list(range(len(counts)))
-
-
 def test_training_is_endless_shuffled_and_fair(shards):
     """Each pass takes every image once in another order, and batches are always full."""
     batches = read_batches(shards, batch_size=53, training=True, seed=1, **SMALL)
-    two_hosts = tf.distribute.InputContext(2, 0, 2)
 
     labels = [labels for _, labels in batches.take(6).as_numpy_iterator()]
 
@@ -98,7 +73,6 @@ def test_training_is_endless_shuffled_and_fair(shards):
     # The buffer holds all records, so a pass may run into the next, but never by much.
     assert set(np.concatenate(labels).tolist()) == set(range(53))
     assert count_steps(shards, 8, training=True) == 53 // 8
-    assert count_steps(shards, 8, training=True, context=two_hosts) == 2
 
 
 def test_options_change_what_a_batch_holds(shards):
@@ -115,7 +89,7 @@ def test_options_change_what_a_batch_holds(shards):
     assert features["height"].tolist() == [32] * 4
     with pytest.raises(ValueError, match='Did you mean "height"'):
         read_batches(shards, batch_size=4, extra=["heigth"], **SMALL)
-    with pytest.raises(ValueError, match=r"crop is 'middle'.*random, center, pad"):
+    with pytest.raises(ValueError, match=r"crop is 'middle'.*random, center"):
         read_batches(shards, batch_size=4, crop="middle", **SMALL)
 
 
@@ -194,7 +168,7 @@ def test_the_window_is_what_pillow_cuts_out():
     data = save_noise(3, 90, 60)
 
     pixels, window, shape = decode_window(tf.constant(data), (30, 30), "center")
-    fitted = fit_to_size(pixels, (30, 30), "center").numpy()
+    fitted = fit_to_size(pixels, (30, 30)).numpy()
 
     assert window.numpy().tolist() == [0, 15, 60, 60]
     assert shape.numpy().tolist() == [60, 90]
@@ -241,24 +215,6 @@ def test_other_formats_are_cut_like_jpegs(kind):
     assert kind != "JPEG" or np.array_equal(found[0], expected[0])
 
 
-def test_a_padded_picture_and_its_mask_lie_in_the_middle():
-    """crop="pad" keeps all of the picture and its proportions; around it are black and no mask."""
-    data = tf.io.encode_png(np.full((20, 40, 3), 200, np.uint8))
-    pixels, window, whole = decode_window(data, (16, 16), "pad")
-
-    padded = fit_to_size(pixels, (16, 16), "pad").numpy()
-    full, empty = (
-        sample_mask(tf.constant(code), whole[0], window, (16, 16), "pad").numpy()
-        for code in ("1 800", "")
-    )
-
-    assert (padded[[*range(4), *range(12, 16)]] == 0).all()
-    assert (padded[4:12] == 200).all()
-    assert (full[4:12] == 1).all()
-    assert full.sum() == 8 * 16
-    assert empty.sum() == 0
-
-
 @pytest.mark.parametrize("crop", ["random", "center"])
 def test_masks_are_cut_like_their_picture(crop):
     """A mask's pixels come from the picture's window, as cv2 or any nearest rule takes them."""
@@ -266,8 +222,8 @@ def test_masks_are_cut_like_their_picture(crop):
     window = choose_window(tf.constant([20, 30]), (20, 20), crop)
     top, left, height, width = window.numpy()
 
-    found = sample_mask(tf.constant(encode_mask(mask)), 20, window, (10, 10), crop).numpy()
-    whole = sample_mask(tf.constant("3 4 11 2 40 9"), 7, [0, 0, 7, 9], (7, 9), "center").numpy()
+    found = sample_mask(tf.constant(encode_mask(mask)), 20, window, (10, 10)).numpy()
+    whole = sample_mask(tf.constant("3 4 11 2 40 9"), 7, [0, 0, 7, 9], (7, 9)).numpy()
 
     assert np.array_equal(found, mask[top : top + height, left : left + width][1::2, 1::2])
     assert np.array_equal(whole, decode_mask("3 4 11 2 40 9", 7, 9))

@@ -1,4 +1,4 @@
-"""What notebook 05 shows: records beside sources of any kind, masks, and how fast files are."""
+"""What notebook 05 shows: records beside sources of any kind, and masks."""
 
 import io
 
@@ -59,22 +59,6 @@ def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
     assert [left.split("\n")[0] for left, _ in titles] == ["n119998", "n119999"]
     assert read.find_sources(str(tmp_path)) == {}
     assert read.pair_with_sources(read.find_shards(part), {}) == ([], [])
-
-
-def test_files_that_tensorflow_cannot_read_are_left_out(tmp_path, capsys):
-    """Whatever its ending, a file is used when TensorFlow decodes it; a line says how many are."""
-    paths = [save_source(tmp_path / "a.jpg", "TIFF"), save_source(tmp_path / "b.jpg", "AVIF")]
-
-    files = read.read_files([*paths, save_source(tmp_path / "c", "PNG")], [16, 24], 4)
-    speeds = read.compare_speeds({"none": None, "files": files}, rounds=1)
-
-    assert next(iter(files)).shape == (4, 16, 24, 3)
-    assert speeds.index.tolist() == ["files"]
-    assert speeds["files"] > 0
-    assert "TensorFlow reads 1 of 3 single files" in capsys.readouterr().out
-    assert read.read_files(paths, 16, 4) is None
-    assert "TensorFlow reads 0 of 2" in capsys.readouterr().out
-    assert read.read_files([], 16, 4) is None
 
 
 def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):

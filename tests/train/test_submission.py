@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.schema import Labels, decode_mask
-from kaggle_tfr.train.submission import fill_submission
+from kaggle_tfr.train import fill_submission
 
 SCORES = np.array([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.3, 0.6, 0.1]])
 IDS = ["b.jpg", "a.jpg", "c.jpg"]

@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 from support.readers import make_record, write_part
 
+from kaggle_tfr import train
 from kaggle_tfr.figures import plot_learning
 from kaggle_tfr.read import count_steps, find_shards, read_batches
-from kaggle_tfr.train import training
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SIZE = {"image_size": 32, "batch_size": 8}
@@ -24,11 +24,11 @@ TPU_IMAGE = """
 import importlib, json, pkgutil, sys
 for name in "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask".split():
     sys.modules[name] = None
-import kaggle_tfr.read, kaggle_tfr.train
+import kaggle_tfr.read
 names = [f"kaggle_tfr.{name}" for name in
-         "figures notebook parameters paths schema shards storage".split()]
-for room in (kaggle_tfr.read, kaggle_tfr.train):
-    names += [module.name for module in pkgutil.iter_modules(room.__path__, room.__name__ + ".")]
+         "figures notebook parameters paths schema shards storage train".split()]
+room = kaggle_tfr.read
+names += [module.name for module in pkgutil.iter_modules(room.__path__, room.__name__ + ".")]
 for name in names:
     importlib.import_module(name)
 print(names)
@@ -40,11 +40,8 @@ from kaggle_tfr.shards import find_shards
 from kaggle_tfr.train import build_model, count_confusions
 shards = find_shards(sys.argv[1])
 mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-batches = mirrored.distribute_datasets_from_function(
-    lambda context: read_batches(
-        shards, image_size=32, batch_size=context.get_per_replica_batch_size(8), context=context
-    )
-)
+batches = read_batches(shards, image_size=32, batch_size=8)
+batches = mirrored.experimental_distribute_dataset(batches)
 @tf.function
 def keep(labels, mask):
     return tf.where(mask > 0, labels, -1)
@@ -85,8 +82,8 @@ def test_xla_compiles_a_step_once(shards):
         weights.assign_sub(0.1 * tape.gradient(losses, weights))
         return losses
 
-    for crop, mode in [("random", True), ("center", False), ("pad", True), ("pad", False)]:
-        batches = read_batches(shards, training=mode, crop=crop, **SIZE)
+    for mode in (True, False):
+        batches = read_batches(shards, training=mode, **SIZE)
         assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
         assert all(np.isfinite(step(*batch[:2])).all() for batch in batches.take(12))
     assert step.experimental_get_tracing_count() == 1
@@ -95,8 +92,8 @@ def test_xla_compiles_a_step_once(shards):
 def test_normalisation_is_the_textbook_formula():
     """(pixel / 255 − mean) / std in float32, and the same compiled."""
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=-1)
-    expected = (pixels / 255 - np.array(training.IMAGENET[0])) / np.array(training.IMAGENET[1])
-    layer = training.normalization()
+    expected = (pixels / 255 - np.array(train.IMAGENET[0])) / np.array(train.IMAGENET[1])
+    layer = train.normalization()
     compiled = tf.function(layer, jit_compile=True)(tf.constant(pixels))
     assert compiled.dtype.name == "float32"
     for found in (layer(pixels), compiled):
@@ -108,20 +105,20 @@ def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
     stats = {"mean": dict.fromkeys("RGB", 100), "std": dict.fromkeys("RGB", 50)}
     (tmp_path / "stats.json").write_text(json.dumps(stats))
     pixels = np.array([[[[100, 100, 100], [150, 150, 150]]]], np.uint8)
-    found = training.normalization(str(tmp_path))(pixels)
+    found = train.normalization(str(tmp_path))(pixels)
     assert np.allclose(found[0, 0, :, 0], [0, 1], atol=1e-5)
     with pytest.raises(ValueError, match="Divide numbers of 0…255 by 255"):
-        training.normalization(((120, 110, 100), (60, 60, 60)))
+        train.normalization(((120, 110, 100), (60, 60, 60)))
 
 
 def test_a_model_trains_on_the_endless_batches(shards):
     """A few epochs on uint8 batches lower the loss; padding counts in no figure of validation."""
-    model = training.build_model(32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2)
+    model = train.build_model(32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2)
     steps, seconds = count_steps(shards, 8, training=True), []
-    train, validation = (read_batches(shards, training=kind, **SIZE) for kind in (True, False))
+    training, validation = (read_batches(shards, training=kind, **SIZE) for kind in (True, False))
     options = {"steps_per_epoch": steps, "validation_data": validation, "epochs": 3, "verbose": 0}
-    options |= {"callbacks": [training.time_epochs(seconds)], "shuffle": False}
-    history = model.fit(train, **options).history
+    options |= {"callbacks": [train.time_epochs(seconds)], "shuffle": False}
+    history = model.fit(training, **options).history
 
     assert steps == 42 // 8
     assert history["loss"][-1] < history["loss"][0]
@@ -129,11 +126,11 @@ def test_a_model_trains_on_the_endless_batches(shards):
     titles = [axis.get_title(loc="left").partition(":")[0] for axis in axes]
     assert titles == ["Accuracy", "Cross entropy"]
     assert len(seconds) == 3
-    table = training.compare_throughput(500.0, [4.0, 1.0, 2.0, 3.0], 120)
+    table = train.compare_throughput(500.0, [4.0, 1.0, 2.0, 3.0], 120)
     assert table["images/s"].tolist() == [500, 30, 60]
 
     batches = read_batches(shards, image_size=32, batch_size=16)
-    confusions = training.count_confusions(model, batches, 252)
+    confusions = train.count_confusions(model, batches, 252)
     right = confusions.loc[confusions["true"] == confusions["predicted"], "images"].sum()
     accuracy = model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
     assert confusions["images"].sum() == 42
@@ -150,7 +147,7 @@ def test_confusions_of_many_classes_fit_in_memory():
     labels, masks = [[2, 7, 81_312, 0], [7, 2, 2, 9]], [[1, 1, 1, 0], [1, 1, 1, 1]]
     images = np.zeros((2, 4, 8, 8, 3), np.uint8)
     batches = tf.data.Dataset.from_tensor_slices((images, labels, masks))
-    table = training.count_confusions(model, batches, 81_313)
+    table = train.count_confusions(model, batches, 81_313)
     assert table.columns.tolist() == ["true", "predicted", "images"]
     assert table.to_numpy().tolist() == [[2, 2, 3], [7, 2, 2], [9, 2, 1], [81_312, 2, 1]]
 
@@ -169,7 +166,7 @@ def test_no_more_mistakes_are_read_than_are_shown():
     batches = tf.data.Dataset.from_generator(draw, output_signature=signature)
     model = SimpleNamespace(predict_on_batch=predict_class_two)
 
-    pictures, titles = training.list_mistakes(model, batches, ["ash", "birch", "cedar"], count=5)
+    pictures, titles = train.list_mistakes(model, batches, ["ash", "birch", "cedar"], count=5)
 
     assert titles == [f"{name} → cedar" for name in ("birch", "ash", "birch", "birch", "ash")]
     assert [int(picture[0, 0, 0]) for picture in pictures] == [0, 0, 0, 1, 1]
@@ -185,7 +182,7 @@ def test_two_devices_share_a_pass_without_what_the_tpu_image_lacks(part):
     done = subprocess.run(command, check=False, **options)
     assert done.returncode == 0, done.stderr[-2000:]
     imported, seen = done.stdout.splitlines()[-2:]
-    assert all(f"kaggle_tfr.{name}" in imported for name in ("read.batches", "train.training"))
+    assert all(f"kaggle_tfr.{name}" in imported for name in ("read.batches", "train"))
     assert json.loads(seen) == [list(range(0, 252, 6))] * 2
 
 

@@ -12,7 +12,7 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.figures import plot_source_check
 from kaggle_tfr.plan.plan import read_plan, save_plan
 from kaggle_tfr.read import find_shards
-from kaggle_tfr.read.display import compare_speeds, find_sources, pair_with_sources, read_files
+from kaggle_tfr.read.display import find_sources, pair_with_sources
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import save_stats, verify_parts
 
@@ -146,8 +146,6 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
     shards, sources = find_shards(str(work)), find_sources(str(work))
     pictures, titles = pair_with_sources(shards.iloc[1:], sources)
     assert pictures == titles == []
-    single = read_files(list(sources.values()), 32, 4)
-    assert compare_speeds({"files": single, "again": single}, 1).min() > 0
 
 
 def test_a_foreign_folder_is_checked_as_far_as_it_tells(work, tmp_path, capsys):
