@@ -9,7 +9,6 @@ from typing import Any
 
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.paths import near_miss, to_slug
-from kaggle_tfr.write import journal
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = 900_000  # the server takes less than 1 MB, and the client adds a little
@@ -113,6 +112,8 @@ def list_inside(folder: str | Path) -> list[Path]:
 
 def find_damage(part_dir: str) -> str:
     """What is wrong with the first file that is not as the part's SHA256SUMS says; "" if none."""
+    from kaggle_tfr.write import journal  # which brings TensorFlow along
+
     if not (sums := journal.read_sums(part_dir)):
         return f"{journal.SUMS} is missing or broken"
     wrong = journal.find_changed(part_dir, sums)

@@ -6,7 +6,6 @@ from kaggle_tfr.read.display import (
     choose_shown_shards,
     compare_speeds,
     count_images,
-    find_sources,
     first_masks,
     list_reader_steps,
     measure_speed,

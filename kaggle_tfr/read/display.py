@@ -26,15 +26,6 @@ from kaggle_tfr.read.batches import (
 from kaggle_tfr.schema import feature_dict
 
 
-def find_sources(work_dir: str) -> dict[str, str]:
-    """image_id → path of the source, from plan.parquet; {} where there is no plan."""
-    path = storage.join(work_dir, "plan.parquet")
-    if not storage.exists(path):
-        return {}
-    table = storage.read_parquet(path, columns=["image_id", "path"])
-    return dict(zip(table["image_id"], table["path"], strict=True))
-
-
 def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(training, validation) shards; all, if possible without the split test, twice for none."""
     try:
@@ -55,36 +46,35 @@ def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
 
 
 def pair_with_sources(
-    shards: pd.DataFrame, sources: Mapping[str, str], count: int = 9
+    shards: pd.DataFrame, work_dir: str, count: int = 9
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
-    """([(source, record), …], [(title, title), …]) of first records, (h, w, 3), upright."""
-    shard = shards.iloc[0]
-    key, pictures, titles = shard["schema"].image_key, [], []
-    depth = "keep" if shard["schema"].image_dtype == "uint16" else ""
-    ids = _find_ids(shard, count) if sources else {}
-    records = read_images(shards.head(1)).take(count if ids else 0)
-    for number, record in enumerate(records.as_numpy_iterator()):
+    """([(source, record), …], [(title, title), …]) of first records, (h, w, 3), upright.
+
+    As far as WORK_DIR's plan and the CSV beside the shard tell the sources, and these are there.
+    """
+    shard, pictures, titles = shards.iloc[0], [], []
+    key, deep = shard["schema"].image_key, shard["schema"].image_dtype == "uint16"
+    plan = storage.join(work_dir, "plan.parquet")
+    text = storage.read_text(storage.join(shard["folder"], f"{shard['split']}.csv"))
+    if not text or not storage.exists(plan):
+        return [], []
+    columns = {"image_id": str, "file": str, "record": int}
+    rows = pd.read_csv(io.StringIO(text), usecols=list(columns), dtype=columns, na_filter=False)
+    name = shard["file"][len(shard["folder"]) :].lstrip("/")
+    rows = rows[(rows["file"] == name) & (rows["record"] < count)]
+    rows = rows.merge(storage.read_parquet(plan, columns=["image_id", "path"]), on="image_id")
+    found = rows[["record", "image_id", "path"]].to_numpy().tolist()
+    known = {number: told for number, *told in found}
+    for number, record in enumerate(read_images(shards.head(1)).take(count).as_numpy_iterator()):
+        image_id, path = known.get(number, ("", ""))
         try:
-            data = storage.read_bytes(sources.get(ids.get(number, ""), ""))
-            source = read_upright(data, bit_depth=depth)
+            source = read_upright(storage.read_bytes(path), bit_depth="keep" * deep)
         except (*storage.GONE, RefusedImage):  # removed or changed since it was written
             continue
         pictures.append((source, record[key]))
         sizes = [f"{width} × {height}" for height, width, _ in (source.shape, record[key].shape)]
-        titles.append((f"{ids[number]}\n{sizes[0]}", f"record {number}\n{sizes[1]}"))
+        titles.append((f"{image_id}\n{sizes[0]}", f"record {number}\n{sizes[1]}"))
     return pictures, titles
-
-
-def _find_ids(shard: pd.Series, count: int) -> dict[int, str]:
-    """Record number → image_id of a shard's first records, from the CSV of its split."""
-    text = storage.read_text(storage.join(shard["folder"], f"{shard['split']}.csv"))
-    if not text:
-        return {}
-    columns = {"image_id": str, "file": str, "record": int}
-    rows = pd.read_csv(io.StringIO(text), usecols=list(columns), dtype=columns, na_filter=False)
-    name = shard["file"][len(shard["folder"]) :].lstrip("/")
-    own = rows[(rows["file"] == name) & (rows["record"] < count)]
-    return dict(zip(own["record"], own["image_id"], strict=True))
 
 
 def first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:

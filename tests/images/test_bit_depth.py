@@ -21,7 +21,7 @@ from kaggle_tfr.images.convert import ImageSettings, check_image, convert, read_
 from kaggle_tfr.images.header import RefusedImage, read_upright, squeeze, turn
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.read import find_shards, read_batches, read_images
-from kaggle_tfr.read.display import find_sources, pair_with_sources
+from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import read_bytes
 from kaggle_tfr.write.verify import compare_with_source, describe_sums, verify_parts
@@ -229,6 +229,6 @@ def check_kept(work, plan, checked):
     normal = {"mean_std": (mean / 255, std / 255)}
     ((images, *_),) = read_batches(shards, **given | {"batch_size": 12}, **normal)
     assert abs(float(tf.reduce_mean(images))) < 0.1
-    (source, record), *_ = pair_with_sources(shards, find_sources(work), 2)[0]
+    (source, record), *_ = pair_with_sources(shards, work, 2)[0]
     assert source.dtype == record.dtype == np.uint16
     assert squeeze(source).max() == squeeze(record).max() == 255

@@ -27,6 +27,12 @@ def save_source(path, kind, **options):
     return str(path)
 
 
+def save_paths(work, sources):
+    """The columns of a plan that tell where the pictures lie."""
+    table = pd.DataFrame(sources.items(), columns=["image_id", "path"])
+    table.to_parquet(work / "plan.parquet")
+
+
 @pytest.mark.parametrize("kind", ["EXIF", "TIFF", "AVIF", "JPEG2000", "JPEG"])
 def test_a_source_of_any_kind_is_shown_upright_beside_its_record(tmp_path, kind):
     """Turned by EXIF, or of a kind that TensorFlow cannot decode: it is shown as it is seen."""
@@ -34,8 +40,9 @@ def test_a_source_of_any_kind_is_shown_upright_beside_its_record(tmp_path, kind)
     rows = pd.DataFrame({"image_id": ["lost", "kept"], "file": "a.tfrec", "record": [0, 1]})
     rows.to_csv(tmp_path / "part" / "train.csv", index=False)
     sources = {"kept": save_source(tmp_path / "source", kind), "lost": str(tmp_path / "nowhere")}
+    save_paths(tmp_path, sources)
 
-    (pair,), (title,) = read.pair_with_sources(read.find_shards(part), sources)
+    (pair,), (title,) = read.pair_with_sources(read.find_shards(part), str(tmp_path))
 
     assert pair[0].shape == (40, 60, 3)
     assert abs(pair[0][:, :18].mean() - 230) < 6
@@ -53,12 +60,11 @@ def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
     rows.to_csv(tmp_path / "train.csv", index=False)
     source = save_source(tmp_path / "source.png", "PNG")
 
-    sources = {"n119998": source, "n119999": source}
-    _, titles = read.pair_with_sources(read.find_shards(part), sources)
+    save_paths(tmp_path, {"n119998": source, "n119999": source})
+    _, titles = read.pair_with_sources(read.find_shards(part), str(tmp_path))
 
     assert [left.split("\n")[0] for left, _ in titles] == ["n119998", "n119999"]
-    assert read.find_sources(str(tmp_path)) == {}
-    assert read.pair_with_sources(read.find_shards(part), {}) == ([], [])
+    assert read.pair_with_sources(read.find_shards(part), f"{tmp_path}/none") == ([], [])
 
 
 def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):

@@ -12,7 +12,7 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.figures import plot_source_check
 from kaggle_tfr.plan.plan import read_plan, save_plan
 from kaggle_tfr.read import find_shards
-from kaggle_tfr.read.display import find_sources, pair_with_sources
+from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import save_stats, verify_parts
 
@@ -143,8 +143,7 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
     assert found.faults.empty
     assert 0 < len(found.sources) <= 5
     plot_source_check(found.sources.head(0))
-    shards, sources = find_shards(str(work)), find_sources(str(work))
-    pictures, titles = pair_with_sources(shards.iloc[1:], sources)
+    pictures, titles = pair_with_sources(find_shards(str(work)).iloc[1:], str(work))
     assert pictures == titles == []
 
 
