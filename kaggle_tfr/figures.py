@@ -129,10 +129,10 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
     edges = np.arange(-0.5, max(int(distances.max()), max_bits) + 1.5).tolist()
     axis.hist([inside, outside], bins=edges, stacked=True, color=[BLUE, GREY])
     axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
-    where: Any = {"transform": axis.get_xaxis_transform(), "ha": "right", "va": "top"}
-    axis.text(max_bits + 0.3, 0.98, f"MAX_BITS = {max_bits}", color=ORANGE, **where)
     if axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
+    look: Any = {"color": ORANGE, "ha": "right", "va": "top"}
+    axis.text(max_bits, axis.get_ylim()[1], f"MAX_BITS = {max_bits}", **look)
     axis.set(xlabel="differing bits of 256", ylabel="pairs", title=title)
     return figure
 
@@ -195,10 +195,9 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure |
 
 @styled
 def plot_folds(table: pd.DataFrame) -> Figure | None:
-    """Images per class and fold (rows with split, fold, label_name): equal columns are fair.
+    """Images per class and fold (rows with split, fold, label_name); a line where all are in one.
 
-    Of more than 40 classes: how far each is from its share of each fold, in images. Without folds
-    a line is printed.
+    Of more than 40 classes: how far each is from its share of each fold, in images.
     """
     table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
     outside = table["split"].replace("train", NEVER)
@@ -217,9 +216,8 @@ def plot_folds(table: pd.DataFrame) -> Figure | None:
     title += f"none is off its share by more than {np.abs(off).max(initial=0):.1f} images"
     if len(counts) > MANY_CLASSES:
         figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
-        axis.hist(off.ravel(), bins=61, color=BLUE)
-        axis.set(xlabel="images more than its share", ylabel="classes × folds", yscale="log")
-        axis.set_title(title)
+        axis.hist(off.ravel(), bins=61, color=BLUE, log=True)
+        axis.set(xlabel="images more than its share", ylabel="classes × folds", title=title)
         return figure
     figure_size = max(7.0, 2.2 + 0.65 * counts.shape[1]), 1.1 + 0.3 * max(len(counts), 2)
     figure, ((axis,),) = new_figure(1, 1, *figure_size)
@@ -275,7 +273,7 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
     sources: columns psnr and psnr_swapped, in dB, and problem.
     """
     wrong, top = int((sources["problem"] != "").sum()), 60
-    title = f"{count_of(len(sources), 'record')} beside their sources: {wrong} show them otherwise"
+    title = f"{count_of(len(sources), 'record')} beside their sources: {wrong} swapped or turned"
     if sources.empty:
         print(title)
         return None
@@ -309,18 +307,23 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
 
 
 @styled
-def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
+def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure | None:
     """True class by predicted class: the share of each row as colour, images as numbers.
 
     confusions: columns true, predicted (indices of `classes`), images; one row a pair that occurs.
-    Of more than 40 classes those of the most frequent wrong pairs are shown.
+    Of more than 40 classes those of the most frequent wrong pairs are shown, or a line for none.
     """
     wrong = confusions[confusions["true"] != confusions["predicted"]]
     wrong = wrong.sort_values("images", ascending=False, kind="stable")
     worst = pd.unique(wrong[["true", "predicted"]].to_numpy().ravel())[:MANY_CLASSES]
+    title = f"{wrong['images'].sum():,} of {confusions['images'].sum():,} images mistaken"
     several = len(classes) > MANY_CLASSES
+    if several and wrong.empty:
+        print(title)
+        return None
     shown = sorted(worst.tolist()) if several else list(range(len(classes)))
-    counts = confusions.pivot_table("images", "true", "predicted", aggfunc="sum")
+    within = confusions[confusions[["true", "predicted"]].isin(shown).all(axis=1)]
+    counts = within.pivot_table("images", "true", "predicted", aggfunc="sum")
     counts = counts.reindex(index=shown, columns=shown).fillna(0).astype("int64")
     all_of = confusions.groupby("true")["images"].sum().reindex(shown).fillna(0).clip(lower=1)
     shares = counts.div(all_of, axis=0).to_numpy()
@@ -331,9 +334,8 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure:
     image = _draw_counts(axis, counts, shares, darkest=1.0)
     figure.colorbar(image, ax=axis, label="share of the true class", shrink=0.8)
     axis.tick_params(axis="x", rotation=90 if len(names) > 8 else 0)
-    title = f"{wrong['images'].sum():,} of {confusions['images'].sum():,} images mistaken"
     what = f", the {len(names)} most confused of {len(classes):,} classes" if several else ""
-    axis.set(xlabel="predicted", ylabel="true", title=title + what)
+    axis.set(xlabel="predicted class", ylabel="true class", title=title + what)
     return figure
 
 
@@ -347,7 +349,6 @@ def plot_leakage(leaky: float, honest: float, low: float, high: float, title: st
     axis.bar_label(bars, fmt="{:.1%}", label_type="center", color="white")
     axis.set_yticks([0, 1], ["folds at random,\ncopies in both", "each cluster\nin one fold"])
     axis.invert_yaxis()
-    whiskers = "whiskers: 95 % interval of the difference"
-    axis.set(xlim=(0, 1), xlabel=f"share of right answers; {whiskers}")
+    axis.set(xlim=(0, 1), xlabel="share of right answers; whiskers: 95 % interval of what is added")
     figure.suptitle(title, **HEAD)
     return figure

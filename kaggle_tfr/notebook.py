@@ -68,7 +68,7 @@ def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
         mend = "Delete WORK_DIR and run again from 01_explore; if it stays, the fault is ours."
         raise RuntimeError(f"{what}. {mend}")
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
-    return table.assign(share=table["images"] / max(total, 1))
+    return table.assign(share=(table["images"] / max(total, 1)).round(4))
 
 
 def session_hours() -> int:

@@ -82,7 +82,5 @@ def _show(output: Any, section: str) -> Markup:
     if "text/html" in data and "text/markdown" not in data:
         table = data["text/html"].replace('border="1"', "")
         return Markup(f'<div class="wide">{table}</div>')  # noqa: S704
-    if output.get("name") == "stdout":
-        said = COUNTED.sub("", output.text).strip()
-        return Markup("<pre>{}</pre>").format(said) if said else Markup()
-    return Markup()
+    said = COUNTED.sub("", output.text).strip() if output.get("name") == "stdout" else ""
+    return Markup("<pre>{}</pre>").format(said) if said else Markup()
