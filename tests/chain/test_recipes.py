@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 from support.chain import draw_pictures, run_chain, save_picture
+from support.forks import run_code
 from support.gcs import serve_bucket
 from support.plans import read_plainly
 from support.readers import make_example, write_shard
@@ -241,7 +242,6 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     """gs:// through TensorFlow's own client gives the same files, byte for byte."""
     run_chain("petals", str(tmp_path / "disk"), INPUT_DIR=str(petals))
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "from support.chain import run_chain\n"
         f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
         "from kaggle_tfr import explore\n"
@@ -258,16 +258,16 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     with serve_bucket(tmp_path) as gcs:
         gcs.seed_objects("petals", petals)
         gcs.seed_objects("listed", tmp_path / "listed")
-        done = gcs.run(code, timeout=200)
+        done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.code == 0, done.said[-3000:]
     disk, bucket = (
         {path.name: path.read_bytes() for path in (tmp_path / kind / "part-1").glob("*.tfrec")}
         for kind in ("disk", "bucket")
     )
     assert len(disk) == 16
     assert bucket == disk
-    listed = next(line[6:] for line in done.stdout.splitlines() if line.startswith("table "))
+    listed = next(line[6:] for line in done.said.splitlines() if line.startswith("table "))
     assert json.loads(listed) == [
         ["gs://listed/daisy/0.jpg", 200, ""],
         ["gs://listed/daisy/00.jpg", 0, "missing file"],

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.chain import run_chain
+from support.forks import run_code
 from support.gcs import serve_bucket
 from support.plans import make_images, plan_images, read_plainly
 from support.readers import make_example, make_picture, save_noise, write_shard
@@ -339,15 +340,14 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
     (tmp_path / "in" / "train" / "a.tfrec").write_bytes(damaged)
     run_chain("sample", str(tmp_path / "disk"), INPUT_DIR=str(tmp_path / "in"), **SETTINGS)
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "from support.chain import run_chain\n"
         f"run_chain('sample', {str(tmp_path / 'cloud')!r}, INPUT_DIR='gs://shards', **{SETTINGS})\n"
     )
     with serve_bucket(tmp_path) as gcs:
         gcs.seed_objects("shards", tmp_path / "in")
-        done = gcs.run(code, timeout=200)
+        done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.code == 0, done.said[-3000:]
     disk, bucket = (pictures_by_id(tmp_path / kind / "part-1") for kind in ("disk", "cloud"))
     assert len(disk) == 39
     assert bucket == disk

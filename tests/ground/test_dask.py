@@ -16,7 +16,7 @@ import pytest
 from support.dask_cluster import start_cluster, wait_until, worker_dies
 from support.failing_tasks import end_worker, square
 from support.gcs import serve_bucket
-from support.plans import digests, make_images, plan_images, read_plainly
+from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
 
 from kaggle_tfr import parallel
 from kaggle_tfr.explore.table import load_hashes, measure
@@ -50,7 +50,7 @@ def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     parallel.use_backend(1)
     # Of less than a megabyte a shard the bucket emulator misreads the upload, now and then.
-    table = make_images(folder / "images", 4 * SHARDS, sizes=(600, 700))
+    table = repeat_images(make_images(folder / "images", SHARDS, sizes=(600, 700)), 4)
     plan_images(table, folder, size=500, n_shards=SHARDS)
     write_parts(str(folder), str(folder / "whole"))
     parallel.close_backend()
@@ -198,7 +198,7 @@ def test_after_the_scheduler_s_death_the_run_can_be_taken_up(work, on_cluster, t
     # The workers end too, and leave nothing half-written under a final name.
     for worker in on_cluster.workers.values():
         worker.kill()
-        worker.wait(30)
+        worker.join(30)
     assert all(len(read_plainly([path])) == 4 for path in out.glob("part-1/*.tfrec"))
 
     write_parts(str(folder), str(out))

@@ -97,7 +97,7 @@ def test_every_recipe_in_the_folder_is_valid(root):
         ("QUALTY: 70", 'Did you mean "QUALITY"'),
         ("- 1\n- 2", "not a list of 'NAME: value' lines"),
         ("A: [", "is not YAML"),
-        ("[" * 1500, "is not YAML"),
+        ("[" * 500 + "]" * 500, "is not YAML"),  # too deep
         ("NAME: café", "is not YAML"),  # written in Latin-1 below
         ("LABEL_MAP: {a: &a [x, x], b: [*a, *a]}", r"without aliases \(\*name\)"),
         (f"NAME: {'x' * (1 << 20)}", "of up to 1,048,576 characters"),

@@ -3,24 +3,22 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import dask
 from distributed import Client
 
-TESTS = Path(__file__).parents[1]
+from support.forks import fork
 
 
 class Cluster:
     """A scheduler, and the workers that were started: `workers` maps names to processes."""
 
     def __init__(self, folder, env=()):
-        self.folder, self.workers = Path(folder), {}
-        self.env = {**os.environ, **dict(env), "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
-        self.env |= {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.folder, self.workers, self.env = Path(folder), {}, {**os.environ, **dict(env)}
         where = self.folder / "scheduler.json"
         options = ["--port", "0", "--no-jupyter", "--scheduler-file", str(where)]
         self.scheduler = self._start("scheduler", "scheduler", *options)
@@ -32,10 +30,8 @@ class Cluster:
         home = self.folder / name
         home.mkdir(parents=True)
         env = self.env | {"HOME": str(home), "TMPDIR": str(home)}
-        command = [sys.executable, "-m", "dask", kind, *options]
-        command += ["--host", "127.0.0.1", "--no-dashboard"]
-        with open(home / "log", "wb") as log:
-            return subprocess.Popen(command, env=env, cwd=home, stdout=log, stderr=log)
+        command = ["dask", kind, *options, "--host", "127.0.0.1", "--no-dashboard"]
+        return fork(_run_dask, command, env=env, out=home / "log", cwd=home)
 
     def add_workers(self, count=1):
         """Starts workers of a single thread; returns their names once they have joined."""
@@ -65,7 +61,16 @@ class Cluster:
     def signal(self, number):
         """Sends a signal to every worker that has not ended."""
         for process in self.workers.values():
-            process.send_signal(number)
+            if process.is_alive():
+                os.kill(process.pid, number)
+
+
+def _run_dask(command):
+    from dask.__main__ import main
+
+    dask.config.refresh()  # the environment's changes
+    sys.argv = command
+    main()
 
 
 @contextlib.contextmanager
@@ -80,7 +85,7 @@ def start_cluster(folder, workers=2, env=()):
             cluster.client.close(timeout=5)
         for process in [*cluster.workers.values(), cluster.scheduler]:
             process.kill()
-            process.wait(30)
+            process.join(30)
 
 
 @contextlib.contextmanager
@@ -101,7 +106,7 @@ def _replace(cluster, victim):
     time.sleep(0.1)
     lost = cluster.tasks_of(victim)
     cluster.workers[victim].kill()
-    cluster.workers[victim].wait(30)
+    cluster.workers[victim].join(30)
     (newcomer,) = cluster.add_workers()
     cluster.signal(signal.SIGCONT)
     assert lost

@@ -1,4 +1,4 @@
-"""Tasks for workers, which import them by name."""
+"""Tasks for other processes, which import them by name."""
 
 import os
 import signal
@@ -12,3 +12,18 @@ def square(number, slow=0):
 
 def end_worker(_):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_by_two(work, out):
+    from kaggle_tfr.parallel import use_backend
+    from kaggle_tfr.write.parts import write_parts
+
+    use_backend(2)
+    write_parts(str(work), str(out))
+
+
+def compare_once(_):
+    """Speeds are taken once, not three times: which is the highest matters to nobody here."""
+    from kaggle_tfr.read import display
+
+    display.compare_speeds.__defaults__ = (1,)

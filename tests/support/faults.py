@@ -2,21 +2,15 @@
 
 Calls are seen where Python makes them: `open`, `os`, TensorFlow's writer of records, Arrow's files.
 What those two do inside, C++ over one open file, is not seen: there a fault comes before the call.
-
-As a script it is a process that forks for each line of its input, "root out n", a child that runs
-the steps and whose n-th call kills it (0: none); each answer is the exit status, a signal as a
-negative number, and the error that it met.
 """
 
 import builtins
 import contextlib
 import errno
 import io
-import json
 import os
 import pickle
 import signal
-import sys
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -267,28 +261,15 @@ class _Writer:
         self._call("write")
 
 
-def main():
+def run_apart(root, out, number, pipe):
+    """What a fork does: the steps, whose n-th call kills it (0: none); sends the error they met."""
     import kaggle_tfr.kaggle.upload
     import kaggle_tfr.write  # noqa: F401
 
-    for line in sys.stdin:
-        root, out, number = line.split()
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            with Disk(f"{root}/run", int(number), KILL):
-                try:
-                    run_steps(root, out=out)
-                except Exception as error:
-                    os.write(writing, f"{type(error).__name__}: {error}".encode())
-            os._exit(0)
-        os.close(writing)
-        with open(reading) as pipe:
-            said = pipe.read()
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print(json.dumps([status, said]), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    said = ""
+    with Disk(f"{root}/run", number, KILL):
+        try:
+            run_steps(root, out=out)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+    pipe.send(said)

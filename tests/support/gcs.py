@@ -2,7 +2,7 @@
 
 The client has fixed addresses, but it is libcurl: it obeys https_proxy and CURL_CA_BUNDLE. The
 proxy ends TLS for Google's two hosts with a throw-away certificate and pipes the bytes to the
-emulator. TensorFlow reads these variables when it starts, so it must run in a subprocess.
+emulator. Other variables TensorFlow reads when it starts, so it must run in a process of its own.
 """
 
 import contextlib
@@ -25,6 +25,10 @@ from gcp_storage_emulator.server import create_server
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
 METHODS = (b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ")
+# What TensorFlow reads as it is imported; everything else in `Bucket.env` it reads on use.
+AT_IMPORT = {"GCS_STAT_CACHE_MAX_AGE": "0", "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0"}
+AT_IMPORT |= {"GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
+AT_IMPORT |= {"GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000"}
 
 
 class Bucket:
@@ -49,8 +53,7 @@ class Bucket:
         self.env = {"https_proxy": proxy, "http_proxy": proxy, "no_proxy": ""}  # nothing gets out
         self.env |= {"CURL_CA_BUNDLE": str(folder / "ca.pem"), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self.env |= {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "token", "NO_GCE_CHECK": "true"}
-        self.env |= {"GCS_STAT_CACHE_MAX_AGE": "0", "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0"}
-        self.env["GCS_RETRY_CONFIG_MAX_RETRIES"] = "1"
+        self.env |= AT_IMPORT
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):

@@ -16,7 +16,7 @@ from support.readers import make_example, make_picture, write_part
 from kaggle_tfr import read, train
 
 pytest.importorskip("jax", reason="the extra 'jax' is not installed")
-COUNTS = (83, 1, 7, 84, 96)  # images of validation, in batches of 16
+COUNTS = (35, 1, 7, 36, 48)  # images of validation, in batches of 16
 
 
 def make_records(count):
@@ -34,7 +34,7 @@ def steps(tmp_path_factory):
     for place, count in enumerate(COUNTS):
         write_part(folder / f"part-{place}", {"a.tfrec": (0, list(make_records(count)))})
     shards = read.find_shards(folder / "part-4")
-    data = read.read_batches(shards, image_size=SIDE, batch_size=16).repeat(2).take(10)
+    data = read.read_batches(shards, image_size=SIDE, batch_size=16).repeat(4).take(10)
     images, labels, _ = map(np.stack, zip(*data.as_numpy_iterator(), strict=True))
     weights = train.build_model(SIDE, CLASSES).get_weights()
     named = {f"weight{n}": values for n, values in enumerate(weights)}
@@ -68,14 +68,23 @@ def on_tensorflow(steps):
     return train_on(steps.batches, steps.weights, None)
 
 
-def check_judged(found, folder):
-    """Accuracy and cross-entropy are those of NumPy over the images, one at a time."""
+@pytest.fixture(scope="module")
+def rows(steps):
+    """(pictures, labels) of each part, read one at a time."""
+    found = []
+    for place in range(len(COUNTS)):
+        shards = read.find_shards(steps.folder / f"part-{place}")
+        rows = read.read_batches(shards, image_size=SIDE, batch_size=1).as_numpy_iterator()
+        found.append(tuple(map(np.concatenate, zip(*rows, strict=True)))[:2])
+    return found
+
+
+def check_judged(found, rows):
+    """Accuracy and cross-entropy are those of NumPy over the images."""
     model = train.build_model(SIDE, CLASSES)
     model.set_weights([np.array(values, np.float32) for values in found.weights])
     for place, (images, accuracy, cross_entropy, *confusions) in enumerate(found.judged):
-        shards = read.find_shards(folder / f"part-{place}")
-        rows = read.read_batches(shards, image_size=SIDE, batch_size=1).as_numpy_iterator()
-        pictures, labels, _ = map(np.concatenate, zip(*rows, strict=True))
+        pictures, labels = rows[place]
         logits = np.asarray(model(pictures), np.float64)
         right = int((logits.argmax(axis=1) == labels).sum())
         assert images == COUNTS[place] == len(labels)
@@ -103,16 +112,16 @@ def test_each_device_gets_its_share_and_each_step_is_compiled_once(on_jax):
     assert {tuple(shape) for shape in on_jax.shapes} == {(16 // on_jax.devices, SIDE, SIDE, 3)}
 
 
-def test_validation_judges_every_image_once(steps, on_jax):
+def test_validation_judges_every_image_once(rows, on_jax):
     """For any number of images on any number of devices: padding counts in no figure."""
-    check_judged(on_jax, steps.folder)
+    check_judged(on_jax, rows)
 
 
-def test_validation_judges_every_image_once_on_tensorflow(steps, on_tensorflow):
+def test_validation_judges_every_image_once_on_tensorflow(steps, rows, on_tensorflow):
     """The same figures by the other backend."""
     model = on_tensorflow[1]
     judged = [judge(model, steps.folder / f"part-{place}", 16) for place in range(len(COUNTS))]
-    check_judged(SimpleNamespace(judged=judged, weights=model.get_weights()), steps.folder)
+    check_judged(SimpleNamespace(judged=judged, weights=model.get_weights()), rows)
 
 
 def test_what_is_saved_and_exported_answers_as_the_trained_model(steps, process, on_tensorflow):

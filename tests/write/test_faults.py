@@ -1,5 +1,6 @@
 """Whatever call fails, and wherever the power goes: the next run ends with the same bytes."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -9,8 +10,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +17,7 @@ import pandas as pd
 import pytest
 from support import faults
 from support.faults import FULL, SHORT, Disk, Power, run_steps
+from support.forks import CONTEXT, fork
 from support.gcs import serve_bucket
 from support.plans import LABELS, digests, make_images, two_parts
 
@@ -172,19 +172,21 @@ def test_a_power_cut_costs_no_byte(root, whole, states, other):
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """A bucket, and a function that runs the steps: (exit status, error) of (root, out, n)."""
-    command, folder = [sys.executable, faults.__file__], tmp_path_factory.mktemp("bucket")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    """A bucket, and a function that runs the steps: (exit code, error) of (root, out, n)."""
+    folder = tmp_path_factory.mktemp("bucket")
     with serve_bucket(folder) as bucket:
         bucket.seed_objects("faults", folder / "none")
-        env = {**os.environ, **bucket.env, "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000"}
-        with subprocess.Popen(command, **pipes, text=True, env=env) as child:
 
-            def run(root, out="-", number=0):
-                print(root, out, number, file=child.stdin, flush=True)
-                return json.loads(child.stdout.readline())
+        def run(root, out="", number=0):
+            answer, said = CONTEXT.Pipe(duplex=False)
+            child, error = fork(faults.run_apart, root, out, number, said, env=bucket.env), ""
+            said.close()
+            with contextlib.suppress(EOFError):  # it was killed
+                error = answer.recv()
+            child.join()
+            return child.exitcode, error
 
-            yield bucket, run
+        yield bucket, run
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_a_bucket_s_refusal_costs_no_byte(root, whole, process, step):
     empty(root)
     run_steps(root)
     bucket, run = process
-    assert run(root, "gs://faults/whole") == [0, ""]
+    assert run(root, "gs://faults/whole") == (0, "")
     # For uploads TensorFlow asks ten times, and waits up to half a minute in between.
     ends = ["/upload/" not in line for line in bucket.requests]
     for number in range(0, len(ends), step):
@@ -222,7 +224,7 @@ def test_a_bucket_s_refusal_costs_no_byte(root, whole, process, step):
             bucket.refused = range(0)
             assert bool(error) == (times > 1), error
             assert not error or ("gs://faults" in error and "again: it goes on" in error)
-            assert run(root, f"gs://faults/{out}") == [0, ""]
+            assert run(root, f"gs://faults/{out}") == (0, "")
             objects = bucket.read_objects("faults", out)
             found = {n: hashlib.sha256(data).hexdigest() for n, data in objects.items()}
             own = {n: sha256 for n, sha256 in found.items() if n in parts}

@@ -3,12 +3,11 @@
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from support.failing_tasks import write_by_two
+from support.forks import fork, fork_kernels
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
 
 from kaggle_tfr.write.parts import write_parts
@@ -26,28 +25,26 @@ def work(tmp_path_factory):
 
 def kill_often(work, out, kills, seed):
     """Restarts and kills the writer; returns how many shards were there after each kill."""
-    script = Path(__file__).parents[1] / "support" / "killed_writer.py"
-    call = [sys.executable, str(script), str(work), str(out)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     rng, progress, there = random.Random(seed), [], 0
-    with subprocess.Popen(call, **pipes, text=True) as killer:
-
-        def run(*words):
-            print(*words, file=killer.stdin, flush=True)
-            return int(killer.stdout.readline())
-
-        while len(progress) < kills:
-            status = run(there + rng.randint(0, 3), rng.uniform(0, 0.05))
-            if status == 0:  # it was done before the kill: begin again
-                shutil.rmtree(out)
-                there = 0
-                continue
-            assert status == -signal.SIGKILL
-            files = sorted((out / "part-1").glob("*.tfrec"))
-            assert all(len(read_plainly([path])) == 3 for path in files)
-            there = len(files)
-            progress.append(there)
-        assert run("end") == 0
+    while len(progress) < kills:
+        writer, shards = fork(write_by_two, work, out), there + rng.randint(0, 3)
+        while writer.is_alive() and len(list(out.glob("*/*.tfrec"))) < shards:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.05))
+        writer.kill()
+        writer.join()
+        if writer.exitcode == 0:  # it was done before the kill: begin again
+            shutil.rmtree(out)
+            there = 0
+            continue
+        assert writer.exitcode == -signal.SIGKILL
+        files = sorted((out / "part-1").glob("*.tfrec"))
+        assert all(len(read_plainly([path])) == 3 for path in files)
+        there = len(files)
+        progress.append(there)
+    writer = fork(write_by_two, work, out)
+    writer.join()
+    assert writer.exitcode == 0
     return progress
 
 
@@ -70,7 +67,8 @@ def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path)
     """A cell that is interrupted (SIGINT) stops at once; run again it finishes with equal bytes."""
     from jupyter_client.manager import start_new_kernel
 
-    manager, client = start_new_kernel(kernel_name="python3", cwd=str(Path(__file__).parents[2]))
+    with fork_kernels():
+        manager, client = start_new_kernel(kernel_name="python3")
     out = tmp_path / "out"
     cell, errors, part = CELL.format(work=str(work), out=str(out)), [], out / "part-1"
 
