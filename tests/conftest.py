@@ -8,12 +8,20 @@ from hypothesis import settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests are side by side themselves
 
 # A busy machine makes an example slow; that says nothing of the code.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many a test waits for a process, a disk or the clock."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ import nbformat
 import pandas as pd
 import pytest
 from support.chain import write_small_sample
-from support.failing_tasks import compare_once
 from support.forks import fork_kernels
 from support.plans import read_plainly
+from support.tasks import compare_once
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import NOTEBOOKS

@@ -14,9 +14,9 @@ from functools import partial
 
 import pytest
 from support.dask_cluster import start_cluster, wait_until, worker_dies
-from support.failing_tasks import end_worker, square
 from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
+from support.tasks import end_worker, square
 
 from kaggle_tfr import parallel
 from kaggle_tfr.explore.table import load_hashes, measure

@@ -143,7 +143,7 @@ def test_a_terminal_has_one_line_that_is_rewritten(drive):
     assert b"\r\x1b[K  Waiting: 8 of 8" in said
 
 
-@pytest.mark.parametrize("seconds", [0, 0.5, 3])
+@pytest.mark.parametrize("seconds", [0, pytest.param(0.5, marks=pytest.mark.heavy), 3])
 def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
     """Exit code 130, no traceback, and none of its processes is left."""
     cell = "import subprocess\nsubprocess.run(['sleep', '77.5'])"

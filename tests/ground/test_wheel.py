@@ -24,7 +24,7 @@ SMALL_SAMPLE = """
 import sys
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore import sample
-sample.CLASSES = {name: (*how, 3) for name, (*how, _) in sample.CLASSES.items()}
+sample.CLASSES = {k: (*how, max(n // 6, 3)) for k, (*how, n) in sample.CLASSES.items()}
 sys.exit(main(["sample", "competition"]))
 """
 

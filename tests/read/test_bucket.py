@@ -1,30 +1,17 @@
 """Files and parts in a bucket, by TensorFlow's own gs:// client through a loopback emulator."""
 
 import hashlib
-import json
 import os
-import subprocess
-import sys
 import time
 
 import pytest
+from support.forks import CONTEXT, fork
 from support.gcs import serve_bucket
 from support.readers import make_example, save_noise, write_part
+from support.tasks import run_lines
 
 SHARDS, RECORDS = 8, 64
 ALL = list(range(SHARDS * RECORDS))
-# One process answers all questions: TensorFlow takes seconds to import.
-ANSWERS = """
-import json, sys
-space = {}
-for line in sys.stdin:
-    try:
-        exec(json.loads(line), space)
-        answer = {"result": space.pop("result", None)}
-    except Exception as error:
-        answer = {"error": type(error).__name__, "said": str(error)}
-    print("@" + json.dumps(answer), flush=True)
-"""
 PREPARE = """
 from itertools import cycle, islice
 from kaggle_tfr import storage
@@ -58,28 +45,24 @@ def bucket(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def ask(bucket, root):
+def ask(bucket):
     """A function that runs code beside the bucket and returns the value of its `result`."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    env, command = {**os.environ, **bucket.env}, [sys.executable, "-u", "-c", ANSWERS]
-    child = subprocess.Popen(command, cwd=root, env=env, text=True, **pipes)
+    ours, theirs = CONTEXT.Pipe()
+    child = fork(run_lines, theirs, env=bucket.env)
+    theirs.close()
 
     def put(code):
+        ours.send(code)
         if code == "end":
-            child.stdin.close()
-            return child.wait(60)
-        child.stdin.write(json.dumps(code) + "\n")
-        child.stdin.flush()
-        for line in child.stdout:
-            if line.startswith("@"):
-                answer = json.loads(line[1:])
-                return answer.get("result", answer)
-        raise RuntimeError(f"the process ended, with code {child.wait()}")
+            child.join(60)
+            return child.exitcode
+        answer = ours.recv()
+        return answer.get("result", answer)
 
     put(PREPARE)
     yield put
     child.kill()
-    child.wait()
+    child.join()
 
 
 @pytest.fixture(scope="module")

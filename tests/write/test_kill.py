@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
-from support.failing_tasks import write_by_two
 from support.forks import fork, fork_kernels
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
+from support.tasks import write_by_two
 
 from kaggle_tfr.write.parts import write_parts
 
