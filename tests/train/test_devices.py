@@ -12,17 +12,30 @@ import pytest
 import tensorflow as tf
 
 from kaggle_tfr import paths, train
+from kaggle_tfr.train import training
 
 CHOICE = "import kaggle_tfr.{}, os, sys; print(os.environ['KERAS_BACKEND'], 'keras' in sys.modules)"
 
 
 @pytest.fixture
 def host(monkeypatch, tmp_path):
-    """A machine whose GPUs a test decides, without a sign of a TPU."""
-    host, one = SimpleNamespace(gpus=0), tf.distribute.get_strategy()
+    """A machine whose TPUs and GPUs a test decides; the TPU addresses that were tried."""
+    host, one = SimpleNamespace(addresses=[], gpus=0, tpu=None), tf.distribute.get_strategy()
+
+    def resolve(tpu):
+        host.addresses.append(tpu)
+        if tpu != host.tpu:
+            raise ValueError("no TPU")
+        return tpu
+
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * host.gpus)
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolve)
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: None)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: None)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda _: one)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: one)
-    monkeypatch.delenv("ISTPUVM", raising=False)
+    for name in (*training.TPU_ADDRESSES, "ISTPUVM"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(paths, "ROOT", str(tmp_path))
     return host
 
@@ -35,15 +48,21 @@ def fake(root, *files):
         (root / name).write_text(f"{text}\n")
 
 
-@pytest.mark.parametrize(("gpus", "said"), enumerate(("CPU (", "one GPU", "2 GPUs")))
-def test_the_best_device_is_taken(host, capsys, gpus, said):
-    """Several GPUs, one, the CPU; one line says which."""
-    host.gpus = gpus
+@pytest.mark.parametrize(
+    ("gpus", "tpu", "said"),
+    [(2, tpu, f"TPU ({tpu})") for tpu in ("local", "10.0.0.2")]
+    + [(gpus, None, said) for gpus, said in enumerate(("CPU (", "one GPU", "2 GPUs"))],
+)
+def test_the_best_device_is_taken(host, monkeypatch, capsys, gpus, tpu, said):  # noqa: PLR0917
+    """The machine's TPU, the environment's, several GPUs, one, the CPU; one line says which."""
+    host.gpus, host.tpu = gpus, tpu
+    monkeypatch.setenv("TPU_NAME", "10.0.0.2")
 
     found = train.find_devices()
 
     assert capsys.readouterr().out.startswith(f"Training on {said}")
-    assert found.kind == ("gpu" if gpus else "cpu")
+    assert host.addresses == (["local"] if tpu == "local" else ["local", "10.0.0.2"])
+    assert found.kind == ("tpu" if tpu else "gpu" if gpus else "cpu")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +99,8 @@ def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, 
 
     assert train.find_devices("cpu").kind == "cpu"
     assert capsys.readouterr().out.startswith("Training on CPU (")
+    host.tpu = "local"
+    assert train.find_devices("auto").kind == "tpu"
 
 
 @pytest.mark.parametrize("wanted", ["tpu", "gpu"])

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import time
 from collections import Counter
@@ -24,6 +25,8 @@ from kaggle_tfr.schema import Labels, encode_mask
 # Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
 # the landmark notebooks use them.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+TPU_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,10 @@ def _find_jax(device: str) -> Devices:
 
 
 def _find_tensorflow(device: str) -> Devices:
-    """The GPUs or the CPU by TensorFlow's own strategies; RuntimeError if none."""
+    """The devices by TensorFlow's own strategies; RuntimeError if none."""
     gpus, one = tf.config.list_physical_devices("GPU"), tf.distribute.get_strategy()
+    if device in ("auto", "tpu") and (tpu := _find_tpu()):
+        return tpu
     if device in ("auto", "gpu") and gpus:
         strategy = tf.distribute.MirroredStrategy() if len(gpus) > 1 else one
         name = "one GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
@@ -105,6 +110,23 @@ def _find_tensorflow(device: str) -> Devices:
         cpu = tf.distribute.OneDeviceStrategy("CPU:0") if gpus else one
         return Devices("cpu", f"CPU ({os.cpu_count()} cores)", 1, cpu)
     raise RuntimeError("TensorFlow lists none")
+
+
+def _find_tpu() -> Devices | None:
+    # TensorFlow logs every attempt, also where there is no TPU.
+    logging.getLogger("tensorflow").setLevel("WARNING")
+    addresses = ["local", *(os.environ[name] for name in TPU_ADDRESSES if os.environ.get(name))]
+    for address in dict.fromkeys(addresses):
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+            if address != "local":
+                tf.config.experimental_connect_to_cluster(resolver)
+            tf.tpu.experimental.initialize_tpu_system(resolver)
+            strategy = tf.distribute.TPUStrategy(resolver)
+        except (ValueError, tf.errors.OpError):
+            continue
+        return Devices("tpu", f"TPU ({address})", strategy.num_replicas_in_sync, strategy)
+    return None
 
 
 def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
