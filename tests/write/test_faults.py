@@ -123,6 +123,7 @@ def test_a_call_that_fails_costs_no_byte(root, whole, step):
         able = [f for f in FAULTS if name in {SHORT: ["write"], FULL: faults.MAKING}.get(f, [name])]
         for fault in able if step == 1 else [able[number % len(able)]]:
             tried, failed = tried + 1, failed + check_fault(root, whole, number, fault)
+    print(f"{len(whole[0]):,} calls, {tried:,} faults tried, {failed:,} calls failed")
     assert failed >= 0.9 * tried  # the shares of the caches decide how many calls there are
 
 
