@@ -99,7 +99,11 @@ def drive(tmp_path, root):
         nbformat.write(made, tmp_path / "nb" / "01_explore.ipynb")
         (tmp_path / "r.yaml").write_text("")
         call = ["run", str(tmp_path / "r.yaml"), "--only", "01", "-p", "WORK_DIR", str(tmp_path)]
-        code = "import sys, pathlib, kaggle_tfr.notebook as notebook, kaggle_tfr.__main__ as main\n"
+        # What a shell starts in the background, as CI may the tests, has SIGINT ignored.
+        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        code += (
+            "import sys, pathlib, kaggle_tfr.notebook as notebook, kaggle_tfr.__main__ as main\n"
+        )
         code += f"notebook.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
         code += f"sys.exit(main.main({call}))"
         out = {"stdout": terminal or subprocess.PIPE, "stderr": terminal or subprocess.STDOUT}
