@@ -56,9 +56,14 @@ def test_kills_change_no_byte(work, tmp_path, kills):
 
 
 CELL = """
-from kaggle_tfr.write.parts import write_parts
+import time
+from unittest import mock
+from kaggle_tfr.write import parts
+write = parts.write_shard
 print("writing", flush=True)
-write_parts({work!r}, {out!r})
+# Slowly, or on a busy machine all would be there before the interrupt is sent.
+with mock.patch.object(parts, "write_shard", lambda task: time.sleep(0.1) or write(task)):
+    parts.write_parts({work!r}, {out!r})
 print("done", flush=True)
 """
 
