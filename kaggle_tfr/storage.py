@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import threading
+import time
 import uuid
 import zlib
 from collections import defaultdict, deque
@@ -33,6 +34,8 @@ AnyPath = str | os.PathLike[str]
 RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
 _indices = dict[str, "ShardIndex"]()  # that this process holds, 8 bytes a record
 _temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"))  # for copies
+SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it takes a while
+_looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
 AGAIN = "Then run the same step again: it goes on from here."
 # What to do where a disk fails; where a file to write cannot be written.
@@ -286,8 +289,14 @@ def _split_address(path: AnyPath) -> tuple[str, int] | None:
 
 def _read_picture(shard: str, number: int) -> bytes:
     """The picture of a record. Raises: DamagedRecord; OSError: it has none."""
-    index = index_shard(shard)
-    features = index.read_features(number)
+    now, index = time.monotonic(), _indices.get(shard)
+    if index is None or now - _looked_at[shard] > SECONDS_BETWEEN_LOOKS:
+        index, _looked_at[shard] = index_shard(shard), now
+    try:
+        features = index.read_features(number)
+    except OSError:  # the shard may have changed since
+        index = index_shard(shard)
+        features = index.read_features(number)
     names = [index.image] if index.image else frames.list_pictures(features)
     if len(names) == 1 and (values := features[names[0]].bytes_list.value):
         return values[0]
