@@ -4,6 +4,7 @@ from kaggle_tfr.train.training import (
     IMAGENET,
     Devices,
     build_model,
+    check_labels,
     compare_throughput,
     count_confusions,
     estimate_inflation,

@@ -129,6 +129,32 @@ def _find_tpu() -> Devices | None:
     return None
 
 
+def check_labels(shards: pd.DataFrame) -> None:
+    """Raise a ValueError unless the labelled records have one class each, which 06 trains.
+
+    shards: of `find_shards`. The message says what the labels are and how to train on them.
+    """
+    labelled = shards[shards["split"] != "test"]
+    columns = labelled[["folder", "schema", "labels"]]
+    for folder, schema, labels in columns.itertuples(index=False, name=None):
+        if not (labels.classes and schema.label_keys):
+            what = f"the records in '{folder}' have no labels"
+            remedy = "To train here, set LABEL_COLUMN in the recipe and run 01 to 05 again"
+        elif schema.kind == "multi":
+            what = f"an image in '{folder}' can have several labels"
+            remedy = "To train on these, use a model of your own with a sigmoid for each label"
+        elif schema.kind == "masks":
+            what = f"the labels in '{folder}' are masks"
+            remedy = "To train on these, use a segmentation model of your own"
+        else:
+            continue
+        reader = "read.read_batches gives the images and their labels as arrays"
+        raise ValueError(
+            f"06_train trains a network that gives each image one class, but {what}. "
+            f"{remedy}; {reader} (docs/reading.md has examples)."
+        )
+
+
 def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
     """Logits (batch, …) of a batch of uint8 images, which is split over the model's devices."""
     split = keras.distribution.distribution()
