@@ -22,6 +22,7 @@ KAGGLE_TEMP = "/kaggle/temp"  # does not
 SUBMISSION = "sample_submission.csv"  # as Kaggle calls it, and as work and part folders keep it
 NO_INPUT = "is neither a folder here nor a Kaggle input"  # which `push` looks for in a log
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
+TEST_FOLDER = "test/"  # of a part, so that the shards at its top all hold labelled records
 
 ROOT = "/"  # of the folders sys and dev
 GOOGLE = "0x1ae0"  # PCI vendor, of network cards (class 0x02…) and disks (0x01…) as well

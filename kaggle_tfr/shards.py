@@ -17,7 +17,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.frames import FRAME_BYTES, parse_record
-from kaggle_tfr.paths import find_input
+from kaggle_tfr.paths import TEST_FOLDER, find_input
 from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
 
 LOOKUPS = 16  # questions to a bucket at a time
@@ -119,9 +119,13 @@ def list_names(
 def _find_split(name: str) -> str:
     """The split that the last such word of a path names, "train" where there is none.
 
+    All files in a folder test/ are test shards, as those of our parts are.
+
     >>> _find_split("test_tfrecords/ld_test00-1.tfrec"), _find_split("d-val.tfrecord-0-of-1")
     ('test', 'validation')
     """
+    if f"/{TEST_FOLDER}" in f"/{name}":
+        return "test"
     return SPLIT_NAMES[["train", *_SPLIT.findall(name)][-1]]
 
 

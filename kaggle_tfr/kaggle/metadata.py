@@ -100,7 +100,8 @@ def list_kernels(folder: str) -> list[str]:
 
 def list_upload(folder: str) -> list[Path]:
     """Files to send, folders to send as archives; the folder itself, if too much is at its top."""
-    top = [path for path in sorted(Path(folder).iterdir()) if path.name not in _CLIENT_FILES]
+    paths = [path for path in sorted(Path(folder).iterdir()) if path.name not in _CLIENT_FILES]
+    top = [path for path in paths if path.is_file() or list_inside(path)]
     return top if len(top) <= MAX_DATASET_FILES else [Path(folder).resolve()]
 
 

@@ -22,7 +22,13 @@ from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.notebook import session_hours
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.paths import check_template, format_name, split_template, template_fields
+from kaggle_tfr.paths import (
+    TEST_FOLDER,
+    check_template,
+    format_name,
+    split_template,
+    template_fields,
+)
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import Labels, RecordSchema, Saved
@@ -117,10 +123,16 @@ class Plan(Saved):
     shards: list[Shard] = field(default_factory=list)
 
     def file_name(self, shard: Shard, count: int | None = None) -> str:
-        """The shard's path below its part folder, for `count` records (default: as planned)."""
+        """The shard's path below its part folder, for `count` records (default: as planned).
+
+        Test shards are in a folder of their own.
+        """
         shard = shard if count is None else replace(shard, count=count)
         template = split_template(self.settings.shard_name, shard.split, shard.fold)
-        return format_name(template, **vars(shard), name=self.labels.name)
+        name = format_name(template, **vars(shard), name=self.labels.name)
+        if shard.split == "test" and not name.startswith(TEST_FOLDER):
+            name = TEST_FOLDER + name
+        return name
 
     def for_worker(self) -> "Plan":
         """The plan without what grows with the dataset: its shards and classes stay behind."""
@@ -278,12 +290,12 @@ def shards_per_group(
     Raises: ValueError if no number of parts can satisfy this.
     """
     counts, test = groups["count"], groups.index.get_level_values("split") == "test"
-    # The list of test images to predict goes with each part.
-    n_tables = counts.index.unique("split").size + int(test.any())
+    # The list of test images to predict goes with each part, and the folder of test shards.
+    n_tables = counts.index.unique("split").size + 2 * int(test.any())
     max_shards = settings.max_part_files - SIDECAR_FILES - n_tables
-    if len(counts) > max_shards:
+    if np.count_nonzero(~test) > max_shards:
         what = f"MAX_PART_FILES = {settings.max_part_files} leaves {max_shards} shards to a part,"
-        need = f"but each of {len(counts)} folds needs one"
+        need = f"but each of {np.count_nonzero(~test)} folds needs one"
         raise ValueError(f"{what} {need}. Raise MAX_PART_FILES, or lower N_FOLDS.")
     if settings.n_shards or settings.shard_images:
         wanted = -(-counts // (settings.shard_images or 1))
@@ -291,10 +303,11 @@ def shards_per_group(
             own = counts[~test] if not test.all() else counts
             shards = (counts * settings.n_shards / own.sum()).round().astype(int).clip(1)
             wanted = _apportion(own, settings.n_shards).combine_first(shards).astype(int)
-        if np.ceil(wanted / n_parts).sum() > max_shards:
+        if np.ceil(wanted[~test] / n_parts).sum() > max_shards:
             return None
     else:
-        if (each := _shards_by_size(groups["expected"] / n_parts, max_shards, settings)) is None:
+        expected = groups["expected"] / n_parts
+        if (each := _shards_by_size(expected, ~test, max_shards, settings)) is None:
             return None
         wanted = np.minimum(counts, each * n_parts)
     # Of test images a part may have none: they can be fewer than the parts.
@@ -308,13 +321,16 @@ def shards_per_group(
 
 
 def _shards_by_size(
-    expected: pd.Series, max_shards: int, settings: PlanSettings
+    expected: pd.Series, at_top: np.ndarray, max_shards: int, settings: PlanSettings
 ) -> np.ndarray | None:
-    """Shards of each group in a part, of the size nearest to shard_mb that needs few enough."""
+    """Shards of each group in a part, of the size nearest to shard_mb that needs few enough.
+
+    at_top: bool, of each group: whether its shards are at the part's top, and count.
+    """
     largest_mb, megabytes = max(settings.shard_mb, 400), expected.to_numpy() / 1e6
     targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
     each = np.maximum(np.round(megabytes / targets), np.ceil(megabytes / largest_mb)).clip(1)
-    fits = each[each.sum(axis=1) <= max_shards].astype(int)
+    fits = each[each[:, at_top].sum(axis=1) <= max_shards].astype(int)
     return fits[0] if len(fits) else None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.paths import TEST_FOLDER
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.shards import list_names
 
@@ -33,14 +34,22 @@ def is_claimed(part_dir: str, run_id: str) -> bool:
 
 def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
     """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
-    Raises: ValueError: written after another plan; a row leads out of the part.
+    Raises: ValueError: written after another plan, or with test shards at its top; a row leads out
+        of the part.
     """
     path, text, sums = storage.join(part_dir, "plan.json"), plan.to_json(), read_sums(part_dir)
     stale = [] if sums.get("plan.json") == sha256_of_text(text) else _find_stale(part_dir, plan)
     if stale and not overwrite:
         mend = "Set OVERWRITE = True to write it anew, another OUT_DIR, or take the change back."
         raise ValueError(f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}")
-    if stale:
+    misplaced = "" if stale else _find_misplaced(part_dir, plan)
+    if misplaced and not overwrite:
+        raise ValueError(
+            f"An older version wrote '{part_dir}', with the test shard '{misplaced}' at the top of "
+            f"the part instead of in the folder {TEST_FOLDER}. Set OVERWRITE = True to write the "
+            "part again, or set another OUT_DIR."
+        )
+    if stale or misplaced:
         _clear_part(part_dir)
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())  # other runs stop
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
@@ -64,6 +73,17 @@ def _find_stale(part_dir: str, plan: Plan) -> list[str]:
     except FileNotFoundError:
         there = storage.exists(storage.join(part_dir, "shards.csv"))
         return ["it has a shards.csv, but no plan.json: put its own back"] if there else []
+
+
+def _find_misplaced(part_dir: str, plan: Plan) -> str:
+    """The name of a test shard that is at the top of the part, "" where there is none."""
+    shards = {(s.part, s.split, s.fold, s.index): s for s in plan.shards if s.split == "test"}
+    begun = storage.exists(storage.join(part_dir, "plan.json"))
+    for row in read_rows_of_part(part_dir) if shards and begun else []:
+        shard = shards.get(_key(row))
+        if shard and TEST_FOLDER + row["file"] == plan.file_name(shard, row["count"]):
+            return row["file"]
+    return ""
 
 
 def sha256_of_text(text: str) -> str:
@@ -161,14 +181,19 @@ def _read_csv(path: str, columns: list[str]) -> list[Row]:
 
 
 def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
-    """The rows that agree with the plan in file name and count; their files are still unchecked."""
+    """The rows that agree with the plan in file name and count; their files are still unchecked.
+
+    A test shard may be at the part's top, where older versions wrote it.
+    """
     shards = {(s.part, s.split, s.fold, s.index): s for s in plan.shards}
     matching = []
     for row in rows:
         shard, total = shards.get(_key(row)), row["count"] + row["refused"]
         whole = len(row["rejects"]) == row["refused"]
-        has = row["file"], total, whole
-        if shard and has == (plan.file_name(shard, row["count"]), shard.count, True):
+        if not shard or not whole or total != shard.count:
+            continue
+        name = plan.file_name(shard, row["count"])
+        if row["file"] in (name, name.removeprefix(TEST_FOLDER)):
             matching.append(row | {"number": shard.number})
     return matching
 

@@ -17,7 +17,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings
 from kaggle_tfr.frames import list_frames
-from kaggle_tfr.paths import OWNER, SUBMISSION, to_slug
+from kaggle_tfr.paths import OWNER, SUBMISSION, TEST_FOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
 from kaggle_tfr.shards import format_index, read_index
@@ -254,12 +254,13 @@ def _write_tfds(folder: str, plan: Plan, shards: pd.DataFrame) -> None:
     template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     name = f"{re.sub(r'[^a-z0-9]+', '_', plan.labels.name.lower()).strip('_')}_{part}"
     name = name if name[0].isalpha() else f"images_{name.strip('_')}"
-    of_split = tfds.core.ShardedFileTemplate(data_dir=folder, template=template)
     splits, empty = [], []
     # TFDS knows one kind of record: test images without a label are left to other readers.
     own = [split for split in shards["split"] if plan.schema.for_split(split) is plan.schema]
     for split, rows in shards[shards["split"].isin(own)].groupby("split"):
         lengths, size = rows["count"].tolist(), int(rows["bytes"].sum())
+        place = TEST_FOLDER if split == "test" else ""
+        of_split = tfds.core.ShardedFileTemplate(data_dir=folder, template=place + template)
         splits.append(tfds.core.SplitInfo(split, lengths, size, of_split))
         # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
         # that its pattern does not take.

@@ -120,8 +120,8 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
     classes = json.loads((work / "part-1" / "labels.json").read_text())["classes"]
     table = pd.read_csv(work / "sample" / "train.csv", index_col="image_id")["label"]
 
-    files = sorted((work / "part-1").glob("*.tfrec"))
-    unlabelled = [file for file in files if "-test-" in file.name]
+    labelled = sorted((work / "part-1").glob("*.tfrec"))
+    unlabelled = sorted((work / "part-1" / "test").glob("*.tfrec"))
     schema = json.loads((work / "part-1" / "schema.json").read_text())
     said = {"compression": "", "image_format": "jpeg", "image_dtype": "uint8"}
     assert said.items() <= schema.items()
@@ -131,7 +131,7 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
         for name in ("fields", "test_fields")
     )
     test = read_plainly(unlabelled, features=of_test)
-    found = read_plainly([file for file in files if file not in unlabelled], features=names)
+    found = read_plainly(labelled, features=names)
     records = {record["image_id"].decode(): record for record in found}
     given = plan["split"] == "test"
     assert {record["image_id"].decode() for record in test} == set(plan.index[given])

@@ -71,6 +71,20 @@ def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
     assert verify_parts(str(tmp_path / "part-1")).faults.empty
 
 
+def test_tensorflow_datasets_reads_labelled_test_images(table, tmp_path):
+    """Their shards are in the part's folder test/, and a split of their own."""
+    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra tfds is not installed")
+    table = table.assign(split=["test"] * 6 + ["train"] * (len(table) - 6))
+    table["fold"] = table["fold"].where(table["split"] == "train", -1)
+    plan_images(table, tmp_path)
+    write_parts(str(tmp_path), metadata_for=["tfds"])
+
+    builder = tfds.builder_from_directory(str(tmp_path / "part-1"))
+
+    assert len(list(builder.as_dataset(split="test"))) == 6
+    assert len(list(builder.as_dataset(split="train"))) == len(table) - 6
+
+
 def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
     """METADATA = ["tfds"] renames the files and adds two; the records are the same.
 

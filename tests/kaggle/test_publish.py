@@ -47,10 +47,11 @@ def checksums(folder):
 def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
     """One `datasets create` a part, every file with its sha256; the second call sends nothing.
 
-    An upload that is cut goes on in the middle; a sub-folder travels as an archive.
+    An upload that is cut goes on in the middle; a sub-folder travels as an archive, unless empty.
     """
     folders = [make_part(tmp_path / f"part-{part}", part) for part in (1, 2)]
     sums = [checksums(folder) for folder in folders]
+    (tmp_path / "part-1" / "test").mkdir()
     (tmp_path / "part-1" / "train").mkdir()
     (tmp_path / "part-1" / "train" / "a.tfrecord").write_bytes(b"records")
     kaggle.cut_upload = {"tea-1.tfrec"}

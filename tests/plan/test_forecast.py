@@ -1,5 +1,7 @@
 """Forecasts hold the truth, and parts fit before the first byte is written."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -185,6 +187,18 @@ def test_a_number_of_shards_or_of_images_in_one_is_kept():
     by_number = shards_per_group(groups(10, 20, 50), 1, choose(n_shards=16))
     assert by_number == {("train", 0): 2, ("train", 1): 4, ("train", 2): 10}
     assert shards_per_group(groups(7000), 1, choose(shard_images=3000)) == {("train", 0): 3}
+
+
+def test_a_part_s_limit_of_files_is_of_those_at_its_top():
+    """Test shards share one folder, so any number of them counts as one file."""
+    places = pd.MultiIndex.from_tuples([("train", 0), ("test", -1)], names=["split", "fold"])
+    groups = pd.DataFrame({"count": 900, "expected": 900e6}, places)
+    by_size = choose(shard_mb=100, max_part_files=21)
+    by_number = choose(shard_images=100, max_part_files=21)
+
+    for chosen in (by_size, by_number):
+        assert shards_per_group(groups, 1, chosen) == {("train", 0): 9, ("test", -1): 9}
+    assert shards_per_group(groups, 1, replace(by_number, max_part_files=20)) is None
 
 
 @pytest.mark.parametrize(

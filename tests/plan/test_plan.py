@@ -67,6 +67,25 @@ def test_numbers_count_what_shares_the_other_fields(planned, template, names):
     assert [plan.file_name(shard) for shard in number_shards(shards, template)] == names
 
 
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{name}-f{fold}-{i:03d}-{count}.tfrec", "test/trees-test-000-5.tfrec"),
+        ("Id_df{i:02d}-{count}.tfrec", "test/test-Id_df00-5.tfrec"),
+        ("{split}/{split}-{i}.tfrecord", "test/test-0.tfrecord"),
+        ("{split}_{i}.tfrecord", "test/test_0.tfrecord"),
+        ("shards/{i}.tfrec", "test/shards/test-0.tfrec"),
+    ],
+)
+def test_test_shards_are_in_a_folder_of_their_own(planned, template, name):
+    """The files at the top of a part are labelled, so that a glob of them can be trained on."""
+    plan = replace(planned[1], settings=replace(planned[1].settings, shard_name=template))
+    test, train = (Shard(0, 1, split, -1, 0, 0, 1, 5) for split in ("test", "train"))
+
+    assert plan.file_name(test) == name
+    assert not plan.file_name(train).startswith("test/")
+
+
 fields = st.permutations(["split", "fold", "part", "count"])
 
 

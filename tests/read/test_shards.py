@@ -54,6 +54,17 @@ LAYOUTS = {
 LEVELS = [10, 41, 80, 121, 160, 201]
 
 
+def test_shards_in_a_folder_test_are_of_that_split(tmp_path):
+    """Also without a shards.csv, and whatever the rest of the name contains."""
+    for name in ("train-f0-000-1.tfrec", "test/test-train-000-1.tfrec"):
+        write_shard(tmp_path / name, [make_record(7)])
+
+    shards = find_shards(tmp_path, schema="landmark")
+
+    found = {Path(row.file).parent.name: row.split for row in shards.itertuples()}
+    assert found == {tmp_path.name: "train", "test": "test"}
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_published_layout_is_read_by_its_name(layout, tmp_path):
     """Pictures, labels and all features of six layouts arrive."""

@@ -1,5 +1,6 @@
 """A damaged or foreign part: what verify says of it, and what 04 run again makes of it."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from support.plans import digests, make_images, plan_images
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.figures import plot_source_check
-from kaggle_tfr.plan.plan import read_plan, save_plan
+from kaggle_tfr.plan.plan import Plan, read_plan, save_plan
 from kaggle_tfr.read import find_shards
 from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.write.parts import write_parts
@@ -19,6 +20,7 @@ from kaggle_tfr.write.verify import save_stats, verify_parts
 FILES = ["plan.json", "shards.csv", "train.csv", "test.csv", "labels.json", "labels.txt"]
 FILES += ["schema.json", "stats.json", "rejects.csv", "dataset-metadata.json", "SHA256SUMS"]
 FILES += ["sample_submission.csv", "index/trees-f0-000-11.tfrec.idx", "trees-f0-000-11.tfrec"]
+FILES += ["test/trees-test-000-6.tfrec"]
 
 
 def run_04(work):
@@ -88,6 +90,39 @@ def test_any_damaged_file_is_found_and_mended_to_the_byte(work, made, name, dama
     assert run_04(work).empty
     assert digests(part) == whole
     assert verify_parts(str(part)).faults.empty
+
+
+def without_folder(file_name):
+    """`Plan.file_name` as it was before test shards had a folder."""
+    return lambda *given: file_name(*given).removeprefix("test/")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_part_with_test_shards_at_its_top_is_written_again(work, tmp_path, monkeypatch, finished):
+    """As older versions wrote it: good to verify; 04 names the shard, and asks for OVERWRITE."""
+    part = tmp_path / "old" / "part-1"
+    with monkeypatch.context() as older:
+        older.setattr(Plan, "file_name", without_folder(Plan.file_name))
+        rows = write_parts(str(work), str(part.parent)).assign(number=range(4)).to_dict("records")
+    if finished:
+        assert verify_parts(str(part)).faults.empty
+    else:
+        (part / "journal").mkdir()
+        rejects = pd.read_csv(part / "rejects.csv").to_dict("records")
+        for row in rows:
+            row["rejects"] = [reject for reject in rejects if reject["file"] == row["file"]]
+            (part / "journal" / f"{row['number']}.json").write_text(json.dumps(row))
+        for name in ("shards.csv", "rejects.csv", "SHA256SUMS"):
+            (part / name).unlink()
+    before = digests(part)
+    with pytest.raises(ValueError, match=r"'trees-test-000-6.tfrec' at the top.*OVERWRITE = True"):
+        write_parts(str(work), str(part.parent))
+    assert digests(part) == before
+
+    write_parts(str(work), str(part.parent), overwrite=True)
+
+    write_parts(str(work), str(tmp_path / "new"))
+    assert digests(part) == digests(tmp_path / "new" / "part-1")
 
 
 def test_a_torn_journal_costs_a_shard_written_again(work, made):
