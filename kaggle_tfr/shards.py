@@ -166,6 +166,29 @@ def choose_schema(folder: str, file: str = "", given: GivenSchema = "") -> Recor
     return replace(schema, kind="masks", label_columns=codes) if codes else schema
 
 
+def check_schemas(shards: pd.DataFrame) -> None:
+    """Raise a ValueError unless all records have the same features.
+
+    shards: of `find_shards`. The message names the splits or the folders that differ.
+    """
+    different = shards.drop_duplicates("schema")
+    if len(different) < 2:
+        return
+    first_split, second_split = different["split"].iloc[:2]
+    if first_split != second_split:
+        raise ValueError(
+            f"The shards are of the splits '{first_split}' and '{second_split}', whose records "
+            "have different features, so one reader cannot take both. Choose training and "
+            "validation shards by read.choose_fold(shards), or the shards of one split by "
+            f"shards[shards['split'] == '{second_split}']."
+        )
+    first, second = different["folder"].iloc[:2]
+    raise ValueError(
+        f"'{first}' and '{second}' have different schemas, so one reader cannot take both. "
+        "Read them apart and use tf.data's sample_from_datasets."
+    )
+
+
 def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     """(bytes, compression, count) of a shard, by quick look-ups. first: of its folder."""
     import tensorflow as tf
@@ -258,7 +281,12 @@ class Records:
     """
 
     def __init__(self, shards: pd.DataFrame) -> None:
-        """shards: of `find_shards`. Raises: ValueError: one is in GZIP, or lacks its index."""
+        """Find where each record is in its shard.
+
+        shards: of `find_shards`, all with the same features: without unlabelled test shards.
+        Raises: ValueError: features differ, or a shard is in GZIP or lacks its index.
+        """
+        check_schemas(shards)
         frames: list[tuple[int, int]] = []
         columns = shards[["file", "folder", "compression", "count"]]
         for file, folder, compression, count in columns.itertuples(index=False, name=None):

@@ -14,7 +14,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.paths import near_miss
 from kaggle_tfr.schema import SPLIT_NAMES, RecordSchema, feature_dict
-from kaggle_tfr.shards import count_records
+from kaggle_tfr.shards import check_schemas, count_records
 
 CORES = os.cpu_count() or 1  # decoding keeps them busy; more threads get no more done
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
@@ -47,14 +47,10 @@ def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.D
 
 def one_schema(shards: pd.DataFrame) -> RecordSchema:
     """The schema that all shards share. Raises ValueError for several schemas, or no record."""
-    folders = dict(zip(shards["schema"], shards["folder"], strict=True))
+    check_schemas(shards)
     if not shards["count"].sum():
         raise ValueError("There is no record to read in these shards. See their split and fold.")
-    if len(folders) > 1:
-        first, second = list(folders.values())[:2]
-        what = f"'{first}' and '{second}' have different schemas, so one reader cannot take both."
-        raise ValueError(f"{what} Read them apart and use tf.data's sample_from_datasets.")
-    return next(iter(folders))
+    return shards["schema"].iloc[0]
 
 
 def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int:

@@ -20,8 +20,8 @@ from kaggle_tfr.read.batches import (
     read_images,
     sample_mask,
 )
-from kaggle_tfr.schema import decode_mask, encode_mask, load_schema
-from kaggle_tfr.shards import find_shards
+from kaggle_tfr.schema import RecordSchema, decode_mask, encode_mask, load_schema
+from kaggle_tfr.shards import Records, find_shards
 
 SMALL = {"image_size": 16}
 
@@ -161,6 +161,21 @@ def test_shards_of_several_schemas_are_refused(shards):
 
     with pytest.raises(ValueError, match="'a' and 'b' have different schemas"):
         read_batches(table, batch_size=4, **SMALL)
+
+
+def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
+    """The error names the splits and says how to choose one; either split alone is read."""
+    unlabelled = RecordSchema(shards["schema"].iloc[0].fields[:1])
+    schemas = [*shards["schema"][:4], unlabelled]
+    mixed = shards.assign(split=["train"] * 4 + ["test"], schema=schemas)
+
+    wanted = r"of the splits 'train' and 'test'.*choose_fold.*shards\['split'\] == 'test'"
+    with pytest.raises(ValueError, match=wanted):
+        read_batches(mixed, batch_size=4, **SMALL)
+    with pytest.raises(ValueError, match=wanted):
+        Records(mixed)
+    for split in ("train", "test"):
+        read_batches(mixed[mixed["split"] == split], batch_size=4, **SMALL)
 
 
 def test_the_window_is_what_pillow_cuts_out():
