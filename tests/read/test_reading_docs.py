@@ -1,4 +1,4 @@
-"""docs/reading.md and README's "Use the shards": each example runs as it stands there."""
+"""docs/reading.md and README's "Use the shards": each example runs on the sample's own part."""
 
 import os
 import re
@@ -8,9 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.plans import make_images, plan_images
-
-from kaggle_tfr.write.parts import write_parts
+from support.chain import run_chain, write_small_sample
 
 # In this order: processes that torch forks should not inherit JAX's threads.
 SHOWN = {"TensorFlow alone": "(32, 256, 256, 3)", "PyTorch": "torch.uint8"}
@@ -31,13 +29,16 @@ for name, code in {examples!r}.items():
 
 @pytest.fixture(scope="module")
 def printed(root, tmp_path_factory):
-    """What each example prints, beside work/part-1 of 64 pictures: on eight devices of JAX.
+    """What each example prints, beside work/part-1 as the sample's recipe makes it.
 
-    With the libraries of Kaggle's TPU image where `make test-kaggle` has made them.
+    It has test images without labels, and small ones. On eight devices of JAX, and with the
+    libraries of Kaggle's TPU image where `make test-kaggle` has made them.
     """
     folder = tmp_path_factory.mktemp("docs")
-    plan_images(make_images(folder / "in", 64, sizes=(260, 300)), folder / "work", size=256)
-    write_parts(str(folder / "work"))
+    write_small_sample(folder / "in")
+    _, table, shards = run_chain("sample", str(folder / "work"), INPUT_DIR=str(folder / "in"))
+    assert table[["height", "width"]].min(axis=1).min() < 256
+    assert set(shards["split"]) == {"train", "test"}
     text = (root / "docs" / "reading.md").read_text()
     sections = dict(
         re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
