@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = add("verify", _verify, "read every record again, name every fault", "work/part-1")
     verify.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
     what = "write every record that can still be read to new whole shards, and list what is lost"
-    salvage = add("salvage", _salvage, what, "work/part-1 --out work/salvaged")
+    salvage = add("salvage", _salvage, what, "work/part-1 --out salvaged")
     salvage.add_argument("folder", metavar="PART_DIR", help="damaged; with or without index, GZIP")
     salvage.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
     _add_kaggle_commands(add)

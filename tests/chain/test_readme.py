@@ -2,12 +2,26 @@
 
 import re
 import shlex
+import shutil
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
+from support.chain import run_values, write_small_sample
 
-from kaggle_tfr.__main__ import _parser
-from kaggle_tfr.parameters import MARKDOWN, check_parameters, list_parameters
+from kaggle_tfr import explore, notebook, paths, read
+from kaggle_tfr.__main__ import _parser, main
+from kaggle_tfr.parameters import (
+    DEFAULTS,
+    MARKDOWN,
+    check_parameters,
+    list_parameters,
+    load_recipe,
+    parse_value,
+    settings,
+)
+from kaggle_tfr.write.parts import write_parts
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +60,75 @@ def test_what_is_shown_can_be_run(readme):
         for line in block.splitlines():
             if line.startswith("from kaggle_tfr"):
                 exec(line, {})
+
+
+def write_cassava(folder):
+    """The small sample under cassava's names, and its second source in the folders of 2019."""
+    main_input, earlier = folder / "cassava-leaf-disease-classification", folder / "cassava-disease"
+    write_small_sample(main_input)
+    numbers = {"flower": "0", "night": "1", "portrait": "2", "sunset": "3", "temple": "4"}
+    table = pd.read_csv(main_input / "train.csv", dtype=str)
+    table.assign(label=table["label"].map(numbers)).to_csv(main_input / "train.csv", index=False)
+    for number, path in enumerate(sorted((main_input / "more/images").glob("*"))):
+        name = ("cbb", "cbsd", "cgm", "cmd", "healthy")[number % 5]
+        target = earlier / "train/train" / name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, target)
+    shutil.rmtree(main_input / "more")
+
+
+def run_functions(values, notebooks):
+    """In place of `notebook.run_recipe`: the functions that the notebooks call, on 40 images."""
+    work = paths.work_dir(values.get("WORK_DIR", ""))
+    steps = [name[:2] for name in notebooks] if values["INPUT_DIR"] else []  # not the sample
+    if "01" in steps:
+        run_values(values | {"LIMIT": 40, "IMAGE_SIZE": 64}, work)
+    if "03" in steps:
+        assert Path(work, "duplicates.parquet").exists()
+    if "04" in steps:
+        write_parts(work)
+    if "05" in steps:
+        assert set(read.find_shards(work)["folder"]) == {f"{work}/part-1"}
+    return work
+
+
+def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeypatch):
+    """Who copies them one after the other finds the files of the line before where they belong.
+
+    Then the recipe gets test images and a second source, by the block that follows.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(notebook, "run_recipe", run_functions)
+    write_cassava(tmp_path)
+    section = readme.partition("## Your own images")[2].partition("\n## ")[0]
+    recipe, additions = blocks(section, "yaml")[:2]
+    lines = "".join([*blocks(readme.partition("\n## The")[0], "bash"), *blocks(section, "bash")])
+    calls = [shlex.split(line, comments=True) for line in lines.splitlines()]
+    calls = [call for call in calls if call and call[0] in ("kaggle-tfr", "papermill")]
+    assert len(calls) == 8
+    for program, *words in calls:
+        if program == "kaggle-tfr":
+            assert main(words) == 0, words
+        else:
+            executed, _, *options = words
+            assert Path(executed).is_file()
+            given = dict(zip(options[::2], options[1::2], strict=False))
+            assert given.keys() <= {"-f", "-p"}
+            name, text = options[options.index("-p") + 1 :][:2]
+            values = load_recipe(given["-f"]) | {name: parse_value(name, text)}
+            run_functions(values, [Path(executed).stem])
+        if words[0] == "init":
+            Path("leaves.yaml").write_text(recipe)
+    assert list(Path().rglob("lost.csv")) == [Path("salvaged/lost.csv")]
+
+    values = yaml.safe_load(recipe) | yaml.safe_load(additions)
+    chosen = settings(explore.InputSettings, DEFAULTS | values)
+    images, labels = explore.read_table(values["INPUT_DIR"], chosen)
+    assert labels.classes == (0, 1, 2, 3, 4)
+    assert set(images["split"]) == {"train", "test"}
+    added = images[images["source"] == 1]
+    assert set(added["label"][added["problem"] == ""]) == {0, 1, 2, 3}
+    assert added["problem"].str.contains("left out by LABEL_MAP: healthy").any()
 
 
 def test_every_link_and_picture_is_there(readme, root):

@@ -22,7 +22,12 @@ def run_chain(recipe, work, **changes):
     given = load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml"))
     if "INPUT_DIR" in changes:  # another input has no second source of this name beside it
         given.pop("MORE_INPUTS", None)
-    values = DEFAULTS | given | changes
+    return run_values(given | changes, work)
+
+
+def run_values(changes, work):
+    """As `run_chain`, of parameters in place of a recipe."""
+    values = DEFAULTS | changes
     check_parameters(values)
     given = settings(explore.InputSettings, values)
     images, labels = explore.read_table(values["INPUT_DIR"], given)
