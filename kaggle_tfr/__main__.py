@@ -192,7 +192,8 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
     push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
     push.add_argument("--at-once", type=int, default=3, help="sessions at a time (default: 3)")
-    what, example = "send part folders to Kaggle, a dataset each", "work/kaggle/cassava/part-1"
+    what = "send part folders to Kaggle, a dataset each"
+    example = "work/kaggle/cassava-tfrecords/part-1"
     publish = add("publish", _publish, what, example)
     publish.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")

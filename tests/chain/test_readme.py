@@ -131,6 +131,21 @@ def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeyp
     assert added["problem"].str.contains("left out by LABEL_MAP: healthy").any()
 
 
+def test_what_is_published_is_what_the_pushed_kernel_leaves(readme, tmp_path, monkeypatch):
+    """`publish` names the output folder of the kernel that `kernel` made, which has a licence."""
+    monkeypatch.chdir(tmp_path)
+    section = readme.partition("## On Kaggle")[2].partition("\n## ")[0]
+    calls = [shlex.split(line, comments=True) for line in blocks(section, "bash")[0].splitlines()]
+    commands = {words[1]: words[1:] for words in reversed(calls)}  # the first of each name
+    kernel, push, publish = (commands[name] for name in ("kernel", "push", "publish"))
+
+    assert main(kernel) == 0
+
+    (made,) = Path(push[1]).iterdir()
+    assert Path(publish[1]) == Path(push[-1], made.name, "part-1")
+    assert "LICENSE = " in (made / "kernel.ipynb").read_text().partition("From the recipe")[2]
+
+
 def test_every_link_and_picture_is_there(readme, root):
     """Relative links lead somewhere, and each picture is a small one."""
     for target in re.findall(r"\]\(([^)#]+)\)", readme):
