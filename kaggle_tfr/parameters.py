@@ -53,6 +53,9 @@ _ALL, _WORKERS, _READING = "01 02 03 04 05 06 07", "01 02 03 04", "05 06"
 _RESIZE = ("short_side", "stretch", "center_crop", "fill", "none")
 _CONFLICTS = ("drop", "majority", "keep")
 _PATTERN = "for folders: class/file, or split/class/file; for tfrecords: *.tfrec"
+_LABELS = 'or a pattern of several, such as "*/_classes.csv"'
+_KIND = "of 0/1 columns; auto: single if each row has one 1"
+_SPLIT = "of LABELS_CSV: train, valid, test; empty: all is train"
 _TEST = '"test_images/*" without TEST_CSV; empty: no tests'
 _VALIDATION = 'share of train that becomes "validation"'
 _LICENSE = 'to publish: Kaggle\'s name of it, such as "CC0-1.0"'
@@ -69,15 +72,18 @@ TABLE = (
     Parameter("NAME", "sample", "01", "of the dataset"),
     Parameter("INPUT_DIR", "", "01", "empty: the bundled sample"),
     Parameter("SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv", "tfrecords")),
-    Parameter("LABELS_CSV", "train.csv", "01"),
+    Parameter("LABELS_CSV", "train.csv", "01", _LABELS),
     Parameter("ID_COLUMN", "image_id", "01"),
     Parameter("LABEL_COLUMN", "label", "01", "a list of 0/1 columns for multi-label", (list,)),
+    Parameter("LABEL_KIND", "auto", "01", _KIND, choices=("auto", "single", "multi")),
     Parameter("LABEL_SEPARATOR", "", "01", '" " when one column holds several labels'),
     Parameter("LABEL_MAP", "", "01", 'a JSON file {"class": index}; empty: sorted', (dict,)),
+    Parameter("SPLIT_COLUMN", "", "01", _SPLIT),
     Parameter("PATH_TEMPLATE", "train_images/{image_id}", "01"),
     Parameter("PATTERN", "*/*", "01", _PATTERN),
     Parameter("INPUT_SCHEMA", "auto", "01", "of tfrecords: a preset's name, or a mapping", (dict,)),
     Parameter("TEST_CSV", SUBMISSION, "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
+    Parameter("TEST_ID_COLUMN", "", "01", "of TEST_CSV; empty: ID_COLUMN"),
     Parameter("TEST_PATH_TEMPLATE", "test_images/{image_id}", "01", _TEST),
     Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}], what differs"),
     Parameter("BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch", "keep")),
@@ -222,7 +228,7 @@ def check_value(name: str, value: Any) -> None:
 def _check_inputs(inputs: list[Any]) -> None:
     """Raises a ValueError unless each is a mapping of 01's parameters that tell of an input."""
     common = {"WORK_DIR", "N_JOBS", "BACKEND", "SCHEDULER", "NAME", "LIMIT", "MORE_INPUTS"}
-    common |= {"BIT_DEPTH", "TEST_CSV", "TEST_PATH_TEMPLATE"}
+    common |= {"BIT_DEPTH", "TEST_CSV", "TEST_ID_COLUMN", "TEST_PATH_TEMPLATE"}
     known = [one.name for one in of_notebook("01") if one.name not in common]
     for number, given in enumerate(inputs, 1):
         if not isinstance(given, Mapping) or "INPUT_DIR" not in given:

@@ -38,12 +38,15 @@ class InputSettings:
     labels_csv: str = ""
     id_column: str = ""
     label_column: str | Sequence[str] = ""
+    label_kind: str = "auto"
     label_separator: str = ""
     label_map: str | Mapping[str, int] = ""
+    split_column: str = ""
     path_template: str = ""
     pattern: str = ""
     input_schema: str | Mapping[str, Any] = "auto"
     test_csv: str = ""
+    test_id_column: str = ""
     test_path_template: str = ""
     more_inputs: Sequence[Mapping[str, Any]] = ()
     limit: int = 0
