@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from PIL import ExifTags, Image, ImageCms, TiffImagePlugin
 
 Image.MAX_IMAGE_PIXELS = None  # ours is a setting
 NOT_RGB = ("L", "CMYK")  # modes with colour profiles of their own
+RECORD = re.compile(r"#\d+$")  # ends the address of a record
 DIM = 16_384  # of 65,535: with all values below it, two of the 8 bits would say nothing
 
 
@@ -159,12 +161,17 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
         made = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
     except (ImageCms.PyCMSError, OSError, ValueError):
         return None
-    if mode != "RGB":
+    if mode == "CMYK":
         return made
-    steps = np.linspace(0, 255, 9).round().astype(np.uint8)
-    cube = Image.fromarray(np.stack(np.meshgrid(steps, steps, steps), -1).reshape(27, 27, 3))
-    moved = np.asarray(ImageCms.applyTransform(cube, made)).astype(int)
-    return made if np.abs(moved - np.asarray(cube)).max() > 3 else None  # of 255 levels
+    if mode == "L":
+        shown = Image.linear_gradient("L")  # every level
+    else:
+        steps = np.linspace(0, 255, 9).round().astype(np.uint8)
+        cube = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(27, 27, 3)
+        shown = Image.fromarray(cube)
+    moved = np.asarray(ImageCms.applyTransform(shown, made)).astype(int)
+    difference = np.abs(moved - np.asarray(shown.convert("RGB"))).max()
+    return made if difference > 3 else None  # of 255 levels
 
 
 MAX_PIXELS = 178_956_970  # where Pillow, too, warns of a decompression bomb: 0.5 GB of RGB
@@ -202,7 +209,8 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") ->
     if header is None or not header.plain:
         header = _read_by_pillow(data, header.scan if header else 0, max_pixels)
     check_size(header.width, header.height, max_pixels)
-    extension = os.path.splitext(name)[1].lower()
+    # A record has no extension of its own: its address is that of its shard ("x.tfrec#17").
+    extension = "" if RECORD.search(name) else os.path.splitext(name)[1].lower()
     if extension and Image.registered_extensions().get(extension, "JPEG") != header.format:
         note = f"wrong extension: {extension} holds {header.format}"
         header = replace(header, note=f"{header.note}; {note}" if header.note else note)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageOps, JpegImagePlugin, PngImagePlugin
 from support.fuzzing import load, verdict
-from support.scenes import opened, saved, scene, wide_profile, wide_to_srgb
+from support.scenes import grey_profile, opened, saved, scene, wide_profile, wide_to_srgb
 
 from kaggle_tfr.images import convert as pictures
 from kaggle_tfr.images.convert import ImageSettings, check_image, convert, psnr, read_pixels
@@ -263,6 +263,14 @@ def test_a_mask_follows_its_picture(resize):
     assert set(np.unique(made)) == {0, 7}
     assert made.shape == (record.height, record.width)
     assert np.mean((made > 0) == (shown(record.data)[..., 0] > 126)) > 0.995
+
+
+def test_a_grey_profile_with_the_curve_of_srgb_changes_nothing():
+    """So a grey JPEG keeps its bytes, as one of colours does; another curve is applied."""
+    grey, chosen = scene(100, 150).convert("L"), ImageSettings((128, 128))
+    same, other = (saved(grey, icc_profile=grey_profile(gamma)) for gamma in (None, 1.8))
+    assert convert(same, chosen).data == same
+    assert convert(other, chosen).touched
 
 
 def test_what_needs_nothing_done_keeps_its_own_bytes():

@@ -51,11 +51,28 @@ def wide_profile():
            for column in (*P3_TO_XYZ.T, (0.9642, 1.0, 0.8249))]  # fmt: skip
     names = (b"desc", b"cprt", b"rXYZ", b"gXYZ", b"bXYZ", b"wtpt", b"rTRC", b"gTRC", b"bTRC")
     parts = (text, b"text\0\0\0\0none\0\0\0\0", *xyz, gamma, gamma, gamma)
+    return _join_profile(b"RGB ", names, parts)
+
+
+def grey_profile(gamma=None):
+    """The bytes of a small ICC profile of grey: of this gamma, or with the curve of sRGB."""
+    text = b"desc\0\0\0\0" + struct.pack(">I", 5) + b"Grey\0" + bytes(12 + 67)
+    levels = np.linspace(0, 1, 1024)
+    srgb = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    values = srgb if gamma is None else levels**gamma
+    points = (65535 * values).round().astype(">u2").tobytes()
+    curve = b"curv\0\0\0\0" + struct.pack(">I", len(levels)) + points
+    white = b"XYZ \0\0\0\0" + struct.pack(">3i", 63190, 65536, 54061)
+    names = (b"desc", b"cprt", b"wtpt", b"kTRC")
+    return _join_profile(b"GRAY", names, (text, b"text\0\0\0\0none\0\0\0\0", white, curve))
+
+
+def _join_profile(space, names, parts):
     table, body, at = b"", b"", 128 + 4 + 12 * len(parts)
     for name, part in zip(names, parts, strict=True):
         table += name + struct.pack(">II", at + len(body), len(part))
         body += part + bytes(-len(part) % 4)
-    head = struct.pack(">I4sI12s", at + len(body), b"none", 0x02100000, b"mntrRGB XYZ ")
+    head = struct.pack(">I4sI12s", at + len(body), b"none", 0x02100000, b"mntr" + space + b"XYZ ")
     head += bytes(12) + b"acsp" + bytes(28) + struct.pack(">3i", 63190, 65536, 54061)
     return head.ljust(128, b"\0") + struct.pack(">I", len(parts)) + table + body
 
