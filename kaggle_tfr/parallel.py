@@ -100,15 +100,25 @@ def run(
 
 
 def compute_columns(
-    compute: Task, table: pd.DataFrame, names: list[str], key: list[str], path: str, *, label: str
+    compute: Task,
+    table: pd.DataFrame,
+    names: list[str],
+    key: list[str],
+    path: str,
+    *,
+    label: str,
+    kept_by: str = "",
 ) -> pd.DataFrame:
     """The table, its columns `names` filled with what `compute` gives for rows: a tuple for each.
 
     The parquet file at `path` ("" for none) is saved as the work goes on, and rows whose `key` it
     holds are not computed again. The table's index counts from 0.
+    kept_by: a column; rows of the file whose value in this column the table lacks stay in the
+    file. They follow the table's rows, sorted by `key`.
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
     known = np.zeros(len(table), bool)
+    others = table.iloc[:0]
     if path and storage.exists(path):
         cache = storage.read_parquet(path)
         if {*key, *names}.issubset(cache):  # an earlier version knew fewer
@@ -117,6 +127,13 @@ def compute_columns(
             known = row >= 0
             for name, values in columns.items():
                 values[known] = cache[name].to_numpy()[row[known]]
+            if kept_by and set(table).issubset(cache):
+                is_other = ~cache[kept_by].isin(table[kept_by])
+                others = cache.loc[is_other, list(table)].sort_values(key)
+
+    def save(rows: pd.DataFrame) -> None:
+        storage.write_parquet(pd.concat([rows, others]) if len(others) else rows, path)
+
     todo = table[~known].sort_values(key)  # so that a file that several rows need is read once
     parts = blocks(todo, BLOCK)
     work = run(compute, parts, label=label, total=len(todo), advance=len, ordered=True)
@@ -126,12 +143,12 @@ def compute_columns(
             column[block.index] = new
         known[block.index] = True
         if path and (start := time.monotonic()) > due:
-            storage.write_parquet(table.assign(**columns)[known], path)
+            save(table.assign(**columns)[known])
             # A table of millions takes a while to save: a tenth of the time is enough.
             due = time.monotonic() + SECONDS_BETWEEN_SAVES + 9 * (time.monotonic() - start)
     table = table.assign(**columns)
     if path and len(todo):
-        storage.write_parquet(table, path)
+        save(table)
     return table
 
 

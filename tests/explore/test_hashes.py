@@ -109,3 +109,19 @@ def test_what_was_done_before_a_stop_is_not_done_again(images, reads, monkeypatc
 
     assert sorted(reads) == sorted(images["path"])
     assert (table["problem"] == "").sum() == 11
+
+
+def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads, tmp_path):
+    """Of a LIMIT: the next full run opens only what changed; the file is the same in any order."""
+    work = str(tmp_path)
+    measured = measure(images, work_dir=work)
+    (tmp_path / "03.jpg").write_bytes(saved(scene(90, 120, seed=99)))
+    measure(images[2:5].reset_index(drop=True), work_dir=work)
+    reads.clear()
+
+    measure(images, work_dir=work)
+
+    assert reads == [images["path"][11]]  # which has a problem, and is read each time
+    kept = pd.read_parquet(tmp_path / "hashes.parquet")
+    assert kept["path"].tolist() == images["path"].tolist()
+    assert (kept["digest"] == measured["digest"]).tolist() == [n != 3 for n in range(12)]
