@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -316,7 +316,9 @@ def fill_submission(
     classes = [str(name) for name in labels.classes]
     if template is None:
         template = pd.DataFrame({"image_id": list(ids), "label": ""})
-    asked = template.iloc[:, 0]
+    id_column = _find_id_column(template, ids)
+    others = template.columns.drop(id_column)
+    asked = template[id_column]
     in_id = scores.ndim == 4 and asked.str.rpartition("_")[2].isin(classes).all()
     names = asked.str.rpartition("_")[0] if in_id else asked
     row = _find_rows(names, ids)
@@ -325,22 +327,32 @@ def fill_submission(
         what = f"{len(unread)} of {names.nunique()} test images could not be read, and get"
         print(f"{what} what is most often predicted: {said}")
     if scores.ndim == 4:
-        label = asked.str.rpartition("_")[2] if in_id else template.iloc[:, 1]
+        label = asked.str.rpartition("_")[2] if in_id else template[others[0]]
         number = {name: position for position, name in enumerate(classes)}
         pairs = zip(row, label.map(number), strict=True)
         codes = [encode_mask(scores[at, :, :, c]) if at >= 0 else "" for at, c in pairs]
-        return template.assign(**{template.columns[-1]: codes})
+        return template.assign(**{others[-1]: codes})
     usual = np.bincount(scores.argmax(axis=1), minlength=len(classes)).argmax()
     typical = np.eye(len(classes))[usual] if labels.kind == "single" else scores.mean(axis=0)
     filled = np.where(row[:, None] >= 0, scores[row], typical)
-    return _write_classes(template, filled, labels.kind, classes)
+    return _write_classes(template, list(others), filled, labels.kind, classes)
+
+
+def _find_id_column(template: pd.DataFrame, ids: Sequence[str]) -> str:
+    """The column of ids: the first with the name of a predicted image, else the first of all."""
+    for column in template:
+        with suppress(ValueError):
+            names = template[column]
+            _find_rows(pd.concat([names, names.str.rpartition("_")[0]]).reset_index(drop=True), ids)
+            return str(column)
+    return str(template.columns[0])
 
 
 def _write_classes(
-    template: pd.DataFrame, scores: np.ndarray, kind: str, classes: list[str]
+    template: pd.DataFrame, columns: list[str], scores: np.ndarray, kind: str, classes: list[str]
 ) -> pd.DataFrame:
-    """The template with the scores (n, classes), in one column or in one a class."""
-    best, columns = scores.argmax(axis=1), list(template.columns[1:])
+    """The template with the scores (n, classes) in its columns: one, or one a class."""
+    best = scores.argmax(axis=1)
     present = np.eye(len(classes))[best] if kind == "single" else scores >= 0.5
     if len(columns) == 1:
         said = template[columns[0]]

@@ -75,3 +75,11 @@ def test_masks_become_run_length_codes(apart):
     assert filled["code"].tolist()[::2] == ["", ""]
     assert filled["code"].iloc[3] == ""
     assert (decode_mask(filled["code"].iloc[1], 4, 6) == masks[0, :, :, 1]).all()
+
+
+def test_the_ids_may_stand_in_any_column_of_the_template():
+    """The column that names the predicted images; the others are filled."""
+    labels = Labels("single", ("x", "y", "z"))
+    template = frame(label=["x"] * 3, file=["a.jpg", "b.jpg", "c.jpg"])
+    filled = fill_submission(IDS, SCORES, labels, template)
+    assert filled.to_dict("list") == {"label": ["y", "x", "y"], "file": ["a.jpg", "b.jpg", "c.jpg"]}
