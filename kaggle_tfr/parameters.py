@@ -115,7 +115,7 @@ TABLE = (
     Parameter("PART_LIMIT_GB", 19, "03", "Kaggle's output disk has 20", (float,), low=0),
     Parameter("MAX_PART_FILES", 45, "03", "a Kaggle dataset takes 50 at its top", low=0),
     Parameter("SEED", 0, "03 07", low=0, high=2**32 - 1),
-    Parameter("OUT_DIR", "", "04", "empty: WORK_DIR; part-1/, part-2/ … appear in it"),
+    Parameter("OUT_DIR", "", "01 04", "empty: WORK_DIR; part-1/, part-2/ … appear in it"),
     Parameter("PART", 0, "04", "0: all parts", low=0),
     Parameter("OVERWRITE", False, "04", "write anew what another plan wrote"),
     Parameter("METADATA", [], "04", '["tfds"] for TensorFlow Datasets'),
@@ -174,9 +174,12 @@ def parameters_cell(notebook: str) -> str:
 def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     """The frozen dataclass whose fields are parameters by their names in lower case.
 
+    A field with the metadata {"parameter": False} keeps its default.
+
     values: by the parameters' own names, such as a notebook's `globals()`; others: defaults.
     """
-    names = [field.name.upper() for field in fields(cls)]  # type: ignore[arg-type]  # a dataclass
+    held = fields(cls)  # type: ignore[arg-type]  # a dataclass
+    names = [field.name.upper() for field in held if field.metadata.get("parameter", True)]
     return cls(**{name.lower(): values.get(name, DEFAULTS[name]) for name in names})
 
 
@@ -228,7 +231,7 @@ def check_value(name: str, value: Any) -> None:
 def _check_inputs(inputs: list[Any]) -> None:
     """Raises a ValueError unless each is a mapping of 01's parameters that tell of an input."""
     common = {"WORK_DIR", "N_JOBS", "BACKEND", "SCHEDULER", "NAME", "LIMIT", "MORE_INPUTS"}
-    common |= {"BIT_DEPTH", "TEST_CSV", "TEST_ID_COLUMN", "TEST_PATH_TEMPLATE"}
+    common |= {"BIT_DEPTH", "TEST_CSV", "TEST_ID_COLUMN", "TEST_PATH_TEMPLATE", "OUT_DIR"}
     known = [one.name for one in of_notebook("01") if one.name not in common]
     for number, given in enumerate(inputs, 1):
         if not isinstance(given, Mapping) or "INPUT_DIR" not in given:

@@ -1,5 +1,6 @@
 """Shards as the input: the table of their records, whose paths are addresses ("x.tfrec#17")."""
 
+import math
 import os
 import re
 from collections import Counter
@@ -13,12 +14,14 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.explore import rows
+from kaggle_tfr.explore import files, rows
 from kaggle_tfr.frames import list_pictures, list_values
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
 
 LOOKED_AT = 20  # records of a shard, by which "auto" tells what its features are
-LABEL_NAME = re.compile(r"(?i)(.*[/_])?(label|class|target|category)(_?(id|idx|index|number))?")
+LABEL_NAME = re.compile(
+    r"(?i)(.*[/_])?(labels?|class(es)?|targets?|category|categories)(_?(ids?|idx|index|number))?"
+)
 _ID = re.compile(r"(?i)(image/)?(image|img|file|picture|photo)?_?(id|name)|key")
 _SIZE = re.compile(r"(?i)(.*[/_])?(height|width|depth|channels|size)")
 _READ = ("label", "labels", "image_id")  # of SOURCES; the others are made anew
@@ -31,19 +34,20 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
     INPUT_DIR. Other features of one value are columns. No picture is decoded.
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, no record is whole.
     """
-    from kaggle_tfr.shards import list_inputs, share_labels
+    from kaggle_tfr.shards import share_labels
 
-    splits = list_inputs(input_dir, settings.pattern)
+    splits, outside = _list_shards(input_dir, settings)
     beside = {os.path.dirname(file) for file in splits}
     folders = sorted({_find_above(one, "labels.json", input_dir) for one in beside} - {""})
     labels = share_labels(folders, (storage.read_text(f"{one}/labels.json") for one in folders))
     schemas = dict[str, RecordSchema]()
     for split in sorted(set(splits.values())):
-        files = [file for file in splits if splits[file] == split]
-        schemas[split] = _choose_schema(files, input_dir, settings.input_schema, split)
+        shards = [file for file in splits if splits[file] == split]
+        schemas[split] = _choose_schema(shards, input_dir, settings, split)
     tasks = [(file, split, schemas[split]) for file, split in splits.items()]
-    images = pd.concat(parallel.run(_read_shard, tasks, label="Reading shards", ordered=True))
-    images = images.reset_index(drop=True)
+    tables = list(parallel.run(_read_shard, tasks, label="Reading shards", ordered=True))
+    tables += [outside] if len(outside) else []
+    images = pd.concat(tables, ignore_index=True)
     if (images["problem"] != "").all():
         what = f"none of the {len(splits)} shards in {input_dir} has a whole record; the first: "
         mend = "Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
@@ -54,11 +58,59 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
         print(f"{again:,} ids repeat: their records are called by their addresses")
     ids = ids.mask(ids.duplicated(), address)
     labelled, labels = _make_labels(images, schemas, labels, rows.read_classes(input_dir, settings))
+    if settings.label_columns:
+        _check_labels(images.assign(problem=labelled["problem"]), labelled["label"], schemas)
     own = ["path", "split", "problem", *_READ, *labels.label_columns]
     others = images.drop(columns=own, errors="ignore").infer_objects()
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
     images = pd.DataFrame({"image_id": ids, "path": images["path"], "split": images["split"]})
     return pd.concat([images, labelled, others], axis=1), labels
+
+
+def _list_shards(
+    input_dir: str, settings: rows.InputSettings
+) -> tuple[dict[str, str], pd.DataFrame]:
+    """(the split of each shard by its path, a row with a problem for each link that leads out)."""
+    from kaggle_tfr.shards import list_inputs
+
+    splits = list_inputs(input_dir, settings.pattern)
+    paths = files.keep_inputs(list(splits), input_dir, settings.excluded)
+    is_outside = files.find_outside(paths, input_dir)
+    inside = [path for path, out in zip(paths, is_outside, strict=True) if not out]
+    if not inside:
+        what = f"none of the {len(splits)} TFRecord shards in {input_dir} is an input: they lie"
+        mend = "Set INPUT_DIR to the folder that holds the shards."
+        raise FileNotFoundError(
+            f"{what} in WORK_DIR or OUT_DIR, or are links that lead outside. {mend}"
+        )
+    refused = [
+        {"path": f"{path}#0", "split": splits[path], "problem": files.LINK_PROBLEM}
+        for path, out in zip(paths, is_outside, strict=True)
+        if out
+    ]
+    columns = ["path", "split", "problem"]
+    return {path: splits[path] for path in inside}, pd.DataFrame(refused, columns=columns)
+
+
+def _check_labels(
+    images: pd.DataFrame, label: pd.Series, schemas: Mapping[str, RecordSchema]
+) -> None:
+    """Raises a ValueError when a split to train or validate with has a label, and no record has it.
+
+    Without a word all its images would be rejected, or written without labels.
+    """
+    for split, schema in schemas.items():
+        own = (images["split"] == split) & images["problem"].isin(["", "no label"])
+        if split == "test" or not schema.label_keys or not own.any() or (label[own] >= 0).any():
+            continue
+        columns = images[own].drop(columns=["path", "split", "problem"]).dropna(axis=1, how="all")
+        there = ", ".join(sorted(map(str, columns))) or "none of one value"
+        keys = ", ".join(schema.label_keys)
+        raise ValueError(
+            f"no record of the split '{split}' has a label in the feature '{keys}'. Features with "
+            f"a value: {there}. Set INPUT_SCHEMA: {{{schema.image_key}: image, FEATURE: label}}, "
+            f"or LABEL_COLUMN: [] to read the images without labels."
+        )
 
 
 def _find_above(folder: str, name: str, input_dir: str) -> str:
@@ -70,21 +122,24 @@ def _find_above(folder: str, name: str, input_dir: str) -> str:
     return ""
 
 
-def _choose_schema(files: list[str], input_dir: str, given: Any, split: str) -> RecordSchema:
+def _choose_schema(
+    shards: list[str], input_dir: str, settings: rows.InputSettings, split: str
+) -> RecordSchema:
     """What the records of a split hold, by INPUT_SCHEMA, a schema.json, or what they look like."""
     from kaggle_tfr.shards import choose_schema
 
-    given = "" if given == "auto" else given
-    folder = "" if given else _find_above(os.path.dirname(files[0]), "schema.json", input_dir)
+    given = "" if settings.input_schema == "auto" else settings.input_schema
+    folder = "" if given else _find_above(os.path.dirname(shards[0]), "schema.json", input_dir)
     try:
         if given or folder:
-            return choose_schema(folder, files[0], given).for_split(split)
+            return choose_schema(folder, shards[0], given).for_split(split)
     except ValueError as error:
         raise ValueError(f"INPUT_SCHEMA: {error}") from None
-    for file in files:
-        looked_at = islice(_walk_records(file), LOOKED_AT)
+    for shard in shards:
+        looked_at = islice(_walk_records(shard), LOOKED_AT)
         if records := [features for _, features, problem in looked_at if not problem]:
-            return _guess_schema(file, records, split)
+            needs_label = split != "test" and bool(settings.label_columns)
+            return _guess_schema(shard, records, split, needs_label=needs_label)
     return load_schema({"image": "image"})  # of nothing that can be read
 
 
@@ -107,31 +162,69 @@ def _walk_records(file: str, image: str = "") -> Iterator[tuple[int, Mapping[str
             yield number, {}, str(error)
 
 
-def _guess_schema(file: str, records: list[Mapping[str, Any]], split: str) -> RecordSchema:
-    """The schema by what features look like and are called; a printed line names them."""
+def _guess_schema(
+    file: str, records: list[Mapping[str, Any]], split: str, *, needs_label: bool
+) -> RecordSchema:
+    """The schema by what features look like and are called; a printed line names them.
+
+    Raises: ValueError: several features could be one, there is no image, or no label where one is
+    needed.
+    """
     seen = Counter(name for features in records for name in list_pictures(features))
     pictures = sorted(name for name, count in seen.items() if 2 * count > len(records))
-    common = sorted(set[str].intersection(*map(set, records)))
-    values = {name: [list_values(one[name]) for one in records] for name in common}
-    single = [name for name in common if set(map(len, values[name])) == {1}]
-    whole = [name for name in single if isinstance(values[name][0][0], int)]
+    values = _collect_values(records)
+    single = [name for name, held in values.items() if set(map(len, held)) == {1}]
+    # A record may lack its label: it is rejected later, and takes no other record's label away.
+    common = [name for name in single if len(values[name]) == len(records)]
+    numbers = [name for name in single if all(is_whole(one) for (one,) in values[name])]
     texts = [name for name in single if isinstance(values[name][0][0], bytes)]
+    whole = [name for name in numbers if name in common and isinstance(values[name][0][0], int)]
     others = [name for name in whole if not _SIZE.fullmatch(name)]
-    label = [name for name in whole if LABEL_NAME.fullmatch(name)]
+    label = [name for name in numbers if LABEL_NAME.fullmatch(name)]
     label = label or [name for name in texts if LABEL_NAME.fullmatch(name)]
     label = label or others[: len(others) == 1]
-    ids = [name for name in texts if _ID.fullmatch(name) and name not in label]
+    ids = [name for name in texts if _ID.fullmatch(name) and name in common and name not in label]
     ids = [name for name in ids if len({one for (one,) in values[name]}) == len(records)]
     chosen = {"image": pictures, "label": label, "image_id": ids[:1]}
     for what, found in chosen.items():
         if len(found) > 1 or (what == "image" and not found):
-            holds = f"each of {', '.join(found)}" if found else f"none of {', '.join(common)}"
+            holds = f"each of {', '.join(found)}" if found else f"none of {', '.join(values)}"
             example = f"{{{[*found, 'feature'][0]}: {what}, …}}"
             mend = f"Name the features that are image, label and image_id: INPUT_SCHEMA: {example}"
             raise ValueError(f"in '{file}' {holds} looks like the {what}. {mend}")
+    if needs_label and not label:
+        rest = {name: held for name, held in values.items() if name not in pictures}
+        listed = ", ".join(f"{name} ({_describe(held)})" for name, held in rest.items()) or "none"
+        raise ValueError(
+            f"in '{file}' no feature looks like the label of the split '{split}'. Besides the "
+            f"image there are: {listed}. Set INPUT_SCHEMA: {{{pictures[0]}: image, FEATURE: label}}"
+            f" (FEATURE: labels for a list of 0 and 1), or LABEL_COLUMN: [] to read the images "
+            f"without labels."
+        )
     told = ", ".join(f"{what} {[*found, '–'][0]}" for what, found in chosen.items())
     print(f"{split}: {told} (by {len(records)} records of {os.path.basename(file)})")
     return load_schema({found[0]: what for what, found in chosen.items() if found})
+
+
+def _collect_values(records: Sequence[Mapping[str, Any]]) -> dict[str, list[list]]:
+    """The values of each feature, by its name, of the records in which it is not empty."""
+    values = dict[str, list[list]]()
+    for name in sorted(set[str]().union(*records)):
+        held = [list_values(features[name]) for features in records if name in features]
+        if held := [one for one in held if one]:
+            values[name] = held
+    return values
+
+
+def is_whole(value: Any) -> bool:
+    """True for a whole number, also one that is stored as a float."""
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def _describe(held: list[list]) -> str:
+    """What the values of a feature are, such as "list of int"."""
+    kind = {"bytes": "text or bytes"}.get(name := type(held[0][0]).__name__, name)
+    return kind if set(map(len, held)) == {1} else f"list of {kind}"
 
 
 def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
@@ -198,10 +291,15 @@ def _name_classes(images: pd.DataFrame, known: Sequence[Any], classes: list | No
     if "label" not in images:
         table, labels = rows.single_label_table(pd.Series("", images.index), classes)
         return table.assign(problem=""), labels
-    held, names = images["label"], {n: str(one) for n, one in enumerate(known) if one is not None}
+    values = [int(value) if is_whole(value) else value for value in images["label"]]
+    held = pd.Series(values, images.index, dtype=object)
+    names = {n: str(one) for n, one in enumerate(known) if one is not None}
     is_number = held.map(lambda value: isinstance(value, int) and value >= 0)
     text = held.where(held.map(lambda value: isinstance(value, str)), "")
     text = text.mask(is_number, held.map(names).fillna("") if names else held.astype(str))
     table, labels = rows.single_label_table(text, classes or list(known) or None)
     unknown = "label " + held.astype(str) + " is no class of labels.json"
-    return table.assign(problem=table["problem"].mask(is_number & (text == ""), unknown)), labels
+    problem = table["problem"].mask(is_number & (text == ""), unknown)
+    is_fraction = held.map(lambda value: isinstance(value, float) and not math.isnan(value))
+    problem = problem.mask(is_fraction, "label " + held.astype(str) + " is not a whole number")
+    return table.assign(problem=problem), labels

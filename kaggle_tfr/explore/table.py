@@ -4,7 +4,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ import pandas as pd
 from PIL import Image
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore import rows
+from kaggle_tfr.explore import files, rows
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import InputSettings, Table
 from kaggle_tfr.images.convert import check_image
@@ -23,8 +23,8 @@ from kaggle_tfr.images.hashing import HASHES, TURNED, hash_picture
 from kaggle_tfr.images.header import RefusedImage, refusing
 from kaggle_tfr.parallel import blocks, compute_columns, run
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
-from kaggle_tfr.paths import SUBMISSION, find_input, near_miss
-from kaggle_tfr.schema import Labels, find_code_problem
+from kaggle_tfr.paths import SUBMISSION, find_input, near_miss, work_dir
+from kaggle_tfr.schema import SPLIT_NAMES, Labels, find_code_problem
 
 # The columns that `measure` adds, with their values where no image could be read.
 UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
@@ -34,8 +34,10 @@ KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]  # what has a pr
 COMPUTED = [*UNREAD, *HASHED, "problem"]
 
 
-def read_table(input_dir: str, settings: InputSettings) -> Table:
+def read_table(input_dir: str, settings: InputSettings, excluded: Sequence[str] = ()) -> Table:
     """(images, labels) of all inputs: one row an image, in their order; no image is opened.
+
+    excluded: WORK_DIR and OUT_DIR, whose files are never input where they lie in INPUT_DIR.
 
     Columns: as of `read_input`, and source: 0 for the main input, then the number in MORE_INPUTS.
     Test images have split "test" and no label. An id of two sources gets the later one's number.
@@ -47,15 +49,18 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
         raise ValueError(f"{what} and ask for them. Set LABELS_CSV to the labelled images' file.")
     remote = storage.is_remote(input_dir)
     input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
+    settings = replace(settings, excluded=[work_dir(folder) for folder in excluded if folder])
     images, labels = read_input(input_dir, settings)
-    tables, test = [images.assign(source=0)], find_test_images(input_dir, settings, labels)
-    tables += [test] if len(test) else []
+    test = find_test_images(input_dir, settings, labels)
+    _warn_of_mixed_tests(images, test)
+    tables = [images.assign(source=0), *([test] if len(test) else [])]
     for number, given in enumerate(settings.more_inputs, 1):
-        own = _read_more(input_dir, settings, number, given, labels).assign(source=number)
+        own = _read_more(input_dir, settings, number, given, labels)
+        own = _keep_validation(own, images, number).assign(source=number)
         clash = own["image_id"].isin(pd.concat([table["image_id"] for table in tables]))
         own["image_id"] = own["image_id"].mask(clash, f"{number}/" + own["image_id"])
         tables.append(own)
-    images = rows.stack_rows(tables)
+    images = _drop_named_elsewhere(rows.stack_rows(tables))
     if labels.kind != "single":  # numbers of combinations, over all inputs
         has = images["label"] >= 0
         images.loc[has, "label"] = pd.factorize(images["label_name"][has], sort=True)[0]
@@ -66,6 +71,24 @@ def read_table(input_dir: str, settings: InputSettings) -> Table:
         places = np.arange(settings.limit) * len(images) // settings.limit
         images = images.iloc[places].reset_index(drop=True)
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
+
+
+def _warn_of_mixed_tests(images: pd.DataFrame, test: pd.DataFrame) -> None:
+    """Prints that labels of test images are lost, where a TEST_CSV adds images without labels."""
+    labelled = (images["split"] == "test") & (images["label"] >= 0)
+    if len(test) and labelled.any():
+        print(
+            f"WARNING: {labelled.sum():,} images of the given test split have labels, the "
+            f"{len(test):,} of TEST_CSV and TEST_PATH_TEMPLATE have none: test records are written "
+            f'without labels. Set TEST_PATH_TEMPLATE: "" to keep the labels.'
+        )
+
+
+def _drop_named_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
+    """The table without the files that lack a row in one CSV, but have one in another."""
+    lacks_row = images["problem"].str.startswith(rows.NO_ROW)
+    is_named = images["path"].isin(set(images["path"][~lacks_row]))
+    return images[~(lacks_row & is_named)].reset_index(drop=True)
 
 
 def read_input(input_dir: str, settings: InputSettings) -> Table:
@@ -82,7 +105,8 @@ def read_input(input_dir: str, settings: InputSettings) -> Table:
     check_parameters({"SOURCE": settings.source})
     sources = {"csv": rows.read_label_csv, "folders": rows.read_folders}
     sources |= {"rle_csv": rows.read_mask_csv, "tfrecords": read_records}
-    return sources[settings.source](input_dir, settings)
+    images, labels = sources[settings.source](input_dir, settings)
+    return files.reject_links(images, input_dir), labels
 
 
 def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
@@ -104,13 +128,21 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
             mend = 'Set TEST_CSV ("" for none) and TEST_PATH_TEMPLATE ("" for no test images).'
             raise FileNotFoundError(f"{what} {mend}")
     images = (_read_test_csv if csv else _match_test_files)(input_dir, settings, labels)
+    images = files.reject_links(images, input_dir)
     return images.assign(split="test", label=-1, label_name="", source=0, **labels.blanks())
 
 
 def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
     """Columns image_id, path, problem: the rows of TEST_CSV, then files that it does not name."""
-    own = replace(settings, labels_csv=settings.test_csv, label_column="", label_map="")
-    own = replace(own, path_template=settings.test_path_template)
+    own = replace(
+        settings,
+        labels_csv=settings.test_csv,
+        id_column=settings.test_id_column or settings.id_column,
+        label_column="",
+        label_map="",
+        split_column="",
+        path_template=settings.test_path_template,
+    )
     ids = rows.read_csv(input_dir, own, "TEST_CSV")[own.id_column]
     halves = ids.str.rpartition("_")  # of clouds' 0011165.jpg_Fish
     ids = halves[0] if halves[2].isin(labels.label_columns).all() else ids
@@ -118,7 +150,9 @@ def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> p
     unlabelled = rows.single_label_table(pd.Series("", ids.index))
     unlabelled[0]["problem"] = ""
     try:
-        images, _ = rows.complete_rows(input_dir, own, ids.to_frame(own.id_column), unlabelled)
+        # TEST_PATH_TEMPLATE may call the id as PATH_TEMPLATE does.
+        names = pd.DataFrame(dict.fromkeys([settings.id_column, own.id_column], ids))
+        images, _ = rows.complete_rows(input_dir, own, names, unlabelled)
     except (FileNotFoundError, ValueError) as error:
         text = re.sub(r"\bPATH_TEMPLATE", "TEST_PATH_TEMPLATE", str(error))
         raise type(error)(f"test images: {text}") from None
@@ -128,7 +162,9 @@ def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> p
 def _match_test_files(input_dir: str, settings: InputSettings, _: Labels) -> pd.DataFrame:
     """Columns image_id, path, problem of the files that TEST_PATH_TEMPLATE matches."""
     template = settings.test_path_template
-    paths = storage.list_files(re.sub(r"\{.*?\}", "*", template), input_dir)
+    pattern = re.sub(r"\{.*?\}", "*", template)
+    paths = files.list_files(pattern, input_dir or "/", input_dir, settings.excluded)
+    paths = [path for path in paths if not files.COMPANION.search(path)]
     if not paths:
         what = f"TEST_PATH_TEMPLATE '{template}' matches no file in '{input_dir}'."
         raise FileNotFoundError(f'{what} Mend it, or set it to "" for no test images.')
@@ -145,6 +181,8 @@ def _read_more(
     """The rows of a further input, whose labels are those of the main one, by their names."""
     changed = {name.lower(): value for name, value in given.items() if name != "INPUT_DIR"}
     own = replace(settings, **changed | {"label_map": "", "more_inputs": ()})
+    if "LABEL_KIND" not in given and labels.kind in ("single", "multi"):
+        own = replace(own, label_kind=labels.kind)  # or a few rows might look like the other kind
     below = storage.resolve(input_dir, given["INPUT_DIR"])
     folder = below if storage.is_folder(below) else find_input(given["INPUT_DIR"])
     images, its = read_input(folder, own)
@@ -182,7 +220,23 @@ def _align_labels(
         columns = columns.reindex(columns=list(labels.label_columns), fill_value=blank)
         labelled, _ = rows.multi_label_table(columns, labels.kind, reasons)
     others = images.drop(columns=[*its.label_columns, "label", "label_name", "problem"])
-    return pd.concat([others.assign(split="train"), labelled.assign(problem=reasons)], axis=1)
+    return pd.concat([others, labelled.assign(problem=reasons)], axis=1)
+
+
+def _keep_validation(images: pd.DataFrame, main: pd.DataFrame, number: int) -> pd.DataFrame:
+    """The rows of a further input: of its own splits only that of validation stays.
+
+    It is called as the main input calls its own: nothing may train on images of either.
+    """
+    ours = [split for split in main["split"].unique() if SPLIT_NAMES.get(split) == "validation"]
+    name = ours[0] if len(ours) == 1 else "validation"
+    is_validation = images["split"].map(SPLIT_NAMES) == "validation"
+    if count := int((is_validation & (images["problem"] == "")).sum()):
+        print(
+            f"MORE_INPUTS, input {number}: {count:,} images of its own validation split stay "
+            f"validation images (split '{name}'); no fold trains on them"
+        )
+    return images.assign(split=np.where(is_validation, name, "train"))
 
 
 def measure(
@@ -196,7 +250,8 @@ def measure(
     or one whose run-length code does not fit, gets its reason in `problem`; rows that have one
     already are not opened.
     work_dir: where hashes.parquet keeps what was read, with the hashes of `load_hashes`: a rerun
-    opens only what is new or changed, or had a problem.
+    opens only what is new or changed, or had a problem. It also keeps what is known of files that
+    are not in this table, such as those that LIMIT leaves out.
     Raises: TimeoutError: a bucket does not answer.
     """
     path = work_dir and storage.join(work_dir, "hashes.parquet")
@@ -245,7 +300,7 @@ def _read_images(images: pd.DataFrame, path: str, *, exact: bool = False) -> pd.
     status = run(_stat_files, blocks(table["path"].tolist(), 1024), **show, ordered=True)
     table[["file_bytes", "changed"]] = np.concatenate([np.empty((0, 2), np.int64), *status])
     read, label = partial(_read_block, exact=exact), "Reading images"
-    return compute_columns(read, table, COMPUTED, KEY, path, label=label)
+    return compute_columns(read, table, COMPUTED, KEY, path, label=label, kept_by="path")
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
@@ -310,13 +365,37 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
 def save_submission(
     images: pd.DataFrame, input_dir: str, settings: InputSettings, work_dir: str
 ) -> None:
-    """Copies TEST_CSV beside images.parquet, for the order and the columns of submission.csv."""
+    """Copies TEST_CSV beside images.parquet, for the order and the columns of submission.csv.
+
+    The copy goes into parts, which are published: it never holds the labels of the test images.
+    """
     source, path = storage.resolve(input_dir, settings.test_csv), storage.join(work_dir, SUBMISSION)
     asked = settings.test_csv and (images["split"] == "test").any()
     if asked and storage.exists(source):
-        storage.write_atomically(path, storage.read_bytes(source))
+        storage.write_atomically(path, _hide_labels(source, images, settings))
     else:
         storage.remove(path)
+
+
+def _hide_labels(path: str, images: pd.DataFrame, settings: InputSettings) -> bytes:
+    """The bytes of a TEST_CSV; one value in every row of a column that tells labels apart.
+
+    A template for submissions has the same label in all rows, so its bytes stay as they are.
+    """
+    own = replace(settings, id_column=settings.test_id_column or settings.id_column)
+    table = rows.read_as_text(path, own, "TEST_CSV")
+    columns = settings.label_columns[-1:] if settings.source == "rle_csv" else own.label_columns
+    names = {*columns, *images["label_name"]} - {own.id_column}
+    telling = [name for name in table if name in names and len(set(table[name])) > 1]
+    if not telling:
+        return storage.read_bytes(path)
+    for name in telling:
+        table[name] = "" if settings.source == "rle_csv" else table[name].min()
+    print(
+        f"TEST_CSV '{path}' holds labels in {', '.join(map(repr, telling))}: {SUBMISSION} in "
+        f"WORK_DIR keeps its rows and columns, but has one value in all rows of these columns."
+    )
+    return table.to_csv(index=False).encode()
 
 
 def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:

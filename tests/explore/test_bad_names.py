@@ -45,7 +45,8 @@ def special(tmp_path, monkeypatch):
         os.symlink("nowhere", "broken.jpg")
         os.mkdir("folder.jpg")
         monkeypatch.chdir(tmp_path)
-        expected = dict.fromkeys(["pipe.jpg", "socket.jpg", "device.jpg"], NO_FILE)
+        expected = dict.fromkeys(["pipe.jpg", "socket.jpg"], NO_FILE)
+        expected |= {"device.jpg": "link leads outside INPUT_DIR"}
         expected |= {"folder.jpg": "unreadable: Is a directory", "broken.jpg": "missing file"}
         return expected | {"loop.jpg": LOOP, "through.jpg": "unreadable: Not a directory"}
 

@@ -65,7 +65,7 @@ def test_test_images_of_masks_and_of_several_labels(tmp_path):
     assert of_test(images)[["image_id", "Fish", "Sugar"]].to_numpy().tolist() == [["t.jpg", "", ""]]
 
     put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n", ["a.jpg"])
-    images, _ = read(tmp_path, label_column=["x", "y"], test_csv="")
+    images, _ = read(tmp_path, label_column=["x", "y"], label_kind="multi", test_csv="")
     assert of_test(images)[["label", "x", "y"]].to_numpy().tolist() == [[-1, 0, 0]]
     assert images["x"].dtype == "int8"
 
@@ -134,7 +134,8 @@ def test_further_inputs_of_several_labels_line_up_their_columns(tmp_path):
     put_csv(tmp_path / "more", "image_id,z\nm.jpg,1\nn.jpg,0\n", ["m.jpg", "n.jpg"])
     (tmp_path / "more" / "train.csv").write_text("image_id,z,y\nm.jpg,1,0\nn.jpg,0,1\n")
     given = {"INPUT_DIR": "more", "LABEL_COLUMN": ["z", "y"], "LABEL_MAP": {"z": "x"}}
-    images, _ = read(tmp_path, label_column=["x", "y"], more_inputs=[given])
+    changes = {"label_column": ["x", "y"], "label_kind": "multi"}
+    images, _ = read(tmp_path, **changes, more_inputs=[given])
     assert images[["x", "y", "label_name"]].to_numpy().tolist() == [
         *([0, 1, "y"], [1, 0, "x"], [0, 1, "y"])
     ]
@@ -153,7 +154,7 @@ MORE = {
     [
         ({"labels_csv": "sample_submission.csv"}, r"LABELS_CSV and TEST_CSV are both 'sample_sub"),
         ({"test_csv": "no.csv"}, r"no file '.*no.csv'. Set TEST_CSV"),
-        ({"test_csv": "odd.csv"}, r"TEST_CSV '.*odd.csv' has no column 'image_id'.*It has name"),
+        ({"test_csv": "odd.csv"}, r"TEST_CSV '.*odd.csv' has no.*It has name. Set TEST_ID_C"),
         ({"test_path_template": "t/*.png", "test_csv": ""}, r"TEMPLATE 't/\*.png' matches"),
         ({"test_path_template": "t/{image_id}"}, r"none of the 2 .*or set TEST_PATH_TEMPLATE"),
         ({"more_inputs": [{"INPUT_DIR": "more"}]}, r"has 1 classes .* 'z'.*LABEL_MAP: {\"z\":"),
@@ -180,3 +181,69 @@ def test_half_of_a_test_set_is_an_error(tmp_path):
     pd.DataFrame({"image_id": ["t1.jpg"]}).to_csv(tmp_path / "sample_submission.csv", index=False)
     with pytest.raises(FileNotFoundError, match=r"has 'sample_sub.*', but no 'test_im"):
         read(tmp_path)
+
+
+def test_the_ids_of_a_submission_may_have_another_column(competition, tmp_path):
+    """TEST_ID_COLUMN names it; the template may call the id as the labels' CSV does."""
+    (competition / "sample_submission.csv").write_text("label,file\nx,t2.jpg\nx,t1.jpg\n")
+    with pytest.raises(ValueError, match=r"has no column 'image_id'.*Set TEST_ID_COLUMN to one"):
+        read(competition)
+
+    images, _ = read(competition, test_id_column="file")
+
+    assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
+
+
+@pytest.mark.parametrize("template", ["{image_id}", "bilder/{image_id}"])
+def test_ids_may_be_paths_of_any_depth(tmp_path, template):
+    """Beside blanks in the header; files that describe images are not named, forgotten ones are."""
+    folder = tmp_path / "bilder" if template != "{image_id}" else tmp_path
+    put_csv(tmp_path, " image_id ;\tlabel\na/20/Foto.jpg;x\nb/1.jpg;y\nmissing.jpg;x\n;x\n")
+    for name in ("a/20/Foto.jpg", "b/1.jpg", "b/forgotten.heic"):
+        put_image((folder / name).with_suffix(".jpg"))
+    (folder / "b" / "forgotten.jpg").rename(folder / "b" / "forgotten.heic")
+    for name in ("b/notes.txt", "a/20/Foto.json", "extra.csv"):
+        (folder / name).write_text("")
+
+    images, labels = read(tmp_path, path_template=template)
+
+    names = ["a/20/Foto.jpg", "b/1.jpg", "missing.jpg", "", "b/forgotten.heic"]
+    assert images["image_id"].tolist() == names
+    assert images["problem"].tolist() == ["", "", "", "no id", "no row in train.csv"]
+    assert labels.classes == ("x", "y")
+
+
+FLAGS = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
+SEVERAL = "several labels where one is expected: rust, scab"
+NONE = "no label: no label column holds 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "problems"),
+    [
+        (FLAGS, "auto", ["", ""]),
+        (FLAGS + "c.jpg,2,0\n", "auto", ["", "", "label column 'rust' holds '2', not 0 or 1"]),
+        (FLAGS + "c.jpg,1,1\nd.jpg,0,0\n", "single", ["", "", SEVERAL, NONE]),
+    ],
+)
+def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys, text, kind, problems):
+    """Recognised and said under "auto"; asked for, other rows are rejected."""
+    folder = put_csv(tmp_path, text, [f"{name}.jpg" for name in "abcd"[: len(problems)]])
+    given = {"label_column": ["rust", "scab"], "label_kind": kind}
+
+    images, labels = read(folder, **given)
+
+    assert (labels.kind, labels.classes) == ("single", ("rust", "scab"))
+    assert images["problem"].tolist() == problems
+    assert images["label"].tolist()[:2] == [0, 1]
+    assert ("exactly one 1 in 2 label columns" in capsys.readouterr().out) == (kind == "auto")
+    images, labels = read(folder, **given, label_map={"scab": 0, "rust": 1})
+    assert (images["label"].tolist()[:2], labels.classes) == ([1, 0], ("scab", "rust"))
+
+
+@pytest.mark.parametrize(("row", "kind"), [("c.jpg,1,1\n", "auto"), ("", "multi")])
+def test_columns_of_0_and_1_stay_several_labels(tmp_path, row, kind):
+    """Where some row has several, or LABEL_KIND says so."""
+    folder = put_csv(tmp_path, FLAGS + row, ["a.jpg", "b.jpg", "c.jpg"])
+    _, labels = read(folder, label_column=["rust", "scab"], label_kind=kind)
+    assert (labels.kind, labels.label_columns) == ("multi", ("rust", "scab"))

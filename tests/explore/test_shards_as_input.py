@@ -354,3 +354,52 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
     rejects = pd.read_csv(tmp_path / "cloud" / "rejects.csv")
     assert rejects["path"].tolist() == ["gs://shards/train/a.tfrec#0"]
     assert rejects["problem"][0] == "'gs://shards/train/a.tfrec' at byte 0: the record is damaged"
+
+
+LABELLED = {"label_column": "label"}
+
+
+def test_a_float_or_a_list_of_one_is_a_label(tmp_path):
+    """So is one that some of the first records lack: these alone are rejected."""
+    records = [make_example(image=PICTURES[k], target=float(k % 2)) for k in range(4)]
+    write_shard(tmp_path / "float" / "a.tfrec", records)
+    records = [make_example(image=PICTURES[k], labels=[k % 2]) for k in range(4)]
+    write_shard(tmp_path / "list" / "a.tfrec", records)
+    records = [make_example(image=PICTURES[k], label=k % 2) for k in range(3)]
+    write_shard(tmp_path / "lacks" / "a.tfrec", [*records, make_example(image=PICTURES[3])])
+
+    for kind, last in {"float": 1, "list": 1, "lacks": -1}.items():
+        images, labels = read(tmp_path / kind, **LABELLED)
+        assert (labels.classes, images["label"].tolist()) == ((0, 1), [0, 1, 0, last])
+        assert images["problem"].tolist() == ["", "", "", "no label" if last < 0 else ""]
+
+
+def test_a_split_without_a_label_is_an_error_unless_asked_for(tmp_path):
+    """It names the features; a list of 0 and 1 can then be chosen; tests need no label."""
+    tags = [[1, 0], [0, 1], [1, 1]]
+    records = [make_example(image=PICTURES[k], tags=tags[k], score=k / 4) for k in range(3)]
+    write_shard(tmp_path / "in" / "train.tfrec", records)
+    write_shard(tmp_path / "in" / "test.tfrec", [make_example(image=PICTURES[9])])
+
+    there = r"label of the split 'train'.*score \(float\), tags \(list of int\).*INPUT_SCHEMA"
+    with pytest.raises(ValueError, match=there):
+        read(tmp_path / "in", **LABELLED)
+    with pytest.raises(ValueError, match=r"no record of the split 'train' has a label in .*'kind'"):
+        read(tmp_path / "in", **LABELLED, input_schema={"image": "image", "kind": "label"})
+    for asked in ({"label_column": []}, {**LABELLED, "input_schema": {"image": "image"}}):
+        images, _ = read(tmp_path / "in", **asked)
+        assert images[["label", "problem"]].to_numpy().tolist() == [[-1, ""]] * 4
+    images, labels = read(
+        tmp_path / "in", **LABELLED, input_schema={"image": "image", "tags": "labels"}
+    )
+    assert (labels.kind, images["label_name"].tolist()[1:]) == (
+        "multi",
+        ["label_0", "label_1", "label_0|label_1"],
+    )
+
+
+def test_a_record_has_no_extension_to_be_wrong(tmp_path):
+    data = make_picture(9, kind="PNG")
+    write_shard(tmp_path / "in" / "a.tfrec", [make_example(image=data, label=0)])
+    images = measure(*read(tmp_path / "in", **LABELLED))
+    assert images[["format", "note"]].to_numpy().tolist() == [["PNG", ""]]

@@ -30,7 +30,7 @@ def run_values(changes, work):
     values = DEFAULTS | changes
     check_parameters(values)
     given = settings(explore.InputSettings, values)
-    images, labels = explore.read_table(values["INPUT_DIR"], given)
+    images, labels = explore.read_table(values["INPUT_DIR"], given, [work, values["OUT_DIR"]])
     images = explore.measure(images, labels, work)
     explore.save_images(images, labels, work)
     explore.save_submission(images, values["INPUT_DIR"], given, work)

@@ -1,0 +1,124 @@
+"""What is listed below INPUT_DIR: no link that leads out, nothing of ours, no system folder."""
+
+import os
+
+import pytest
+from support.inputs import put_csv, put_image, read
+from support.readers import make_example, make_picture, write_shard
+
+from kaggle_tfr.explore.rows import InputSettings
+from kaggle_tfr.explore.table import count_images, measure, read_table, save_images
+from kaggle_tfr.parameters import settings
+
+OUTSIDE = "link leads outside INPUT_DIR"
+
+
+def problems(images):
+    return dict(zip(images["image_id"], images["problem"], strict=True))
+
+
+def test_links_of_class_folders_stay_within_the_input(tmp_path):
+    """Files, class folders and folders of classes; a link that stays inside is read."""
+    put_image(tmp_path / "secret" / "s.jpg")
+    put_image(tmp_path / "real" / "cat" / "1.jpg")
+    put_image(tmp_path / "real" / "dog" / "2.jpg")
+    os.symlink(tmp_path / "secret" / "s.jpg", tmp_path / "real" / "cat" / "file.jpg")
+    os.symlink("../cat/1.jpg", tmp_path / "real" / "dog" / "inside.jpg")
+    os.symlink("../secret", tmp_path / "real" / "evil")
+    os.symlink("real", tmp_path / "input")  # INPUT_DIR itself may be a link
+
+    images, labels = read(tmp_path / "input", source="folders")
+
+    expected = {"cat/1.jpg": "", "cat/file.jpg": OUTSIDE, "dog/2.jpg": "", "dog/inside.jpg": ""}
+    assert problems(images) == expected | {"evil/s.jpg": OUTSIDE}
+    assert labels.classes == ("cat", "dog")
+
+
+def test_links_of_a_csv_stay_within_the_input(tmp_path):
+    """Of labelled, unlisted and test images; a folder of images; the CSV itself is an error."""
+    folder = put_csv(tmp_path / "in", "image_id,label\na.jpg,x\nb.jpg,x\n", ["a.jpg"])
+    put_image(tmp_path / "secret" / "t.jpg")
+    os.symlink(tmp_path / "secret" / "t.jpg", folder / "train_images" / "b.jpg")
+    os.symlink(tmp_path / "secret", folder / "test_images")
+    (folder / "sample_submission.csv").write_text("image_id,label\nt.jpg,x\n")
+
+    images, _ = read(folder)
+
+    assert problems(images) == {"a.jpg": "", "b.jpg": OUTSIDE, "t.jpg": OUTSIDE}
+    os.rename(folder / "train.csv", tmp_path / "secret" / "train.csv")
+    os.symlink("../secret/train.csv", folder / "train.csv")
+    with pytest.raises(ValueError, match=r"LABELS_CSV '.*train.csv' is a link that leads outside"):
+        read(folder)
+
+
+def test_links_to_shards_stay_within_the_input(tmp_path):
+    write_shard(tmp_path / "in" / "a.tfrec", [make_example(image=make_picture(9), label=0)])
+    write_shard(tmp_path / "b.tfrec", [make_example(image=make_picture(9), label=0)])
+    os.symlink("../b.tfrec", tmp_path / "in" / "b.tfrec")
+
+    images, _ = read(tmp_path / "in", source="tfrecords")
+
+    assert problems(images) == {"a.tfrec#0": "", "b.tfrec#0": OUTSIDE}
+
+
+@pytest.mark.parametrize("source", ["folders", "csv", "tfrecords"])
+def test_our_own_folders_in_the_input_are_never_input(tmp_path, source):
+    """WORK_DIR and OUT_DIR below INPUT_DIR hold pictures, CSVs and shards of ours."""
+    put_csv(tmp_path, "image_id,label\ncat/1.jpg,x\n")
+    put_image(tmp_path / "cat" / "1.jpg")
+    shard = [make_example(image=make_picture(9), label=0)]
+    write_shard(tmp_path / "cat" / "a.tfrec", shard)
+    for ours in ("work", "out", "work/figures"):
+        put_image(tmp_path / ours / "2.jpg")
+        put_csv(tmp_path / ours, "image_id,label\n2.jpg,x\n")
+        write_shard(tmp_path / ours / "part-1.tfrec", shard)
+    given = {"SOURCE": source, "PATH_TEMPLATE": "{image_id}", "LABELS_CSV": "*.csv"}
+    given |= {"PATTERN": "*/*.jpg"} if source == "folders" else {}
+    os.symlink(tmp_path, tmp_path.with_name("link"))
+
+    for folder in (tmp_path, tmp_path.with_name("link")):
+        chosen = settings(InputSettings, given)
+        images, _ = read_table(str(folder), chosen, [str(tmp_path / "work"), f"{folder}/out"])
+
+        read = images["image_id"].str.partition(".")[0].tolist()
+        # A shard has no row in a CSV, and is named as any other file of the images' folder.
+        expected = ["cat/1", "cat/a"] if source == "csv" else ["cat/1"]
+        assert read == (["cat/a"] if source == "tfrecords" else expected)
+    tmp_path.with_name("link").unlink()
+
+
+def test_class_folders_without_images_are_named_and_left_out(tmp_path, capsys):
+    """Empty ones, those of an archive's or a system's own files; the others are read."""
+    for name in ("rose/1.jpg", "heic/1.heic", "__MACOSX/2.jpg"):
+        put_image(tmp_path / name) if name.endswith("jpg") else None
+    (tmp_path / "heic").mkdir()
+    (tmp_path / "heic" / "1.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (tmp_path / "tulip").mkdir()
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    put_csv(tmp_path / "lily", "text")
+
+    images, labels = read(tmp_path, source="folders")
+
+    assert images["image_id"].tolist() == ["heic/1.heic", "rose/1.jpg"]
+    assert labels.classes == ("heic", "rose")
+    said = capsys.readouterr().out
+    assert (
+        "3 of 5 class folders hold no image and are left out: '__MACOSX', 'lily', 'tulip'" in said
+    )
+
+
+def test_a_run_without_any_good_image_saves_its_reasons(tmp_path):
+    """rejects.csv names each image, whatever the lessons of the notebook can show."""
+    put_csv(tmp_path / "in", "image_id,label\na.png,x\nb.png,y\n")
+    (tmp_path / "in" / "train_images").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "in" / "train_images" / name).write_bytes(b"")
+    work = tmp_path / "work"
+    for count in (2, 0):
+        images, labels = read(tmp_path / "in")
+        images = measure(images[:count], labels, str(work))
+        save_images(images, labels, str(work))
+        assert count_images(images) == {"good": 0, "refused": count}
+        rejects = (work / "rejects.csv").read_text().splitlines()
+        assert len(rejects) == count + 1
+        assert all(line.endswith("empty file") for line in rejects[1:])
