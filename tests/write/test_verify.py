@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from support.chain import draw_pictures, run_chain, save_picture
 from support.plans import digests, draw_picture, make_images, plan_images, read_plainly
 
 from kaggle_tfr.images.convert import ImageSettings, convert
@@ -279,3 +280,24 @@ def test_a_grey_picture_may_look_the_same_swapped():
     """Where red equals blue, and in symmetric pictures, nothing is claimed."""
     flat = np.full((40, 40, 3), 120, np.uint8)
     assert not compare_with_source(tf.io.encode_png(flat).numpy(), flat, ImageSettings((40, 40)))[2]
+
+
+def test_columns_called_like_ours_survive_writing(tmp_path):
+    """A CSV's own `file` and `record` get a prefix: the part's tables hold others."""
+    rows = [f"{k}.jpg,{'xy'[k % 2]},scan-{k}.dcm,{k}" for k in range(6)]
+    (tmp_path / "in").mkdir()
+    text = "\n".join(["image_id,label,file,record", *rows, ""])
+    (tmp_path / "in" / "train.csv").write_text(text)
+    for k, picture in enumerate(draw_pictures(6, 40, 50)):
+        save_picture(picture, tmp_path / "in" / "train_images" / f"{k}.jpg")
+    schema = {"image": "image", "label": "label", "f": "csv_file", "r": "csv_record"}
+    given = {"INPUT_DIR": str(tmp_path / "in"), "SCHEMA": schema, "N_FOLDS": 2, "N_SHARDS": 2}
+
+    run_chain("sample", str(tmp_path / "work"), **given, TEST_PATH_TEMPLATE="", KEEP="all")
+
+    part = str(tmp_path / "work" / "part-1")
+    assert verify_parts(part).faults.empty
+    kinds = {"f": tf.io.FixedLenFeature([], tf.string), "r": tf.io.FixedLenFeature([], tf.int64)}
+    records = read_plainly(sorted((tmp_path / "work" / "part-1").glob("*.tfrec")), features=kinds)
+    held = {record["r"]: record["f"] for record in records}
+    assert held == {k: f"scan-{k}.dcm".encode() for k in range(6)}
