@@ -380,6 +380,7 @@ def read_classes(input_dir: str, settings: InputSettings) -> list | None:
     source = "LABEL_MAP"
     if isinstance(given, str):
         path = storage.resolve(input_dir, given)
+        files.check_named_file(path, input_dir, "LABEL_MAP")
         source = f"the label map '{path}'"
         try:
             given = json.loads(read_given(path, "LABEL_MAP"))
@@ -473,9 +474,11 @@ def read_flags(
     classes = read_classes(input_dir, settings) or number_classes(names)[1]
     chosen = pd.Series(names.to_numpy()[flags.to_numpy().argmax(axis=1)], index=rows.index)
     table, labels = single_label_table(chosen.where(is_good & (ones == 1), ""), classes)
-    several = flags.astype(bool).apply(lambda row: ", ".join(names[row.to_numpy()]), axis=1)
     problem = problem.mask(is_good & (ones == 0), "no label: no label column holds 1")
-    problem = problem.mask(is_good & (ones > 1), "several labels where one is expected: " + several)
+    has_several = is_good & (ones > 1)
+    listed = [", ".join(names[row]) for row in flags[has_several].to_numpy(bool)]
+    reasons = [f"several labels where one is expected: {one}" for one in listed]
+    problem[has_several] = np.array(reasons, object)
     return table.assign(problem=problem), labels
 
 

@@ -26,11 +26,15 @@ def name_split(value: str) -> str:
 
 def looks_like_splits(column: str, values: Iterable[str]) -> bool:
     """True for a column that is called like one of splits and holds nothing else."""
-    if column != FOLDER_COLUMN and not _COLUMN_NAME.fullmatch(column):
+    if not _is_called_like_splits(column):
         return False
     held = {value for value in map(str, values) if value not in _MISSING}
     splits = {name_split(value) for value in held}
     return "" not in splits and bool(splits - {"train"})
+
+
+def _is_called_like_splits(column: str) -> bool:
+    return column == FOLDER_COLUMN or bool(_COLUMN_NAME.fullmatch(column))
 
 
 def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
@@ -56,6 +60,10 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
         mend = 'Set SPLIT_COLUMN to a column of "train", "validation" and "test", or to "".'
         raise ValueError(f"SPLIT_COLUMN '{column}' names no split: it holds {seen}. {mend}")
 
+    if (named == "test").all():
+        what = f"SPLIT_COLUMN '{column}' makes every row a test image"
+        raise ValueError(f'{what}: nothing is left to train on. Set SPLIT_COLUMN to "".')
+
     is_missing = text.isin(_MISSING)
     unknown = f"column '{column}' holds '" + text + "', which is not a split"
     problem = problem.mask(named == "", unknown).mask(is_missing, f"no split in column '{column}'")
@@ -68,6 +76,8 @@ def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
     used: the columns of ids and labels, which mean something else.
     """
     for column in rows.columns.difference(list(used)):
+        if not _is_called_like_splits(str(column)):
+            continue
         values = rows[column].dropna().astype(str).str.strip()
         if looks_like_splits(str(column), values.unique()):
             counts = values.map(name_split).value_counts()

@@ -102,7 +102,10 @@ def read_input(input_dir: str, settings: InputSettings) -> Table:
     if not storage.is_folder(input_dir or "/"):
         mend = "Give the images' folder, a gs:// address, or an attached Kaggle dataset's slug."
         raise FileNotFoundError(f"INPUT_DIR '{input_dir}' is no folder. {mend}")
-    check_parameters({"SOURCE": settings.source})
+    check_parameters({"SOURCE": settings.source, "LABEL_KIND": settings.label_kind})
+    if settings.split_column and settings.source not in ("csv", "rle_csv"):
+        what = f"SPLIT_COLUMN is '{settings.split_column}', but SOURCE is '{settings.source}'"
+        raise ValueError(f'{what}, which has no columns. Set SPLIT_COLUMN to "".')
     sources = {"csv": rows.read_label_csv, "folders": rows.read_folders}
     sources |= {"rle_csv": rows.read_mask_csv, "tfrecords": read_records}
     images, labels = sources[settings.source](input_dir, settings)
@@ -183,6 +186,8 @@ def _read_more(
     own = replace(settings, **changed | {"label_map": "", "more_inputs": ()})
     if "LABEL_KIND" not in given and labels.kind in ("single", "multi"):
         own = replace(own, label_kind=labels.kind)  # or a few rows might look like the other kind
+    if "SPLIT_COLUMN" not in given and own.source not in ("csv", "rle_csv"):
+        own = replace(own, split_column="")
     below = storage.resolve(input_dir, given["INPUT_DIR"])
     folder = below if storage.is_folder(below) else find_input(given["INPUT_DIR"])
     images, its = read_input(folder, own)
@@ -371,8 +376,15 @@ def save_submission(
     """
     source, path = storage.resolve(input_dir, settings.test_csv), storage.join(work_dir, SUBMISSION)
     asked = settings.test_csv and (images["split"] == "test").any()
+    data = b""
     if asked and storage.exists(source):
-        storage.write_atomically(path, _hide_labels(source, images, settings))
+        try:
+            files.check_named_file(source, input_dir, "TEST_CSV")
+            data = _hide_labels(source, images, settings)
+        except ValueError as error:
+            print(f"WARNING: there will be no {SUBMISSION} in WORK_DIR: {error}")
+    if data:
+        storage.write_atomically(path, data)
     else:
         storage.remove(path)
 

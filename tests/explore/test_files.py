@@ -7,7 +7,7 @@ from support.inputs import put_csv, put_image, read
 from support.readers import make_example, make_picture, write_shard
 
 from kaggle_tfr.explore.rows import InputSettings
-from kaggle_tfr.explore.table import count_images, measure, read_table, save_images
+from kaggle_tfr.explore.table import count_images, measure, read_table, save_images, save_submission
 from kaggle_tfr.parameters import settings
 
 OUTSIDE = "link leads outside INPUT_DIR"
@@ -45,6 +45,11 @@ def test_links_of_a_csv_stay_within_the_input(tmp_path):
     images, _ = read(folder)
 
     assert problems(images) == {"a.jpg": "", "b.jpg": OUTSIDE, "t.jpg": OUTSIDE}
+    os.symlink("../secret/answers.csv", folder / "answers.csv")
+    (tmp_path / "secret" / "answers.csv").write_text("image_id,label\nt.jpg,x\n")
+    chosen = settings(InputSettings, {"TEST_CSV": "answers.csv"})
+    save_submission(images, str(folder), chosen, str(tmp_path))
+    assert not (tmp_path / "sample_submission.csv").exists()
     os.rename(folder / "train.csv", tmp_path / "secret" / "train.csv")
     os.symlink("../secret/train.csv", folder / "train.csv")
     with pytest.raises(ValueError, match=r"LABELS_CSV '.*train.csv' is a link that leads outside"):

@@ -57,6 +57,8 @@ def test_given_splits_stay(tmp_path):
     assert folded["split"].tolist() == ["train", "validation", "test"]
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN 'label' names no split: it holds 'x', 'y'"):
         read(folder, split_column="label")
+    with pytest.raises(ValueError, match=r"SPLIT_COLUMN is 'split', but SOURCE is 'folders'"):
+        read(folder, split_column="split", source="folders")
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN 'spilt' .*Did you mean \"split\""):
         read(folder, split_column="spilt")
 
