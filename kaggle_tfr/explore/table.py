@@ -87,8 +87,11 @@ def _warn_of_mixed_tests(images: pd.DataFrame, test: pd.DataFrame) -> None:
 def _drop_named_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
     """The table without the files that lack a row in one CSV, but have one in another."""
     lacks_row = images["problem"].str.startswith(rows.NO_ROW)
-    is_named = images["path"].isin(set(images["path"][~lacks_row]))
-    return images[~(lacks_row & is_named)].reset_index(drop=True)
+    if not lacks_row.any():
+        return images
+    unlisted = set(images["path"][lacks_row].tolist())
+    named = unlisted.intersection(images["path"][~lacks_row].tolist())
+    return images[~(lacks_row & images["path"].isin(list(named)))].reset_index(drop=True)
 
 
 def read_input(input_dir: str, settings: InputSettings) -> Table:
