@@ -1,6 +1,6 @@
 """03: folds, the forecast, the plan."""
 
-from kaggle_tfr.plan.folds import assign_folds, check_leakage, compare_shares
+from kaggle_tfr.plan.folds import assign_folds, check_leakage, compare_shares, find_missing_classes
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import (
     Plan,

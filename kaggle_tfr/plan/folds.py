@@ -237,6 +237,46 @@ def compare_shares(
     return table[["classes", "images", *shown, *([*folds, "in every fold"] if folds[1:] else [])]]
 
 
+def find_missing_classes(
+    folded: pd.DataFrame, *, label_columns: Sequence[str] = ()
+) -> pd.DataFrame:
+    """List the classes that have no image in train, in a fold or in the validation split.
+
+    folded: of `assign_folds`. Test images and images without a label are not counted.
+    label_columns: of multi-label images; each column is a class.
+    One row a class, the largest class first. Columns: class (its name), images (with this class),
+    missing_from (such as "fold 0, validation"; "train" stands for all folds).
+    """
+    labelled = folded[folded["split"] != "test"]
+    if not label_columns:
+        labelled = labelled[labelled["label"] >= 0].sort_values("label", kind="stable")
+    names = list(label_columns)
+    if not names:
+        column = "label_name" if "label_name" in labelled else "label"
+        names = labelled.drop_duplicates("label")[column].tolist()
+    marks = _label_matrix(labelled, label_columns)[:, : len(names)]
+
+    split = labelled["split"].to_numpy()
+    fold = labelled["fold"].to_numpy()
+    is_trained = marks.T @ (split == "train").astype(int) > 0
+    places = {"train": is_trained}
+    if fold.max(initial=0) > 0:
+        for number in range(fold.max() + 1):
+            in_fold = marks.T @ (fold == number).astype(int) > 0
+            places[f"fold {number}"] = in_fold | ~is_trained
+    if (split == "validation").any():
+        places["validation"] = marks.T @ (split == "validation").astype(int) > 0
+
+    has_class = pd.DataFrame(places)
+    images = np.asarray(marks.sum(axis=0))[0].astype(int)
+    table = pd.DataFrame({"class": names, "images": images})
+    is_missing = (table["images"] > 0) & ~has_class.all(axis=1)
+    table, has_class = table[is_missing], has_class[is_missing]
+    missing_from = [", ".join(has_class.columns[~row]) for row in has_class.to_numpy()]
+    table = table.assign(missing_from=missing_from)
+    return table.sort_values("images", ascending=False, kind="stable", ignore_index=True)
+
+
 def check_leakage(
     table: pd.DataFrame,
     *,

@@ -12,6 +12,7 @@ from kaggle_tfr.plan.folds import (
     assign_shards,
     check_leakage,
     compare_shares,
+    find_missing_classes,
     stratified_group_split,
 )
 
@@ -137,6 +138,27 @@ def test_every_band_of_a_long_tail_has_its_share():
     assert list(shares) == ["classes", "images", *(f"fold {n}" for n in range(5)), "in every fold"]
     assert shares.filter(like="fold ").sub(0.2).abs().max(axis=None) < 0.005
     assert shares["in every fold"].tolist() == [0, 0, 800, 40, 3, 843]
+
+
+def test_classes_that_a_fold_or_validation_lacks_are_named_with_their_images():
+    """Test images and images without a label do not count; other sources count for train only."""
+    rows = [(0, "train", 0), (0, "train", 1), (0, "validation", -1), (1, "train", 1),
+            (1, "train", 1), (1, "train", -1), (2, "validation", -1), (3, "test", -1),
+            (-1, "train", 0), (1, "test", -1)]  # fmt: skip
+    label, split, fold = zip(*rows, strict=True)
+    folded = make_table(label, split=split, fold=fold)
+    missing = find_missing_classes(folded)
+    assert missing.to_dict("records") == [
+        {"class": "class 1", "images": 3, "missing_from": "fold 0, validation"},
+        {"class": "class 2", "images": 1, "missing_from": "train"},
+    ]
+    marks = folded.assign(ship=["1 3", "", *[""] * 8], oil=[1, 0, 1, 1, *[0] * 6])
+    missing = find_missing_classes(marks, label_columns=["ship", "oil"])
+    assert missing.to_dict("records") == [
+        {"class": "ship", "images": 1, "missing_from": "fold 1, validation"}
+    ]
+    # Nobody validates on classes where neither folds nor a validation split were made.
+    assert find_missing_classes(folded[folded["split"] == "train"].assign(fold=0)).empty
 
 
 def test_single_images_balance_one_large_cluster():
