@@ -24,6 +24,7 @@ import pandas as pd
 
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
 from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
+from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.storage import RECORDS, is_remote
 
 __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
@@ -131,11 +132,14 @@ def _list_runs(values: Mapping[str, Any], notebooks: Sequence[str]) -> tuple[str
 
 def summarize(folder: str, out_dir: str = "") -> str:
     """Where everything lies after a run, and the accounting table, as lines to print."""
-    lines = []
-    for listing in sorted(Path(out_dir or folder).glob("part-*/shards.csv")):
+    parts_dir = work_dir(out_dir or folder)
+    lines = [f"shards     {parts_dir}/"] if is_remote(parts_dir) else []
+    for listing in sorted(Path(parts_dir).glob("part-*/shards.csv")):
         shards = pd.read_csv(listing)
         size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
         held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"
+        if not is_of_plan(str(listing.parent), folder):
+            held += "; of another plan than this run's"
         lines.append(f"shards     {listing.parent}/ ({held})")
     lines += [f"notebooks  {folder}/notebooks/", f"figures    {folder}/figures/"]
     lines += [f"report     {folder}/report.html"]

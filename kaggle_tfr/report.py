@@ -17,6 +17,7 @@ from PIL import Image
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 from kaggle_tfr.paths import work_dir
+from kaggle_tfr.shards import is_of_plan
 
 COUNTED = re.compile(r"(?m)^.*: [\d,]+ of [\d,]+ in [\d,]+ s \(.*/s.*\)\n?")  # lines of progress
 PAGE = Path(__file__).with_suffix(".html")
@@ -25,8 +26,9 @@ PAGE = Path(__file__).with_suffix(".html")
 def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     """The path of report.html in WORK_DIR: headings, figures and tables of executed notebooks.
 
-    A copy goes to each finished part beside the shards (local folders only). copies: the folder of
-    the notebooks; what is not there is left out, as lessons are. values: the run's parameters.
+    A copy goes to each finished part of this plan, beside the shards (local folders only). copies:
+    the folder of the notebooks; what is not there is left out, as lessons are. values: the run's
+    parameters.
     """
     folder, paths = values["WORK_DIR"], {n: Path(copies, f"{n}.ipynb") for n in NOTEBOOKS}
     read = {name: nbformat.read(path, 4).cells for name, path in paths.items() if path.exists()}
@@ -47,7 +49,8 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     for place in sorted(folders, key=lambda one: len(work_dir(one)), reverse=True):
         html = html.replace(str(escape(work_dir(place))), folders[place])
     whole = Path(work_dir(values.get("OUT_DIR") or folder)).glob("part-*/shards.csv")
-    for place in (*(path.parent for path in whole), folder):
+    written = [path.parent for path in whole if is_of_plan(str(path.parent), folder)]
+    for place in (*written, folder):
         storage.write_atomically(storage.join(place, "report.html"), html.encode())
     return storage.join(folder, "report.html")
 

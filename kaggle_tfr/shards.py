@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -25,7 +26,12 @@ _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
+TFDS_MARK = "-tfds"  # at the end of the fingerprint of a part that has TFDS's file names
 _COLUMNS = ["file", "split", "fold", "count", "bytes", "compression", "jpeg", "schema", "folder"]
+READ_APART = (
+    "Remove the older one, or run 04_write with OVERWRITE = True; to read an older part as it is, "
+    "name it alone in TFREC_DIRS."
+)
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 GivenSchema = str | Mapping[str, Any] | RecordSchema
 
@@ -39,20 +45,27 @@ def find_shards(
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a schema.json.
     pattern: the glob of files without a shards.csv. A count that no name tells is counted.
     fold: −1 where nothing tells. jpeg: the plan makes every picture one. labels: shared by all.
-    Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks.
+    Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks; parts
+    of different plans are not read together.
     """
     given = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
-    folders = [part for folder in given for part in _find_parts(find_input(folder))]
+    parents = [find_input(folder) for folder in given]
+    folders = [part for folder in parents for part in _find_parts(folder)]
     if not folders:
         raise ValueError("There is no folder to read. Set TFREC_DIRS to the part folders.")
     list_folder = partial(_list_folder, given=schema, pattern=pattern)
     with ThreadPoolExecutor(LOOKUPS) as threads:
         listed = [row for rows in threads.map(list_folder, folders) for row in rows]
-        shards = pd.DataFrame(listed, columns=_COLUMNS)
+        shards = pd.DataFrame(listed, columns=[*_COLUMNS, "fingerprint"])
         if twice := shards["file"][shards["file"].duplicated()].tolist():
             what = f"{len(twice)} shards are listed twice, the first is '{twice[0]}'."
             mend = "Name every folder once in TFREC_DIRS, not both a part and the folder around it."
             raise ValueError(f"{what} {mend}")
+        # A folder of parts may also contain the plan that its parts should be of.
+        around = [folder for folder in parents if folder not in folders]
+        plans = dict(zip(around, threads.map(read_fingerprint, around), strict=True))
+        plans |= dict(zip(shards["folder"], shards.pop("fingerprint"), strict=True))
+        check_one_plan(plans, advice=READ_APART)
         texts = threads.map(storage.read_text, [f"{one}/labels.json" for one in folders])
         labels = share_labels(folders, texts)
         # One record of a folder is enough for its schema, where every look-up is a slow request.
@@ -67,6 +80,42 @@ def _find_parts(folder: str) -> list[str]:
     is_part = storage.exists(storage.join(folder, "shards.csv"))
     tables = [] if is_part else storage.list_files("*/shards.csv", folder)
     return [table.rpartition("/")[0] for table in tables] or [folder]
+
+
+def read_fingerprint(folder: str) -> str:
+    """Return the fingerprint of the plan in a work or part folder, "" where plan.json has none.
+
+    It is the same for all parts of a plan, also for those that have TFDS's file names.
+    """
+    with suppress(ValueError, RecursionError):
+        return _get_fingerprint(json.loads(storage.read_text(f"{folder}/plan.json")))
+    return ""
+
+
+def _get_fingerprint(plan: Any) -> str:
+    value = plan.get("fingerprint") if isinstance(plan, dict) else ""
+    return str(value or "").removesuffix(TFDS_MARK)
+
+
+def is_of_plan(part_dir: str, work_dir: str) -> bool:
+    """Whether a part was written by the plan of a work folder, or one of them has no plan."""
+    fingerprints = {read_fingerprint(part_dir), read_fingerprint(work_dir)}
+    return len(fingerprints - {""}) < 2
+
+
+def check_one_plan(fingerprints: Mapping[str, str], *, advice: str) -> None:
+    """Raise a ValueError that names two folders whose plans differ.
+
+    fingerprints: by the folder, of `read_fingerprint`; "" (unknown) agrees with all.
+    """
+    known = [(folder, sha256) for folder, sha256 in fingerprints.items() if sha256]
+    for folder, sha256 in known[1:]:
+        first, expected = known[0]
+        if sha256 != expected:
+            raise ValueError(
+                f"'{first}' and '{folder}' are of different plans, so images that one validates "
+                f"on may be in the other's training. {advice}"
+            )
 
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
@@ -101,7 +150,8 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
     # With nothing resized, originals of any kind may have kept their bytes.
     image = plan.get("image", {})
     jpeg = image.get("format") == "JPEG" and image.get("resize", "none") != "none"
-    return [(*row, compression, jpeg, schema.for_split(row[1]), folder) for row in rows]
+    same = folder, _get_fingerprint(plan)
+    return [(*row, compression, jpeg, schema.for_split(row[1]), *same) for row in rows]
 
 
 def list_names(
@@ -133,16 +183,21 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     """The split of each shard below a folder, by its path, also of one that is listed and missing.
 
     pattern: "" or "*/*" for all that are called like shards, up to two folders down.
+    Raises: FileNotFoundError: there is none. ValueError: parts of different plans.
     """
     anything = pattern in ("", "*/*")
     given = ("*.tfrec*", ("", "*/", "*/*/")) if anything else (pattern, ("",))
     splits = {file: split for file, split, *_ in list_names(folder, *given)}
+    parts = list[str]()
     for part in _find_parts(folder):
         if text := storage.read_text(f"{part}/shards.csv"):
             table = pd.read_csv(io.StringIO(text), dtype=str)
             for file, split in zip(table["file"], table["split"], strict=True):
                 if anything or storage.join(part, file) in splits:
                     splits[storage.join(part, file)] = split
+                    parts.append(part)
+    fingerprints = {part: read_fingerprint(part) for part in dict.fromkeys(parts)}
+    check_one_plan(fingerprints, advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.")
     if not splits:
         mend = "Set PATTERN to the shards' names below INPUT_DIR, such as '*/*.tfrec'."
         raise FileNotFoundError(f"no TFRecord shard matches '{pattern}' in {folder}. {mend}")

@@ -22,6 +22,7 @@ from kaggle_tfr.images.convert import load_pictures
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import NO_INPUT, OWNER
+from kaggle_tfr.shards import check_one_plan, read_fingerprint
 from kaggle_tfr.storage import naming, read_text, write_atomically
 from kaggle_tfr.write.journal import SUMS
 
@@ -239,6 +240,7 @@ def publish_parts(
 def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     """The folder by its dataset's name, the user's in it; all checked."""
     names: dict[str, str] = {}
+    plans: dict[str, dict[str, str]] = {}  # fingerprints by the dataset's NAME, then by the folder
     for folder in folders:
         with naming(folder):
             values, damage = check_metadata(folder, DATASET_FILE), rules.find_damage(folder)
@@ -247,6 +249,11 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
         if (name := values["id"].replace(f"{OWNER}/", f"{owner}/")) in names:
             raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
         names[name] = folder
+        labels = json.loads(read_text(f"{folder}/labels.json") or "{}")
+        plans.setdefault(labels.get("name", ""), {})[folder] = read_fingerprint(folder)
+    for fingerprints in plans.values():
+        advice = "Write the older one again, or publish the two by a call each."
+        check_one_plan(fingerprints, advice=advice)
     return names
 
 

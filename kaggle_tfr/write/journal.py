@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.paths import TEST_FOLDER
+from kaggle_tfr.paths import SUBMISSION, TEST_FOLDER
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.shards import list_names
 
@@ -22,6 +23,11 @@ REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
 RUN = "journal/run"  # holds the id of the run that writes the part
 SUMS = "SHA256SUMS"  # of all that a finished part holds but Kaggle's metadata, for `sha256sum -c`
+
+# Names that this package gives to files beside the shards. `publish` makes a cover of this ending;
+# another one is the user's.
+WRITTEN_BESIDE = ["schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
+WRITTEN_BESIDE += ["report.html", "dataset-metadata.json", "dataset-cover-image.png", SUBMISSION]
 
 Row = dict[Any, Any]  # of COLUMNS and rejects; in the journal also number (of the shard)
 _key = itemgetter("part", "split", "fold", "shard")
@@ -50,7 +56,7 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
             "part again, or set another OUT_DIR."
         )
     if stale or misplaced:
-        _clear_part(part_dir)
+        clear_part(part_dir)
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())  # other runs stop
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
         # The second as storage.write_atomically names them.
@@ -198,15 +204,28 @@ def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
     return matching
 
 
-def _clear_part(part_dir: str) -> None:
-    """Removes what a writer put into the part; other people's files stay. The plan goes last."""
+def clear_part(part_dir: str) -> None:
+    """Remove what a writer put into the part; other people's files stay. The plan goes last.
+
+    Raises: ValueError: a listed file is outside the part; then no file was removed.
+    """
     rows, sums = read_rows_of_part(part_dir), read_sums(part_dir)
     names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
-    names += sums.keys() - {*names, "plan.json", "shards.csv"}  # shards go before their rows
-    # `publish` makes covers of this ending; another one is the user's.
-    names += ["shards.csv", "dataset-metadata.json", "dataset-cover-image.png", SUMS]
-    for name in names:
-        storage.remove(storage.join(part_dir, name))
+    tables = {f"{row['split']}.csv" for row in rows}
+    beside = [*sums, *WRITTEN_BESIDE, *sorted(tables)]
+    names += [name for name in beside if name not in ("plan.json", "shards.csv")]
+    # Shards go before their rows.
+    names += ["shards.csv", SUMS]
+    paths = [storage.join(part_dir, name) for name in dict.fromkeys(names)]
+    if not storage.is_remote(part_dir):
+        top = os.path.realpath(part_dir)
+        for path in paths:
+            folder = os.path.realpath(os.path.dirname(path))
+            if os.path.commonpath([top, folder]) != top:
+                what = f"'{path}' is in '{folder}', to which a link inside the part leads"
+                raise ValueError(f"{what}: no file of '{part_dir}' was removed. Remove that link.")
+    for path in paths:
+        storage.remove(path)
     remove_journal(part_dir)
     storage.remove(storage.join(part_dir, "plan.json"))
 

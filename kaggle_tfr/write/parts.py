@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 import uuid
@@ -13,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
 import pandas as pd
@@ -24,7 +26,7 @@ from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.plan.plan import Plan, Shard, format_bytes, number_shards, read_plan, read_rows
 from kaggle_tfr.schema import encode
-from kaggle_tfr.shards import format_index
+from kaggle_tfr.shards import TFDS_MARK, format_index, read_fingerprint
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row, is_claimed
 
@@ -86,6 +88,7 @@ def write_parts(
     """The shards of the parts, one row a file, after all of them are written and named.
 
     part: from 1; 0 writes all. What an earlier run finished is checked and kept.
+    overwrite: removes what another plan wrote, also parts that this plan does not have.
     metadata_for: ["tfds"] gives the files TFDS's names, with its description files.
     license_name: Kaggle's, for the parts' dataset-metadata.json, those of finished parts as well.
     Raises: ValueError: no such part, it was written after another plan, or a name leads out of it.
@@ -95,6 +98,7 @@ def write_parts(
     plan = _check_plan(read_plan(work_dir), part, metadata_for)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
+    _clear_left_over(out_dir or work_dir, plan, part, overwrite=overwrite)
     done, run_id = dict[int, Row](), uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
@@ -113,6 +117,68 @@ def write_parts(
     return pd.DataFrame([done[number] for number in sorted(done)], columns=journal.COLUMNS)
 
 
+def _clear_left_over(parts_dir: str, plan: Plan, part: int, *, overwrite: bool) -> None:
+    """Remove parts of other plans that no run of this plan writes, or stop because of them.
+
+    part: 0, or the only part of this run. Another run may be writing the plan's other parts at this
+    moment, so they stay even with `overwrite`, and are named.
+    Raises: ValueError: without `overwrite`, or where a part is outside of `parts_dir`.
+    """
+    left_over = _find_left_over(parts_dir, plan, part)
+    if left_over and not overwrite:
+        folders = "', '".join(left_over)
+        raise ValueError(
+            f"'{folders}': left over from another plan than the present one, which has "
+            f"{plan.n_parts} part(s). Readers would mix both plans. Set OVERWRITE = True to remove "
+            "the files of such parts, move them away, or set another OUT_DIR."
+        )
+    for folder, number in left_over.items():
+        if number <= plan.n_parts:
+            print(f"'{folder}' is of another plan: write it too (PART = {number}).")
+            continue
+        inside = storage.is_remote(folder) or os.path.realpath(folder) == os.path.join(
+            os.path.realpath(parts_dir), f"part-{number}"
+        )
+        if not inside:
+            what = f"'{folder}', left over from another plan, is a link to a folder outside"
+            raise ValueError(f"{what} of '{parts_dir}': its files stay. Remove that link.")
+        journal.clear_part(folder)
+        others = _remove_empty_folders(folder)
+        stay = f"; files that 04_write did not make stay: {', '.join(others)}" if others else ""
+        print(f"'{folder}', left over from another plan, was removed{stay}")
+
+
+def _find_left_over(parts_dir: str, plan: Plan, part: int) -> dict[str, int]:
+    """The numbers of part folders of other plans by folder, without those that this run opens."""
+    numbers = dict[str, int]()
+    if not storage.exists(parts_dir):
+        return numbers
+    for name in ("plan.json", "shards.csv"):
+        for path in storage.list_files(f"part-*/{name}", parts_dir):
+            folder = path.rpartition("/")[0]
+            if match := re.fullmatch(r"part-([1-9][0-9]*)", os.path.basename(folder)):
+                numbers[folder] = int(match[1])
+    left_over = dict[str, int]()
+    for folder, number in sorted(numbers.items(), key=itemgetter(1)):
+        is_opened = number == part or (part == 0 and number <= plan.n_parts)
+        is_same_plan = read_fingerprint(folder) == plan.fingerprint.removesuffix(TFDS_MARK)
+        is_own = is_same_plan and number <= plan.n_parts
+        if not is_opened and not is_own:
+            left_over[folder] = number
+    return left_over
+
+
+def _remove_empty_folders(folder: str) -> list[str]:
+    """Remove a folder of this disk and those in it that are empty; return the files that stay."""
+    others = list[str]()
+    if not storage.is_remote(folder):
+        for place, _, files in os.walk(folder, topdown=False):
+            others += [os.path.relpath(os.path.join(place, file), folder) for file in files]
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
+    return sorted(others)
+
+
 def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
     """The plan, its shards named as TFDS wants them where that is asked for."""
     if unknown := set(metadata_for) - {"tfds"}:
@@ -128,7 +194,7 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
             raise ImportError(f'METADATA = ["tfds"] needs tensorflow-datasets. {mend}')
         shards = number_shards(plan.shards, sidecars.TFDS_NAME)
         settings = replace(plan.settings, shard_name=sidecars.TFDS_NAME)
-        fingerprint = f"{plan.fingerprint}-tfds"
+        fingerprint = plan.fingerprint + TFDS_MARK
         plan = replace(plan, settings=settings, shards=shards, fingerprint=fingerprint)
     for name in map(plan.file_name, plan.shards):
         storage.check_inside(name, f"NAME and SHARD_NAME: the file name '{name}'", "of the part")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upr
 from kaggle_tfr.parameters import settings
 from kaggle_tfr.plan.plan import Plan, PlanSettings, read_plan, read_rows
 from kaggle_tfr.schema import Labels, RecordSchema, encode
-from kaggle_tfr.shards import choose_schema, read_index
+from kaggle_tfr.shards import choose_schema, read_fingerprint, read_index
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 
@@ -95,6 +96,7 @@ def verify_parts(
         chosen = _choose_sources(work_dir, plan, rows, some, rng) if known else {}
         tasks.append(_list_checks(folder, plan, rows, chosen))
         total += count
+    faults += _compare_plans(list(stats))
     shown: Row = {"label": "Verifying records", "total": total}
     shown["advance"] = lambda check: max(check.row["count"], 0)
     for check in parallel.run(check_shard, chain.from_iterable(tasks), **shown):
@@ -103,6 +105,24 @@ def verify_parts(
         stats[check.part_dir][check.row["split"]].update(check.sums)
     named = pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS)
     return Verification(named, pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS), stats)
+
+
+def _compare_plans(folders: Sequence[str]) -> Iterator[Fault]:
+    """A fault of each part that is of another plan than the first of those beside it.
+
+    Readers take all parts of a folder for one dataset. Parts of several folders are checked apart.
+    """
+    first_parts = dict[str, tuple[str, str]]()  # (part folder, fingerprint) by the folder around
+    for folder in folders:
+        around, _, name = os.path.abspath(folder).rpartition("/")
+        fingerprint = read_fingerprint(folder)
+        if not fingerprint or not re.fullmatch(r"part-\d+", name):
+            continue
+        first, expected = first_parts.setdefault(around, (folder, fingerprint))
+        if fingerprint != expected:
+            what = f"it is of another plan than '{first}' beside it"
+            fix = "remove the older one, or run 04_write with OVERWRITE = True"
+            yield folder, "plan.json", -1, 0, f"{what}; {fix}"
 
 
 def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]]]:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import re
 
 import nbformat
@@ -45,11 +46,13 @@ def page(tmp_path):
         new_markdown_cell("## Next"),
         new_markdown_cell("Something else."),
     ]
-    for name in ("notebooks", "part-1", "in"):
+    for name in ("notebooks", "part-1", "part-2", "in"):
         (tmp_path / name).mkdir()
     nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / "01_explore.ipynb")
     (tmp_path / "accounting.csv").write_text("outcome,images,share\nwritten,3,0.75\n")
-    (tmp_path / "part-1" / "shards.csv").write_text("file\n")
+    for name, fingerprint in ((".", "a1"), ("part-1", "a1"), ("part-2", "b2")):
+        (tmp_path / name / "shards.csv").write_text("file\n")
+        (tmp_path / name / "plan.json").write_text(json.dumps({"fingerprint": fingerprint}))
     values = {"WORK_DIR": str(tmp_path), "INPUT_DIR": f"{tmp_path}/in", "NAME": "roses & co"}
     values["MORE_INPUTS"] = [
         {"INPUT_DIR": "below"},
@@ -86,9 +89,13 @@ def test_it_hides_code_lessons_parameters_progress_and_folders(page, tmp_path):
 
 
 def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
-    """Nothing is fetched: no script, and every source is in the page; the part has a copy."""
+    """Nothing is fetched: no script, and every source is in the page; the part has a copy.
+
+    A part of another plan has none: the page is not about it.
+    """
     sources = re.findall(r'(?:src|href)="([^"]{5})', page)
     assert set(sources) <= {"data:", "#01_e"}
     assert "<script" not in page
     assert "@import" not in page
     assert (tmp_path / "part-1" / "report.html").read_text() == page
+    assert not (tmp_path / "part-2" / "report.html").exists()

@@ -72,11 +72,17 @@ def test_training_runs_by_its_name_only(recipe, monkeypatch):
 
 
 def test_shards_are_listed_where_they_went(tmp_path):
-    """With OUT_DIR the parts lie there, and WORK_DIR holds the rest."""
-    (tmp_path / "out" / "part-1").mkdir(parents=True)
-    (tmp_path / "out" / "part-1" / "shards.csv").write_text("file,bytes,count\na.tfrec,9,3\n")
+    """With OUT_DIR the parts lie there, and WORK_DIR holds the rest; another plan's is named."""
+    (tmp_path / "plan.json").write_text('{"fingerprint": "a1"}')
+    for part, fingerprint in ((1, "a1"), (2, "b2")):
+        folder = tmp_path / "out" / f"part-{part}"
+        folder.mkdir(parents=True)
+        (folder / "shards.csv").write_text("file,bytes,count\na.tfrec,9,3\n")
+        (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
     said = notebook.summarize(str(tmp_path), str(tmp_path / "out"))
-    assert f"{tmp_path}/out/part-1/ (1 files, 3 records" in said
+    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in said
+    assert "0.0 MB; of another plan" in said
+    assert "shards     gs://bucket/out/" in notebook.summarize(str(tmp_path), "gs://bucket/out")
 
 
 def test_the_account_closes_or_says_so():

@@ -89,6 +89,18 @@ def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
     assert "index.tar" in kaggle.datasets[TEA]
 
 
+def test_parts_of_different_plans_are_not_published_as_one_dataset(kaggle, tmp_path):
+    """A part of an earlier plan under the same NAME is named, and nothing is sent."""
+    folders = []
+    for part, (name, plan) in enumerate([("tea", "a1"), ("rice", "b2"), ("tea", "c3")], 1):
+        files = {"labels.json": {"name": name}, "plan.json": {"fingerprint": plan}}
+        shards = {file: json.dumps(values).encode() for file, values in files.items()}
+        folders.append(make_part(tmp_path / f"part-{part}", part, shards))
+    with pytest.raises(ValueError, match=r"part-1' and '.*part-3' are of different plans"):
+        publish(folders)
+    assert kaggle.datasets == {}
+
+
 def test_a_part_of_many_files_is_one_archive(kaggle, tmp_path):
     """Over 50 at its top: it arrives as a folder, which the reader takes for the part."""
     folder = Path(make_part(tmp_path / "part-1", shards={f"{n}.tfrec": b"tea" for n in range(60)}))

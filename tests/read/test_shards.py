@@ -10,7 +10,7 @@ from support.readers import make_example, make_picture, make_record, write_part,
 
 from kaggle_tfr.read.batches import read_batches, read_images
 from kaggle_tfr.schema import Field, RecordSchema, encode_mask
-from kaggle_tfr.shards import find_shards
+from kaggle_tfr.shards import find_shards, list_inputs
 
 HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))  # the left half of 32 × 48
 SIZES = {"height": 32, "width": 48}
@@ -131,6 +131,29 @@ def test_several_parts_are_read_as_one(tmp_path):
         find_shards([tmp_path, tmp_path / "part-2"])
     write_part(tmp_path / "part-3", {"c.tfrec": (0, [make_record(1)])}, classes=["b", "c"])
     with pytest.raises(ValueError, match=r"part-3' and '.*part-1' number their classes"):
+        find_shards(tmp_path)
+
+
+def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
+    """Both folders are named; TFDS's file names make no other plan, and one part is read alone."""
+    for number, fingerprint in enumerate(["a1", "a1-tfds", "b2"], 1):
+        part = tmp_path / f"part-{number}"
+        write_part(part, {"train.tfrec": (0, [make_record(number)])})
+        (part / "plan.json").write_text(json.dumps({"fingerprint": fingerprint}))
+
+    different = r"part-1' and '.*part-3' are of different plans.*OVERWRITE = True"
+    with pytest.raises(ValueError, match=different):
+        find_shards(tmp_path)
+    with pytest.raises(ValueError, match=different):
+        find_shards([tmp_path / f"part-{number}" for number in (1, 2, 3)])
+    with pytest.raises(ValueError, match=r"part-1' and '.*part-3' are of .*MORE_INPUTS"):
+        list_inputs(str(tmp_path))
+    assert len(list_inputs(f"{tmp_path}/part-3")) == len(find_shards(tmp_path / "part-3")) == 1
+
+    (tmp_path / "part-3" / "shards.csv").unlink()
+    assert find_shards(tmp_path)["count"].sum() == len(list_inputs(str(tmp_path))) - 1 == 2
+    (tmp_path / "plan.json").write_text('{"fingerprint": "c3"}')  # of a WORK_DIR planned again
+    with pytest.raises(ValueError, match=rf"'{tmp_path}' and '.*part-1' are of different plans"):
         find_shards(tmp_path)
 
 

@@ -203,6 +203,20 @@ def test_damaged_sidecars_are_named(part):
     assert "unfinished" in faults["shards.csv"]
 
 
+def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
+    """Readers take the parts of a folder for one dataset; those of two folders are two datasets."""
+    other, elsewhere = part.parent / "part-2", part.parent / "elsewhere" / "part-3"
+    for folder in (other, elsewhere):
+        folder.mkdir(parents=True)
+        for name in ("shards.csv", "plan.json"):
+            text = (part / name).read_text().replace(read_plan(str(part)).fingerprint, "0" * 64)
+            (folder / name).write_text(text)
+    faults = verify_parts([str(part), str(other), str(elsewhere)]).faults
+    faults = faults[faults["problem"].str.contains("another plan")]
+    assert faults["part"].tolist() == [str(other)]
+    assert f"than '{part}' beside it" in faults["problem"].iloc[0]
+
+
 @pytest.mark.parametrize("text", ["", "file,split\na,b\n", "\x00\x01"])
 def test_a_broken_list_of_shards_is_named(part, text):
     """An unreadable shards.csv is a fault of its own, not a crash; the same for a split's table."""

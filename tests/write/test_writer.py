@@ -14,6 +14,7 @@ from support.plans import digests, make_images, plan_images, read_plainly, repea
 
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
+from kaggle_tfr.shards import find_shards
 from kaggle_tfr.storage import sha256_of
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
@@ -127,6 +128,72 @@ def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, w
 
     (copied / "part-1" / "notes.md").unlink()
     assert digests(copied) == digests(tmp_path / "fresh")
+
+
+@pytest.fixture
+def replanned(table, tmp_path):
+    """A work folder in which two parts were written, and one part was planned after that."""
+    two_parts(table, tmp_path, n_shards=12)
+    write_parts(str(tmp_path))
+    assert plan_images(table, tmp_path, n_shards=3)[0].n_parts == 1
+    return tmp_path
+
+
+def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, table, capsys):
+    """Without OVERWRITE the run stops and names them; with it, their files go, others' stay."""
+    work = replanned
+    (work / "part-2" / "notes.md").write_text("mine")
+    (work / "part-2" / "report.html").write_text("of the run before")
+    (work / "part-02").mkdir()
+    (work / "part-02" / "shards.csv").write_text("mine")
+    before = digests(work)
+    with pytest.raises(ValueError, match=r"part-2': left over .* 1 part.*OVERWRITE = True"):
+        write_parts(str(work))
+    assert digests(work) == before
+    write_parts(str(work), overwrite=True)
+
+    assert [path.name for path in (work / "part-2").iterdir()] == ["notes.md"]
+    assert "files that 04_write did not make stay: notes.md" in capsys.readouterr().out
+    (work / "part-02" / "shards.csv").unlink()
+    assert find_shards(str(work))["count"].sum() == len(table)
+    assert digests(work / "part-1") == digests(write_fresh(work))
+
+
+def write_fresh(work):
+    write_parts(str(work), f"{work}-fresh")
+    return Path(f"{work}-fresh", "part-1")
+
+
+def test_one_part_of_a_plan_leaves_the_others_to_their_runs(work, copied, tmp_path, capsys):
+    """With PART, parts of the same plan beside it are right, and of another plan are an error.
+
+    Another run may be writing them: OVERWRITE removes only what no run of the plan writes.
+    """
+    write_parts(str(work), str(copied), 2, metadata_for=["tfds"], overwrite=True)
+    write_parts(str(work), str(copied), 1)
+    replan(work, tmp_path / "work", quality=50)
+    shutil.copytree(copied / "part-1", copied / "part-3")
+    before = digests(copied / "part-2")
+    with pytest.raises(ValueError, match=r"part-2', '.*part-3': left over from another plan"):
+        write_parts(str(tmp_path / "work"), str(copied), 1)
+    write_parts(str(tmp_path / "work"), str(copied), 1, overwrite=True)
+
+    assert "part-2' is of another plan: write it too (PART = 2)" in capsys.readouterr().out
+    assert digests(copied / "part-2") == before
+    assert sorted(path.name for path in copied.iterdir()) == ["part-1", "part-2"]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_left_over_part_that_is_elsewhere_keeps_its_files(replanned, tmp_path_factory, inside):
+    """Links to a folder outside OUT_DIR, in a part's place or inside a part, are named."""
+    work, elsewhere = replanned, tmp_path_factory.mktemp("elsewhere") / "own"
+    linked = work / "part-2" / "index" if inside else work / "part-2"
+    linked.rename(elsewhere)
+    linked.symlink_to(elsewhere)
+    before = digests(elsewhere), digests(work)
+    with pytest.raises(ValueError, match=r"part-2.*Remove that link"):
+        write_parts(str(work), overwrite=True)
+    assert (digests(elsewhere), digests(work)) == before
 
 
 @pytest.mark.parametrize("column", ["file", "split"])
