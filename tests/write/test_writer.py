@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 import pytest
 import tensorflow as tf
@@ -157,6 +158,25 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, 
     (work / "part-02" / "shards.csv").unlink()
     assert find_shards(str(work))["count"].sum() == len(table)
     assert digests(work / "part-1") == digests(write_fresh(work))
+
+
+def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(replanned, table, root, monkeypatch):
+    """The first cells of both notebooks, with OUT_DIR set: the earlier part is not shown."""
+    monkeypatch.setenv("KAGGLE_TFR_RECORDS", "")  # notebooks set it, and add to the path
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    out = f"{replanned}/out"
+    write_parts(str(replanned), out)
+    for name in ("05_read_and_visualize", "06_train"):
+        path = root / "notebooks" / f"{name}.ipynb"
+        code = [c.source for c in nbformat.read(path, 4).cells if c.cell_type == "code"]
+        values = {"__name__": name}
+        set_up, parameters, start = code[:3]
+        exec(set_up, values)
+        exec(parameters, values)
+        values |= {"WORK_DIR": str(replanned), "OUT_DIR": out}
+        exec(start, values)
+        assert values["shards"]["count"].sum() == len(table)
+        assert values["shards"]["folder"].unique().tolist() == [f"{out}/part-1"]
 
 
 def write_fresh(work):
