@@ -68,11 +68,27 @@ def find_shards(
         check_one_plan(plans, advice=READ_APART)
         texts = threads.map(storage.read_text, [f"{one}/labels.json" for one in folders])
         labels = share_labels(folders, texts)
+        listed_bytes = shards["bytes"]
+        answers = list(threads.map(_inspect, shards.itertuples()))
+        shards["bytes"], shards["compression"], shards["count"] = zip(*answers, strict=True)
+        shards = _leave_out_empty(shards)
         # One record of a folder is enough for its schema, where every look-up is a slow request.
-        first = ~shards[["folder", "schema"]].duplicated()
-        answers = list(threads.map(_inspect, shards.itertuples(), first))
-    shards["bytes"], shards["compression"], shards["count"] = zip(*answers, strict=True)
+        is_checked = ~shards[["folder", "schema"]].duplicated()
+        is_checked |= (listed_bytes < 0)[shards.index] & ~shards["file"].map(storage.is_remote)
+        list(threads.map(_check_schema, shards[is_checked].itertuples()))
+    shards = shards.reset_index(drop=True)
     return shards.assign(labels=pd.Series([labels] * len(shards), dtype=object))
+
+
+def _leave_out_empty(shards: pd.DataFrame) -> pd.DataFrame:
+    """The shards that hold records; a printed line names the others. Raises ValueError for none."""
+    empty = shards["file"][shards["count"] == 0]
+    if len(empty) == len(shards):
+        what = f"None of the {len(empty)} shards holds a record, such as '{empty.iloc[0]}'."
+        raise ValueError(f"{what} See rejects.csv beside them; 04_write writes them again.")
+    if len(empty):
+        print(f"{len(empty)} of {len(shards)} shards hold no record, such as '{empty.iloc[0]}'.")
+    return shards[shards["count"] > 0]
 
 
 def _find_parts(folder: str) -> list[str]:
@@ -244,8 +260,8 @@ def check_schemas(shards: pd.DataFrame) -> None:
     )
 
 
-def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
-    """(bytes, compression, count) of a shard, by quick look-ups. first: of its folder."""
+def _inspect(row: Any) -> tuple[int, str, int]:
+    """(bytes, compression, count) of a shard, by quick look-ups."""
     import tensorflow as tf
 
     size, remote = storage.size_and_time(row.file)[0], storage.is_remote(row.file)
@@ -256,27 +272,34 @@ def _inspect(row: Any, first: bool) -> tuple[int, str, int]:
     if compression == "?":
         compression = "GZIP" if storage.looks_packed(row.file) else ""
     try:
-        if first or (row.bytes < 0 and not remote):
-            _check_schema(row.file, compression, row.schema)
         # Size vouches for a shard with a row in shards.csv. Frames are quick to count on a disk.
         if count < 0 or (row.bytes < 0 and not (remote or compression)):
             count = count_records(row.file, compression)
     except tf.errors.DataLossError as error:
-        problem = f"'{row.file}' is cut or no TFRecord file: {error.message}"
-        raise ValueError(f"{problem}. Copy or write it again.") from None
+        raise _explain_loss(row.file, error) from None
     if row.count not in (-1, count):
         what = f"'{row.file}' holds {count:,} records, its name says {row.count:,}: it is cut or"
         raise ValueError(f"{what} misnamed. Copy it again, or give it another name.")
     return size, compression, count
 
 
-def _check_schema(file: str, compression: str, schema: RecordSchema) -> None:
-    """Raises ValueError when a shard's first record lacks what the schema reads."""
+def _explain_loss(file: str, error: Any) -> ValueError:
+    problem = f"'{file}' is cut or no TFRecord file: {error.message}"
+    return ValueError(f"{problem}. Copy or write it again.")
+
+
+def _check_schema(row: Any) -> None:
+    """Raises ValueError when a shard's first record is cut, or lacks what the schema reads."""
     import tensorflow as tf
 
-    record = next(tf.data.TFRecordDataset(file, compression).as_numpy_iterator(), None)
+    file, schema = row.file, row.schema
+    try:
+        record = next(tf.data.TFRecordDataset(file, row.compression).as_numpy_iterator(), None)
+    except tf.errors.DataLossError as error:
+        raise _explain_loss(file, error) from None
     if record is None:
-        raise ValueError(f"'{file}' holds no record. Take it out, or write it again.")
+        what = f"'{file}' holds no record, its name or shards.csv says {row.count:,}: it is cut"
+        raise ValueError(f"{what}. Copy or write it again.")
     try:
         tf.io.parse_single_example(record, feature_dict(schema))
     except tf.errors.OpError:

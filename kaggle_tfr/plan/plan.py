@@ -3,13 +3,16 @@
 import hashlib
 import io
 import json
+import re
 import shutil
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from math import ceil, floor
+from string import Formatter
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +26,7 @@ from kaggle_tfr.notebook import session_hours
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.paths import (
+    SUBMISSION,
     TEST_FOLDER,
     check_template,
     format_name,
@@ -39,6 +43,17 @@ ORDER = ["part", "split", "fold", "shard", "position"]
 # split comes on top. Five of Kaggle's 50 stay free by default: TFDS's two files and its class
 # names, the index folder (uploaded as one archive) and a cover picture.
 SIDECAR_FILES = 8
+# What part folders hold beside the shards, and a table for each split.
+PART_FILES = (
+    *("plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv", "rejects.csv"),
+    *("stats.json", "SHA256SUMS", "report.html", "dataset-metadata.json", SUBMISSION),
+    *("features.json", "dataset_info.json"),  # of TFDS
+)
+PART_FOLDERS = ("index", "journal")
+# A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32 digits
+# and ".tmp".
+MAX_NAME_BYTES = 255 - 41
+UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")  # categories: control, half of a pair, ends of lines
 
 
 @dataclass(frozen=True)
@@ -152,6 +167,47 @@ def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
     return [replace(shard, i=next(numbers[group]), n=totals[group]) for shard, group in groups]
 
 
+def check_names(plan: Plan) -> None:
+    """Raise a ValueError unless every shard of the plan can have its own name in a part folder."""
+    setting = f"SHARD_NAME '{plan.settings.shard_name}' with NAME '{plan.labels.name}'"
+    tables = {f"{shard.split}.csv" for shard in plan.shards}
+    own_names = {*PART_FILES, *PART_FOLDERS, *tables}
+    shards = dict[str, Shard]()  # by their names
+    for shard in plan.shards:
+        name = plan.file_name(shard)
+        if any(unicodedata.category(character) in UNPRINTABLE for character in name):
+            what = f"{setting} gives the file name {name!r}, which has a control character"
+            raise ValueError(f"{what}. Remove it from NAME or SHARD_NAME.")
+        for component in name.split("/"):
+            n_bytes = len(component.encode())
+            if n_bytes > MAX_NAME_BYTES:
+                what = f"{setting} gives file names of {n_bytes} bytes, such as '{component[:40]}…'"
+                raise ValueError(f"{what}; they can have {MAX_NAME_BYTES}. Choose a shorter NAME.")
+        top = name.split("/")[0]
+        if top in own_names or top.startswith("dataset-cover-image.") or name.endswith(".tmp"):
+            what = f"{setting} gives a shard the name '{name}', which a part needs for its own file"
+            raise ValueError(f"{what}. Choose another SHARD_NAME.")
+        same = shards.setdefault(name, shard)
+        if same is not shard:
+            both = " and ".join(f"{s.i} of {s.split}, fold {s.fold}" for s in (same, shard))
+            what = f"{setting} gives two shards the name '{name}': those with number {both}"
+            raise ValueError(f"{what}. Put a character such as '-' between the fields.")
+    _check_count_field(plan.settings.shard_name)
+
+
+def _check_count_field(template: str) -> None:
+    """Raise a ValueError where {count} follows or precedes a number without a separator.
+
+    A count falls when an image is rejected in writing: such names could then repeat.
+    """
+    parts = [(text, name) for text, name, *_ in Formatter().parse(template) if name]
+    for (_, before), (text, after) in pairwise(parts):
+        numbers = {before, after} - {"name", "split"}
+        if "count" in numbers and len(numbers) == 2 and not re.search(r"[^0-9]", text):
+            what = f"SHARD_NAME '{template}' has {{{before}}} and {{{after}}} side by side"
+            raise ValueError(f"{what}, so names could repeat. Put a '-' between the two.")
+
+
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Writes plan.parquet, a row group a shard, then plan.json: a plan that is there is whole."""
     rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
@@ -231,6 +287,7 @@ def make_plan(
     bounds = bounds.rename(columns={"shard": "index"}).drop(columns=["expected", "high"])
     rows: list[Any] = bounds.assign(number=range(len(bounds)), i=0, n=0).to_dict("records")
     shards = number_shards([Shard(**row) for row in rows], settings.shard_name)
+    check_names(replace(plan, shards=shards))
     decisive = {name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")}
     decisive |= {"compression": settings.compression, "shard_name": settings.shard_name}
     sha256 = fingerprint(table, decisive)

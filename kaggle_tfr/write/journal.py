@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.paths import SUBMISSION, TEST_FOLDER
-from kaggle_tfr.plan.plan import Plan, read_plan
+from kaggle_tfr.paths import TEST_FOLDER
+from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import list_names
 
 COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard", "refused"]
@@ -24,10 +24,7 @@ NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], 
 RUN = "journal/run"  # holds the id of the run that writes the part
 SUMS = "SHA256SUMS"  # of all that a finished part holds but Kaggle's metadata, for `sha256sum -c`
 
-# Names that this package gives to files beside the shards. `publish` makes a cover of this ending;
-# another one is the user's.
-WRITTEN_BESIDE = ["schema.json", "labels.json", "labels.txt", "rejects.csv", "stats.json"]
-WRITTEN_BESIDE += ["report.html", "dataset-metadata.json", "dataset-cover-image.png", SUBMISSION]
+COVER = "dataset-cover-image.png"  # as `publish` makes it; of another ending, it is the user's
 
 Row = dict[Any, Any]  # of COLUMNS and rejects; in the journal also number (of the shard)
 _key = itemgetter("part", "split", "fold", "shard")
@@ -212,8 +209,8 @@ def clear_part(part_dir: str) -> None:
     rows, sums = read_rows_of_part(part_dir), read_sums(part_dir)
     names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
     tables = {f"{row['split']}.csv" for row in rows}
-    beside = [*sums, *WRITTEN_BESIDE, *sorted(tables)]
-    names += [name for name in beside if name not in ("plan.json", "shards.csv")]
+    beside = [*sums, *PART_FILES, *sorted(tables), COVER]
+    names += [name for name in beside if name not in ("plan.json", "shards.csv", SUMS)]
     # Shards go before their rows.
     names += ["shards.csv", SUMS]
     paths = [storage.join(part_dir, name) for name in dict.fromkeys(names)]

@@ -24,7 +24,15 @@ from kaggle_tfr import notebook, parallel, storage
 from kaggle_tfr.frames import FRAME_BYTES
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RefusedImage
-from kaggle_tfr.plan.plan import Plan, Shard, format_bytes, number_shards, read_plan, read_rows
+from kaggle_tfr.plan.plan import (
+    Plan,
+    Shard,
+    check_names,
+    format_bytes,
+    number_shards,
+    read_plan,
+    read_rows,
+)
 from kaggle_tfr.schema import encode
 from kaggle_tfr.shards import TFDS_MARK, format_index, read_fingerprint
 from kaggle_tfr.write import journal, sidecars
@@ -196,8 +204,7 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
         settings = replace(plan.settings, shard_name=sidecars.TFDS_NAME)
         fingerprint = plan.fingerprint + TFDS_MARK
         plan = replace(plan, settings=settings, shards=shards, fingerprint=fingerprint)
-    for name in map(plan.file_name, plan.shards):
-        storage.check_inside(name, f"NAME and SHARD_NAME: the file name '{name}'", "of the part")
+    check_names(plan)
     here = parallel.package_versions()
     other = [f"{k} {v} ({here.get(k)} here)" for k, v in plan.versions.items() if v != here.get(k)]
     if other:

@@ -12,7 +12,14 @@ from support.plans import make_images, plan_images, two_parts
 
 from kaggle_tfr import storage
 from kaggle_tfr.plan import compare_with_limits, make_forecast
-from kaggle_tfr.plan.plan import Shard, fingerprint, number_shards, read_plan, read_rows
+from kaggle_tfr.plan.plan import (
+    Shard,
+    check_names,
+    fingerprint,
+    number_shards,
+    read_plan,
+    read_rows,
+)
 from kaggle_tfr.write.journal import differences
 
 
@@ -97,6 +104,45 @@ def test_no_two_shards_share_a_number(order, used, places):
 
     named = {tuple(getattr(shard, name) for name in [*order[:used], "i"]) for shard in numbered}
     assert len(named) == len(places)
+
+
+COLLISION = r"name 'trees-110': .* 10 of train, fold 1 and 0 of train, fold 11"
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "message"),
+    [
+        ("{name}-{fold}{i}", "trees", COLLISION),
+        ("{i}-{fold}{count}", "trees", r"\{fold\} and \{count\} side by side"),
+        ("journal/{i}.json", "trees", r"'journal/0\.json', which a part needs for its own file"),
+        ("index/{i}", "trees", "for its own file"),
+        ("{name}/{i}", "schema.json", "for its own file"),
+        ("{i}.tmp", "trees", "for its own file"),
+        ("{name}", "SHA256SUMS", "for its own file"),
+        ("{name}", "train.csv", "for its own file"),
+        ("{i}-{name}", "ä" * 107, "of 216 bytes.* they can have 214"),
+        ("{i}-{name}", "a\nb", "control character"),
+        ("{i}-{name}", "a\0b", "control character"),
+    ],
+)
+def test_names_that_shards_cannot_have_are_refused(planned, template, name, message):
+    """Names that repeat, those of a part's own files, too long ones: 03 names them."""
+    places = [(fold, i) for fold in (1, 11) for i in range(12)]
+    shards = [Shard(n, 1, "train", fold, i, i, 12, 5) for n, (fold, i) in enumerate(places)]
+    plan = planned[1]
+    settings = replace(plan.settings, shard_name=template)
+    bad = replace(plan, settings=settings, labels=replace(plan.labels, name=name), shards=shards)
+    with pytest.raises(ValueError, match=message):
+        check_names(bad)
+    settings = replace(settings, shard_name="{split}{i}-{n}f{fold}x{count}")
+    check_names(replace(bad, settings=settings))
+
+
+def test_a_plan_whose_shards_cannot_be_named_is_not_made(planned, tmp_path):
+    """The names are checked before anything is saved."""
+    with pytest.raises(ValueError, match="for its own file"):
+        plan_images(planned[2], tmp_path / "work", shard_name="journal/{i}.json")
+    assert not (tmp_path / "work").exists()
 
 
 def test_the_fingerprint_ignores_where_the_images_lie(planned):

@@ -236,7 +236,29 @@ def test_folders_and_files_without_records_are_named(tmp_path):
         with pytest.raises(FileNotFoundError, match="parts'"):
             find_shards(tmp_path / "parts")
         (tmp_path / "parts").mkdir(exist_ok=True)
-    for data, said in ((b"", "holds no record"), (make_picture(7), "is cut or no TFRecord file")):
-        (tmp_path / "parts" / "a.tfrec").write_bytes(data)
-        with pytest.raises(ValueError, match=rf"a\.tfrec' {said}"):
-            find_shards(tmp_path / "parts", schema="landmark")
+    (tmp_path / "parts" / "a.tfrec").write_bytes(make_picture(7))
+    with pytest.raises(ValueError, match=r"a\.tfrec' is cut or no TFRecord file"):
+        find_shards(tmp_path / "parts", schema="landmark")
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_an_empty_shard_is_read_past(tmp_path, ours, capsys):
+    """Every image of a shard may have been rejected: it is named, and the others are read."""
+    shards = {"a.tfrec": [], "b.tfrec": [make_record(1)], "c.tfrec": []}
+    schema = "" if ours else "landmark"
+    if ours:
+        write_part(
+            tmp_path, {file: (n, records) for n, (file, records) in enumerate(shards.items())}
+        )
+    else:
+        for file, records in shards.items():
+            write_shard(tmp_path / file, records)
+
+    found = find_shards(tmp_path, schema=schema)
+
+    assert "2 of 3 shards hold no record, such as" in capsys.readouterr().out
+    assert found["file"].tolist() == [str(tmp_path / "b.tfrec")]
+    assert [record["label"] for record in read_images(found).as_numpy_iterator()] == [1]
+    write_part(tmp_path, {"a.tfrec": (0, []), "b.tfrec": (1, [])})
+    with pytest.raises(ValueError, match=r"None of the 2 shards holds a record.*rejects\.csv"):
+        find_shards(tmp_path)
