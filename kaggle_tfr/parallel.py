@@ -301,7 +301,10 @@ def _with_progress(
         bar = progress_bar(range(total), total=total)
         bar.comment = label
         bar.update(0)
-        show = bar.update
+
+        def show(done: int, *, ended: bool = False) -> None:  # noqa: ARG001
+            bar.update(done)
+
     done = 0
     for result in results:
         done += advance(result)
@@ -309,10 +312,10 @@ def _with_progress(
             show(done)
         yield result
     if total:
-        show(total)  # what was refused counts as done
+        show(done, ended=True)  # results may end early, as when a run stops
 
 
-def _log_lines(label: str, total: int) -> Callable[[int], None]:
+def _log_lines(label: str, total: int) -> Callable[..., None]:
     """Prints how much is done, speed and time left each SECONDS_BETWEEN_LINES and at the end.
 
     Where LINES says how many seconds, more often; then less often, the longer it takes.
@@ -320,15 +323,15 @@ def _log_lines(label: str, total: int) -> Callable[[int], None]:
     least = float(os.environ.get(LINES, SECONDS_BETWEEN_LINES))
     start = last = time.monotonic()
 
-    def show(done: int) -> None:
+    def show(done: int, *, ended: bool = False) -> None:
         nonlocal last
         now = time.monotonic()
         pause = min(SECONDS_BETWEEN_LINES, max(least, (now - start) / 20))
-        if done < total and (now - last < pause or not done):
+        if not ended and (now - last < pause or not done):
             return
         last, seconds = now, max(now - start, 1e-9)
         rate = done / seconds
-        rest = f", {(total - done) / rate:,.0f} s to go" if done < total else ""
+        rest = "" if ended else f", {(total - done) / rate:,.0f} s to go"
         said = f"{done:,} of {total:,} in {seconds:,.0f} s ({rate:,.{int(rate < 10)}f}/s{rest})"
         print(f"{label}: {said}", flush=True)
 

@@ -27,6 +27,7 @@ class DuplicateSettings(Saved):
     candidate_bits: int = 70
     exact_hashes: bool = False
     leaks: str = "report"
+    mirrored: bool = False
 
 
 def find_clusters(

@@ -76,6 +76,30 @@ def _join_groups(
     return group, split, np.flatnonzero((split == "train") & (extra_in_validation | ~joined))
 
 
+def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
+    """Count the images that `assign_folds` moves from their given split to another one.
+
+    Of a cluster or group over several splits all images go to the smallest of these. What
+    `validation_size` holds out is not counted. Columns: given, split (where they go), images.
+    """
+    given = np.asarray(rows.get("split", ["train"] * len(rows))).astype(str)
+    split = _join_groups(rows, group_column)[1]
+    moves = pd.DataFrame({"given": given, "split": split})[given != split]
+    return moves.value_counts().rename("images").reset_index()
+
+
+def describe_moved(moved: pd.DataFrame) -> str:
+    """Return one sentence about a table of `count_moved`."""
+    if moved.empty:
+        return "Every image stays in the split that it was given."
+    counts = moved.itertuples(index=False, name=None)
+    listed = [f"{n:,} from {given} to {split}" for given, split, n in counts]
+    total = int(moved["images"].sum())
+    verb = "image leaves its" if total == 1 else "images leave their"
+    why = "images of the same cluster or group are there"
+    return f"{total:,} {verb} given split, because {why}: {', '.join(listed)}."
+
+
 def _first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
     """Int (n,): the first row with the same value; the row itself for test, NA and cluster -1."""
     rows, values = np.arange(len(table)), table[column]

@@ -242,7 +242,10 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
     numbers = [name for name in checks if name not in DuplicateSettings.__dataclass_fields__]
     rows = [f"| {name.replace('_', ' ')} | {round(checks[name], 4):,} |" for name in numbers]
     table = "\n".join(["| leakage check of all parts | |", "|---|---|", *rows])
-    return f"Near-duplicates, by which clusters are made: pictures within {near}.\n\n{table}"
+    near += "."
+    if checks.get("mirrored"):  # plans of earlier versions do not contain it
+        near += " Mirrored copies, and copies rotated by right angles, were searched for too."
+    return f"Near-duplicates, by which clusters are made: pictures within {near}\n\n{table}"
 
 
 def _write_tfds(folder: str, plan: Plan, shards: pd.DataFrame) -> None:

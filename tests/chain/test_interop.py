@@ -139,8 +139,12 @@ def test_the_description_claims_what_was_checked(part):
     text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
     assert "pictures within 12 of 256 bits of four perceptual hashes." in text
     assert "| images | 24,000 |\n| clusters across folds | 0 |" in text
-    text = describe_dataset(replace(plan, checks=checks | {"second_look": True}), 1, shards)
-    assert "or 60 where a geometric verification has confirmed it" in text["description"]
+    assert "irrored" not in text
+    checks |= {"second_look": True, "mirrored": True}
+    text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
+    assert "or 60 where a geometric verification has confirmed it" in text
+    assert "Mirrored copies, and copies rotated by right angles, were searched for too." in text
+    assert "| mirrored |" not in text
 
 
 def test_a_licence_goes_into_finished_parts_too(part, tmp_path):

@@ -1,5 +1,7 @@
 """Leaks: pairs of near-duplicates of which the halves are in two splits."""
 
+import json
+
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
@@ -118,6 +120,10 @@ def test_leaks_csv_is_written_always(tmp_path):
         leaks = find_leaks(images, pairs.head(head), clusters)
         save_clusters(clusters, leaks, DuplicateSettings(leaks="drop"), str(tmp_path))
         assert (tmp_path / "leaks.csv").read_text() == ",".join(LEAK_COLUMNS) + "\n", number
+    assert load_clusters(str(tmp_path))[1] == DuplicateSettings(leaks="drop")
+    values = json.loads((tmp_path / "duplicates.json").read_text())
+    assert values.pop("mirrored") is False
+    (tmp_path / "duplicates.json").write_text(json.dumps(values))  # as earlier versions wrote it
     assert load_clusters(str(tmp_path))[1] == DuplicateSettings(leaks="drop")
     pairs.loc[1] = [1, 2, 7]
     clusters = find_clusters(images, pairs, keep="first")

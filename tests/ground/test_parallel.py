@@ -38,6 +38,16 @@ def test_a_log_gets_a_line_each_interval_and_one_at_the_end(capsys, monkeypatch,
     assert said[-1].startswith("images: 2,000 of 2,000 in ")
 
 
+def test_results_that_end_early_are_counted_as_they_are(capsys):
+    """A run that stops after 20 of 100 images says so, and gives no time to go."""
+    items = iter(range(10))
+    list(parallel.run(abs, items, label="images", total=100, advance=lambda _: 2))
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("images: 20 of 100 in 0 s (")
+    assert said[0].endswith("/s)")
+
+
 def test_a_backend_is_named_and_zero_jobs_are_all_cores():
     """An unknown backend's message lists what BACKEND can be."""
     with pytest.raises(ValueError, match="It can be 'threading', 'loky', 'dask'"):

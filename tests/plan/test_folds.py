@@ -12,6 +12,8 @@ from kaggle_tfr.plan.folds import (
     assign_shards,
     check_leakage,
     compare_shares,
+    count_moved,
+    describe_moved,
     find_missing_classes,
     stratified_group_split,
 )
@@ -174,6 +176,25 @@ def test_a_cluster_over_given_splits_goes_to_the_smaller():
         make_table([0] * 6, [3, -1, -1, -1, 3, -1], split=split), n_folds=2, seed=0
     )
     assert folded["split"].tolist() == ["validation", *split[1:]]
+
+
+def test_images_that_leave_their_given_split_are_counted_by_direction():
+    """By clusters and groups, but not what VALIDATION_SIZE holds out, nor test images."""
+    split = ["train"] * 6 + ["validation"] * 3 + ["test"] * 2
+    table = make_table([0] * 11, [3, 3, -1, -1, 4, -1, 3, -1, 5, 4, 5], split=split)
+    table["site"] = [*"abcdefgh", "d", "j", "k"]
+    rules = {"n_folds": 1, "seed": 0, "group_column": "site"}
+    moved = count_moved(table, group_column="site")
+    assert moved.to_numpy().tolist() == [["train", "validation", 3]]
+    folded = assign_folds(table, **rules)
+    assert (folded["split"] != table["split"]).sum() == 3
+    held_out = assign_folds(table, validation_size=0.5, **rules)
+    assert (held_out["split"] != table["split"]).sum() > 3
+    assert describe_moved(moved) == (
+        "3 images leave their given split, because images of the same cluster or group are there: "
+        "3 from train to validation."
+    )
+    assert describe_moved(count_moved(table.assign(cluster=-1))).startswith("Every image stays")
 
 
 @pytest.mark.parametrize("column", ["cluster", "patient"])
