@@ -1,6 +1,7 @@
 """Parts on the disk or in a bucket: written shard by shard, resumable, never over their limit."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -41,7 +42,13 @@ from kaggle_tfr.write.journal import Row, is_claimed
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 SECONDS_BETWEEN_CHECKS = 5  # of the part's claim
 TIME_OVER = "the session's time is over"
-CLAIM_LOST = "the run was ended, or another run has begun to write the same part"
+# Problems that stop a run, or parts of them: each says what to do about it.
+CLAIM_LOST = (
+    "the run was ended, or another run has begun to write the same part. Wait until no other run "
+    "writes this part."
+)
+DISK_FULL = "Make room there, or set another OUT_DIR."
+LIMIT_PASSED = "Plan smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
 
 # Runs that were interrupted: their threads stop at the next image. Other processes and machines
 # look at the part's claim now and then, and before a shard gets its name.
@@ -226,10 +233,7 @@ def _check_shard(folder: str, row: Row) -> Row | None:
 
 def _stop(problem: str, text: str) -> None:
     if problem != TIME_OVER:
-        raise OSError(
-            f"{text}: {problem}. Make room, mend the input or plan smaller parts (PART_LIMIT_GB, "
-            "IMAGE_SIZE, QUALITY in 03_plan); then run 04_write again: it goes on from here."
-        )
+        raise OSError(f"{text}: {problem} Then run 04_write again: it resumes from here.")
     print(
         f"{text}.\nThe session's {notebook.session_hours()} hours are nearly over. Push the kernel "
         "again with its own output as a source (`python -m kaggle_tfr push` does): it goes on."
@@ -309,17 +313,30 @@ def write_shard(task: ShardTask) -> ShardOutcome:
         with contextlib.suppress(OSError):  # the folder cannot be read, as the error says
             ours = is_claimed(task.part_dir, task.run_id)  # another run removes this one's files
         if ours:
-            free = storage.free_bytes(task.part_dir)
-            problem = f"{error} ({free / 1e6:,.1f} MB are free for '{task.part_dir}')"
+            problem = _explain_error(error, task.part_dir)
     return ShardOutcome(task.shard, row, problem, task.allowance_bytes)
+
+
+def _explain_error(error: Exception, part_dir: str) -> str:
+    """The problem of a shard that could not be written, with what to do about it."""
+    text = str(error).removesuffix(storage.AGAIN).rstrip(". ")
+    if isinstance(error, FileNotFoundError | tf.errors.NotFoundError):
+        return f"{text}. Put that file back."
+    free = f"{storage.free_bytes(part_dir) / 1e6:,.1f} MB are free for '{part_dir}'"
+    is_full = isinstance(error, tf.errors.ResourceExhaustedError)
+    is_full |= isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{text} ({free}). {DISK_FULL if is_full else 'Fix the cause that the error names.'}"
 
 
 def _write_whole(task: ShardTask) -> Row:
     shard, compression = task.shard, task.plan.settings.compression
-    free, needed = storage.free_bytes(task.part_dir), shard.bytes_high + SPARE_DISK_BYTES
-    if free < needed:
-        what = f"the disk is too full: shard {shard.number} may take {needed / 1e6:,.1f} MB,"
-        raise InterruptedError(f"{what} and {free / 1e6:,.1f} MB are free for '{task.part_dir}'")
+    free = storage.free_bytes(task.part_dir)
+    if free < shard.bytes_high + SPARE_DISK_BYTES:
+        raise InterruptedError(
+            f"the disk is too full: shard {shard.number} may take {shard.bytes_high / 1e6:,.1f} MB "
+            f"and {SPARE_DISK_BYTES / 1e6:,.1f} MB are kept for the files beside the shards, but "
+            f"{free / 1e6:,.1f} MB are free for '{task.part_dir}'. {DISK_FULL}"
+        )
     scratch = storage.scratch_folder(task.part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}-{uuid.uuid4().hex}.tmp")
     try:
@@ -379,7 +396,8 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
                 what = f"after {len(lengths):,} of {task.shard.count:,} images, and only"
                 left = f"{task.allowance_bytes:,} are left for it. The forecast was at most"
                 has = f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes"
-                raise InterruptedError(f"{has} {what} {left} {task.shard.bytes_high:,}")
+                high = f"{task.shard.bytes_high:,}. {LIMIT_PASSED}"
+                raise InterruptedError(f"{has} {what} {left} {high}")
     return lengths, rejects
 
 
@@ -412,7 +430,8 @@ class ByteBudget:
             self.planned[shard.part] -= high
             if high > left:
                 what = f"part {shard.part} would pass its limit of {self.limit:,} bytes for shards"
-                return 0, f"{what}: {left:,} are left, shard {shard.number} may take {high:,}"
+                needs = f"{left:,} are left, shard {shard.number} may take {high:,}"
+                return 0, f"{what}: {needs}. {LIMIT_PASSED}"
             self.left[shard.part] -= allowance
             return allowance, ""
 

@@ -17,6 +17,7 @@ from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.storage import sha256_of
+from kaggle_tfr.write import journal, parts
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 
@@ -301,6 +302,23 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
     assert high * 6 < 1 or 1 <= len(files) <= 4
 
 
+def test_a_run_that_loses_its_part_is_not_told_to_make_room(table, tmp_path, monkeypatch):
+    """Another run takes the part over: the advice is about that run, not about disks or limits."""
+    plan_images(table, tmp_path)
+    write_records = parts._write_records
+
+    def write_taken(task, temporary):
+        Path(task.part_dir, journal.RUN).write_text("another run")
+        return write_records(task, temporary)
+
+    monkeypatch.setattr(parts, "_write_records", write_taken)
+    use_backend(1)
+    with pytest.raises(OSError, match=r"another run has begun.*Wait until no other run") as stop:
+        write_parts(str(tmp_path))
+    assert "room" not in str(stop.value)
+    assert "PART_LIMIT_GB" not in str(stop.value)
+
+
 def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, capsys):
     """In a Kaggle batch session the notebook ends well, so that its output is kept and taken up."""
     plan_images(table, tmp_path)
@@ -340,8 +358,11 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
     ballast = tiny_disk / "ballast"
     ballast.write_bytes(b"\0" * (8 << 20))
     use_backend(2)
-    with pytest.raises(OSError, match=r"Stopped after \d of 6 shards.*MB are free for .*Make room"):
+    stopped = r"Stopped after \d of 6 shards.*MB are free for .*Make room"
+    with pytest.raises(OSError, match=stopped) as stop:
         write_parts(str(tmp_path), str(tiny_disk))
+    separately = "shard 0 may take 0.4 MB and 8.4 MB are kept for the files beside the shards"
+    assert (separately in str(stop.value)) == foreseen
 
     sizes = [len(read_plainly([path])) for path in (tiny_disk / "part-1").glob("*.tfrec")]
     assert len(sizes) < 6
