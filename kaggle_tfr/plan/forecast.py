@@ -1,6 +1,7 @@
 """Totals from a stratified sample, with an interval that holds the truth."""
 
 import gzip
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from kaggle_tfr.schema import RecordSchema, encode
 
 STRATUM = 5  # images, or more, sampled from each of up to 20 strata of similar predicted size
 FEWEST, MOST_EXACT = 30, 50  # images of a sample; of them those whose bytes are known
+# The first record of a process takes seconds, most of them for imports: it is made untimed, and
+# no other thread measures meanwhile.
+_warming_up, _is_warm = threading.Lock(), threading.Event()
 Array = np.ndarray
 Interval = tuple[float, float, float]  # a mean, and bounds that hold it with 99.9 % confidence
 
@@ -134,7 +138,8 @@ def make_forecast(
     rows = table.loc[chosen].drop(columns=["problem", "note"], errors="ignore").to_dict("records")
     measure = partial(_measure_records, schema=schema, image=image, compression=compression)
     items = parallel.blocks(list(zip(chosen, rows, strict=True)), 8)
-    measured = sorted(chain.from_iterable(parallel.run(measure, items, label="Sampling sizes")))
+    shown: dict = {"label": "Sampling sizes", "total": len(chosen), "advance": len}
+    measured = sorted(chain.from_iterable(parallel.run(measure, items, **shown)))
     if not measured:
         first = f"the first is '{table['path'][chosen[0]]}'"
         mend = "Has the input changed since 01_explore? Run it again."
@@ -142,16 +147,25 @@ def make_forecast(
     return estimate(predicted, upper, np.array(measured))
 
 
+def _make_record(row: dict, schema: RecordSchema, image: ImageSettings) -> bytes:
+    return encode(row, convert(storage.read_bytes(row["path"]), image), schema, image)
+
+
 def _measure_records(
     rows: list[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
 ) -> list[tuple[int, int, float, float]]:
     """Row, bytes, begin and end in seconds of each image that is not refused."""
+    make_record = partial(_make_record, schema=schema, image=image)
+    with _warming_up:
+        if not _is_warm.is_set():
+            with suppress(RefusedImage, storage.DamagedRecord):
+                make_record(rows[0][1])
+            _is_warm.set()
     measured = []
     for at, row in rows:
         begin = time.time()
         with suppress(RefusedImage, storage.DamagedRecord):
-            converted = convert(storage.read_bytes(row["path"]), image)
-            record = encode(row, converted, schema, image)
+            record = make_record(row)
             size = FRAME_BYTES + len(gzip.compress(record, 6) if compression else record)
             measured.append((at, size, begin, time.time()))
     return measured

@@ -233,7 +233,7 @@ def _check_shard(folder: str, row: Row) -> Row | None:
 
 def _stop(problem: str, text: str) -> None:
     if problem != TIME_OVER:
-        raise OSError(f"{text}: {problem} Then run 04_write again: it resumes from here.")
+        raise OSError(f"{text}: {problem} Then run 04_write again: it goes on from here.")
     print(
         f"{text}.\nThe session's {notebook.session_hours()} hours are nearly over. Push the kernel "
         "again with its own output as a source (`python -m kaggle_tfr push` does): it goes on."

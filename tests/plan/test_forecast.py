@@ -1,5 +1,7 @@
 """Forecasts hold the truth, and parts fit before the first byte is written."""
 
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -97,6 +99,26 @@ def test_originals_that_pass_through_are_counted_not_sampled(tmp_path):
     assert 16 + 30 < low - table["n_bytes"].mean() < 16 + 120
     assert high - low < 1
     assert make_forecast(table, schema, WHOLE).size == found.size
+
+
+def test_the_first_call_of_a_process_is_not_timed(tmp_path, monkeypatch, capsys):
+    """Imports take a second once: the forecast of the time is that of the images after it."""
+    table = make_images(tmp_path, 40)
+    called = threading.Event()
+
+    def convert_slowly(data, image):
+        if not called.is_set():
+            time.sleep(0.5)
+            called.set()
+        return convert(data, image)
+
+    monkeypatch.setattr(forecasts, "convert", convert_slowly)
+    monkeypatch.setattr(forecasts, "_is_warm", threading.Event())
+    found = make_forecast(table, load_schema("default", table), ImageSettings((32, 32)))
+    assert found.seconds[0] < 0.1
+    assert found.seconds[2] < 0.5
+    images = f"{found.n_sampled} of {found.n_sampled}"
+    assert f"Sampling sizes: {images} in" in capsys.readouterr().out
 
 
 def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
