@@ -119,6 +119,16 @@ def test_each_image_is_held_out_by_chance():
     assert np.abs(held_out.sum(axis=0) - 25).max() < 22
 
 
+def test_folds_do_not_repeat_the_draw_of_what_is_held_out():
+    """With one seed, half of the images held out and one of two folds are two different draws."""
+    table = make_table([0] * 200)
+    held_out = assign_folds(table, n_folds=1, seed=0, validation_size=0.5)["split"] == "validation"
+    second_fold = assign_folds(table, n_folds=2, seed=0)["fold"] == 1
+    assert held_out.sum() == second_fold.sum() == 100
+    # Five standard deviations about 50 of 100.
+    assert abs((held_out & second_fold).sum() - 50) < 18
+
+
 def test_every_band_of_a_long_tail_has_its_share():
     """20,000 images, most of them in classes of 2 to 25: each band within 10 %, all within one."""
     rng = np.random.default_rng(0)
