@@ -137,7 +137,8 @@ def _clear_left_over(parts_dir: str, plan: Plan, part: int, *, overwrite: bool) 
 
     part: 0, or the only part of this run. Another run may be writing the plan's other parts at this
     moment, so they stay even with `overwrite`, and are named.
-    Raises: ValueError: without `overwrite`, or where a part is outside of `parts_dir`.
+    Raises: ValueError: without `overwrite`; where a part is outside of `parts_dir`, or nothing
+    shows that 04_write has made it. Then nothing was removed.
     """
     left_over = _find_left_over(parts_dir, plan, part)
     if left_over and not overwrite:
@@ -147,16 +148,17 @@ def _clear_left_over(parts_dir: str, plan: Plan, part: int, *, overwrite: bool) 
             f"{plan.n_parts} part(s). Readers would mix both plans. Set OVERWRITE = True to remove "
             "the files of such parts, move them away, or set another OUT_DIR."
         )
-    for folder, number in left_over.items():
-        if number <= plan.n_parts:
-            print(f"'{folder}' is of another plan: write it too (PART = {number}).")
-            continue
-        inside = storage.is_remote(folder) or os.path.realpath(folder) == os.path.join(
-            os.path.realpath(parts_dir), f"part-{number}"
-        )
-        if not inside:
-            what = f"'{folder}', left over from another plan, is a link to a folder outside"
-            raise ValueError(f"{what} of '{parts_dir}': its files stay. Remove that link.")
+    removed = [folder for folder, number in left_over.items() if number > plan.n_parts]
+    for folder in left_over.keys() - removed:
+        print(f"'{folder}' is of another plan. Write it too: set PART to its number.")
+    for folder in removed:
+        if not read_fingerprint(folder):
+            what = f"'{folder}' has shards, but no plan.json that 04_write has made"
+            raise ValueError(f"{what}: its files stay. Move it away, or set another OUT_DIR.")
+        if not storage.is_remote(folder) and os.path.islink(folder):
+            what = f"'{folder}', left over from another plan, is a link to another folder"
+            raise ValueError(f"{what}: its files stay. Remove that link.")
+    for folder in removed:
         journal.clear_part(folder)
         others = _remove_empty_folders(folder)
         stay = f"; files that 04_write did not make stay: {', '.join(others)}" if others else ""
@@ -168,7 +170,7 @@ def _find_left_over(parts_dir: str, plan: Plan, part: int) -> dict[str, int]:
     numbers = dict[str, int]()
     if not storage.exists(parts_dir):
         return numbers
-    for name in ("plan.json", "shards.csv"):
+    for name in ("plan.json", "shards.csv"):  # the second alone is enough for readers
         for path in storage.list_files(f"part-*/{name}", parts_dir):
             folder = path.rpartition("/")[0]
             if match := re.fullmatch(r"part-([1-9][0-9]*)", os.path.basename(folder)):
@@ -176,20 +178,30 @@ def _find_left_over(parts_dir: str, plan: Plan, part: int) -> dict[str, int]:
     left_over = dict[str, int]()
     for folder, number in sorted(numbers.items(), key=itemgetter(1)):
         is_opened = number == part or (part == 0 and number <= plan.n_parts)
-        is_same_plan = read_fingerprint(folder) == plan.fingerprint.removesuffix(TFDS_MARK)
+        fingerprint = read_fingerprint(folder)
+        is_same_plan = fingerprint == plan.fingerprint.removesuffix(TFDS_MARK)
         is_own = is_same_plan and number <= plan.n_parts
-        if not is_opened and not is_own:
+        is_part = fingerprint or storage.exists(storage.join(folder, "shards.csv"))
+        if is_part and not is_opened and not is_own:
             left_over[folder] = number
     return left_over
 
 
 def _remove_empty_folders(folder: str) -> list[str]:
-    """Remove a folder of this disk and those in it that are empty; return the files that stay."""
+    """Remove a folder of this disk and those in it that are empty; return the files that stay.
+
+    Temporary files that a killed run left are removed too.
+    """
     others = list[str]()
     if not storage.is_remote(folder):
         for place, _, files in os.walk(folder, topdown=False):
-            others += [os.path.relpath(os.path.join(place, file), folder) for file in files]
-            with contextlib.suppress(OSError):
+            for file in files:
+                path = os.path.join(place, file)
+                if re.search(r"\.[0-9a-f]{32}\.tmp$", file):
+                    storage.remove(path)
+                else:
+                    others.append(os.path.relpath(path, folder))
+            with contextlib.suppress(OSError):  # it holds other people's files
                 os.rmdir(place)
     return sorted(others)
 

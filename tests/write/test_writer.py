@@ -148,6 +148,9 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, 
     (work / "part-2" / "report.html").write_text("of the run before")
     (work / "part-02").mkdir()
     (work / "part-02" / "shards.csv").write_text("mine")
+    (work / "part-9").mkdir()
+    (work / "part-9" / "plan.json").write_text("a plan of somebody else")
+    (work / "part-2" / "index" / f"a.idx.{'0a' * 16}.tmp").write_text("0 1")  # of a killed run
     before = digests(work)
     with pytest.raises(ValueError, match=r"part-2': left over .* 1 part.*OVERWRITE = True"):
         write_parts(str(work))
@@ -156,9 +159,16 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, 
 
     assert [path.name for path in (work / "part-2").iterdir()] == ["notes.md"]
     assert "files that 04_write did not make stay: notes.md" in capsys.readouterr().out
-    (work / "part-02" / "shards.csv").unlink()
+    shutil.rmtree(work / "part-02")
     assert find_shards(str(work))["count"].sum() == len(table)
     assert digests(work / "part-1") == digests(write_fresh(work))
+
+    (work / "part-9" / "shards.csv").write_text("file\na.tfrec\n")
+    (work / "part-9" / "SHA256SUMS").write_text(f"{'0' * 64}  plan.json\n")
+    before = digests(work)
+    with pytest.raises(ValueError, match=r"part-9' has shards, but no plan\.json.*Move it away"):
+        write_parts(str(work), overwrite=True)
+    assert digests(work) == before
 
 
 def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(replanned, table, root, monkeypatch):
@@ -199,7 +209,7 @@ def test_one_part_of_a_plan_leaves_the_others_to_their_runs(work, copied, tmp_pa
         write_parts(str(tmp_path / "work"), str(copied), 1)
     write_parts(str(tmp_path / "work"), str(copied), 1, overwrite=True)
 
-    assert "part-2' is of another plan: write it too (PART = 2)" in capsys.readouterr().out
+    assert "part-2' is of another plan. Write it too" in capsys.readouterr().out
     assert digests(copied / "part-2") == before
     assert sorted(path.name for path in copied.iterdir()) == ["part-1", "part-2"]
 
