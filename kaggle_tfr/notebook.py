@@ -132,9 +132,8 @@ def _list_runs(values: Mapping[str, Any], notebooks: Sequence[str]) -> tuple[str
 
 def summarize(folder: str, out_dir: str = "") -> str:
     """Where everything lies after a run, and the accounting table, as lines to print."""
-    parts_dir = work_dir(out_dir or folder)
-    lines = [f"shards     {parts_dir}/"] if is_remote(parts_dir) else []
-    for listing in sorted(Path(parts_dir).glob("part-*/shards.csv")):
+    lines = []
+    for listing in sorted(Path(out_dir or folder).glob("part-*/shards.csv")):
         shards = pd.read_csv(listing)
         size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
         held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"

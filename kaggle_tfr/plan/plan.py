@@ -184,6 +184,9 @@ def check_names(plan: Plan) -> None:
                 what = f"{setting} gives file names of {n_bytes} bytes, such as '{component[:40]}…'"
                 raise ValueError(f"{what}; they can have {MAX_NAME_BYTES}. Choose a shorter NAME.")
         top = name.split("/")[0]
+        if shard.split != "test" and name.startswith(TEST_FOLDER):
+            what = f"{setting} puts a shard of '{shard.split}' into '{TEST_FOLDER}'"
+            raise ValueError(f"{what}, the folder of test shards. Choose another SHARD_NAME.")
         if top in own_names or top.startswith("dataset-cover-image.") or name.endswith(".tmp"):
             what = f"{setting} gives a shard the name '{name}', which a part needs for its own file"
             raise ValueError(f"{what}. Choose another SHARD_NAME.")

@@ -82,7 +82,6 @@ def test_shards_are_listed_where_they_went(tmp_path):
     said = notebook.summarize(str(tmp_path), str(tmp_path / "out"))
     assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in said
     assert "0.0 MB; of another plan" in said
-    assert "shards     gs://bucket/out/" in notebook.summarize(str(tmp_path), "gs://bucket/out")
 
 
 def test_the_account_closes_or_says_so():

@@ -116,6 +116,7 @@ COLLISION = r"name 'trees-110': .* 10 of train, fold 1 and 0 of train, fold 11"
         ("{i}-{fold}{count}", "trees", r"\{fold\} and \{count\} side by side"),
         ("journal/{i}.json", "trees", r"'journal/0\.json', which a part needs for its own file"),
         ("index/{i}", "trees", "for its own file"),
+        ("test/{i}.tfrec", "trees", "shard of 'train' into 'test/'"),
         ("{name}/{i}", "schema.json", "for its own file"),
         ("{i}.tmp", "trees", "for its own file"),
         ("{name}", "SHA256SUMS", "for its own file"),
