@@ -267,17 +267,47 @@ def parse_value(name: str, text: str) -> Any:
     return value
 
 
+class _RepeatedKey(ValueError):  # noqa: N818 - it names what is wrong with a recipe
+    """A mapping of a recipe has the same key twice."""
+
+
+class _RecipeLoader(yaml.SafeLoader):
+    """YAML's safe loader, but a repeated key is an error: YAML itself keeps the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        self.flatten_mapping(node)
+        line_of: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line = key.start_mark.line + 1
+            identity = (key.tag, key.value)
+            if identity in line_of:
+                first, second = sorted([line_of[identity], line])
+                what = f"'{key.value}' is in line {first} and again in line {second}."
+                raise _RepeatedKey(f"{what} Keep one of them.")
+            line_of[identity] = line
+        return super().construct_mapping(node, deep=deep)
+
+
 def load_recipe(path: str) -> dict[str, Any]:
     """The parameters that a recipe sets; `path` may be a bundled one's name, such as "sample".
-    Raises: FileNotFoundError; ValueError: not YAML, aliases (without bound), as `check_parameters`.
+
+    Raises: FileNotFoundError; IsADirectoryError; ValueError: not YAML, a key repeats, aliases
+    (which grow without bound), as `check_parameters`.
     """
     path = _find_recipe(path)
+    if Path(path).is_dir():
+        what = f"'{path}' is a folder, not a recipe."
+        raise IsADirectoryError(f"{what} To write a recipe for it: kaggle-tfr init {path}")
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(LONGEST + 1)
         refused = len(text) > LONGEST or any(type(x) is yaml.AliasEvent for x in yaml.parse(text))
-        values = None if refused else yaml.safe_load(text) or {}
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        values = None if refused else yaml.load(text, _RecipeLoader) or {}  # noqa: S506  # a safe one
+    except _RepeatedKey as error:
+        raise ValueError(f"the recipe '{path}': {error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # "2026-13-45" is a ValueError
         raise ValueError(f"the recipe '{path}' is not YAML: {error}") from None
     if not isinstance(values, dict):
         what = f"the recipe '{path}' is not a list of 'NAME: value' lines"

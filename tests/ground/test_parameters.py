@@ -101,6 +101,11 @@ def test_every_recipe_in_the_folder_is_valid(root):
         ("NAME: café", "is not YAML"),  # written in Latin-1 below
         ("LABEL_MAP: {a: &a [x, x], b: [*a, *a]}", r"without aliases \(\*name\)"),
         (f"NAME: {'x' * (1 << 20)}", "of up to 1,048,576 characters"),
+        ("N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3", "'N_FOLDS' is in line 1 and again in line 3"),
+        ("SCHEMA:\n  a: image\n  a: label", "'a' is in line 2 and again in line 3"),
+        ("MORE_INPUTS:\n- {INPUT_DIR: x,\n   'INPUT_DIR': y}", "'INPUT_DIR' is in line 2 and"),
+        ("SEED: 1\n<<: {SEED: 2}", "'SEED' is in line 1 and again in line 2"),
+        ("NAME: 2026-13-45", "is not YAML: month must be"),
     ],
 )
 def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
@@ -111,3 +116,5 @@ def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
         load_recipe(str(tmp_path / "mine.yaml"))
     with pytest.raises(FileNotFoundError, match='Did you mean "sample".*cassava, clouds'):
         load_recipe(str(tmp_path / "smaple.yaml"))
+    with pytest.raises(IsADirectoryError, match="is a folder, not a recipe.*kaggle-tfr init"):
+        load_recipe(str(tmp_path))
