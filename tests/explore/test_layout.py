@@ -1,15 +1,24 @@
 """`init`: what is told of a folder, and that its recipe reads it without a change."""
 
+import csv
+import errno
+import os
+
 import pytest
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from support.chain import make_input, write_small_sample
 from support.inputs import put_csv, put_image
 from support.readers import make_example, write_shard
 
-from kaggle_tfr import explore
+from kaggle_tfr import explore, paths
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.explore import layout, recipe
 from kaggle_tfr.parameters import load_recipe, settings
 
 FLOWERS = ["daisy/1.jpg", "daisy/2.jpg", "rose/3.png", "tulip/4.jpg"]
+SPLITS = ["train", "valid", "test"]
 RLE = "id,code\na,1 5 9 2\nb,\nc,3 3\n"
 NESTED = "id,landmark\n00ab,7\n01cd,9\n"
 
@@ -52,6 +61,15 @@ LAYOUTS = {
         lambda at: put(at, ["x/a.jpg", "y/b.jpg"], all="path,label\nx/a.jpg,u\ny/b.jpg,v\n"),
         {"PATH_TEMPLATE": "{image_id}", "LABELS_CSV": "all.csv"},
         (2, 0, "single"),
+    ),
+    "paths as ids, below a folder": (
+        lambda at: put(
+            at,
+            ["bilder/a/20/x.jpg", "bilder/b/21/y.jpg", "bilder/b/99/z.jpg"],
+            liste="Datei;Art\na/20/x.jpg;u\nb/21/y.jpg;v\nb/99/z.jpg;v\n",
+        ),
+        {"PATH_TEMPLATE": "bilder/{image_id}", "LABELS_CSV": "liste.csv", "ID_COLUMN": "Datei"},
+        (3, 0, "single"),
     ),
     "folders by the first digits": (
         lambda at: put(at, ["train/0/0/00ab.jpg", "train/0/1/01cd.jpg"], train=NESTED),
@@ -187,7 +205,7 @@ def test_what_is_no_layout_is_an_error(tmp_path, capsys):
     assert "neither class folders nor a CSV" in capsys.readouterr().err
     (tmp_path / "in" / "train.csv").write_text("image_id,label\nc,x\n")
     assert [main(call), main(call)] == [0, 1]
-    assert "File exists" in capsys.readouterr().err
+    assert "r.yaml' exists, and init replaces none. Name another" in capsys.readouterr().err
 
 
 def test_what_is_not_sure_is_said(tmp_path, capsys):
@@ -214,8 +232,276 @@ def test_few_files_are_looked_at_in_a_large_tree(tmp_path, monkeypatch):
         (tmp_path / "in" / f"c{number:03d}").mkdir()
         for name in "abcdefghijklmnopqrstuvwxyz":
             (tmp_path / "in" / f"c{number:03d}" / f"{name}.jpg").touch()
-    from kaggle_tfr.explore import layout
-
-    assert len(list(layout._walk(str(tmp_path / "in")))) < 1000
+    assert len(layout.list_tree(str(tmp_path / "in")).files) < 1000
     values, _ = layout.tell_layout(str(tmp_path / "in"))
     assert values == {"SOURCE": "folders", "PATTERN": "*/*"}
+
+
+ODD_FLAGS = "id,patient_id,rust,scab\n" + "".join(
+    f"{k:02d},p{k % 7},{k % 2 if k != 4 else 2},{k // 2 % 2}\n" for k in range(40)
+)
+ROBOFLOW = "filename, cat, dog\n{}1.jpg,1,0\n{}2.jpg,0,1\n"
+HUGGINGFACE = {f"{split}/metadata.csv": "file_name,label\n1.png,a\n2.png,b\n" for split in SPLITS}
+# name: (images, texts of CSVs, what is in the recipe, what the comments contain)
+TOLD = {
+    "odd flag": (
+        [f"i/{k:02d}.jpg" for k in range(40)],
+        {"train.csv": ODD_FLAGS},
+        {"LABEL_COLUMN": ["rust", "scab"], "GROUP_COLUMN": "patient_id"},
+        [
+            "not sure: column 'rust' has '2' for '04', which is not 0 or 1: 1 rows are rejected",
+            "'patient_id' repeats its values (7 in 40 rows)",
+            "2 columns of 0 and 1: an image can have several labels",
+        ],
+    ),
+    "one 1 in each row": (
+        ["i/a.jpg", "i/b.jpg"],
+        {"train.csv": "id,rust,healthy\na,1,0\nb,0,1\n"},
+        {"LABEL_COLUMN": ["rust", "healthy"]},
+        ["2 columns of 0 and 1, exactly one 1 in each of 2 rows: one class per image"],
+    ),
+    "few groups": (
+        [f"i/{k}.jpg" for k in range(8)],
+        {"train.csv": "id,site,kind\n" + "".join(f"{k},s{k % 2},{k % 3}\n" for k in range(8))},
+        {"LABEL_COLUMN": "kind"},
+        ["not sure: GROUP_COLUMN could be 'site', but it has 2 values"],
+    ),
+    "groups within classes": (
+        [f"i/{k}.jpg" for k in range(24)],
+        {"train.csv": "id,group,kind\n" + "".join(f"{k},g{k % 6},k{k % 6}\n" for k in range(24))},
+        {"LABEL_COLUMN": "kind"},
+        ["not sure: GROUP_COLUMN could be 'group', but each class has one value"],
+    ),
+    "splits": (
+        [f"i/{k}.jpg" for k in range(3)],
+        {"all.csv": "id,split,kind\n0,train,x\n1,Valid,y\n2,test,x\n"},
+        {"LABEL_COLUMN": "kind", "SPLIT_COLUMN": "split", "N_FOLDS": 0},
+        ["'split': given splits (Valid, test, train), which are kept", "N_FOLDS is 0"],
+    ),
+    "Roboflow": (
+        [f"{split}/{split[0]}{k}.jpg" for split in SPLITS for k in (1, 2)],
+        {f"{split}/_classes.csv": ROBOFLOW.format(split[0], split[0]) for split in SPLITS},
+        {"LABELS_CSV": "*/_classes.csv", "PATH_TEMPLATE": "{csv_folder}/{image_id}"}
+        | {"SPLIT_COLUMN": "csv_folder", "LABEL_COLUMN": ["cat", "dog"], "TEST_PATH_TEMPLATE": ""}
+        | {"ID_COLUMN": "filename", "N_FOLDS": 0},
+        ["'csv_folder': given splits (test, train, valid)", "one class per image"],
+    ),
+    "HuggingFace, a CSV in each split": (
+        [f"{split}/{k}.png" for split in SPLITS for k in (1, 2)],
+        HUGGINGFACE,
+        {"LABELS_CSV": "*/metadata.csv", "PATH_TEMPLATE": "{csv_folder}/{image_id}"}
+        | {"SPLIT_COLUMN": "csv_folder", "LABEL_COLUMN": "label"},
+        [],
+    ),
+    "HuggingFace, one CSV": (
+        ["1.png", "sub/2.gif"],
+        {"metadata.csv": "file_name,label\n1.png,a\nsub/2.gif,b\n"},
+        {"LABELS_CSV": "metadata.csv", "PATH_TEMPLATE": "{image_id}", "LABEL_COLUMN": "label"},
+        ["not sure: no test images were seen"],
+    ),
+    "another column of test ids": (
+        ["train/a.jpg", "train/b.jpg", "test/c.jpg"],
+        {"train.csv": "id,kind\na,x\nb,y\n", "sample_submission.csv": "Image,x,y\nc,0,0\n"},
+        {"TEST_CSV": "sample_submission.csv", "TEST_ID_COLUMN": "Image", "ID_COLUMN": "id"}
+        | {"TEST_PATH_TEMPLATE": "test/{image_id}.jpg"},
+        ["its ids are in the column 'Image'"],
+    ),
+    "a CSV that names nothing": (
+        FLOWERS,
+        {"list.csv": "id,label\nq,x\n", "broken.csv": "id\n\0\xff\n"},
+        {"SOURCE": "folders", "PATTERN": "*/*"},
+        ["not sure: not used, for no column names images that are there: ", "list.csv"],
+    ),
+    "empty and system folders": (
+        [*FLOWERS, "__MACOSX/daisy/1.jpg", ".ipynb_checkpoints/1.jpg", "@eaDir/a/1.jpg"],
+        {"work/plan.json": "{}", "work/figures/a.png": "", "empty/note.txt": "", "recipe.yaml": ""},
+        {"SOURCE": "folders", "PATTERN": "*/*"},
+        [
+            "class folders such as daisy, rose, tulip",
+            "which are not classes: empty",
+            "ignored, because kaggle-tfr wrote it: work",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, name):
+    """Given splits, groups, odd cells and other ids are found; what is not sure is written."""
+    images, texts, wanted, contained = TOLD[name]
+    put(tmp_path, images)
+    for file, text in texts.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(text.encode("latin-1"))
+
+    values, comments = layout.tell_layout(str(tmp_path))
+
+    assert {key: values.get(key) for key in wanted} == wanted
+    assert "GROUP_COLUMN" in wanted or "GROUP_COLUMN" not in values
+    for text in contained:
+        assert any(text in comment for comment in comments), (text, comments)
+
+
+def test_the_folder_in_a_slug_is_part_of_the_input(tmp_path, monkeypatch):
+    """An attached input with one top folder: INPUT_DIR leads into it, whatever the mount is."""
+    monkeypatch.setattr(paths, "KAGGLE_INPUT", str(tmp_path / "input"))
+    monkeypatch.chdir(tmp_path)
+    mounts = {"tf-flowers": "tf-flowers", "ada/tea": "ada/tea", "petals": "datasets/ada/petals"}
+    expected = {"petals": "datasets/ada/petals"}
+    for number, (source, mount) in enumerate(mounts.items()):
+        put(tmp_path / "input" / mount / "flower_photos", FLOWERS)
+        assert main(["init", source, "-o", f"{number}.yaml"]) == 0
+        values = load_recipe(f"{number}.yaml")
+        assert values["INPUT_DIR"] == f"{expected.get(source, source)}/flower_photos"
+        folder = paths.find_input(values["INPUT_DIR"])
+        images, _ = explore.read_table(folder, settings(explore.InputSettings, values))
+        assert len(images) == len(FLOWERS)
+
+
+def test_init_in_the_folder_itself_is_not_disturbed_by_its_products(tmp_path, monkeypatch):
+    """`init .` again, after a run has left work/ and a recipe beside the one folder of images."""
+    put(tmp_path / "photos" / "all", FLOWERS)
+    monkeypatch.chdir(tmp_path / "photos")
+    for out in ("recipe.yaml", "again.yaml"):
+        assert main(["init", ".", "-o", out]) == 0
+        (tmp_path / "photos" / "work").mkdir(exist_ok=True)
+        (tmp_path / "photos" / "work" / "images.parquet").touch()
+    first, again = load_recipe("recipe.yaml"), load_recipe("again.yaml")
+    assert first == again
+    assert first["INPUT_DIR"] == str(tmp_path / "photos" / "all")
+
+
+def test_parts_alone_are_shards(tmp_path):
+    """A data set of parts that kaggle-tfr wrote is an input of TFRecords."""
+    for part in ("part-1", "part-2"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "plan.json").touch()
+        (tmp_path / part / "x-f0-000-1.tfrec").touch()
+    assert layout.tell_layout(str(tmp_path))[0] == {"SOURCE": "tfrecords", "PATTERN": "*/*"}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("missing -o r.yaml", "'missing' is neither a folder here nor a Kaggle input"),
+        ("in/train.csv -o r.yaml", "'in/train.csv' is a file, not a folder. Give the folder of"),
+        ("file:///x -o r.yaml", "'file:///x' is an address; init inspects folders of this machine"),
+        ("gs://a/b -o r.yaml", "'gs://a/b' is a bucket; init inspects folders of this machine"),
+        ("in -o old.yaml", "The recipe 'old.yaml' exists, and init replaces none."),
+        ("in -o in", "'in' is a folder. Name the recipe's file: -o in/recipe.yaml"),
+        ("in -o no/r.yaml", "There is no folder 'no' for the recipe 'no/r.yaml'. Make the folder"),
+    ],
+)
+def test_a_wrong_call_is_explained(tmp_path, monkeypatch, capsys, call, message):
+    """What happened, where, and what to do; nothing is written, and no error is only a number."""
+    monkeypatch.chdir(tmp_path)
+    put_csv(tmp_path / "in", "image_id,label\na.jpg,x\n", ["a.jpg"])
+    (tmp_path / "old.yaml").write_text("SEED: 1")
+    before = sorted(tmp_path.rglob("*"))
+
+    assert main(["init", *call.split()]) != 0
+
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Errno" not in error
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "old.yaml").read_text() == "SEED: 1"
+
+
+def test_a_full_disk_leaves_no_recipe_behind(tmp_path, monkeypatch, capsys):
+    """The error names the recipe; once there is room, the same call works."""
+    put(tmp_path / "in", FLOWERS)
+    call = ["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]
+
+    def refuse(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        assert main(call) == 1
+    error = capsys.readouterr().err
+    assert "r.yaml' could not be written: No space left on device. Make room" in error
+    assert os.listdir(tmp_path) == ["in"]
+    assert main(call) == 0
+    assert sorted(os.listdir(tmp_path)) == ["in", "r.yaml"]
+
+
+def test_a_recipe_that_would_be_read_differently_gets_no_name(tmp_path, monkeypatch):
+    """Were a value not escaped, the recipe would not appear, instead of holding other values."""
+    monkeypatch.setattr(recipe, "_to_yaml", str)
+    with pytest.raises(ValueError, match="would be read with another NAME, OVERWRITE than was"):
+        recipe.save_recipe({"NAME": "a\nOVERWRITE: true"}, [], str(tmp_path / "r.yaml"))
+    assert os.listdir(tmp_path) == []
+
+
+INJECTION = "x\nOVERWRITE: true\nBACKEND: dask"
+HOSTILE = [
+    INJECTION,
+    *("a: b # c", "'\"", "{image_id.__class__}", "{", "%s", "!!python/object/apply:os.system"),
+    *("&a", "*a", "<<", "- x", "? x", "\t", "a\rSEED: 1", "a\x85SEED: 1", "a\u2028SEED: 1"),
+    *("\ufeff", "\u202e", "\x1b[2J", "\\n", "\U0001f600", "\udce9", "z" * 2000, "~", "null", ""),
+]
+CHARACTERS = st.one_of(
+    st.characters(), st.sampled_from("\0\n\r\t\x85\u2028\u2029\ud83d\ude00#:{}[]'\"&*!%@`\\,-? ")
+)
+NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(CHARACTERS, max_size=40))
+
+
+@hypothesis_settings(max_examples=200)
+@given(st.lists(NAMES, min_size=4, max_size=4))
+def test_names_from_the_data_stay_values(tmp_path_factory, names):
+    """The recipe is read as what was meant, and no more, whatever columns are called."""
+    folder, table, column, other = names
+    values = {"INPUT_DIR": folder, "LABELS_CSV": table, "ID_COLUMN": column, "QUALITY": 90}
+    values |= {"LABEL_COLUMN": [column, other], "PATH_TEMPLATE": f"{folder}/{{image_id}}"}
+    path = tmp_path_factory.getbasetemp() / "hostile.yaml"
+
+    text = recipe.format_recipe(values, names)
+    path.write_text(text, encoding="utf-8")
+
+    assert load_recipe(str(path)) == values
+    lines = text.splitlines()  # at all that Unicode takes for the end of a line
+    assert [line[:2] for line in lines[: len(names)]] == ["# "] * len(names)
+    assert len(lines) == len(names) + len(values)
+    assert set(text) <= {"\n", *filter(str.isprintable, text)}
+
+
+IN_FILE_NAMES = st.text(
+    st.characters(exclude_characters="/\0") | st.sampled_from("\n\x85\u2028\udce9#:{}[]'\"&*! "),
+    min_size=1,
+    max_size=20,
+)
+
+
+@hypothesis_settings(max_examples=10)
+@example("\udce9")
+@example("{image_id.__class__}")
+@example(INJECTION)
+@given(IN_FILE_NAMES)
+def test_a_folder_of_odd_names_gets_a_recipe(tmp_path_factory, name):
+    """The folder, the folder of images, the CSV and its columns have that name."""
+    name = f"n{name}"  # hidden ones are ignored
+    top = tmp_path_factory.mktemp("odd")
+    folder = top / name
+    put(folder, [f"{name}/1.jpg", f"{name}/2.jpg"])
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        header = "n"  # no CSV in UTF-8 has that column
+    else:
+        header = name
+    with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerows([[f"{header} id", header], ["1.jpg", "x"], ["2.jpg", "y"]])
+
+    printed = layout.write_recipe(str(folder), str(top / "r.yaml"))
+
+    values = load_recipe(str(top / "r.yaml"))
+    assert values["INPUT_DIR"] == str(folder)
+    assert values["LABELS_CSV"] == f"{name}.csv"
+    assert values["PATH_TEMPLATE"].format(image_id="1.jpg") == f"{name}/1.jpg"
+    assert (values["ID_COLUMN"], values["LABEL_COLUMN"]) == (f"{header} id", header.strip())
+    expected = {"NAME", "INPUT_DIR", "SOURCE", "LABELS_CSV", "ID_COLUMN", "LABEL_COLUMN"}
+    expected |= {"PATH_TEMPLATE", "TEST_PATH_TEMPLATE", "IMAGE_SIZE", "RESIZE", "QUALITY"}
+    assert set(values) == expected | {"N_FOLDS"}
+    assert all(line.isprintable() for line in printed)
