@@ -248,7 +248,10 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
     comments = []
     codes = [name for name, text in cells.items() if text.str.fullmatch(RUNS).mean() > 0.9]
     flags = _list_flags(cells)
-    order = sorted(cells, key=lambda name: (not LABEL_NAME.fullmatch(name), cells[name].nunique()))
+    n_values = {name: text.nunique() for name, text in cells.items()}
+    # Likely names first, then few values; a column with one value labels nothing.
+    rank = {n: (not LABEL_NAME.fullmatch(n), n_values[n] == 1, n_values[n]) for n in cells}
+    order = sorted(cells, key=rank.__getitem__)
     if codes:
         repeats = csv.table[csv.id_column].duplicated().any() and not csv.halved
         keys = [name for name in order if name not in codes]
@@ -260,8 +263,8 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
     elif len(flags) > 1 and (order[0] in flags or not LABEL_NAME.fullmatch(order[0])):
         values["LABEL_COLUMN"] = flags
         comments += _tell_flags(csv, flags)
-        counts = {name: cells[name].nunique() for name in order if name not in flags}
-        comments += _tell_others([n for n in counts if 1 < counts[n] < len(cells[n]) / 2])
+        others = [name for name in order if name not in flags]
+        comments += _tell_others([n for n in others if 1 < n_values[n] < len(cells[n]) / 2])
     elif order:
         label = order[0]
         different = set(cells[label])
@@ -272,7 +275,7 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
             values["LABEL_SEPARATOR"] = " "
             what = "blanks separate labels; if they are in names, drop LABEL_SEPARATOR"
             comments.append(f"{UNSURE}{what}")
-        comments += _tell_others(order[1:])
+        comments += _tell_others([name for name in order[1:] if n_values[name] > 1])
     else:
         values["LABEL_COLUMN"] = []
         comments.append(f"{UNSURE}no column labels the images: they are read without labels")
@@ -374,11 +377,12 @@ def _tell_splits(csv: Csv, cells: dict[str, pd.Series]) -> Told:
     found = [name for name in cells if _holds_splits(name, cells[name])]
     if not found:
         folders = csv.table[csv.id_column].str.partition("/")[0]
-        splits = sorted({folder for folder in folders if split_of(folder)})
-        if len(splits) < 2:
+        splits = sorted(set(folders))
+        if len(splits) < 2 or not all(map(split_of, splits)):
             return {}, []
-        what = f"ids begin with folders of splits ({', '.join(splits)}), which are not used"
-        return {}, [f"{UNSURE}{what}: name a column of splits in SPLIT_COLUMN"]
+        values["SPLIT_COLUMN"] = csv.id_column
+        comments = [f"ids begin with given splits ({', '.join(splits)}), which are kept"]
+        return values, comments + tell_validation(map(split_of, splits), values)
     name = found[-1] if "csv_folder" in found else found[0]
     values["SPLIT_COLUMN"] = name
     listed = shorten(", ".join(sorted(set(cells[name]))))
@@ -401,14 +405,21 @@ def _tell_tests(csv: Csv, tests: Sequence[Csv], images: Sequence[Sequence[str]])
             values["TEST_ID_COLUMN"] = test.id_column
             comments.append(f"its ids are in the column '{shorten(test.id_column)}'")
         return values, comments
+    comments = []
+    if tests:
+        what = f"{shorten(tests[0].name)} names images among the labelled ones"
+        comments.append(f"{UNSURE}{what}, so they are not read as test images")
     if csv.template.startswith("{csv_folder}"):
-        return {"TEST_PATH_TEMPLATE": ""}, []
+        return {"TEST_PATH_TEMPLATE": ""}, comments
     labelled_folders = {path.partition("/")[0] for path in _fill_template(csv)}
     for folder, *below in images:
         if split_of(folder) == "test" and below and folder not in labelled_folders:
             values = {"TEST_CSV": "", "TEST_PATH_TEMPLATE": "/".join([folder, *"*" * len(below)])}
-            return values, [f"{UNSURE}{folder}/ has test images? No CSV names them"]
-    return {"TEST_PATH_TEMPLATE": ""}, [f"{UNSURE}no test images were seen"]
+            comments.append(f"{UNSURE}{folder}/ has test images? No CSV names them")
+            return values, comments
+    if not tests:
+        comments.append(f"{UNSURE}no test images were seen")
+    return {"TEST_PATH_TEMPLATE": ""}, comments
 
 
 def _fill_template(csv: Csv) -> Iterator[str]:

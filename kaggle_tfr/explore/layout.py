@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
@@ -66,7 +67,7 @@ def write_recipe(source: str, out: str) -> list[str]:
 
     save_recipe(values, [f"Made by kaggle-tfr init of {shorten(input_dir)}.", *comments], out)
 
-    printed = [*comments, f"Written: {out}. Check it, then: kaggle-tfr run {out}"]
+    printed = [*comments, f"Written: {out}. Check it, then: kaggle-tfr run {shlex.quote(out)}"]
     return [to_line(line) for line in printed]
 
 

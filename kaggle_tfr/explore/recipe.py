@@ -70,7 +70,8 @@ def save_recipe(values: Mapping[str, Any], comments: Sequence[str], path: str) -
         raise
     except OSError as error:
         what = f"The recipe '{path}' could not be written: {error.strerror or error}."
-        raise OSError(error.errno, f"{what} Make room, or name another file with -o.") from None
+        mend = "Make room there and allow to write, or name another file with -o."
+        raise OSError(error.errno, f"{what} {mend}") from None
     finally:
         with contextlib.suppress(OSError):
             os.remove(temporary)

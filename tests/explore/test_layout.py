@@ -260,6 +260,12 @@ TOLD = {
         {"LABEL_COLUMN": ["rust", "healthy"]},
         ["2 columns of 0 and 1, exactly one 1 in each of 2 rows: one class per image"],
     ),
+    "a column with one value": (
+        ["i/a.jpg", "i/b.jpg", "i/c.jpg"],
+        {"train.csv": "id,source,kind,note\na,web,x,\nb,web,y,\nc,web,x,\n"},
+        {"LABEL_COLUMN": "kind"},
+        ["'kind': 2 values in 3 rows"],
+    ),
     "few groups": (
         [f"i/{k}.jpg" for k in range(8)],
         {"train.csv": "id,site,kind\n" + "".join(f"{k},s{k % 2},{k % 3}\n" for k in range(8))},
@@ -298,6 +304,18 @@ TOLD = {
         {"metadata.csv": "file_name,label\n1.png,a\nsub/2.gif,b\n"},
         {"LABELS_CSV": "metadata.csv", "PATH_TEMPLATE": "{image_id}", "LABEL_COLUMN": "label"},
         ["not sure: no test images were seen"],
+    ),
+    "HuggingFace, one CSV whose paths begin with a split": (
+        ["train/1.png", "train/sub/2.gif", "test/3.png"],
+        {"metadata.csv": "file_name,label\ntrain/1.png,a\ntrain/sub/2.gif,b\ntest/3.png,b\n"},
+        {"PATH_TEMPLATE": "{image_id}", "SPLIT_COLUMN": "file_name", "TEST_PATH_TEMPLATE": ""},
+        ["ids begin with given splits (test, train), which are kept"],
+    ),
+    "test images among the labelled ones": (
+        ["i/a.jpg", "i/b.jpg", "i/c.jpg"],
+        {"train.csv": "id,kind\na,x\nb,y\n", "sample_submission.csv": "id,kind\nc,x\n"},
+        {"TEST_PATH_TEMPLATE": ""},
+        ["not sure: sample_submission.csv names images among the labelled ones"],
     ),
     "another column of test ids": (
         ["train/a.jpg", "train/b.jpg", "test/c.jpg"],
