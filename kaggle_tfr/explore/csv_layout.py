@@ -16,6 +16,7 @@ import pandas as pd
 from kaggle_tfr.explore.recipe import shorten
 from kaggle_tfr.explore.records import LABEL_NAME
 from kaggle_tfr.explore.rows import FLAGS, MISSING
+from kaggle_tfr.explore.splits import FOLDER_COLUMN, looks_like_splits, name_split
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import OUTSIDE
@@ -38,7 +39,6 @@ GROUP_NAMES = [
     )
 ]
 GROUP_NAMES.append(re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_TAIL}"))
-SPLIT_NAME = re.compile(r"(?i)(.*[ _-])?(split|subset|set|phase|partition|usage|fold|dataset)")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def tell_validation(splits: Iterable[str], values: dict[str, Any]) -> list[str]:
 
     With folds, 06 would validate on a fold, and never on the images that are given for it.
     """
-    if set(splits) <= {"", "train", "test"}:
+    if "validation" not in splits:
         return []
     values["N_FOLDS"] = 0
     return ["N_FOLDS is 0: the validation images are given"]
@@ -122,8 +122,9 @@ def _read_rows(path: str) -> pd.DataFrame:
     widths = {sep: len(pd.read_csv(path, sep=sep, nrows=0, **options).columns) for sep in ",;\t"}
     sep = max(widths, key=lambda sep: widths[sep])
     table = pd.read_csv(path, sep=sep, nrows=ROWS, **options).reset_index(drop=True)
-    table.columns = table.columns.map(str).str.strip()
-    return table.loc[:, ~table.columns.duplicated()]
+    stripped = [str(name).strip() for name in table]
+    names = [s if stripped.count(s) == 1 else name for name, s in zip(table, stripped, strict=True)]
+    return table.set_axis(names, axis=1)
 
 
 def _match_csv(
@@ -198,16 +199,20 @@ def _merge_splits(csvs: Sequence[Csv], names: Sequence[str]) -> list[Csv]:
         level = pattern.count("/")
         matching = [n for n in names if n.count("/") == level and fnmatch.fnmatchcase(n, pattern)]
         tails = {_remove_folder(csv) for csv in group}
-        columns = {frozenset(csv.table) for csv in group}
         id_columns = {csv.id_column for csv in group}
         if len(group) < 2 or len(group) < len(matching):
             continue
-        if len(tails) == len(columns) == len(id_columns) == 1:
+        if len(tails) == len(id_columns) == 1:
             folders = [os.path.dirname(csv.name) for csv in group]
             tables = [csv.table for csv in group]
-            rows = [t.assign(csv_folder=folder) for t, folder in zip(tables, folders, strict=True)]
-            template = "{csv_folder}" + tails.pop()
-            one = Csv(pattern, pd.concat(rows, ignore_index=True), id_columns.pop(), template)
+            rows = [
+                table.assign(**{FOLDER_COLUMN: folder})
+                for table, folder in zip(tables, folders, strict=True)
+            ]
+            # A test set may lack the columns of labels.
+            table = pd.concat(rows, ignore_index=True).fillna("")
+            template = f"{{{FOLDER_COLUMN}}}{tails.pop()}"
+            one = Csv(pattern, table, id_columns.pop(), template)
             merged = [one, *(csv for csv in merged if csv not in group)]
     return merged
 
@@ -228,7 +233,7 @@ def _tell_labels(csv: Csv) -> Told:
     cells = {name: text[~text.isin(MISSING)].str.strip() for name, text in cells.items()}
     cells = {name: text for name, text in cells.items() if len(text)}
     split_values, split_comments = _tell_splits(csv, cells)
-    splits = [name for name in cells if _holds_splits(name, cells[name])] + ["csv_folder"]
+    splits = [name for name in cells if _holds_splits(name, cells[name])] + [FOLDER_COLUMN]
     rest = {name: text for name, text in cells.items() if name not in splits}
     groups = _list_groups(rest)
     rest = {name: text for name, text in rest.items() if name not in groups} or rest
@@ -362,13 +367,10 @@ def _follows(table: pd.DataFrame, labels: str, name: str) -> bool:
 
 def _holds_splits(name: str, text: pd.Series) -> bool:
     """True for a column of given splits, by its name or by having several of them."""
-    if name == "csv_folder":
+    if looks_like_splits(name, text):
         return True
-    splits = text.map(split_of)
-    if SPLIT_NAME.fullmatch(name):
-        return bool((splits != "").mean() > 0.9)
-    several = len(set(splits)) > 1 and "" not in set(splits)
-    return several and not LABEL_NAME.fullmatch(name)
+    splits = set(text.map(name_split))
+    return len(splits) > 1 and "" not in splits and not LABEL_NAME.fullmatch(name)
 
 
 def _tell_splits(csv: Csv, cells: dict[str, pd.Series]) -> Told:
@@ -378,18 +380,18 @@ def _tell_splits(csv: Csv, cells: dict[str, pd.Series]) -> Told:
     if not found:
         folders = csv.table[csv.id_column].str.partition("/")[0]
         splits = sorted(set(folders))
-        if len(splits) < 2 or not all(map(split_of, splits)):
+        if len(splits) < 2 or not all(map(name_split, splits)):
             return {}, []
         values["SPLIT_COLUMN"] = csv.id_column
         comments = [f"ids begin with given splits ({', '.join(splits)}), which are kept"]
-        return values, comments + tell_validation(map(split_of, splits), values)
-    name = found[-1] if "csv_folder" in found else found[0]
+        return values, comments + tell_validation(map(name_split, splits), values)
+    name = FOLDER_COLUMN if FOLDER_COLUMN in found else found[0]
     values["SPLIT_COLUMN"] = name
     listed = shorten(", ".join(sorted(set(cells[name]))))
     comments = [f"'{shorten(name)}': given splits ({listed}), which are kept"]
     if others := [other for other in found if other != name]:
         comments.append(f"{UNSURE}SPLIT_COLUMN could also be {shorten(', '.join(others))}")
-    comments += tell_validation(set(cells[name].map(split_of)), values)
+    comments += tell_validation(set(cells[name].map(name_split)), values)
     return values, comments
 
 
@@ -409,7 +411,7 @@ def _tell_tests(csv: Csv, tests: Sequence[Csv], images: Sequence[Sequence[str]])
     if tests:
         what = f"{shorten(tests[0].name)} names images among the labelled ones"
         comments.append(f"{UNSURE}{what}, so they are not read as test images")
-    if csv.template.startswith("{csv_folder}"):
+    if csv.template.startswith(f"{{{FOLDER_COLUMN}}}"):
         return {"TEST_PATH_TEMPLATE": ""}, comments
     labelled_folders = {path.partition("/")[0] for path in _fill_template(csv)}
     for folder, *below in images:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from kaggle_tfr import paths
 from kaggle_tfr.explore import csv_layout
+from kaggle_tfr.explore.files import SYSTEM_FOLDERS
 from kaggle_tfr.explore.recipe import check_free, save_recipe, shorten, to_line
+from kaggle_tfr.explore.splits import name_split
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import PICTURE, is_remote
@@ -23,10 +25,7 @@ SHARD = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
 TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 RECIPE = re.compile(r"(?i)\.ya?ml$")
 # Written by systems and tools; names that begin with a point are ignored too.
-SYSTEM_NAMES = {
-    *("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System Volume Information"),
-    *("lost+found", "Thumbs.db", "desktop.ini"),
-}
+SYSTEM_NAMES = {*SYSTEM_FOLDERS, "Thumbs.db", "desktop.ini"}
 # A folder with one of these files is a WORK_DIR or a part.
 PRODUCTS = ("plan.json", "plan.parquet", "images.parquet", "hashes.parquet")
 # Inspected: subfolders of the top and of each below, levels, files and CSVs of each folder.
@@ -232,7 +231,7 @@ def _tell_folders(
     splits = sorted({parts[0] for parts in images if split_of(parts[0])})
     if splits:
         comments.append(f"folders of splits: {', '.join(splits)}")
-        comments += csv_layout.tell_validation(map(split_of, splits), values)
+        comments += csv_layout.tell_validation(map(name_split, splits), values)
     elif depth > 2:
         comments.append(f"{UNSURE}of folders in folders the last is taken for the class")
 

@@ -17,11 +17,17 @@ _MISSING = ("", "nan", "NaN", "<NA>")
 def name_split(value: str) -> str:
     """The split, "train", "validation" or "test", that a table's word means; "" for another word.
 
+    Of a path the last folder that is called like a split counts.
+
     >>> name_split("Valid"), name_split("train_images"), name_split("data/testing"), name_split("x")
     ('validation', 'train', 'test', '')
+    >>> name_split("train/more/0001.png")
+    'train'
     """
-    last = value.strip().rstrip("/").rpartition("/")[2]
-    return _NAMES.get(split_of(last), "") or _NAMES.get(last.lower(), "")
+    for name in reversed(value.strip().rstrip("/").split("/")):
+        if split := _NAMES.get(split_of(name), "") or _NAMES.get(name.lower(), ""):
+            return split
+    return ""
 
 
 def looks_like_splits(column: str, values: Iterable[str]) -> bool:

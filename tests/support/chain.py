@@ -18,8 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def run_chain(recipe, work, **changes):
-    """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures."""
-    given = load_recipe(str(ROOT / "recipes" / f"{recipe}.yaml"))
+    """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures.
+
+    recipe: the name of a bundled one, or a path that ends with ".yaml".
+    """
+    is_path = str(recipe).endswith(".yaml")
+    given = load_recipe(str(recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml"))
     if "INPUT_DIR" in changes:  # another input has no second source of this name beside it
         given.pop("MORE_INPUTS", None)
     return run_values(given | changes, work)
