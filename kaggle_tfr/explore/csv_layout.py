@@ -34,7 +34,7 @@ GROUP_NAMES = [
     re.compile(rf"(?i)(.*[ _-])?({words}){_TAIL}")
     for words in (
         "patient|subject|person|participant|individual|animal|donor",
-        "lesion|specimen|slide|eye|tooth|case|exam|study",
+        "lesion|specimen|slide|case|exam|study",
         "series|session|sequence|video|burst",
     )
 ]
@@ -242,7 +242,11 @@ def _tell_labels(csv: Csv) -> Told:
     labels = label_values["LABEL_COLUMN"]
     label_names = [labels] if isinstance(labels, str) else labels
     groups = [name for name in groups if name not in label_names]
-    group_values, group_comments = _tell_groups(csv, groups, labels)
+    group_values: dict[str, Any] = {}
+    if "N_FOLDS" in split_values:  # for validation is given
+        group_comments = _tell_moves(csv, groups, split_values["SPLIT_COLUMN"])
+    else:
+        group_values, group_comments = _tell_groups(csv, groups, labels)
     comments += label_comments + group_comments + split_comments
     return values | label_values | group_values | split_values, comments
 
@@ -358,6 +362,19 @@ def _tell_groups(csv: Csv, names: Sequence[str], labels: str | list[str]) -> Tol
             what = f"{quoted} repeats its values ({count} in {len(csv.table)} rows)"
             comments.append(f"{what}: GROUP_COLUMN keeps images of one value in one fold")
     return values, comments
+
+
+def _tell_moves(csv: Csv, names: Sequence[str], split_column: str) -> list[str]:
+    """Lines on groups whose images are in several given splits, where there are no folds."""
+    splits = csv.table[split_column].map(name_split)
+    is_test = splits == "test"
+    n_splits = {name: splits[~is_test].groupby(csv.table[name]).nunique().max() for name in names}
+    return [
+        f"{UNSURE}GROUP_COLUMN could be '{shorten(name)}', whose values are in several given "
+        f"splits: it would move their images into one of them"
+        for name in names
+        if n_splits[name] > 1
+    ]
 
 
 def _follows(table: pd.DataFrame, labels: str, name: str) -> bool:

@@ -284,6 +284,15 @@ TOLD = {
         {"LABEL_COLUMN": "kind", "SPLIT_COLUMN": "split", "N_FOLDS": 0},
         ["'split': given splits (Valid, test, train), which are kept", "N_FOLDS is 0"],
     ),
+    "groups across splits": (
+        [f"i/{k}.jpg" for k in range(20)],
+        {
+            "train.csv": "id,split,patient,kind\n"
+            + "".join(f"{k},{['train', 'val'][k % 2]},p{k % 7},{k % 3}\n" for k in range(20))
+        },
+        {"SPLIT_COLUMN": "split", "N_FOLDS": 0, "LABEL_COLUMN": "kind"},
+        ["not sure: GROUP_COLUMN could be 'patient', whose values are in several given splits"],
+    ),
     "Roboflow": (
         [f"{split}/{split[0]}{k}.jpg" for split in SPLITS for k in (1, 2)],
         {f"{split}/_classes.csv": ROBOFLOW.format(split[0], split[0]) for split in SPLITS},
