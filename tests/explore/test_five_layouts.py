@@ -1,7 +1,6 @@
 """Five foreign layouts: nobody edits the recipe of `init`, and the records are the truth."""
 
 import csv
-import json
 import os
 import re
 import subprocess
@@ -209,4 +208,4 @@ def test_the_command_line_gives_the_truth(layout, root):
     subprocess.run([*command, "run", "recipe.yaml", "-p", "WORK_DIR", str(work)], check=True, **run)
 
     check_records(truth, work)
-    assert json.loads((work / "part-1" / "plan.json").read_text())["name"] == "in"
+    assert (work / "report.html").is_file()
