@@ -93,6 +93,9 @@ def tell_layout(folder: str) -> Told:
         return values, more + comments
     if images:
         values, more = _tell_folders(folder, images, tree.folders, tables)
+        for csv in csvs:
+            what = f"{shorten(csv.name)} names test images ({shorten(csv.template)})"
+            more.append(f"{UNSURE}{what}, which is not used beside class folders")
         return values, more + comments
     raise FileNotFoundError(_describe_nothing(folder, tree.files))
 

@@ -339,6 +339,12 @@ TOLD = {
         {"SOURCE": "folders", "PATTERN": "*/*"},
         ["not sure: not used, for no column names images that are there: ", "list.csv"],
     ),
+    "a submission beside class folders": (
+        [*FLOWERS, "test/9.jpg"],
+        {"sample_submission.csv": "id,label\n9,x\n"},
+        {"SOURCE": "folders", "PATTERN": "*/*"},
+        ["not sure: sample_submission.csv names test images (test/{image_id}.jpg)"],
+    ),
     "empty and system folders": (
         [*FLOWERS, "__MACOSX/daisy/1.jpg", ".ipynb_checkpoints/1.jpg", "@eaDir/a/1.jpg"],
         {"work/plan.json": "{}", "work/figures/a.png": "", "empty/note.txt": "", "recipe.yaml": ""},
