@@ -75,12 +75,12 @@ def match_csvs(
     comments: list[str] = []
     for name in names:
         try:
-            table = _read_rows(os.path.join(folder, name))
+            tables = _read_rows(os.path.join(folder, name))
         except (ValueError, OSError):
             comments.append(f"{UNSURE}{shorten(name)} cannot be read as a CSV in UTF-8")
             continue
-        csv = _match_csv(folder, name, table, images)
-        if csv:
+        matches = (_match_csv(folder, name, table, images) for table in tables)
+        if csv := next(filter(None, matches), None):
             csvs.append(csv)
         else:
             unmatched.append(name)
@@ -114,13 +114,26 @@ def tell_validation(splits: Iterable[str], values: dict[str, Any]) -> list[str]:
     return ["N_FOLDS is 0: the validation images are given"]
 
 
-def _read_rows(path: str) -> pd.DataFrame:
-    """The first rows of a CSV, as text. Raises: ValueError: it is not a CSV in UTF-8."""
+def _read_rows(path: str) -> list[pd.DataFrame]:
+    """The first rows of a CSV as text, by the separators that its header may have: widest first.
+
+    Raises: ValueError: it is not a CSV in UTF-8.
+    """
     if not os.path.isfile(path):  # a pipe would wait for ever
         raise ValueError(path)
+    tables = []
+    for sep in ",;\t":
+        with suppress(pd.errors.ParserError):
+            tables.append(_read_separated(path, sep))
+    if not tables:
+        raise ValueError(path)
+    tables.sort(key=lambda table: -len(table.columns))
+    return [tables[0], *(table for table in tables[1:] if len(table.columns) > 1)]
+
+
+def _read_separated(path: str, sep: str) -> pd.DataFrame:
+    """The first rows of a CSV as text; blanks around a column's name are left out, as in 01."""
     options: dict[str, Any] = {"encoding": "utf-8-sig", "dtype": str, "keep_default_na": False}
-    widths = {sep: len(pd.read_csv(path, sep=sep, nrows=0, **options).columns) for sep in ",;\t"}
-    sep = max(widths, key=lambda sep: widths[sep])
     table = pd.read_csv(path, sep=sep, nrows=ROWS, **options).reset_index(drop=True)
     stripped = [str(name).strip() for name in table]
     names = [s if stripped.count(s) == 1 else name for name, s in zip(table, stripped, strict=True)]
