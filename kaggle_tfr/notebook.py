@@ -26,6 +26,7 @@ from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_note
 from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.storage import RECORDS, is_remote
+from kaggle_tfr.tables import NO_MATH
 
 __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
 
@@ -49,6 +50,7 @@ def start(values: Mapping[str, Any]) -> str:
     """
     check_parameters(values, notebook=True)
     work, said = work_dir(values["WORK_DIR"]), ""
+    pd.set_option(*NO_MATH)
     os.environ[RECORDS] = f"{work}/records"  # which the processes of a backend inherit
     if "N_JOBS" in values:
         from kaggle_tfr.parallel import use_backend

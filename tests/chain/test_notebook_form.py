@@ -72,6 +72,12 @@ def test_few_names_are_imported(notebook):
             assert not isinstance(owner, types.ModuleType) or hasattr(owner, node.attr), node.attr
 
 
+def test_tables_are_shown_escaped(notebook):
+    """No cell makes HTML or Markdown of the data's names; pandas's `style` does not escape."""
+    code = "\n".join(cells(notebook))
+    assert [name for name in (".style", "HTML(", "Markdown(") if name in code] == []
+
+
 def test_half_of_all_cells_have_two_lines_at_most(root):
     """A reader meets one thing at a time."""
     read = [json.loads((root / "notebooks" / f"{n}.ipynb").read_text()) for n in NOTEBOOKS]

@@ -4,13 +4,16 @@ import base64
 import io
 import json
 import re
+from html.parser import HTMLParser
 
 import nbformat
+import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image
 
 from kaggle_tfr.report import write_report
+from kaggle_tfr.tables import ELEMENTS, show_table
 
 MORE = "/home/somebody/more"  # further inputs, elsewhere
 COUNT = "Reading images: 1,064 of 5,390 in 2 s (29/s, 16 s to go)"
@@ -20,12 +23,16 @@ def shown(**data):
     return new_output("execute_result", {name.replace("_", "/"): v for name, v in data.items()})
 
 
+def make_png():
+    picture = io.BytesIO()
+    Image.new("RGB", (30, 20), (200, 30, 30)).save(picture, "PNG")
+    return base64.b64encode(picture.getvalue()).decode()
+
+
 @pytest.fixture
 def page(tmp_path):
     """The page of one notebook with a section of each kind, in a work folder with a part."""
-    picture = io.BytesIO()
-    Image.new("RGB", (30, 20), (200, 30, 30)).save(picture, "PNG")
-    png = base64.b64encode(picture.getvalue()).decode()
+    png = make_png()
     bar = {"text/html": "<progress>", "text/markdown": "<progress>"}
     lesson, printed = (
         {"metadata": {"tags": ["lesson"]}},
@@ -99,3 +106,99 @@ def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
     assert "@import" not in page
     assert (tmp_path / "part-1" / "report.html").read_text() == page
     assert not (tmp_path / "part-2" / "report.html").exists()
+
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    "<svg/onload=alert(1)>",
+    "</td></table><!--",
+    "--><p onclick='alert(1)'>",
+    "$\\href{javascript:alert(1)}{a}$",
+    "\"'>&amp;",
+)
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes' names, and its texts and images."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found, self.texts, self.images, self.comments = [], "", [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, [name for name, _ in attrs]))
+        self.images += [value for name, value in attrs if name == "src"]
+
+    def handle_data(self, data):
+        self.texts += data
+
+    def handle_comment(self, data):
+        self.comments.append(data)
+
+
+def write_page(folder, names, **values):
+    """report.html of a run whose ids, classes, columns, groups and reasons are the names."""
+    (folder / "notebooks").mkdir(parents=True)
+    table = pd.DataFrame(dict.fromkeys(names, names), index=pd.Index(names, name=names[0]))
+    accounting = pd.DataFrame({"outcome": names, "images": 1, "share": 0.1})
+    accounting.to_csv(folder / "accounting.csv", index=False)
+    lines = "\n".join(names) + f"\n{folder}/in/a.jpg"
+    cells = [
+        new_markdown_cell("# 1 · Explore"),
+        new_code_cell("", outputs=[shown(text_html=table._repr_html_())]),
+        new_code_cell("", outputs=[shown(text_html=show_table(table, index=True)._repr_html_())]),
+        new_code_cell("", outputs=[shown(text_html=show_table(table)._repr_html_())]),
+        new_code_cell("", outputs=[new_output("stream", text=lines)]),
+        new_code_cell("", outputs=[shown(image_png=make_png())]),
+        new_code_cell("", outputs=[shown(text_markdown=names[0], text_html=names[0])]),
+    ]
+    nbformat.write(new_notebook(cells=cells), folder / "notebooks" / "01_explore.ipynb")
+    given = {"WORK_DIR": str(folder), "NAME": names[0], **values}
+    write_report(given, folder / "notebooks")
+    return (folder / "report.html").read_text()
+
+
+def test_names_of_the_data_are_text(tmp_path):
+    """Hostile names give the elements and attributes that harmless ones give, and are shown."""
+    harmless = Elements(write_page(tmp_path / "a", [f"name {n}" for n in range(len(HOSTILE))]))
+    hostile = Elements(write_page(tmp_path / "b", list(HOSTILE)))
+    assert hostile.found == harmless.found
+    assert hostile.comments == []
+    assert [name for name in HOSTILE if name not in hostile.texts] == []
+
+
+def test_tables_that_do_not_escape_are_cleaned(tmp_path):
+    """Pandas's `style` writes names as HTML; only a table's elements of it reach the page."""
+    table = pd.DataFrame(dict.fromkeys(HOSTILE, HOSTILE), index=list(HOSTILE))
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    cell = new_code_cell("", outputs=[shown(text_html=table.style.to_html())])
+    nbformat.write(new_notebook(cells=[cell]), folder / "02_deduplicate.ipynb")
+    write_report({"WORK_DIR": str(tmp_path)}, folder)
+    found = Elements((tmp_path / "report.html").read_text()).found
+    own = {"html", "meta", "title", "style", "h1", "p", "nav", "a", "h2", "div"}
+    assert {tag for tag, _ in found} <= own | ELEMENTS
+    assert {name for tag, names in found if tag in ELEMENTS for name in names} == set()
+
+
+@pytest.mark.parametrize("place", ["/", "/in", "/a", "i", "/i/m"])
+def test_short_folders_change_paths_alone(tmp_path, place):
+    """Elements, figures and words are as ever, however short INPUT_DIR is."""
+    page = write_page(tmp_path, ["/in/a.jpg", "train/in/b", "a/b", "/inner"], INPUT_DIR=place)
+    elements = Elements(page)
+    (figure,) = elements.images
+    Image.open(io.BytesIO(base64.b64decode(figure.partition("base64,")[2]))).load()
+    assert figure.startswith("data:image/webp;base64,")
+    first = "INPUT_DIR/a.jpg" if place == "/in" else "/in/a.jpg"
+    for text in (first, "train/in/b", "a/b", "/inner", "WORK_DIR/in/a.jpg"):
+        assert text in elements.texts
+
+
+def test_a_path_that_pandas_has_cut_is_hidden(tmp_path):
+    """Pandas ends a long text in "...": the folder is not whole in it, and private all the same."""
+    folder = "/home/somebody/" + "photographs/" * 5
+    page = write_page(tmp_path, [f"{folder}a.jpg"] * 2, INPUT_DIR=folder, NAME="")
+    assert "somebody" not in page

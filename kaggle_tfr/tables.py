@@ -1,0 +1,93 @@
+"""Tables as HTML: the one place where a data set's names become part of a page."""
+
+import re
+from collections.abc import Callable, Mapping
+from html.parser import HTMLParser
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup, escape
+
+# The elements of a table. Every other element of a notebook's output is left out.
+ELEMENTS = {"table", "thead", "tbody", "tr", "th", "td"}
+UNSEEN = {"script", "style"}  # their content is not shown text
+NO_MATH = ("display.html.use_mathjax", False)  # "$" in a name is not a formula
+
+
+class Table:
+    """A table that a notebook shows as HTML, and a terminal as text."""
+
+    def __init__(self, html: Markup, text: str) -> None:
+        self.html = html
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def show_table(
+    table: pd.DataFrame, formats: Mapping[str, str] | None = None, *, index: bool = False
+) -> Table:
+    """The table with every text escaped; pandas's own `table.style` does not escape.
+
+    formats: the format of a column's numbers by its name, such as {"share": "{:.0%}"}.
+    """
+    functions = {name: form.format for name, form in (formats or {}).items()}
+    options: Any = {"index": index, "formatters": functions, "na_rep": "–"}
+    with pd.option_context(*NO_MATH):
+        html = table.to_html(escape=True, border=0, **options)
+    return Table(Markup(html), table.to_string(**options))  # noqa: S704
+
+
+def clean_table(html: str, change: Callable[[str], str] = str) -> Markup:
+    """The tables of HTML from elsewhere: their elements, and their texts, changed and escaped.
+
+    Attributes are left out, except how many rows or columns a cell spans.
+    """
+    cleaner = _TableCleaner(change)
+    cleaner.feed(html)
+    cleaner.close()
+    return cleaner.result()
+
+
+class _TableCleaner(HTMLParser):
+    def __init__(self, change: Callable[[str], str]) -> None:
+        super().__init__(convert_charrefs=True)
+        self.change = change
+        self.pieces = list[Markup]()
+        self.waiting = ""  # text of one cell, which may come in several calls
+        self.unseen = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in UNSEEN:
+            self.unseen = tag
+        if tag not in ELEMENTS:
+            return
+        self._end_text()
+        spans = Markup()
+        for name, value in attrs:
+            if name in ("rowspan", "colspan") and re.fullmatch(r"[0-9]{1,6}", value or ""):
+                spans += Markup(' {}="{}"').format(name, value)
+        self.pieces.append(Markup("<{}{}>").format(tag, spans))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self.unseen:
+            self.unseen = ""
+        if tag in ELEMENTS:
+            self._end_text()
+            self.pieces.append(Markup("</{}>").format(tag))
+
+    def handle_data(self, data: str) -> None:
+        if not self.unseen:
+            self.waiting += data
+
+    def _end_text(self) -> None:
+        self.pieces.append(escape(self.change(self.waiting)))
+        self.waiting = ""
+
+    def result(self) -> Markup:
+        self._end_text()
+        return Markup().join(self.pieces)
