@@ -1,12 +1,14 @@
 """Figures: right numbers in them, readable, shown once."""
 
 import tracemalloc
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from kaggle_tfr import figures
 
@@ -33,6 +35,13 @@ def folded(classes):
     names = [f"class {n // 4:03d}" for n in range(4 * classes)]
     return pd.DataFrame({"split": "train", "fold": list(range(4)) * classes, "label_name": names})
 
+
+LACKING = folded(3).drop([5, 8, 9])
+LABELS = pd.DataFrame({"cat": [1, 1, 0, 1], "dog": ["", "5 9", "1 2", ""]})
+NAMES = pd.Series(["cat", "cat|dog", "dog", "cat"])
+BY_LABEL = LABELS.assign(split="train", fold=[0, 1, 0, 1], label_name=NAMES)
+LONG = [f"photographs_of_the_garden_in_the_spring_of_2024_{n}_({kind}).jpg" for n, kind in
+        enumerate(("first", "second", "third", "fourth"))]  # fmt: skip
 
 HELD_OUT = {"split": ["train"] * 9 + ["validation"] * 5, "fold": -1, "label_name": "ab" + "a" * 12}
 HELD_OUT = pd.DataFrame(HELD_OUT | {"label_name": [*HELD_OUT["label_name"]]})
@@ -66,6 +75,14 @@ FIGURES = {
     "many_confusions": lambda: figures.plot_confusion(CONFUSIONS, range(81_313)),
     "held_out": lambda: figures.plot_folds(HELD_OUT),
     "most_classes": lambda: figures.plot_folds(folded(20_000)),
+    "lacking": lambda: figures.plot_folds(LACKING),
+    "several_labels": lambda: figures.plot_class_balance(NAMES, LABELS),
+    "folds_of_labels": lambda: figures.plot_folds(BY_LABEL, ["cat", "dog"]),
+    "many_steep": lambda: figures.plot_folds(folded(100).iloc[2:300]),
+    "many_pairs": lambda: figures.plot_distances(pd.Series([3] * 3000 + [40]), 25),
+    "long_names": lambda: figures.plot_pairs([(PICTURE, PICTURE)] * 2, [LONG[:2], LONG[2:]], "x"),
+    "long_classes": lambda: figures.plot_counts(dict.fromkeys(LONG, 1), "word " * 40, "images"),
+    "long_confusions": lambda: figures.plot_confusion(CONFUSIONS, LONG),
     "leakage": lambda: figures.plot_leakage(0.8, 0.5, 0.2, 0.4, "Copies add 30 points"),
     "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
     "masks": lambda: figures.plot_masks(PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}),
@@ -85,6 +102,8 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
     assert min(box.x0, box.y0) > -0.05
     assert box.x1 < figure.get_figwidth() + 0.05
     assert box.y1 < figure.get_figheight() + 0.05
+    written = figure.findobj(Text)
+    assert not any(text.get_parse_math() or "mathdefault" in text.get_text() for text in written)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +113,8 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
         ("folds", " ".join("1" * 12), "class 000 class 001 class 002"),
         ("confusion", "5 0 0 0 3 1 0 0 0", "daisy rose tulip"),
         ("many_confusions", "3 1 0 0", "1 2"),
+        ("several_labels", "3 2", "cat dog"),
+        ("folds_of_labels", "1 2 1 1", "cat dog"),
     ],
 )
 def test_counts_stand_beside_the_names_of_their_classes(name, numbers, names):
@@ -155,7 +176,9 @@ def test_titles_say_what_came_out():
         "class_balance": "9 images of 3 classes, 1 to 5 each, median 3",
         "distances": "2 pairs within 25 bits, 1 beyond",
         "folds": "3 classes × 4 folds: none is off its share by more than 0.0 images",
-        "held_out": "2 classes × 2 splits: none is off its share by more than 0.4 images",
+        "held_out": "2 classes × 2 splits: missing from a split: b",
+        "lacking": "3 classes × 4 folds: missing from a fold: class 001, class 002",
+        "several_labels": "4 images of 2 labels in 3 combinations, 2 to 3 each, median 2",
         "many_folds": "100 classes × 4 folds: none is off its share by more than 0.0 images",
         "limits": "Forecast: all within",
         "source_check": "2 records beside their sources: 0 swapped or turned",
@@ -165,6 +188,29 @@ def test_titles_say_what_came_out():
         figure = FIGURES[name]()
         heads = [axis.get_title("left") for axis in figure.axes] + [figure.get_suptitle()]
         assert title in heads
+
+
+def test_names_stay_apart_and_their_ends_are_seen():
+    """Long file names are cut in the middle, so that those side by side do not overlap."""
+    figure = FIGURES["long_names"]()
+    figure.draw_without_rendering()
+    cells = [axis.title.get_window_extent() for axis in figure.axes if axis.images]
+    assert len(cells) == 4
+    assert all(left.x1 < right.x0 for left, right in pairwise(cells))
+    titles = [axis.title.get_text() for axis in figure.axes if axis.images]
+    assert all(title.startswith("photographs") and title.endswith(").jpg") for title in titles)
+
+
+def test_characters_without_a_font_become_codes(monkeypatch, tmp_path, recwarn):
+    """Where no font has them; a font that has them is used. Nothing is drawn as an empty box."""
+    figures._known_characters.cache_clear()
+    monkeypatch.setitem(figures.STYLE, "font.family", ["DejaVu Sans"])
+    figure = figures.plot_counts({"花": 1, "żółw": 2, "a\nb": 3}, "花 1", "images")
+    figure.savefig(tmp_path / "figure.png")
+    assert rows(figure) == [r"\u82b1", "żółw", r"a\nb"]
+    assert figure.get_suptitle() == r"\u82b1 1"
+    assert [str(warning.message) for warning in recwarn] == []
+    figures._known_characters.cache_clear()
 
 
 def test_one_panorama_does_not_squeeze_the_others():
