@@ -299,7 +299,10 @@ def plot_grid(
         axis.set_anchor("N")  # the titles of a row stand on one line
         axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
         look: Any = {"fontsize": 7.5, "fontweight": "normal", "loc": "center", "y": 1.0}
-        lines = [shorten(line, longest) for line in str(text).splitlines()]
+        lines = list[str]()
+        for line in str(text).splitlines():
+            lines += textwrap.wrap(line, longest, break_long_words=False) or [""]
+        lines = [shorten(line, longest) for line in lines]
         axis.set_title("\n".join(lines), color=color, **look)
     _set_head(figure, title)
     return figure

@@ -149,7 +149,9 @@ def pairs_of_clusters(
     rows = images[["image_id"]].assign(row=np.arange(len(images)))[good]
     row = rows.merge(clusters["image_id"].drop_duplicates()).set_index("image_id")["row"]
     clusters = clusters[clusters["split"] != "test"]
-    clusters = clusters.sort_values(["cluster", "steps"], kind="stable")  # distances are from these
+    # Distances are from the image kept; its equal copies are no step away either.
+    order = clusters.assign(dropped=~clusters["keep"])
+    clusters = order.sort_values(["cluster", "dropped", "steps"], kind="stable")
     first = clusters.drop_duplicates("cluster").set_index("cluster")
     differs = clusters[by] != clusters["cluster"].map(first[by])
     other = clusters[differs].drop_duplicates("cluster").set_index("cluster")
@@ -207,9 +209,19 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """The good rows that no cluster drops; rows of one `cluster` (-1: none) must share a fold."""
+    """The good rows that no cluster drops; rows of one `cluster` (-1: none) must share a fold.
+
+    Raises: ValueError: none is left.
+    """
     table = match_clusters(images, clusters)
     kept = (table["problem"] == "") & table.pop("keep")
+    if not kept.any():
+        counts = count_outcomes(images, clusters)
+        outcomes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        raise ValueError(
+            f"no image is left of {len(images):,}: {outcomes}. "
+            "Set CONFLICTS, LEAKS or MAX_BITS so that 02_deduplicate keeps some."
+        )
     return table[kept].reset_index(drop=True)
 
 

@@ -1,6 +1,6 @@
 """All pairs of near-duplicates: exact, and far from comparing all pictures with all."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import combinations, pairwise, product
@@ -324,16 +324,25 @@ def examples_around(pairs: pd.DataFrame, radius: int, count: int = 6) -> tuple[p
 
 
 def load_pairs(
-    images: pd.DataFrame, pairs: pd.DataFrame, most: int = 12, side: int = 200
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    most: int = 12,
+    side: int = 200,
+    outcomes: Sequence[str] = (),
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
     """(pictures, titles) of the first `most` pairs of `find_pairs` or `verify_geometry`.
 
     Of a pair with an orientation the second picture is shown turned as the first is.
+    outcomes: of the first and the second of each pair, such as "kept" and "dropped": titles hold
+        them and the sizes in place of the labels.
     """
     pairs, n = pairs.head(most), min(most, len(pairs))
     rows = images.iloc[np.append(pairs["a"], pairs["b"])]
     split = (" (" + rows["split"] + ")").where(rows["split"] != "train", "")
     label = (name_labels(rows, np.tile(np.arange(n), 2)) + split).str.strip()
+    if outcomes:
+        size = rows["width"].astype(str) + " × " + rows["height"].astype(str)
+        label = pd.Series(np.repeat([f"{outcome} " for outcome in outcomes], n), rows.index) + size
     pictures, names = load_pictures(list(rows["path"]), side), rows["image_id"].astype(str)
     why: Any = pairs["distance"].astype(str) + np.where(pairs["distance"] == 1, " bit", " bits")
     if "inliers" in pairs:

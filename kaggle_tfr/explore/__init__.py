@@ -10,5 +10,6 @@ from kaggle_tfr.explore.table import (
     read_table,
     sample_per_class,
     save_images,
+    save_rejects,
     save_submission,
 )

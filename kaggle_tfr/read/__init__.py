@@ -6,6 +6,7 @@ from kaggle_tfr.read.display import (
     choose_shown_shards,
     compare_speeds,
     count_images,
+    describe_missing,
     first_masks,
     list_reader_steps,
     measure_speed,

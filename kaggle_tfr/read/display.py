@@ -37,9 +37,13 @@ def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, 
 
 
 def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
-    """A title for each image of labels (n,) from -1, 0/1 (n, classes) or masks (n, h, w, c)."""
+    """A title for each image of labels (n,) from -1, 0/1 (n, classes) or masks (n, h, w, c).
+
+    Images without a label have an empty title: -1, or any label where there are no classes.
+    """
     if labels.ndim == 1:
-        return [str(classes[label]) if label >= 0 else "" for label in labels.tolist()]
+        known = range(len(classes))
+        return [str(classes[label]) if label in known else "" for label in labels.tolist()]
     present = labels if labels.ndim == 2 else np.any(labels, axis=(1, 2))
     names = ([str(classes[c]) for c in np.flatnonzero(row).tolist()] for row in present)
     return [", ".join(own) or "none" for own in names]
@@ -58,11 +62,14 @@ def pair_with_sources(
     text = storage.read_text(storage.join(shard["folder"], f"{shard['split']}.csv"))
     if not text or not storage.exists(plan):
         return [], []
+    split = shard["split"]
     columns = {"image_id": str, "file": str, "record": int}
     rows = pd.read_csv(io.StringIO(text), usecols=list(columns), dtype=columns, na_filter=False)
     name = shard["file"][len(shard["folder"]) :].lstrip("/")
     rows = rows[(rows["file"] == name) & (rows["record"] < count)]
-    rows = rows.merge(storage.read_parquet(plan, columns=["image_id", "path"]), on="image_id")
+    planned = storage.read_parquet(plan, columns=["image_id", "split", "path"])
+    # A test image may have the id of a labelled one.
+    rows = rows.merge(planned[planned["split"] == split], on="image_id")
     found = rows[["record", "image_id", "path"]].to_numpy().tolist()
     known = {number: told for number, *told in found}
     for number, record in enumerate(read_images(shards.head(1)).take(count).as_numpy_iterator()):
@@ -85,9 +92,44 @@ def first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]
     return shown[schema.image_key], {key: shown[key] for key in schema.label_keys}
 
 
-def count_images(batches: tf.data.Dataset) -> int:
-    """Images that validation batches hold, their padding left out."""
-    return sum(int(tf.math.count_nonzero(batch[2])) for batch in batches)
+def count_images(batches: tf.data.Dataset, classes: int) -> tuple[int, np.ndarray]:
+    """Images that validation batches hold, in all and int64 (classes,) with each class.
+
+    Padding is left out. labels: as of `read_batches`; an image counts for each of its labels.
+    """
+    images = 0
+    per_class = np.zeros(classes, np.int64)
+    for _, labels, mask in batches.as_numpy_iterator():
+        known = labels[mask > 0]
+        images += len(known)
+        if known.ndim == 1:
+            is_class = (known >= 0) & (known < classes)
+            per_class += np.bincount(known[is_class], minlength=classes)
+        else:
+            has_class = known > 0 if known.ndim == 2 else np.any(known, axis=(1, 2))
+            per_class += has_class.sum(axis=0)
+    return images, per_class
+
+
+def describe_missing(per_class: Sequence[int], classes: Sequence[Any], most: int = 5) -> str:
+    """A line that names the classes without a validation image. per_class: images of each class.
+
+    >>> describe_missing([3, 0], ["day", "night"])
+    'Warning: 1 of 2 classes has no validation image, so no score says anything of it: night'
+    >>> describe_missing([3, 1], ["day", "night"])
+    'Each of 2 classes has validation images.'
+    """
+    named = [(name, count) for name, count in zip(classes, per_class, strict=True) if name != ""]
+    missing = [str(name) for name, count in named if not count and name is not None]
+    if not named:
+        return "The records have no classes."
+    if not missing:
+        return f"Each of {len(named):,} classes has validation images."
+    names = ", ".join(missing[:most])
+    names += f" and {len(missing) - most:,} more" if len(missing) > most else ""
+    verb, them = ("has", "it") if len(missing) == 1 else ("have", "them")
+    what = f"{len(missing):,} of {len(named):,} classes {verb} no validation image"
+    return f"Warning: {what}, so no score says anything of {them}: {names}"
 
 
 def list_reader_steps(

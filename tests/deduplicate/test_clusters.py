@@ -239,6 +239,15 @@ def test_conflicts_between_sources_name_them():
     assert titles == [("c\n(test)", "b: 5 bits\ntulip (validation)")]
 
 
+def test_the_image_kept_is_shown_first_with_the_sizes():
+    """Also where a copy with equal hashes is listed before it."""
+    images = make_images(["rose", "rose", "lily"], [10, 20, 30])
+    found = pairs_of_clusters(images, find_clusters(images, make_pairs((0, 1, 0))), by="keep")
+    assert found.to_numpy().tolist() == [[1, 0, 0]]
+    _, titles = load_pairs(images, found, outcomes=("kept", "dropped"))
+    assert titles == [("b\nkept 20 × 10", "a: 0 bits\ndropped 10 × 10")]
+
+
 def test_a_conflict_is_shown_with_the_distance_of_its_pair():
     """Also where the larger picture comes second, and where a refused row repeats an id."""
     images = make_images(["rose", "tulip", "rose"], [10, 20, 10]).assign(image_id=["a", "b", "a"])

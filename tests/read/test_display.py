@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 from PIL import Image
 from support.readers import make_example, make_record, save_noise, write_part, write_shard
 
@@ -30,6 +31,8 @@ def save_source(path, kind, **options):
 def save_paths(work, sources):
     """The columns of a plan that tell where the pictures lie."""
     table = pd.DataFrame(sources.items(), columns=["image_id", "path"])
+    others = table.assign(split="test", path="another image with the same id")
+    table = pd.concat([others, table.assign(split="train")])
     table.to_parquet(work / "plan.parquet")
 
 
@@ -84,8 +87,23 @@ def test_labels_of_all_kinds_are_named():
     masks[0, 1, 0, 2] = 1
 
     assert read.name_labels(np.array([2, 0, -1]), ["x", "y", 7]) == ["7", "x", ""]
+    assert read.name_labels(np.array([-1, 0]), []) == ["", ""]  # 0 is the label of padding
     assert read.name_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == ["x, 7", "none"]
     assert read.name_labels(masks, ["x", "y", 7]) == ["7"]
+
+
+def test_images_are_counted_with_their_labels_and_without_padding():
+    """A class, several classes or masks: what no validation image has is counted 0."""
+    mask = np.array([1.0, 1.0, 0.0], np.float32)
+    masks = np.zeros((3, 2, 2, 2), np.uint8)
+    masks[[0, 2], 1, 0, [1, 0]] = 1
+    expected = {"single": [0, 1], "multi": [2, 1], "masks": [0, 1]}
+    labels = {"single": np.array([1, -1, 0]), "masks": masks}
+    labels["multi"] = np.array([[1, 1], [1, 0], [1, 1]], np.float32)
+    for kind, given in labels.items():
+        batches = tf.data.Dataset.from_tensors((mask, given, mask))
+        images, per_class = read.count_images(batches, 2)
+        assert (images, per_class.tolist()) == (2, expected[kind])
 
 
 @pytest.mark.parametrize("any_mask", [True, False])

@@ -1,0 +1,113 @@
+"""The notebooks on inputs that leave their figures and lessons almost nothing to show."""
+
+import ast
+import json
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from support.scenes import saved, scene
+
+from kaggle_tfr import storage
+from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr.read import display
+
+SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1, "TEST_CSV": ""}
+SMALL |= {"TEST_PATH_TEMPLATE": "", "BACKEND": "threading"}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Speeds are not measured here, and what `notebook.start` sets does not stay."""
+    monkeypatch.setattr(display, "measure_speed", lambda *_: 1.0)
+    monkeypatch.setenv(storage.RECORDS, "")
+
+
+def run_notebook(root, number, values):
+    """The names that a notebook's code cells leave, run without a kernel."""
+    (name,) = [name for name in NOTEBOOKS if name.startswith(number)]
+    content = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())
+    names = {"display": show}
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            run_cell("".join(cell["source"]), names)
+        if "parameters" in cell["metadata"].get("tags", []):
+            names |= {key: value for key, value in values.items() if key in names}
+    return names
+
+
+def run_cell(source, names):
+    *statements, last = ast.parse(source).body
+    exec(compile(ast.Module(statements, []), "<cell>", "exec"), names)
+    if isinstance(last, ast.Expr):
+        show(eval(compile(ast.Expression(last.value), "<cell>", "eval"), names))
+    else:
+        exec(compile(ast.Module([last], []), "<cell>", "exec"), names)
+
+
+def show(value):
+    """What a notebook does with the value of its last line."""
+    if hasattr(value, "_repr_html_"):
+        value._repr_html_()
+    if isinstance(value, plt.Figure):
+        value.draw_without_rendering()
+
+
+def save_images(folder, *names):
+    """Different photographs by these names."""
+    for number, name in enumerate(names):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(saved(scene(40, 60, number)))
+
+
+def test_rejects_are_saved_where_no_image_is_good(root, tmp_path):
+    """01 then ends with the most frequent reasons and the file that names each image."""
+    for number in range(3):
+        (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / "a" / f"{number}.jpg").write_bytes(b"" if number else b"no image")
+    values = {"INPUT_DIR": str(tmp_path / "in"), "WORK_DIR": str(tmp_path / "work")}
+    with pytest.raises(ValueError, match=r"2 × empty file.*1 × .*rejects\.csv"):
+        run_notebook(root, "01", SMALL | values | {"SOURCE": "folders"})
+    rejects = pd.read_csv(tmp_path / "work" / "rejects.csv")
+    assert rejects["problem"].str.startswith("empty file").sum() == 2
+    assert len(rejects) == 3
+
+
+CASES = {
+    # case: the notebooks to run, and what 06 says of its parts.
+    "one image": (("01", "02", "03", "04", "05"), ""),
+    "one class": (("01", "02", "03"), ""),
+    "no labels": (("01", "02", "03", "04", "05"), "have no labels.*Set LABEL_COLUMN"),
+    "several labels": (("01", "02", "03", "04", "05"), "have several labels per image"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
+    """From 01 to 05, whatever there is nothing to show of; 06 names what it cannot train on."""
+    folder = tmp_path / "in"
+    values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work"), "SOURCE": "folders"}
+    if case == "several labels":
+        save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
+        rows = "image_id,cat,dog,owl\n0.jpg,1,1,0\n1.jpg,1,0,0\n2.jpg,0,0,0\n"
+        (folder / "train.csv").write_text(rows)
+        values |= {"SOURCE": "csv", "LABEL_COLUMN": ["cat", "dog", "owl"]}
+    elif case == "no labels":
+        save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
+        (folder / "train.csv").write_text("image_id\n0.jpg\n1.jpg\n2.jpg\n")
+        values |= {"SOURCE": "csv", "LABEL_COLUMN": []}
+    else:
+        save_images(folder, *(f"a/{n}.jpg" for n in range(1 if case == "one image" else 3)))
+    notebooks, error = CASES[case]
+    for number in notebooks:
+        names = run_notebook(root, number, SMALL | values)
+    if "05" in notebooks:
+        n_images = 1 if case == "one image" else 3
+        assert names["arrived"] == len(names["titles"]) == n_images  # and no padding
+    printed = capsys.readouterr().out
+    assert "nan" not in printed
+    assert ("1 of 3 classes has no validation image" in printed) == (case == "several labels")
+    if error:
+        with pytest.raises(ValueError, match=error):
+            run_notebook(root, "06", SMALL | values)
