@@ -32,7 +32,7 @@ def save_paths(work, sources):
     """The columns of a plan that tell where the pictures lie."""
     table = pd.DataFrame(sources.items(), columns=["image_id", "path"])
     others = table.assign(split="test", path="another image with the same id")
-    table = pd.concat([others, table.assign(split="train")])
+    table = pd.concat([table.assign(split="train"), others])
     table.to_parquet(work / "plan.parquet")
 
 
