@@ -1,7 +1,7 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ContextDecorator
 from functools import cache
 from itertools import chain
@@ -36,8 +36,18 @@ OTHER_FONTS = (
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
 STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False, "text.parse_math": False}
 STYLE |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
-_FOUND = {font.name for font in font_manager.fontManager.ttflist}
-STYLE["font.family"] = ["sans-serif", *(name for name in OTHER_FONTS if name in _FOUND)]
+
+
+def choose_fonts(installed: Collection[str]) -> list[str]:
+    """Matplotlib's own font, and after it those of `OTHER_FONTS` that are installed.
+
+    >>> choose_fonts({"Arial", "Noto Sans CJK JP"})
+    ['sans-serif', 'Noto Sans CJK JP']
+    """
+    return ["sans-serif", *(name for name in OTHER_FONTS if name in installed)]
+
+
+STYLE["font.family"] = choose_fonts({font.name for font in font_manager.fontManager.ttflist})
 HEAD: Any = {"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"}
 # A decorator: the function plots in this module's style.
 styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]  # its stub says less

@@ -119,8 +119,9 @@ def describe_missing(per_class: Sequence[int], classes: Sequence[Any], most: int
     >>> describe_missing([3, 1], ["day", "night"])
     'Each of 2 classes has validation images.'
     """
-    named = [(name, count) for name, count in zip(classes, per_class, strict=True) if name != ""]
-    missing = [str(name) for name, count in named if not count and name is not None]
+    counts = zip(classes, per_class, strict=True)
+    named = [(name, count) for name, count in counts if name is not None]  # a gap in LABEL_MAP
+    missing = [str(name) for name, count in named if not count]
     if not named:
         return "The records have no classes."
     if not missing:

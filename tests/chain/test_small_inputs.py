@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -11,6 +12,7 @@ from support.scenes import saved, scene
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import NOTEBOOKS
 from kaggle_tfr.read import display
+from kaggle_tfr.tables import ELEMENTS
 
 SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1, "TEST_CSV": ""}
 SMALL |= {"TEST_PATH_TEMPLATE": "", "BACKEND": "threading"}
@@ -46,9 +48,10 @@ def run_cell(source, names):
 
 
 def show(value):
-    """What a notebook does with the value of its last line."""
+    """What a notebook does with the value of its last line; its tables hold tables alone."""
     if hasattr(value, "_repr_html_"):
-        value._repr_html_()
+        tags = set(re.findall(r"<[a-z!]+", value._repr_html_() or ""))
+        assert tags <= {f"<{name}" for name in (*ELEMENTS, "div", "style", "p")}
     if isinstance(value, plt.Figure):
         value.draw_without_rendering()
 
@@ -98,7 +101,8 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
         (folder / "train.csv").write_text("image_id\n0.jpg\n1.jpg\n2.jpg\n")
         values |= {"SOURCE": "csv", "LABEL_COLUMN": []}
     else:
-        save_images(folder, *(f"a/{n}.jpg" for n in range(1 if case == "one image" else 3)))
+        name = "$a$<img src=x onerror=alert(1)>" if case == "one class" else "a"
+        save_images(folder, *(f"{name}/{name}{n}.jpg" for n in range(3 if name != "a" else 1)))
     notebooks, error = CASES[case]
     for number in notebooks:
         names = run_notebook(root, number, SMALL | values)

@@ -209,6 +209,11 @@ def test_characters_without_a_font_become_codes(monkeypatch, tmp_path, recwarn):
     figure.savefig(tmp_path / "figure.png")
     assert rows(figure) == [r"\u82b1", "żółw", r"a\nb"]
     assert figure.get_suptitle() == r"\u82b1 1"
+    figures._known_characters.cache_clear()
+    monkeypatch.setitem(figures.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
+    figure = figures.plot_counts({"⃝": 1}, "⃝", "images")  # not in DejaVu Sans
+    figure.savefig(tmp_path / "figure.png")
+    assert rows(figure) == ["⃝"]
     assert [str(warning.message) for warning in recwarn] == []
     figures._known_characters.cache_clear()
 
