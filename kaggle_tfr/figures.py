@@ -216,7 +216,7 @@ def plot_sizes(images: pd.DataFrame) -> Figure | None:
     """Width against height of good images, and their aspect ratios; far outliers are counted."""
     good = images[images["problem"] == ""]
     if good.empty:
-        print("No good image has a size to draw")
+        print("There is no good image, so there are no sizes to draw")
         return None
     shown = good.sample(min(len(good), 20_000), random_state=0)
     figure, ((left, right),) = new_figure(1, 2, 9, 3.6, whole="y")
@@ -313,7 +313,7 @@ def plot_grid(
         for line in str(text).splitlines():
             lines += textwrap.wrap(line, longest, break_long_words=False) or [""]
         lines = [shorten(line, longest) for line in lines]
-        axis.set_title("\n".join(lines), color=color, **look)
+        axis.set_title("\n".join(lines[:6]), color=color, **look)
     _set_head(figure, title)
     return figure
 

@@ -362,22 +362,21 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     refused = refused.replace("\r", r"\\r", regex=True)  # which readers take for a line's end
     path = storage.join(work_dir, "rejects.csv")
     storage.write_atomically(path, refused.to_csv(index=False).encode())
-    _require_good(images, path)
-
-
-def _require_good(images: pd.DataFrame, rejects: str) -> None:
     if (images["problem"] == "").any():
         return
     reasons = images["problem"].str.split(":").str[0].value_counts().head(5)
     counted = ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
     raise ValueError(
-        f"none of the {len(images):,} images can be used: {counted}. '{rejects}' names each. "
+        f"none of the {len(images):,} images can be used: {counted}. '{path}' lists each image. "
         "Fix the files, or set the parameters of 01_explore so that it reads others."
     )
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
-    """Writes the labels as text and JSON, label_map.json if single, rejects.csv, images.parquet."""
+    """Writes the labels as text and JSON, label_map.json if single, rejects.csv, images.parquet.
+
+    Raises: ValueError: no image is good.
+    """
     save_rejects(images, work_dir)
     label_of = {str(name): i for i, name in enumerate(labels.classes) if name is not None}
     files = {
@@ -437,19 +436,14 @@ def _hide_labels(path: str, images: pd.DataFrame, settings: InputSettings) -> by
 
 
 def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
-    """(images, labels) that `save_images` wrote.
-
-    Raises: FileNotFoundError; ValueError: no image is good.
-    """
+    """(images, labels) that `save_images` wrote. Raises: FileNotFoundError."""
     path = storage.join(work_dir, "images.parquet")
     try:
         labels = Labels.from_dict(json.loads(storage.read_bytes(f"{work_dir}/labels.json")))
-        images = storage.read_parquet(path)
+        return storage.read_parquet(path), labels
     except FileNotFoundError:
         mend = "Run 01_explore with this WORK_DIR first."
         raise FileNotFoundError(f"there is no '{path}'. {mend}") from None
-    _require_good(images, storage.join(work_dir, "rejects.csv"))
-    return images, labels
 
 
 def count_images(images: pd.DataFrame) -> dict[str, int]:

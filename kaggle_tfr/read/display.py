@@ -115,7 +115,7 @@ def describe_missing(per_class: Sequence[int], classes: Sequence[Any], most: int
     """A line that names the classes without a validation image. per_class: images of each class.
 
     >>> describe_missing([3, 0], ["day", "night"])
-    'Warning: 1 of 2 classes has no validation image, so no score says anything of it: night'
+    'Warning: 1 of 2 classes has no validation image, so no score covers it: night'
     >>> describe_missing([3, 1], ["day", "night"])
     'Each of 2 classes has validation images.'
     """
@@ -130,7 +130,7 @@ def describe_missing(per_class: Sequence[int], classes: Sequence[Any], most: int
     names += f" and {len(missing) - most:,} more" if len(missing) > most else ""
     verb, them = ("has", "it") if len(missing) == 1 else ("have", "them")
     what = f"{len(missing):,} of {len(named):,} classes {verb} no validation image"
-    return f"Warning: {what}, so no score says anything of {them}: {names}"
+    return f"Warning: {what}, so no score covers {them}: {names}"
 
 
 def list_reader_steps(

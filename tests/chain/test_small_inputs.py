@@ -78,17 +78,17 @@ def test_rejects_are_saved_where_no_image_is_good(root, tmp_path):
 
 
 CASES = {
-    # case: the notebooks to run, and what 06 says of its parts.
-    "one image": (("01", "02", "03", "04", "05"), ""),
-    "one class": (("01", "02", "03"), ""),
-    "no labels": (("01", "02", "03", "04", "05"), "have no labels.*Set LABEL_COLUMN"),
-    "several labels": (("01", "02", "03", "04", "05"), "have several labels per image"),
+    # case: the notebooks to run, and one that ends with an error.
+    "one image": (("01", "02", "03", "04", "05"), "", ""),
+    "one class": (("01", "02", "03"), "07", "at least two classes, and found 3 of 1"),
+    "no labels": (("01", "02", "03", "04", "05"), "06", "have no labels.*Set LABEL_COLUMN"),
+    "several labels": (("01", "02", "03", "04", "05"), "06", "have several labels per image"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
-    """From 01 to 05, whatever there is nothing to show of; 06 names what it cannot train on."""
+    """From 01 to 05, whatever there is nothing to show of; 06 and 07 name what they need."""
     folder = tmp_path / "in"
     values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work"), "SOURCE": "folders"}
     if case == "several labels":
@@ -103,7 +103,7 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     else:
         name = "$a$<img src=x onerror=alert(1)>" if case == "one class" else "a"
         save_images(folder, *(f"{name}/{name}{n}.jpg" for n in range(3 if name != "a" else 1)))
-    notebooks, error = CASES[case]
+    notebooks, last, error = CASES[case]
     for number in notebooks:
         names = run_notebook(root, number, SMALL | values)
     if "05" in notebooks:
@@ -112,6 +112,6 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     printed = capsys.readouterr().out
     assert "nan" not in printed
     assert ("1 of 3 classes has no validation image" in printed) == (case == "several labels")
-    if error:
+    if last:
         with pytest.raises(ValueError, match=error):
-            run_notebook(root, "06", SMALL | values)
+            run_notebook(root, last, SMALL | values)

@@ -239,6 +239,14 @@ def test_conflicts_between_sources_name_them():
     assert titles == [("c\n(test)", "b: 5 bits\ntulip (validation)")]
 
 
+def test_a_plan_of_no_image_is_refused():
+    """Where conflicts dropped all, the outcomes and the parameters to change are named."""
+    images = make_images(["rose", "lily"])
+    clusters = find_clusters(images, make_pairs((0, 1, 0)))
+    with pytest.raises(ValueError, match=r"of 2: 2 conflicts dropped\. Set CONFLICTS"):
+        choose_rows(images, clusters)
+
+
 def test_the_image_kept_is_shown_first_with_the_sizes():
     """Also where a copy with equal hashes is listed before it."""
     images = make_images(["rose", "rose", "lily"], [10, 20, 30])
