@@ -81,8 +81,8 @@ CASES = {
     # case: the notebooks to run, and one that ends with an error.
     "one image": (("01", "02", "03", "04", "05"), "", ""),
     "one class": (("01", "02", "03"), "07", "at least two classes, and found 3 of 1"),
-    "no labels": (("01", "02", "03", "04", "05"), "06", "have no labels.*Set LABEL_COLUMN"),
-    "several labels": (("01", "02", "03", "04", "05"), "06", "have several labels per image"),
+    "no labels": (("01", "02", "03", "04", "05"), "06", "have no labels.*set LABEL_COLUMN"),
+    "several labels": (("01", "02", "03", "04", "05"), "06", "can have several labels"),
 }
 
 
