@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kaggle_tfr import checksums
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.paths import near_miss, to_slug
 
@@ -113,11 +114,9 @@ def list_inside(folder: str | Path) -> list[Path]:
 
 def find_damage(part_dir: str) -> str:
     """What is wrong with the first file that is not as the part's SHA256SUMS says; "" if none."""
-    from kaggle_tfr.write import journal  # which brings TensorFlow along
-
-    if not (sums := journal.read_sums(part_dir)):
-        return f"{journal.SUMS} is missing or broken"
-    wrong = journal.find_changed(part_dir, sums)
+    if not (sums := checksums.read_sums(part_dir)):
+        return f"{checksums.SUMS} is missing or broken"
+    wrong = checksums.find_changed(part_dir, sums)
     return next((f"{name}: {problem}" for name, problem in wrong.items()), "")
 
 

@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
+from kaggle_tfr.checksums import SUMS
 from kaggle_tfr.images.convert import load_pictures
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import NO_INPUT, OWNER
 from kaggle_tfr.shards import check_one_plan, read_fingerprint
 from kaggle_tfr.storage import naming, read_text, write_atomically
-from kaggle_tfr.write.journal import SUMS
 
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in

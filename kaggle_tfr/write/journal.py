@@ -1,11 +1,9 @@
 """What is finished in a part folder, and whether it may be kept: journal, shards.csv, staleness."""
 
-import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from operator import itemgetter
@@ -14,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.checksums import SUMS, find_changed, read_sums, sha256_of_text
 from kaggle_tfr.paths import TEST_FOLDER
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import list_names
@@ -22,7 +21,6 @@ COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard",
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
 RUN = "journal/run"  # holds the id of the run that writes the part
-SUMS = "SHA256SUMS"  # of all that a finished part holds but Kaggle's metadata, for `sha256sum -c`
 
 COVER = "dataset-cover-image.png"  # as `publish` makes it; of another ending, it is the user's
 
@@ -87,38 +85,6 @@ def _find_misplaced(part_dir: str, plan: Plan) -> str:
         if shard and TEST_FOLDER + row["file"] == plan.file_name(shard, row["count"]):
             return row["file"]
     return ""
-
-
-def sha256_of_text(text: str) -> str:
-    """The digest of a text file, in hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def read_sums(part_dir: str) -> dict[str, str]:
-    """The sha256 of each file by its name, as SHA256SUMS has them; {} where it cannot be read."""
-    text = storage.read_text(storage.join(part_dir, SUMS))
-    pairs = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
-    sums = {name: sha256 for sha256, name in pairs}
-    return sums if text == format_sums(sums) else {}
-
-
-def format_sums(sums: Mapping[str, str]) -> str:
-    """The text of SHA256SUMS."""
-    return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sums.items()))
-
-
-def find_changed(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
-    """What is wrong with the part's files, by name; what is as `sums` says is left out."""
-    wrong = {}
-    for name, sha256 in sums.items():
-        try:
-            if storage.sha256_of(storage.join(part_dir, name)) != sha256:
-                wrong[name] = "it has changed since it was written"
-        except FileNotFoundError:
-            wrong[name] = "the file is missing"
-        except IsADirectoryError:
-            wrong[name] = "it is a folder, not a file"
-    return wrong
 
 
 def differences(old: Plan, new: Plan) -> list[str]:

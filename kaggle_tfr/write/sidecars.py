@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
+from kaggle_tfr import checksums, storage
+from kaggle_tfr.checksums import SUMS
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings
 from kaggle_tfr.frames import list_frames
 from kaggle_tfr.paths import OWNER, SUBMISSION, TEST_FOLDER, to_slug
@@ -22,7 +23,7 @@ from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.schema import Field
 from kaggle_tfr.shards import format_index, read_index
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, SUMS, Row
+from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
 
 DATASET_FILE = "dataset-metadata.json"
 YOURS = ("id", "title", "licenses", "keywords")  # in it: the user may change these
@@ -55,7 +56,7 @@ def _write_sidecars(
 ) -> None:
     """Makes the files anew, shards.csv last; one that is as it should be is left as it is."""
     shards = pd.DataFrame(list(rows.values()), columns=COLUMNS)
-    before = journal.read_sums(part_dir)
+    before = checksums.read_sums(part_dir)
     sums = {row["file"]: row["sha256"] for row in rows.values()}
     for row in () if plan.settings.compression else rows.values():
         name = f"index/{row['file']}.idx"
@@ -67,12 +68,12 @@ def _write_sidecars(
         for name, text in _list_texts(work_dir, plan, shards, rows).items():
             Path(scratch, name).write_bytes(text.encode())
         own = {path.name: storage.sha256_of(path) for path in sorted(Path(scratch).iterdir())}
-        text = journal.format_sums(sums | own)
+        text = checksums.format_sums(sums | own)
         Path(scratch, SUMS).write_bytes(text.encode())
-        own[SUMS] = journal.sha256_of_text(text)
+        own[SUMS] = checksums.sha256_of_text(text)
         if "rejects.csv" not in own:
             storage.remove(storage.join(part_dir, "rejects.csv"))
-        changed = journal.find_changed(part_dir, own)
+        changed = checksums.find_changed(part_dir, own)
         for name in sorted(changed, key="shards.csv".__eq__):
             storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
 
@@ -113,8 +114,8 @@ def find_changed(part_dir: str, plan: Plan | None, rows: Sequence[Row]) -> dict[
 
     plan: None where it or shards.csv cannot be read: then SHA256SUMS alone tells.
     """
-    sums, shards = journal.read_sums(part_dir), {row["file"]: row["sha256"] for row in rows}
-    wrong = journal.find_changed(part_dir, {n: own for n, own in sums.items() if n not in shards})
+    sums, shards = checksums.read_sums(part_dir), {row["file"]: row["sha256"] for row in rows}
+    wrong = checksums.find_changed(part_dir, {n: own for n, own in sums.items() if n not in shards})
     if not plan:
         return wrong
     needed = {"plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv"}

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
-from kaggle_tfr import parallel, storage
+from kaggle_tfr import checksums, parallel, storage
 from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
@@ -399,10 +399,10 @@ def save_stats(stats: Stats, path: str) -> None:
     text = json.dumps(own | {"splits": splits}, indent=1) + "\n"
     storage.write_atomically(path, text.encode())
     folder, _, name = path.rpartition("/")
-    if sums := journal.read_sums(folder):  # of a part
-        sums[name] = journal.sha256_of_text(text)
-        path = storage.join(folder, journal.SUMS)
-        storage.write_atomically(path, journal.format_sums(sums).encode())
+    if sums := checksums.read_sums(folder):  # of a part
+        sums[name] = checksums.sha256_of_text(text)
+        path = storage.join(folder, checksums.SUMS)
+        storage.write_atomically(path, checksums.format_sums(sums).encode())
 
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
