@@ -3,6 +3,7 @@
 import mmap
 import os
 import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -13,6 +14,35 @@ FRAME_BYTES = 16  # around a record: length (8) and its CRC (4) before it, its o
 _ZEROS = re.compile(rb"\0\0\0\0+")
 _HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4}ftyp"
 _PICTURE = re.compile(rb"(?s)" + _HEADS)  # how the files of pictures begin
+# Source: TensorFlow's feature.proto and example.proto.
+_EXAMPLE = """
+name: "kaggle_tfr/example.proto" package: "kaggle_tfr" syntax: "proto3"
+message_type {
+  name: "BytesList" field { name: "value" number: 1 type: TYPE_BYTES label: LABEL_REPEATED }
+}
+message_type {
+  name: "FloatList" field { name: "value" number: 1 type: TYPE_FLOAT label: LABEL_REPEATED }
+}
+message_type {
+  name: "Int64List" field { name: "value" number: 1 type: TYPE_INT64 label: LABEL_REPEATED }
+}
+message_type {
+  name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type_name: "BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type_name: "FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type_name: "Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features"
+  field { name: "feature" number: 1 type_name: "FeatureEntry" label: LABEL_REPEATED }
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type_name: "Feature" }
+  }
+}
+message_type { name: "Example" field { name: "features" number: 1 type_name: "Features" } }
+"""
 
 
 def checksum(data: bytes) -> bytes:
@@ -58,10 +88,26 @@ def _find_head(data: mmap.mmap, offset: int) -> int:
 
 @cache
 def example_class() -> Any:
-    """`tf.train.Example`: the look-up alone would take longer than a small record."""
+    """`tf.train.Example`, or the same message where TensorFlow is not imported: that takes seconds.
+
+    Cached: the look-up alone would take longer than a small record.
+    """
+    if "tensorflow" not in sys.modules:
+        return _make_example_class()
     import tensorflow as tf
 
     return tf.train.Example
+
+
+def _make_example_class() -> Any:
+    """A class that reads and writes the bytes of `tf.train.Example`."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+    file = text_format.Parse(_EXAMPLE, descriptor_pb2.FileDescriptorProto())
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    descriptor = pool.FindMessageTypeByName("kaggle_tfr.Example")
+    return message_factory.GetMessageClass(descriptor)
 
 
 def parse_record(record: bytes) -> Mapping[str, Any]:

@@ -1,8 +1,12 @@
 """Parts published through the real client to a stub of Kaggle's API on loopback."""
 
+import ast
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -33,6 +37,21 @@ def make_part(folder, part=1, shards=(), **changes):
 @pytest.fixture
 def folder(tmp_path):
     return Path(make_part(tmp_path / "part-1"))
+
+
+FRESH_PROCESS = """
+import sys
+from kaggle import KaggleApi
+from kaggle_tfr.__main__ import main
+from kaggle_tfr.explore import sample
+
+KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
+sample.CLASSES = {k: (*how, max(n // 20, 3)) for k, (*how, n) in sample.CLASSES.items()}
+lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml|run sample --dry-run"
+lines += "|kernel sample --out k|push k --out got|publish part-1"
+codes = {line: main(line.split()) for line in lines.split("|")}
+sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
+"""
 
 
 def publish(folders, notes=""):
@@ -240,3 +259,22 @@ def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message)
     """What Kaggle would refuse, or silently change, is an error here."""
     with pytest.raises(ValueError, match=message):
         check_metadata(make_part(tmp_path / "part-1", **changes), DATASET_FILE)
+
+
+def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path, root):
+    """It takes seconds and prints log lines; the pictures of a cover are read without it too."""
+    plan_images(make_images(tmp_path / "in", 12), str(tmp_path))
+    write_parts(str(tmp_path), license_name="CC-BY-4.0")
+    left = kaggle.outputs[f"{USER}/sample-tfrecords"] = tmp_path / "left"
+    left.mkdir()
+    (left / "plan.json").write_text("{}")
+
+    command = [sys.executable, "-c", FRESH_PROCESS]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(
+        command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+
+    codes, _, imported = done.stderr.strip().splitlines()[-1].rpartition(", TensorFlow: ")
+    assert set(ast.literal_eval(codes).values()) == {0}, done.stdout + done.stderr
+    assert imported == "False"
