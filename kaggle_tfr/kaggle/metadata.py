@@ -71,7 +71,13 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     has_tpu = values.get("enable_tpu") in (True, "true") or shape.startswith("Tpu")
     if values.get("docker_image") and has_tpu:  # Source: Kaggle/kaggle-cli, issue 1197
         yield "docker_image: it overrides the TPU, without a word it would run on a CPU. Drop it."
-    code = Path(folder, str(values.get("code_file", "")))
+    code_file = str(values.get("code_file", ""))
+    code = Path(folder, code_file)
+    if not code.resolve().is_relative_to(Path(folder).resolve()) or Path(code_file).is_absolute():
+        what = f"code_file: '{code_file}' is outside the kernel's folder"
+        yield f"{what}; a push would send that file to Kaggle. Copy it into the folder."
+    elif code_file and not code.is_file():
+        yield f"code_file: '{code_file}' is not a file in the kernel's folder."
     if (size := code.stat().st_size if code.is_file() else 0) >= MAX_NOTEBOOK_BYTES:
         mend = "Put a large parameter, such as a label map, into an attached dataset."
         yield f"code_file: {size:,} bytes; Kaggle takes less than {MAX_NOTEBOOK_BYTES:,}. {mend}"

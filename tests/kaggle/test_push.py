@@ -214,6 +214,36 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 1
 
 
+def point_outside(folder, secret, way):
+    """Lets the kernel's code_file lead to the secret, in one of the ways there are."""
+    if way == "a link":
+        (folder / "kernel.ipynb").unlink()
+        (folder / "kernel.ipynb").symlink_to(secret)
+        return "kernel.ipynb"
+    if way == "a linked folder":
+        (folder / "code").symlink_to(secret.parent)
+        return f"code/{secret.name}"
+    return str(secret) if way == "an absolute path" else f"../../{secret.name}"
+
+
+@pytest.mark.parametrize("way", ["an absolute path", "..", "a link", "a linked folder"])
+def test_code_outside_the_kernels_folder_is_not_sent(kaggle, one, tmp_path, capsys, way):
+    """A foreign folder could name any file of this machine; good kernels beside it stay as well."""
+    secret = tmp_path / "secret.ipynb"
+    secret.write_text(json.dumps(EMPTY))
+    foreign = tmp_path / "k" / "foreign"
+    make_kernel(foreign, "foreign")
+    metadata = json.loads((foreign / "kernel-metadata.json").read_text())
+    metadata["code_file"] = point_outside(foreign, secret, way)
+    (foreign / "kernel-metadata.json").write_text(json.dumps(metadata))
+
+    assert main(["push", *one, str(foreign), "--out", str(tmp_path / "got")]) == 1
+
+    said = capsys.readouterr().err
+    assert f"code_file: '{metadata['code_file']}' is outside the kernel's folder" in said
+    assert kaggle.kernels == {}
+
+
 def test_every_accelerator_that_the_client_calls_retired_is_refused(kaggle):
     """Its own list, of which it only warns."""
     from kaggle.api.kaggle_api_extended import _RETIRED_ACCELERATORS
