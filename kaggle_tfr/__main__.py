@@ -1,10 +1,12 @@
 """The command line: `kaggle-tfr COMMAND --help`, or `python -m kaggle_tfr COMMAND --help`."""
 
 import argparse
+import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
@@ -18,11 +20,19 @@ Given = list[tuple[str, str]]  # parameters on the command line: name, text
 EXIT_CODES = "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped by Ctrl-C."
 
 
+class WrongCallError(Exception):
+    """The command line or the recipe is wrong; nothing was done."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The exit code: 0 all went well, 1 the work failed, 2 a wrong call, 130 Ctrl-C."""
     try:
-        options = vars(_parser().parse_args(arguments))
+        words = _join_parameters(sys.argv[1:] if arguments is None else arguments)
+        options = vars(_parser().parse_args(words))
         return options.pop("function")(**options) or 0
+    except WrongCallError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -50,16 +60,20 @@ def _notebooks(folder: str) -> None:
 
 
 def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
-    from kaggle_tfr.notebook import USUAL, describe_run, run_recipe, summarize
+    from kaggle_tfr.notebook import USUAL, describe_run, find_notebooks, run_recipe, summarize
 
+    notebooks = only or USUAL
     values = _read_values(recipe, parameters)
+    with _wrong_call():
+        find_notebooks(notebooks)
     if dry_run:
-        print(describe_run(values, only or USUAL))
+        print(describe_run(values, notebooks))
     else:
-        print(summarize(run_recipe(values, only or USUAL), values.get("OUT_DIR", "")))
+        print(summarize(run_recipe(values, notebooks), values.get("OUT_DIR", "")))
 
 
 def _verify(folders: list[str]) -> int:
+    _import_tensorflow()
     from kaggle_tfr.write.verify import verify_parts
 
     faults = verify_parts(folders).faults
@@ -72,6 +86,7 @@ def _verify(folders: list[str]) -> int:
 
 
 def _salvage(folder: str, out: str) -> None:
+    _import_tensorflow()
     from kaggle_tfr.write.salvage import salvage_part
 
     shards, lost = salvage_part(folder, out)
@@ -112,7 +127,62 @@ def _report(done: "pd.DataFrame") -> int:
 
 def _read_values(recipe: str, parameters: Given) -> dict[str, Any]:
     """The recipe's parameters, with those of the command line in place of its own."""
-    return load_recipe(recipe) | {name: parse_value(name, text) for name, text in parameters}
+    with _wrong_call():
+        values = load_recipe(recipe)
+        for name, text in parameters:
+            values[name] = parse_value(name, text)
+    return values
+
+
+@contextmanager
+def _wrong_call() -> Iterator[None]:
+    """Turns the errors of reading the call into a `WrongCallError`, which ends with exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise WrongCallError(str(error)) from None
+
+
+def _import_tensorflow() -> None:
+    """Imports TensorFlow without its start-up messages, some of which no setting ends."""
+    from kaggle_tfr.notebook import import_quietly
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import_quietly("tensorflow")
+
+
+def _join_parameters(words: Sequence[str]) -> list[str]:
+    """The command line with each "-p NAME VALUE" written as "-p NAME=VALUE".
+
+    >>> _join_parameters(["run", "sample", "-p", "N_FOLDS", "3", "-p", "FOLD=-1"])
+    ['run', 'sample', '-p', 'N_FOLDS=3', '-p', 'FOLD=-1']
+    """
+    joined: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        joined.append(word)
+        if word == "--":
+            return joined + rest
+        has_value = len(rest) > 1 and not re.match(r"--?[A-Za-z]", rest[1])
+        if word == "-p" and has_value and "=" not in rest[0]:
+            joined.append(f"{rest.pop(0)}={rest.pop(0)}")
+    return joined
+
+
+def _split_parameter(text: str) -> tuple[str, str]:
+    """Name and value of "NAME=VALUE"."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise argparse.ArgumentTypeError(f"'{text}' has no value; write -p {text} VALUE")
+    return name, value
+
+
+def _positive(text: str) -> int:
+    """The whole number, which is 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 1 or more")
+    return int(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -168,9 +238,9 @@ def _recipe_options() -> argparse.ArgumentParser:
     recipe = argparse.ArgumentParser(add_help=False)
     what = 'a YAML file of parameters, or the name of a bundled one, such as "sample"'
     recipe.add_argument("recipe", metavar="RECIPE", help=what)
-    many: dict[str, Any] = {"action": "append", "nargs": 2, "default": []}
-    what = "a parameter that overrides the recipe; may be given many times"
-    recipe.add_argument("-p", dest="parameters", metavar=("NAME", "VALUE"), help=what, **many)
+    many: dict[str, Any] = {"action": "append", "default": [], "type": _split_parameter}
+    what = 'a parameter that overrides the recipe, also as "-p NAME=VALUE"; may be given many times'
+    recipe.add_argument("-p", dest="parameters", metavar="NAME VALUE", help=what, **many)
     return recipe
 
 
@@ -179,7 +249,7 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     kernel = add("kernel", _kernel, what, example, parents=[_recipe_options()])
     kernel.add_argument("--out", required=True, metavar="DIR", help="a folder a kernel is made in")
     what = "kernels that write, beside one that plans (default: one for all steps)"
-    kernel.add_argument("--parts", type=int, default=1, help=what)
+    kernel.add_argument("--parts", type=_positive, default=1, help=what)
     what = "a kernel of 05 and 06 on that machine, such as TpuV5E8 or NvidiaTeslaT4"
     kernel.add_argument("--accelerator", default="", metavar="NAME", help=what)
     what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'
@@ -191,7 +261,9 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     push = add("push", _push, what, "work/kernels --out work/kaggle")
     push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
     push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
-    push.add_argument("--at-once", type=int, default=3, help="sessions at a time (default: 3)")
+    push.add_argument(
+        "--at-once", type=_positive, default=3, help="sessions at a time (default: 3)"
+    )
     what = "send part folders to Kaggle, a dataset each"
     example = "work/kaggle/cassava-tfrecords/part-1"
     publish = add("publish", _publish, what, example)

@@ -121,15 +121,22 @@ def describe_run(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) ->
 def _list_runs(values: Mapping[str, Any], notebooks: Sequence[str]) -> tuple[str, dict[str, dict]]:
     """(the work folder, each notebook's own parameters by its full name), all checked."""
     check_parameters(values)
-    full_names = {key: name for name in NOTEBOOKS for key in (name, name.split("_")[0])}
-    for name in notebooks:
-        if name not in full_names:
-            there = f"{near_miss(name, NOTEBOOKS)} There are {', '.join(NOTEBOOKS)}."
-            raise ValueError(f"there is no notebook '{name}'.{there}")
-    folder, names = work_dir(values.get("WORK_DIR", "")), [full_names[name] for name in notebooks]
+    folder, names = work_dir(values.get("WORK_DIR", "")), find_notebooks(notebooks)
     values = {**values, "WORK_DIR": folder}
     own = {name: [one.name for one in of_notebook(name) if one.name in values] for name in names}
     return folder, {name: {key: values[key] for key in keys} for name, keys in own.items()}
+
+
+def find_notebooks(names: Sequence[str]) -> list[str]:
+    """The full names, such as "03_plan", of notebooks given by name or by number.
+    Raises: ValueError: there is no such notebook; the near miss is named.
+    """
+    full_names = {key: name for name in NOTEBOOKS for key in (name, name.split("_")[0])}
+    for name in names:
+        if name not in full_names:
+            there = f"{near_miss(name, NOTEBOOKS)} There are {', '.join(NOTEBOOKS)}."
+            raise ValueError(f"there is no notebook '{name}'.{there}")
+    return [full_names[name] for name in names]
 
 
 def summarize(folder: str, out_dir: str = "") -> str:
@@ -248,6 +255,12 @@ def _stderr_to(file: IO[bytes]) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def import_quietly(name: str) -> None:
+    """Imports a module whose start-up messages no setting ends."""
+    with open(os.devnull, "wb") as nowhere, _stderr_to(nowhere):
+        importlib.import_module(name)
 
 
 class _SilentTensorFlow(importlib.abc.MetaPathFinder):

@@ -35,17 +35,63 @@ def test_help_is_there_for_every_command(command, capsys):
 
 
 def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsys):
-    """The near miss is named, the exit code is 1, and no folder was made."""
+    """The near miss is named, the exit code is 2, and no folder was made."""
     work = tmp_path / "work"
-    assert main(["run", recipe, "-p", "WORK_DIR", str(work), "-p", "QUALTY", "70"]) == 1
+    assert main(["run", recipe, "-p", "WORK_DIR", str(work), "-p", "QUALTY", "70"]) == 2
     assert 'QUALTY is no parameter. Did you mean "QUALITY"?' in capsys.readouterr().err
     assert not work.exists()
 
 
 def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
     """`--only` takes a number or a name; anything else lists what there is."""
-    assert main(["run", recipe, "--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")]) == 1
+    assert main(["run", recipe, "--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")]) == 2
     assert 'Did you mean "03_plan"?' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "smaple"], "there is no recipe 'smaple'. Did you mean \"sample\"?"),
+        (["run", "MINE", "-p", "N_FOLDS", "many"], "N_FOLDS is 'many'"),
+        (["run", "MINE", "-p", "N_FOLDS=many"], "N_FOLDS is 'many'"),
+        (["run", "MINE", "-p", "N_FOLDS"], "'N_FOLDS' has no value; write -p N_FOLDS VALUE"),
+        (["run", "MINE", "-p", "N_FOLDS", "--dry-run"], "'N_FOLDS' has no value"),
+        (["kernel", "MINE", "--out", "k", "-p", "QUALTY=70"], 'Did you mean "QUALITY"?'),
+        (["kernel", "MINE", "--out", "k", "--parts", "0"], "'0' is not a whole number of 1 or"),
+        (["runn"], 'Did you mean "run"?'),
+    ],
+)
+def test_a_wrong_call_ends_with_code_2(recipe, capsys, words, message):
+    """Whatever reads the call: argparse, the recipe, or the table of parameters."""
+    words = [recipe if word == "MINE" else word for word in words]
+    try:
+        code = main(words)
+    except SystemExit as stop:  # argparse's
+        code = stop.code
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
+    """`-p NAME VALUE` as papermill has it, `-p NAME=VALUE`, and values that look like options."""
+    words = ["-p", "N_FOLDS", "3", "-p", "FOLD", "-1", "-p", "NAME=-x=y", "-p", "SHARD_MB=7"]
+    assert main(["run", recipe, *words, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    wanted = ("N_FOLDS: 3", "FOLD: -1", "NAME: '-x=y'", "SHARD_MB: 7")
+    assert [text for text in wanted if text not in said] == []
+
+
+@pytest.mark.parametrize("command", ["verify part-1", "salvage part-1 --out new"])
+def test_the_start_up_messages_of_tensorflow_are_not_shown(tmp_path, root, command):
+    """They come before any log level counts; an error of its import is shown."""
+    text = "import os\nos.write(2, b'I0000 oneDNN')\n"
+    text += "raise ImportError(f'at level {os.environ[\"TF_CPP_MIN_LOG_LEVEL\"]}')"
+    (tmp_path / "tensorflow.py").write_text(text)
+    environment = dict(os.environ) | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", "")
+    words = [sys.executable, "-m", "kaggle_tfr", *command.split()]
+    done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
+    assert done.stderr == "error: at level 3\n"
 
 
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
