@@ -4,6 +4,7 @@ Import it before the steps: it keeps TensorFlow's start-up messages out of the n
 chooses the backend of Keras.
 """
 
+import atexit
 import importlib.abc
 import importlib.util
 import os
@@ -22,6 +23,7 @@ from typing import IO, Any
 
 import pandas as pd
 
+from kaggle_tfr import lock
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
 from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
 from kaggle_tfr.shards import is_of_plan
@@ -38,6 +40,9 @@ RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of
 USUAL = NOTEBOOKS[:5]
 
 
+_held: list[lock.Lock] = []  # by a notebook that was opened by hand, one at most
+
+
 class NotebookError(RuntimeError):
     """A cell of a notebook failed; the message shows cell, error and executed copy."""
 
@@ -51,6 +56,8 @@ def start(values: Mapping[str, Any]) -> str:
     check_parameters(values, notebook=True)
     work, said = work_dir(values["WORK_DIR"]), ""
     pd.set_option(*NO_MATH)
+    if "N_JOBS" in values:  # the others only read what these have written
+        _lock_for_notebook(work, values.get("PART", 0))
     os.environ[RECORDS] = f"{work}/records"  # which the processes of a backend inherit
     if "N_JOBS" in values:
         from kaggle_tfr.parallel import use_backend
@@ -60,10 +67,40 @@ def start(values: Mapping[str, Any]) -> str:
     return work
 
 
+def _lock_for_notebook(work: str, part: int) -> None:
+    """Locks WORK_DIR until `account`, a cell that fails, or the kernel's end.
+
+    What a driver runs is inside the driver's lock. Raises: WorkDirBusyError: another run works.
+    """
+    release_lock()
+    if os.environ.get(lock.INSIDE) == work:
+        return
+    _held.append(lock.take(work, part, holder="a notebook"))
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell and _release_after_error not in shell.events.callbacks["post_run_cell"]:
+        shell.events.register("post_run_cell", _release_after_error)
+
+
+def _release_after_error(result: Any) -> None:
+    """A notebook that stopped at a cell, also by an interrupt, is in nobody's way."""
+    if result.error_before_exec or result.error_in_exec:
+        release_lock()
+
+
+@atexit.register
+def release_lock() -> None:
+    """Ends the notebook's hold of WORK_DIR, where it has one."""
+    while _held:
+        _held.pop().release()
+
+
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     """One row per outcome with `images` and `share`, and a last row for all.
+
+    A notebook's last call: what was opened by hand releases WORK_DIR.
     Raises: RuntimeError: the counts do not add up to `total`.
     """
+    release_lock()
     counted = sum(counts.values())
     if counted != total:
         what = " + ".join(f"{count:,} {name}" for name, count in counts.items())
@@ -91,17 +128,24 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
     """The work folder, after the notebooks ran in it: executed copies in notebooks/, report.html.
 
     values: parameters of any notebook; each notebook is given its own.
-    Raises: ValueError: a wrong parameter or name, before any run; NotebookError: a cell failed.
+    Raises: ValueError: a wrong parameter or name, before any run; WorkDirBusyError: another run
+    works in the folder; NotebookError: a cell failed.
     """
     from kaggle_tfr.report import write_report
 
     folder, runs = _list_runs(values, notebooks)
-    copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
-    copies.mkdir(parents=True, exist_ok=True)
-    for position, (name, own) in enumerate(runs.items(), 1):
-        print(f"[{position}/{len(runs)}] {name}", flush=True)
-        _run_notebook(bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own)
-    write_report({**values, "WORK_DIR": folder}, copies)
+    # A part needs nothing but the plan, so several machines may write one each.
+    part = values.get("PART", 0) if runs.keys() <= {*NOTEBOOKS[3:6]} else 0
+    held = lock.take(folder, part, holder="a run")
+    try:
+        copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
+        copies.mkdir(parents=True, exist_ok=True)
+        for position, (name, own) in enumerate(runs.items(), 1):
+            print(f"[{position}/{len(runs)}] {name}", flush=True)
+            _run_notebook(bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own)
+        write_report({**values, "WORK_DIR": folder}, copies)
+    finally:
+        held.release()
     return folder
 
 
@@ -195,6 +239,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     os.environ[LINES] = "1" if screen.live else "30"
+    os.environ[lock.INSIDE] = values["WORK_DIR"]
     options = {"kernel_name": "python3", "progress_bar": False, "stdout_file": screen}
     run = partial(papermill.execute_notebook, source, copy, values, **options)
     with tempfile.TemporaryFile() as noise:

@@ -335,7 +335,8 @@ def _copy_files(source: str, folder: str) -> int:
     paths = sorted(Path(source).rglob("*"), key=lambda path: (path.name == "plan.json", path))
     for path in paths:
         target = Path(work_dir(folder), path.relative_to(source))
-        skipped = path.name in _KAGGLE_FILES or path.suffix == ".tmp" or target.exists()
+        left_over = path.suffix in (".tmp", ".lock")  # of a session that was killed
+        skipped = path.name in _KAGGLE_FILES or left_over or target.exists()
         if path.is_file() and not skipped:
             write_atomically(target, path.read_bytes())
             copied += 1

@@ -56,20 +56,22 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
         (["run", "MINE", "-p", "N_FOLDS=many"], "N_FOLDS is 'many'"),
         (["run", "MINE", "-p", "N_FOLDS"], "'N_FOLDS' has no value; write -p N_FOLDS VALUE"),
         (["run", "MINE", "-p", "N_FOLDS", "--dry-run"], "'N_FOLDS' has no value"),
-        (["kernel", "MINE", "--out", "k", "-p", "QUALTY=70"], 'Did you mean "QUALITY"?'),
-        (["kernel", "MINE", "--out", "k", "--parts", "0"], "'0' is not a whole number of 1 or"),
+        (["kernel", "MINE", "--out", "OUT", "-p", "QUALTY=70"], 'Did you mean "QUALITY"?'),
+        (["kernel", "MINE", "--out", "OUT", "--parts", "0"], "'0' is not a whole number of 1 or"),
         (["runn"], 'Did you mean "run"?'),
     ],
 )
-def test_a_wrong_call_ends_with_code_2(recipe, capsys, words, message):
+def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, words, message):
     """Whatever reads the call: argparse, the recipe, or the table of parameters."""
-    words = [recipe if word == "MINE" else word for word in words]
+    places = {"MINE": recipe, "OUT": str(tmp_path / "k")}
+    words = [places.get(word, word) for word in words]
     try:
         code = main(words)
     except SystemExit as stop:  # argparse's
         code = stop.code
     assert code == 2
     assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
 def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
@@ -173,13 +175,14 @@ list(parallel.run(lambda _: time.sleep(0.4), range(8), label="Waiting"))
 """
 
 
-def test_a_log_has_the_kernels_own_lines(drive):
+def test_a_log_has_the_kernels_own_lines(drive, tmp_path):
     """The step, what its cells print, the end of each count, and the time; no noise."""
     said = drive(COUNT).communicate(timeout=60)[0].splitlines()
     assert said[:2] == ["[1/1] 01_explore", "  one line"]
     assert re.fullmatch(r"  Waiting: 8 of 8 in \d s \([\d.]+/s\)", said[2])
     assert re.fullmatch(r"  done in \d+ s", said[3])
     assert said[4].startswith("notebooks  ")
+    assert not list(tmp_path.glob("*.lock"))
 
 
 def test_a_terminal_has_one_line_that_is_rewritten(drive):
@@ -212,6 +215,7 @@ def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
     assert said.splitlines() == ["[1/1] 01_explore", "stopped; run the same command to go on"]
     ended = psutil.STATUS_ZOMBIE  # and waits for its parent to see it
     assert not [one for one in started if one.is_running() and one.status() != ended]
+    assert not list(tmp_path.glob("*.lock"))
 
 
 def test_a_kernel_that_dies_is_an_error(drive):

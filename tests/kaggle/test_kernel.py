@@ -354,7 +354,7 @@ def test_other_output_is_taken_up(tmp_path, monkeypatch):
 
     kept = ["part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"]
     (tmp_path / "tea" / "part-1" / "journal").mkdir(parents=True)
-    for name in [*kept, "custom.css"]:
+    for name in [*kept, "custom.css", "run.lock"]:
         (tmp_path / "tea" / name).write_text(name)
     counts = [kernels.restore_previous_output(name, "out") for name in ("tea", "tea", "pea")]
     earlier = digests("tea")

@@ -1,0 +1,190 @@
+"""One run at a time in a WORK_DIR: who is refused, what is taken over, what is left."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from kaggle_tfr import lock, notebook
+from kaggle_tfr.__main__ import main
+from kaggle_tfr.parameters import DEFAULTS
+
+HOLD = "import sys; from kaggle_tfr import lock; lock.take(sys.argv[1], holder='a run'); input()"
+
+
+@pytest.fixture
+def other(tmp_path, root):
+    """Another process, which holds the lock of tmp_path."""
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        until = time.monotonic() + 30
+        while not (tmp_path / "run.lock").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        yield process
+        process.kill()
+
+
+def leave(folder, name="run.lock", **changes):
+    """A lock file as this process would write it, but for the changes."""
+    taken = json.loads(lock._describe_process("a run")) | changes
+    (folder / name).write_text(json.dumps(taken))
+    return folder / name
+
+
+def test_a_second_run_stops_at_once(other, tmp_path, capsys):
+    """Exit code 1; the error names process, machine and time, and no notebook has run."""
+    taken = json.loads((tmp_path / "run.lock").read_text())
+    assert main(["run", "sample", "-p", "WORK_DIR", str(tmp_path), "-p", "N_FOLDS", "3"]) == 1
+    said = capsys.readouterr()
+    named = f"'{tmp_path}' is in use since {taken['since']} by a run, process {other.pid} on "
+    assert named + socket.gethostname() in said.err
+    assert "choose another WORK_DIR" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+    assert json.loads((tmp_path / "run.lock").read_text()) == taken
+
+
+def test_the_run_after_a_killed_one_takes_over_and_says_so(other, tmp_path, capsys):
+    """The process is gone, whether or not its parent has seen that."""
+    other.send_signal(signal.SIGKILL)
+    while psutil.Process(other.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    lock.take(str(tmp_path), holder="a run").release()
+    assert f"process {other.pid} on {socket.gethostname()} ended" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_that_another_process_was_given_is_no_holder(tmp_path):
+    """The time at which the process began tells them apart."""
+    leave(tmp_path, process_started=psutil.Process().create_time() - 60)
+    lock.take(str(tmp_path), holder="a run").release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_machine_holds_its_lock_as_long_as_it_renews_it(tmp_path, monkeypatch):
+    """Its processes cannot be seen from here; the error says which file to remove."""
+    path = leave(tmp_path, host="far-away")
+    with pytest.raises(lock.WorkDirBusyError, match="on far-away.*remove '.*run.lock'"):
+        lock.take(str(tmp_path), holder="a run")
+
+    silent = time.time() - lock.SECONDS_WITHOUT_SIGNS - 1
+    os.utime(path, (silent, silent))
+    monkeypatch.setattr(lock, "SECONDS_BETWEEN_SIGNS", 0.01)
+    held = lock.take(str(tmp_path), holder="a run")
+    os.utime(path, (silent, silent))
+    until = time.monotonic() + 10
+    while path.stat().st_mtime == silent and time.monotonic() < until:
+        time.sleep(0.01)
+    assert time.time() - path.stat().st_mtime < 60
+    held.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"process": "1"}', "\0" * 100])
+def test_a_damaged_lock_is_taken_over(tmp_path, monkeypatch, text):
+    """As a full disk or a power cut leaves one."""
+    monkeypatch.setattr(lock, "SECONDS_TO_WRITE", 0.05)
+    (tmp_path / "run.lock").write_text(text)
+    lock.take(str(tmp_path), holder="a run").release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_machines_write_different_parts_of_one_plan(tmp_path):
+    """Each part has its lock; a whole run and a part exclude each other."""
+    parts = [lock.take(str(tmp_path), part, holder="a run") for part in (1, 2)]
+    for part in (0, 2):
+        with pytest.raises(lock.WorkDirBusyError):
+            lock.take(str(tmp_path), part, holder="a run")
+    for held in parts:
+        held.release()
+
+    whole = lock.take(str(tmp_path), holder="a run")
+    with pytest.raises(lock.WorkDirBusyError):
+        lock.take(str(tmp_path), 1, holder="a run")
+    whole.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("only", "name"), [(["04", "05"], "run-part-2.lock"), (["03", "04"], "run.lock")]
+)
+def test_a_run_of_one_part_takes_the_lock_of_that_part(tmp_path, monkeypatch, only, name):
+    """As long as it does not plan, which is for all parts."""
+    found = []
+    monkeypatch.setattr(notebook, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock")))
+    notebook.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
+    assert {path.name for path in found} == {name}
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def _race(folder, barrier, outcomes, end):
+    barrier.wait()
+    try:
+        taken = lock.take(folder, holder="a run")
+    except lock.WorkDirBusyError:
+        outcomes.put("refused")
+        return
+    outcomes.put("held")
+    end.wait()
+    taken.release()
+
+
+def test_one_of_many_takes_a_lock_that_was_left_behind(tmp_path):
+    """Several runs find it at the same moment."""
+    context = multiprocessing.get_context("fork")
+    for _ in range(3):
+        leave(tmp_path, process_started=1.0)
+        barrier, outcomes, end = context.Barrier(6), context.Queue(), context.Event()
+        arguments = (str(tmp_path), barrier, outcomes, end)
+        processes = [context.Process(target=_race, args=arguments) for _ in range(6)]
+        for process in processes:
+            process.start()
+        found = sorted(outcomes.get(timeout=30) for _ in processes)
+        end.set()
+        for process in processes:
+            process.join()
+        assert found == ["held", *["refused"] * 5]
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def shell():
+    """The shell of a notebook's kernel, in this process."""
+    yield InteractiveShell.instance()
+    notebook.release_lock()
+    InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize("end", ["notebook.account({'images': 1}, 1)", "1 / 0", "1 +"])
+def test_a_notebook_by_hand_is_in_the_way_until_it_ends_or_fails(shell, tmp_path, end):
+    """Its kernel stays; what comes after its last cell, or an interrupted one, is not blocked."""
+    shell.user_ns |= DEFAULTS | {"WORK_DIR": str(tmp_path), "notebook": notebook}
+    for _ in range(2):  # run again from its first cell
+        assert shell.run_cell("notebook.start(globals())").success
+        assert shell.run_cell("x = 1").success
+        assert json.loads((tmp_path / "run.lock").read_text())["process"] == os.getpid()
+    shell.run_cell(end)
+    assert not (tmp_path / "run.lock").exists()
+
+
+def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
+    """The driver tells its kernels so; one that only reads takes none by hand either."""
+    held = lock.take(str(tmp_path), holder="a run")
+    values = DEFAULTS | {"WORK_DIR": str(tmp_path)}
+    with pytest.raises(lock.WorkDirBusyError):
+        notebook.start(values)
+    notebook.start({name: value for name, value in values.items() if name != "N_JOBS"})
+    monkeypatch.setenv(lock.INSIDE, str(tmp_path))
+    notebook.start(values)
+    notebook.account({"images": 1}, 1)
+    assert (tmp_path / "run.lock").exists()
+    held.release()
