@@ -1,8 +1,10 @@
 """The command line: `kaggle-tfr COMMAND --help`, or `python -m kaggle_tfr COMMAND --help`."""
 
 import argparse
+import errno
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +14,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kaggle_tfr import __version__
 from kaggle_tfr.parameters import list_parameters, load_recipe, parse_value
 from kaggle_tfr.paths import bundled, near_miss
+from kaggle_tfr.storage import DENIED, is_remote, naming
+from kaggle_tfr.storage import MENDS as STORAGE_MENDS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Given = list[tuple[str, str]]  # parameters on the command line: name, text
+# What to do where the system refuses a file or folder.
+MENDS = STORAGE_MENDS | dict.fromkeys(DENIED, "Choose another folder, or allow to write there.")
+MENDS |= {
+    errno.EEXIST: "Name a new folder, or remove that one.",
+    errno.ENOENT: "Is the name right?",
+}
+MENDS |= {errno.ENOTDIR: "Choose another name: a file is in the place of a folder."}
+MENDS |= {errno.EISDIR: "Choose another name: a folder is in the place of a file."}
 EXIT_CODES = "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped by Ctrl-C."
 
 
@@ -34,11 +46,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; run the same command to go on", file=sys.stderr)
         return 130
+
+
+def _explain(error: Exception) -> str:
+    """The error's text; for one of the system its file and, where it is known, what to do."""
+    if not isinstance(error, OSError) or error.filename is None:
+        # What we raise has a whole text in place of the system's few words.
+        return re.sub(r"^\[Errno \d+\] ", "", str(error))
+    mend = MENDS.get(error.errno or 0, "")
+    return f"{error.strerror}: '{error.filename2 or error.filename}'. {mend}".strip()
 
 
 def _sample(folder: str) -> None:
@@ -55,8 +76,16 @@ def _init(source: str, out: str) -> None:
 
 
 def _notebooks(folder: str) -> None:
-    leave = shutil.ignore_patterns("kernel.ipynb", ".*", "_*")
-    print(f"Copied to {shutil.copytree(bundled('notebooks'), folder, ignore=leave)}.")
+    os.makedirs(folder)
+    try:
+        for path in sorted(bundled("notebooks").glob("0*.ipynb")):
+            copy = os.path.join(folder, path.name)
+            with naming(copy):
+                shutil.copyfile(path, copy)
+    except BaseException:
+        shutil.rmtree(folder)  # half of them would be in the next call's way
+        raise
+    print(f"Copied to {folder}.")
 
 
 def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
@@ -73,6 +102,7 @@ def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> N
 
 
 def _verify(folders: list[str]) -> int:
+    _check_folders(folders)
     _import_tensorflow()
     from kaggle_tfr.write.verify import verify_parts
 
@@ -86,6 +116,7 @@ def _verify(folders: list[str]) -> int:
 
 
 def _salvage(folder: str, out: str) -> None:
+    _check_folders([folder])
     _import_tensorflow()
     from kaggle_tfr.write.salvage import salvage_part
 
@@ -105,6 +136,7 @@ def _push(folders: list[str], out: str, at_once: int) -> int:
     from kaggle_tfr.kaggle.metadata import list_kernels
     from kaggle_tfr.kaggle.upload import push_kernels
 
+    _check_folders(folders)
     kernels = [kernel for folder in folders for kernel in list_kernels(folder)]
     return _report(push_kernels(kernels, out, at_once=at_once))
 
@@ -112,7 +144,17 @@ def _push(folders: list[str], out: str, at_once: int) -> int:
 def _publish(folders: list[str], **choices: Any) -> int:
     from kaggle_tfr.kaggle.upload import publish_parts
 
+    _check_folders(folders)
     return _report(publish_parts(folders, **choices))
+
+
+def _check_folders(folders: Sequence[str]) -> None:
+    """Raises an OSError that names the first of these that is not a folder, here or in a bucket."""
+    for folder in folders:
+        if not is_remote(folder) and not os.path.isdir(folder):
+            is_file = os.path.exists(folder)
+            what = f"'{folder}' is not a folder" if is_file else f"there is no folder '{folder}'"
+            raise FileNotFoundError(f"{what}. Is the name right?")
 
 
 def _report(done: "pd.DataFrame") -> int:
@@ -128,6 +170,13 @@ def _report(done: "pd.DataFrame") -> int:
 def _read_values(recipe: str, parameters: Given) -> dict[str, Any]:
     """The recipe's parameters, with those of the command line in place of its own."""
     with _wrong_call():
+        if is_remote(recipe):
+            scheme, _, path = recipe.partition("://")
+            mend = f"Write the plain path, '{path}'" if scheme == "file" else "Download the recipe"
+            raise ValueError(f"'{recipe}' is an address. {mend}.")
+        if os.path.isdir(recipe):
+            mend = f"Make one: kaggle-tfr init {shlex.quote(recipe)} -o recipe.yaml"
+            raise ValueError(f"'{recipe}' is a folder, not a recipe. {mend}")
         values = load_recipe(recipe)
         for name, text in parameters:
             values[name] = parse_value(name, text)

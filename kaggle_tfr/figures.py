@@ -1,5 +1,6 @@
 """Figures: each function returns one closed Figure, so that a notebook shows it once."""
 
+import io
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ContextDecorator
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from kaggle_tfr.images.header import squeeze
+from kaggle_tfr.storage import write_atomically
 
 BLUE, ORANGE, GREY, RED = "#31688e", "#e07b39", "#9aa0a6", "#c0392b"
 NEVER = "train, never\nvalidates"
@@ -178,10 +180,10 @@ def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
     """
     if "://" not in str(folder):
         path = Path(folder) / "figures" / f"{name}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         if figure:
-            figure.savefig(path, dpi=110)
+            figure.savefig(picture := io.BytesIO(), dpi=110)
+            write_atomically(path, picture.getvalue())
     return figure
 
 

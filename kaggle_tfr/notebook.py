@@ -27,7 +27,7 @@ from kaggle_tfr import lock
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
 from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
 from kaggle_tfr.shards import is_of_plan
-from kaggle_tfr.storage import RECORDS, is_remote
+from kaggle_tfr.storage import RECORDS, is_remote, naming
 from kaggle_tfr.tables import NO_MATH
 
 __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
@@ -244,7 +244,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     run = partial(papermill.execute_notebook, source, copy, values, **options)
     with tempfile.TemporaryFile() as noise:
         try:
-            with _stderr_to(noise):
+            with _stderr_to(noise), naming(copy):
                 _watch(run, screen)
         except papermill.PapermillExecutionError as error:
             cell = indent(error.source.strip(), "    ")

@@ -132,6 +132,7 @@ TABLE = (
 )
 # The forms of `list_parameters` in docs/parameters.md, which `make docs` writes.
 MARKDOWN = "## {}\n\n| parameter | default | |\n|---|---|---|", "| `{}` | `{}` | {} |"
+FOLDERS = ("WORK_DIR", "INPUT_DIR", "OUT_DIR", "TFREC_DIRS")
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in TABLE}
 
@@ -213,6 +214,8 @@ def check_value(name: str, value: Any) -> None:
     if one.choices and value not in one.choices:
         hint, listed = near_miss(str(value), one.choices), ", ".join(map(repr, one.choices))
         raise ValueError(f"{name} is {value!r}.{hint} It can be {listed}.")
+    if name in FOLDERS:
+        _check_address(name, value)
     items = value if isinstance(value, list) else []
     if name == "MORE_INPUTS":
         _check_inputs(items)
@@ -226,6 +229,15 @@ def check_value(name: str, value: Any) -> None:
     if low is not None and not all(low <= number <= one.high for number in numbers):
         wanted = f"{low} or more" if one.high == math.inf else f"from {low} to {one.high}"
         raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
+
+
+def _check_address(name: str, value: Any) -> None:
+    """Raises a ValueError for an address, such as file:///photos, that is not one of a bucket."""
+    for place in [value] if isinstance(value, str) else value:
+        scheme, mark, path = str(place).partition("://")
+        if mark and scheme != "gs":
+            mend = f"Write the plain path, '{path}'." if scheme == "file" else "Download it first."
+            raise ValueError(f"{name} is {value!r}; it takes a folder or a gs:// address. {mend}")
 
 
 def _check_inputs(inputs: list[Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr.paths import KAGGLE_TEMP, KAGGLE_WORKING, find_input
-from kaggle_tfr.storage import write_atomically
+from kaggle_tfr.storage import naming, write_atomically
 
 # class: photograph, factors of red, green and blue, number of different pictures
 CLASSES = {
@@ -57,12 +57,14 @@ def write_sample(folder: str) -> dict[str, Any]:
     """
     path = Path(folder, "truth.json")
     if not path.exists():
+        Path(folder).mkdir(parents=True, exist_ok=True)
         tables, files, truth = _make_everything()
         for name, rows in tables.items():
             files[name] = "\n".join(["image_id,label", *map(",".join, rows), ""]).encode()
         for place, data in files.items():
             Path(folder, place).parent.mkdir(parents=True, exist_ok=True)
-            Path(folder, place).write_bytes(data)
+            with naming(Path(folder, place)):
+                Path(folder, place).write_bytes(data)
         write_atomically(str(path), json.dumps(truth, indent=2).encode())
     return json.loads(path.read_bytes())
 

@@ -1,7 +1,9 @@
 """Figures: right numbers in them, readable, shown once."""
 
+import errno
 import tracemalloc
 from itertools import pairwise
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -237,3 +239,12 @@ def test_a_figure_is_saved_and_given_back(tmp_path):
     figure = FIGURES["counts"]()
     assert figures.save_figure(figure, str(tmp_path), "refused") is figure
     assert (tmp_path / "figures" / "refused.png").exists()
+
+
+def test_a_figure_that_finds_no_room_names_its_file(tmp_path, monkeypatch):
+    """What to do is said as well, and no half figure is left."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("kaggle_tfr.storage.open", mock.Mock(side_effect=full), raising=False)
+    with pytest.raises(OSError, match="device: '.*/figures/shown.png'. Make room"):
+        figures.save_figure(FIGURES["counts"](), str(tmp_path), "shown")
+    assert list((tmp_path / "figures").iterdir()) == []

@@ -1,13 +1,16 @@
 """The command line: refusals before work starts, and a failed cell shown."""
 
+import errno
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from unittest import mock
 
 import nbformat
 import psutil
@@ -16,6 +19,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from kaggle_tfr import notebook
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import NOTEBOOKS
 
@@ -108,6 +112,67 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
     assert [text for text in (*shown, str(executed)) if text not in said.err] == []
     assert executed.exists()
     assert not list(work.glob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("call", "file"),
+    [("sample FOLDER", "sample_submission.csv"), ("run sample --only 01", "01_explore.ipynb")],
+)
+def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call, file):
+    """Exit code 1, the file, and what to do."""
+    made = {"train.csv": [], "sample_submission.csv": []}, {}, {}
+    monkeypatch.setattr(sample, "_make_everything", lambda: made)
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    (folder / file).symlink_to("/dev/full")
+    words = call.replace("FOLDER", str(folder)).split()
+    words += ["-p", "WORK_DIR", str(tmp_path)] if "run" in call else []
+
+    assert main(words) == 1
+
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: No space left on device: '{folder}/{file}'. Make room"), said
+
+
+def test_half_a_copy_of_the_notebooks_is_in_nobody_s_way(tmp_path, monkeypatch, capsys):
+    """A full disk is named with the file; the next call, with room, makes them all."""
+    folder, copy = tmp_path / "new" / "mine", shutil.copyfile
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
+    assert main(["notebooks", str(folder)]) == 1
+    said = capsys.readouterr().err
+    assert f"No space left on device: '{folder}/02_deduplicate.ipynb'. Make room" in said
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    assert main(["notebooks", str(folder)]) == 0
+    assert sorted(path.stem for path in folder.iterdir()) == list(NOTEBOOKS)
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        ("run FOLDER", 2, "'FOLDER' is a folder, not a recipe. Make one: kaggle-tfr init FOLDER"),
+        ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder, not a recipe"),
+        ("run sample -p INPUT_DIR file:///x", 2, "INPUT_DIR is 'file:///x'"),
+        ("run sample -p WORK_DIR file:///x", 2, "Write the plain path, '/x'"),
+        ("run sample -p TFREC_DIRS https://x/y", 2, "TFREC_DIRS is ['https://x/y']"),
+        ("run file:///x.yaml", 2, "'file:///x.yaml' is an address. Write the plain path"),
+        ("run https://x/y.yaml", 2, "'https://x/y.yaml' is an address. Download"),
+        ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
+        ("sample FOLDER/file", 1, "File exists: 'FOLDER/file'"),
+        ("sample FOLDER/file/new", 1, "Not a directory: 'FOLDER/file/new'"),
+        ("verify FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
+        ("salvage FOLDER/nowhere --out FOLDER/new", 1, "there is no folder 'FOLDER/nowhere'"),
+        ("publish FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
+        ("push FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
+    ],
+)
+def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
+    """A folder in a recipe's place, an address, a missing or an existing folder."""
+    (tmp_path / "file").touch()
+    assert main(call.replace("FOLDER", str(tmp_path)).split()) == code
+    said = capsys.readouterr().err
+    assert message.replace("FOLDER", str(tmp_path)) in said
+    assert "[Errno" not in said
 
 
 def test_training_runs_by_its_name_only(recipe, monkeypatch):
