@@ -182,7 +182,7 @@ def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
         path = Path(folder) / "figures" / f"{name}.png"
         path.unlink(missing_ok=True)
         if figure:
-            figure.savefig(picture := io.BytesIO(), dpi=110)
+            figure.savefig(picture := io.BytesIO(), format="png", dpi=110)
             write_atomically(path, picture.getvalue())
     return figure
 

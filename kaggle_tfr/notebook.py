@@ -35,6 +35,7 @@ __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
 PROJECT = Path(__file__).resolve().parent.parent
 SESSION_HOURS, TPU_SESSION_HOURS = 12, 9  # of a Kaggle session with a CPU or GPU, with a TPU
 SECONDS_TO_STOP = 5  # for an interrupted cell, before its kernel is killed
+MAX_STARTS, PORT_TAKEN = 3, "Address already in use"  # of a kernel; what it prints before it dies
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 # 06_train is for interactive use, or by its name: a run does not include it.
 USUAL = NOTEBOOKS[:5]
@@ -245,7 +246,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     with tempfile.TemporaryFile() as noise:
         try:
             with _stderr_to(noise), naming(copy):
-                _watch(run, screen)
+                _start_and_watch(run, screen, copy, noise)
         except papermill.PapermillExecutionError as error:
             cell = indent(error.source.strip(), "    ")
             raise NotebookError(
@@ -256,12 +257,42 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
             noise.seek(0)
             said = noise.read()[-1000:].decode(errors="replace")
             mend = "Was there too little memory? Set N_JOBS to fewer workers."
+            if PORT_TAKEN in said:
+                mend = "Other programs took the ports of its kernel. Run the same command again."
             what = f"{source.name}: {error}. {mend} It goes on where it stopped."
             raise NotebookError(f"{what}\n{said}") from None
         finally:
             os.environ.clear()
             os.environ.update(before)
     print(f"  done in {time.monotonic() - screen.began:,.0f} s", flush=True)
+
+
+def _start_and_watch(run: Callable[[], Any], screen: _Screen, copy: Path, noise: IO[bytes]) -> None:
+    """As `_watch`; a kernel that dies at its start of a port that was taken is started again.
+
+    copy: the executed notebook. noise: the file that stderr goes to.
+    """
+    for start in range(1, MAX_STARTS + 1):
+        try:
+            _watch(run, screen)
+        except RuntimeError:
+            noise.seek(0)
+            is_port_taken = PORT_TAKEN.encode() in noise.read()
+            if start == MAX_STARTS or not is_port_taken or _has_begun(copy):
+                raise
+            noise.seek(0)
+            noise.truncate()
+            screen.say("  another program took a port of the kernel, which is started again\n")
+        else:
+            return
+
+
+def _has_begun(copy: Path) -> bool:
+    """Whether a cell of the executed notebook has run."""
+    import nbformat
+
+    cells = nbformat.read(copy, 4).cells
+    return any(cell.metadata.get("papermill", {}).get("start_time") for cell in cells)
 
 
 def _watch(run: Callable[[], Any], screen: _Screen) -> None:

@@ -1,6 +1,7 @@
 """The command line: refusals before work starts, and a failed cell shown."""
 
 import errno
+import json
 import os
 import pty
 import re
@@ -281,6 +282,44 @@ def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
     ended = psutil.STATUS_ZOMBIE  # and waits for its parent to see it
     assert not [one for one in started if one.is_running() and one.status() != ended]
     assert not list(tmp_path.glob("*.lock"))
+
+
+TAKEN_PORT = """
+import json, pathlib, socket, subprocess, sys
+connection = json.loads(pathlib.Path(sys.argv[1]).read_text())
+starts = pathlib.Path(STARTS)
+with starts.open("a") as file:
+    file.write("x")
+with socket.socket() as other:
+    if len(starts.read_text()) <= TAKEN:
+        other.bind((connection["ip"], connection["shell_port"]))
+        other.listen()
+    sys.exit(subprocess.call([sys.executable, "-m", "ipykernel_launcher", "-f", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("taken", [1, pytest.param(9, marks=pytest.mark.heavy)])
+def test_a_kernel_whose_port_was_taken_is_started_again(drive, tmp_path, monkeypatch, taken):
+    """Jupyter chooses a free port, which another process may take before the kernel does."""
+    code, starts = (0, 2) if taken == 1 else (1, 3)
+    spec = tmp_path / "jupyter" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    script = TAKEN_PORT.replace("STARTS", repr(str(tmp_path / "starts"))).replace(
+        "TAKEN", str(taken)
+    )
+    (spec / "start.py").write_text(script)
+    argv = [sys.executable, str(spec / "start.py"), "{connection_file}"]
+    text = {"argv": argv, "display_name": "Python 3", "language": "python"}
+    (spec / "kernel.json").write_text(json.dumps(text))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+
+    run = drive("print('one line')")
+    said = run.communicate(timeout=60)[0]
+
+    assert run.returncode == code, said
+    assert (tmp_path / "starts").read_text() == "x" * starts
+    assert ("  one line\n" in said) == (code == 0)
+    assert ("Address already in use" in said) == (code == 1)
 
 
 def test_a_kernel_that_dies_is_an_error(drive):
