@@ -7,7 +7,9 @@ chooses the backend of Keras.
 import atexit
 import importlib.abc
 import importlib.util
+import io
 import os
+import re
 import shutil
 import signal
 import sys
@@ -27,7 +29,15 @@ from kaggle_tfr import lock
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
 from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
 from kaggle_tfr.shards import is_of_plan
-from kaggle_tfr.storage import RECORDS, is_remote, naming
+from kaggle_tfr.storage import (
+    RECORDS,
+    is_folder,
+    is_remote,
+    list_files,
+    naming,
+    read_bytes,
+    read_text,
+)
 from kaggle_tfr.tables import NO_MATH
 
 __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
@@ -139,7 +149,7 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
     part = values.get("PART", 0) if runs.keys() <= {*NOTEBOOKS[3:6]} else 0
     held = lock.take(folder, part, holder="a run")
     try:
-        copies = Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
+        copies = _copies_folder(folder)
         copies.mkdir(parents=True, exist_ok=True)
         for position, (name, own) in enumerate(runs.items(), 1):
             print(f"[{position}/{len(runs)}] {name}", flush=True)
@@ -187,19 +197,37 @@ def find_notebooks(names: Sequence[str]) -> list[str]:
 def summarize(folder: str, out_dir: str = "") -> str:
     """Where everything lies after a run, and the accounting table, as lines to print."""
     lines = []
-    for listing in sorted(Path(out_dir or folder).glob("part-*/shards.csv")):
-        shards = pd.read_csv(listing)
+    parts_dir = work_dir(out_dir) if out_dir else folder
+    is_there = is_folder(parts_dir)
+    listings = list_files("part-*/shards.csv", parts_dir) if is_there else []
+    for listing in sorted(listings, key=_part_number):
+        shards = pd.read_csv(io.BytesIO(read_bytes(listing)))
         size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
         held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"
-        if not is_of_plan(str(listing.parent), folder):
+        if not is_of_plan(listing.rpartition("/")[0], folder):
             held += "; of another plan than this run's"
-        lines.append(f"shards     {listing.parent}/ ({held})")
-    lines += [f"notebooks  {folder}/notebooks/", f"figures    {folder}/figures/"]
-    lines += [f"report     {folder}/report.html"]
-    table = Path(folder) / "accounting.csv"
-    if table.exists():
-        lines += ["", pd.read_csv(table, keep_default_na=False).to_string(index=False)]
+        lines.append(f"shards     {listing.removesuffix('shards.csv')} ({held})")
+
+    lines.append(f"notebooks  {_copies_folder(folder)}/")
+    if not is_remote(folder):  # in a bucket, figures are in the notebooks only
+        lines.append(f"figures    {folder}/figures/")
+    lines.append(f"report     {folder}/report.html")
+
+    if table := read_text(f"{folder}/accounting.csv"):
+        accounting = pd.read_csv(io.StringIO(table), keep_default_na=False)
+        lines += ["", accounting.to_string(index=False)]
     return "\n".join(lines)
+
+
+def _part_number(listing: str) -> tuple[int, str]:
+    """The key that sorts part-2/shards.csv before part-10/shards.csv."""
+    found = re.search(r"part-(\d+)/shards.csv$", listing)
+    return int(found[1]) if found else 0, listing
+
+
+def _copies_folder(folder: str) -> Path:
+    """Where the executed notebooks go: into WORK_DIR, or to this machine where that is a bucket."""
+    return Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
 
 
 class _Screen:

@@ -9,12 +9,14 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+import tensorflow as tf
 from support.chain import write_small_sample
 from support.forks import fork_kernels
 from support.plans import read_plainly
 from support.tasks import compare_once
 
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.notebook import summarize
 from kaggle_tfr.parameters import NOTEBOOKS
 
 SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1, "REPEATS": 2}
@@ -151,6 +153,20 @@ def test_the_driver_says_where_everything_lies(work):
     for text in ("part-1/", "notebooks/", "figures/", "report.html"):
         assert f"{work}/{text}" in said
     assert "written" in said
+
+
+def test_the_driver_says_where_everything_lies_of_a_bucket(work, tmp_path, monkeypatch):
+    """Parts, report and accounting are objects; the notebooks are in this machine's work folder."""
+    monkeypatch.chdir(tmp_path)
+    bucket = f"ram://{tmp_path.name}"
+    for name in ("part-1/shards.csv", "accounting.csv"):
+        tf.io.gfile.makedirs(f"{bucket}/part-1")
+        tf.io.gfile.copy(str(work / name), f"{bucket}/{name}")
+    said = summarize(bucket)
+    for text in (f"{bucket}/part-1/ (", f"{bucket}/report.html", f"{tmp_path}/work/notebooks/"):
+        assert text in said
+    assert "written" in said
+    assert f"{bucket}/notebooks" not in said
 
 
 def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):

@@ -198,6 +198,20 @@ def test_shards_are_listed_where_they_went(tmp_path):
     assert "0.0 MB; of another plan" in said
 
 
+def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(tmp_path, monkeypatch):
+    """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for part in (1, 2, 10):
+        (tmp_path / "out" / f"part-{part}").mkdir(parents=True)
+        listing = tmp_path / "out" / f"part-{part}" / "shards.csv"
+        listing.write_text("file,bytes,count\na.tfrec,9,3\n")
+    said = notebook.summarize(str(tmp_path), "~/out")
+    assert re.findall(r"shards +(.*)/ \(1 files", said) == [
+        f"{tmp_path}/out/part-{part}" for part in (1, 2, 10)
+    ]
+    assert "shards" not in notebook.summarize(str(tmp_path), "~/nowhere")
+
+
 def test_the_account_closes_or_says_so():
     """Counts that do not add up to the total are an error with every number in it."""
     table = account({"written": 3, "refused": 1}, 4)
