@@ -24,6 +24,7 @@ class Kaggle:
     outputs: the folder whose files a kernel's session has left.
     logs: what it has printed, by "owner/slug". longest: files on a page of what it has left.
     datasets: {file: bytes} by "owner/slug"; private: bytes of others; covers: what updates sent.
+    missing: the HTTP status for a dataset that is not there; 403 where it could be private.
     quota_exceeded: datasets are not made, though the answer says so.
     refuse: error text by method, in the body of an answer with status 200; deny: with status 400.
     break_upload: names of files whose upload fails half-way, for good; cut_upload: once.
@@ -36,7 +37,7 @@ class Kaggle:
         self.refuse, self.deny, self.break_upload, self.cut_upload = {}, {}, set(), set()
         self.on_save, self.invalid_sources = None, []
         self.logs, self.private, self.covers, self.received = {}, {}, {}, {}
-        self.quota_exceeded, self.longest = False, 200
+        self.quota_exceeded, self.longest, self.missing = False, 200, 404
 
     def answer(self, method, request):
         """(status, body) for one call of the API."""
@@ -82,7 +83,9 @@ class Kaggle:
         return 200, {"files": files, "log": self.logs.get(slug, "[]"), "nextPageToken": more}
 
     def _GetDatasetStatus(self, slug, _):  # noqa: N802
-        return (200, {"status": "READY"}) if slug in self.datasets else _fail(404, "Not Found")
+        if slug in self.datasets:
+            return 200, {"status": "READY"}
+        return _fail(self.missing, "Not Found" if self.missing == 404 else "Permission denied")
 
     def _ListDatasets(self, _, request):  # noqa: N802
         page, _ = _page(sorted(self.private), {"pageToken": (request.get("page", 1) - 1) * 2}, 2)
