@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import os
 import re
 import shlex
@@ -38,6 +39,8 @@ class WrongCallError(Exception):
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code: 0 all went well, 1 the work failed, 2 a wrong call, 130 Ctrl-C."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have bytes that are no text
     try:
         words = _join_parameters(sys.argv[1:] if arguments is None else arguments)
         options = vars(_parser().parse_args(words))
@@ -189,7 +192,7 @@ def _wrong_call() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        raise WrongCallError(str(error)) from None
+        raise WrongCallError(_explain(error)) from None
 
 
 def _import_tensorflow() -> None:
@@ -227,6 +230,13 @@ def _split_parameter(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _name(text: str) -> str:
+    """The name of a file or folder, which is not empty: that would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
 def _positive(text: str) -> int:
     """The whole number, which is 1 or more."""
     if not text.isdecimal() or int(text) < 1:
@@ -259,26 +269,32 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     sample = add("sample", _sample, "write the bundled sample competition", "competition")
-    sample.add_argument("folder", metavar="DIR", help="made if missing; 18 MB")
+    sample.add_argument("folder", type=_name, metavar="DIR", help="made if missing; 18 MB")
     what = "look at a folder, and write the recipe that fits it, with what is not sure"
     init = add("init", _init, what, "cassava-leaf-disease-classification -o cassava.yaml")
     what = "images, labels or shards: a folder, or an attached Kaggle input"
-    init.add_argument("source", metavar="FOLDER_OR_SLUG", help=what)
+    init.add_argument("source", type=_name, metavar="FOLDER_OR_SLUG", help=what)
     what = "the recipe (default: recipe.yaml); none is overwritten"
-    init.add_argument("-o", "--out", default="recipe.yaml", metavar="RECIPE", help=what)
+    init.add_argument("-o", "--out", type=_name, default="recipe.yaml", metavar="RECIPE", help=what)
     notebooks = add("notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks")
-    notebooks.add_argument("folder", metavar="DIR", help="a new folder")
+    notebooks.add_argument("folder", type=_name, metavar="DIR", help="a new folder")
     what, recipe = "run the notebooks with a recipe, keep executed copies", _recipe_options()
     run = add("run", _run, what, "sample -p N_FOLDS 3", list_parameters(), parents=[recipe])
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
     run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)
     run.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
     verify = add("verify", _verify, "read every record again, name every fault", "work/part-1")
-    verify.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
+    verify.add_argument(
+        "folders", type=_name, nargs="+", metavar="PART_DIR", help="as 04_write makes them"
+    )
     what = "write every record that can still be read to new whole shards, and list what is lost"
     salvage = add("salvage", _salvage, what, "work/part-1 --out salvaged")
-    salvage.add_argument("folder", metavar="PART_DIR", help="damaged; with or without index, GZIP")
-    salvage.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
+    salvage.add_argument(
+        "folder", type=_name, metavar="PART_DIR", help="damaged; with or without index, GZIP"
+    )
+    salvage.add_argument(
+        "--out", type=_name, required=True, metavar="DIR", help="a new or empty folder"
+    )
     _add_kaggle_commands(add)
     return parser
 
@@ -286,7 +302,7 @@ def _parser() -> argparse.ArgumentParser:
 def _recipe_options() -> argparse.ArgumentParser:
     recipe = argparse.ArgumentParser(add_help=False)
     what = 'a YAML file of parameters, or the name of a bundled one, such as "sample"'
-    recipe.add_argument("recipe", metavar="RECIPE", help=what)
+    recipe.add_argument("recipe", type=_name, metavar="RECIPE", help=what)
     many: dict[str, Any] = {"action": "append", "default": [], "type": _split_parameter}
     what = 'a parameter that overrides the recipe, also as "-p NAME=VALUE"; may be given many times'
     recipe.add_argument("-p", dest="parameters", metavar="NAME VALUE", help=what, **many)
@@ -296,7 +312,9 @@ def _recipe_options() -> argparse.ArgumentParser:
 def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     what, example = "make the folders of kernels to push", "cassava --out work/kernels"
     kernel = add("kernel", _kernel, what, example, parents=[_recipe_options()])
-    kernel.add_argument("--out", required=True, metavar="DIR", help="a folder a kernel is made in")
+    kernel.add_argument(
+        "--out", type=_name, required=True, metavar="DIR", help="a folder a kernel is made in"
+    )
     what = "kernels that write, beside one that plans (default: one for all steps)"
     kernel.add_argument("--parts", type=_positive, default=1, help=what)
     what = "a kernel of 05 and 06 on that machine, such as TpuV5E8 or NvidiaTeslaT4"
@@ -308,15 +326,21 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     kernel.add_argument("--no-internet", dest="internet", action="store_false", help=what)
     what = "push kernels, wait for them, fetch what they made"
     push = add("push", _push, what, "work/kernels --out work/kaggle")
-    push.add_argument("folders", nargs="+", metavar="DIR", help="what `kernel --out` made")
-    push.add_argument("--out", default="work/kaggle", metavar="DIR", help="for what they made")
+    push.add_argument(
+        "folders", type=_name, nargs="+", metavar="DIR", help="what `kernel --out` made"
+    )
+    push.add_argument(
+        "--out", type=_name, default="work/kaggle", metavar="DIR", help="for what they made"
+    )
     push.add_argument(
         "--at-once", type=_positive, default=3, help="sessions at a time (default: 3)"
     )
     what = "send part folders to Kaggle, a dataset each"
     example = "work/kaggle/cassava-tfrecords/part-1"
     publish = add("publish", _publish, what, example)
-    publish.add_argument("folders", nargs="+", metavar="PART_DIR", help="as 04_write makes them")
+    publish.add_argument(
+        "folders", type=_name, nargs="+", metavar="PART_DIR", help="as 04_write makes them"
+    )
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
     what = "for everyone to see (default: for you alone)"
     publish.add_argument("--public", action="store_true", help=what)

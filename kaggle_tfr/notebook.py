@@ -270,7 +270,9 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     os.environ[LINES] = "1" if screen.live else "30"
     os.environ[lock.INSIDE] = values["WORK_DIR"]
     options = {"kernel_name": "python3", "progress_bar": False, "stdout_file": screen}
-    run = partial(papermill.execute_notebook, source, copy, values, **options)
+    # Papermill fills in the fields of a path, which are a folder's own braces here.
+    places = [re.sub(r"[{}]", r"\g<0>\g<0>", str(path)) for path in (source, copy)]
+    run = partial(papermill.execute_notebook, *places, values, **options)
     with tempfile.TemporaryFile() as noise:
         try:
             with _stderr_to(noise), naming(copy):

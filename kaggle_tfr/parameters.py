@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -214,6 +215,10 @@ def check_value(name: str, value: Any) -> None:
     if one.choices and value not in one.choices:
         hint, listed = near_miss(str(value), one.choices), ", ".join(map(repr, one.choices))
         raise ValueError(f"{name} is {value!r}.{hint} It can be {listed}.")
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and re.search(r"[\0\ud800-\udfff]", text):
+            what = f"{name} is {value!r}: NUL, or bytes that are no UTF-8, in a name."
+            raise ValueError(f"{what} Rename the file or folder, and write the new name.")
     if name in FOLDERS:
         _check_address(name, value)
     items = value if isinstance(value, list) else []

@@ -297,7 +297,8 @@ def _find_source(folder: str, parameter: str) -> tuple[str, str]:
         kind = "datasets" if len(names) > 1 and inside == folder else "competitions"
     key, count = _MOUNTS[kind]
     if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside) or len(names) < count:
-        mend = f'Give its slug on Kaggle, "competition" or "owner/dataset": -p {parameter} SLUG.'
+        option = parameter if parameter.startswith("--") else f"-p {parameter}"
+        mend = f'Give its slug on Kaggle, "competition" or "owner/dataset": {option} SLUG.'
         raise ValueError(f"{parameter} '{folder}' is a folder of this machine. {mend}")
     return key, "/".join(names[:count])
 

@@ -63,6 +63,11 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
         (["run", "MINE", "-p", "N_FOLDS", "--dry-run"], "'N_FOLDS' has no value"),
         (["kernel", "MINE", "--out", "OUT", "-p", "QUALTY=70"], 'Did you mean "QUALITY"?'),
         (["kernel", "MINE", "--out", "OUT", "--parts", "0"], "'0' is not a whole number of 1 or"),
+        (["run", ""], "the name is empty"),
+        (["sample", ""], "the name is empty"),
+        (["run", "MINE", "-p", "WORK_DIR", "a\0b"], "WORK_DIR is 'a\\x00b'"),
+        (["run", "MINE", "-p", "INPUT_DIR", "\udcff"], "bytes that are no UTF-8"),
+        (["kernel", "MINE", "--out", "OUT", "-p", "N_FOLDS="], "N_FOLDS is None"),
         (["runn"], 'Did you mean "run"?'),
     ],
 )
@@ -123,11 +128,11 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
     """Exit code 1, the file, and what to do."""
     made = {"train.csv": [], "sample_submission.csv": []}, {}, {}
     monkeypatch.setattr(sample, "_make_everything", lambda: made)
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
+    folder = tmp_path / "a {field} in papermill's eyes" / "notebooks"
+    folder.mkdir(parents=True)
     (folder / file).symlink_to("/dev/full")
-    words = call.replace("FOLDER", str(folder)).split()
-    words += ["-p", "WORK_DIR", str(tmp_path)] if "run" in call else []
+    words = [str(folder) if word == "FOLDER" else word for word in call.split()]
+    words += ["-p", "WORK_DIR", str(folder.parent)] if "run" in call else []
 
     assert main(words) == 1
 
