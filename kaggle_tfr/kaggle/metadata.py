@@ -39,7 +39,7 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """
     try:
         values = dict(json.loads(Path(folder, file).read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"'{folder}/{file}' is no JSON object: {error}") from None
     is_kernel = file == KERNEL_FILE
     known, least = (_KERNEL_KEYS, 5) if is_kernel else (_DATASET_KEYS, 6)
@@ -63,7 +63,12 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
 
 def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     yield from (f"{key}: missing." for key in _REQUIRED if key not in values)
-    if (shape := values.get("machine_shape") or "") not in ("", *ACCELERATORS):
+    for key in sorted(key for key in _KERNEL_KEYS if key.endswith("_sources")):
+        names = values.get(key) or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            yield f"{key}: {names!r:.60}; Kaggle wants a list of names."
+    shape = str(values.get("machine_shape") or "")
+    if shape not in ("", *ACCELERATORS):
         hint = near_miss(shape, ACCELERATORS)
         if other := RETIRED.get(shape):
             hint = f" That is retired, Kaggle would run another. Use {other}."
@@ -85,7 +90,8 @@ def _kernel_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
 
 def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     licenses = values.get("licenses")
-    given = licenses[0].get("name") if isinstance(licenses, list) and len(licenses) == 1 else ""
+    only_one = licenses[0] if isinstance(licenses, list) and len(licenses) == 1 else None
+    given = only_one.get("name") if isinstance(only_one, dict) else ""
     if given not in (known := PARAMETERS["LICENSE"].choices[1:]):
         what = f"licenses: {licenses!r}; Kaggle wants exactly one.{near_miss(str(given), known)}"
         mend = "Set LICENSE and run 04_write again; it goes into finished parts too."

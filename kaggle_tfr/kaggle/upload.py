@@ -111,7 +111,7 @@ def push_kernels(
     owner = username()
     kernels = [_open_kernel(folder, owner, output) for folder in folders]
     for kernel in kernels:
-        sources = kernel.metadata.get("kernel_sources", [])
+        sources = kernel.metadata.get("kernel_sources") or []
         kernel.after = [other for other in kernels if other.name in sources and other is not kernel]
         if kernel.state != "waiting":
             print(f"{kernel.name}: {kernel.state} already, not pushed again")
@@ -138,15 +138,25 @@ def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     metadata["code_file"] = str(code)
     digest = hashlib.sha256(text.encode() + code.read_bytes()).hexdigest()
     kernel = _Kernel(name, metadata, digest, os.path.join(output, Path(name).name))
-    before = json.loads(read_text(f"{kernel.output}.json") or "{}")
-    state = before["state"] if before.get("digest") == digest else ""
+    before = _read_state(f"{kernel.output}.json")
+    state = before["state"] if before["digest"] == digest else ""
     if state in ("running", "finished"):
         kernel.state, kernel.version = state, before["version"]
     elif state == "unfinished":
-        metadata["kernel_sources"] = [*metadata.get("kernel_sources", []), name]
+        metadata["kernel_sources"] = [*(metadata.get("kernel_sources") or []), name]
     if kernel.state == "finished" and rules.find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
     return kernel
+
+
+def _read_state(path: str) -> dict[str, Any]:
+    """Digest, state and version as `_Kernel.save` has left them; a damaged file tells nothing."""
+    state = {"digest": "", "state": "", "version": 0}
+    with suppress(ValueError, TypeError, RecursionError):
+        found = dict(json.loads(read_text(path)))
+        if all(isinstance(found.get(name), type(value)) for name, value in state.items()):
+            return found
+    return state
 
 
 def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:

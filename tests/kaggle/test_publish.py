@@ -258,6 +258,7 @@ def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
     [
         ({"titel": "x"}, r'no such key.*Did you mean "title"'),
         ({"id": "ada/tea"}, "'tea' has 3 characters; Kaggle wants 6 to 50"),
+        ({"licenses": [5]}, r"licenses: \[5\]; Kaggle wants exactly one"),
         ({"licenses": []}, "Kaggle wants exactly one.*Set LICENSE and run 04_write again"),
         ({"licenses": [{"name": "cc-by-4"}]}, r'exactly one\. Did you mean "CC-BY-4\.0"'),
     ],

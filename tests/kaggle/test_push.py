@@ -214,6 +214,33 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 1
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"state": "finished"}', "[" * 100_000])
+def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, text):
+    """The file beside the output, as a full disk or a user leaves it."""
+    (tmp_path / "got").mkdir()
+    (tmp_path / "got" / "tea-part-1.json").write_text(text)
+    assert list(push(one, tmp_path).state) == ["finished"]
+    assert len(kaggle.kernels[PART]) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"machine_shape": 5}, "machine_shape: '5', which is none of"),
+        ({"machine_shape": ["TpuV5E8"]}, "machine_shape: '.*', which is none of"),
+        ({"kernel_sources": "ada/tea"}, "kernel_sources: 'ada/tea'; Kaggle wants a list of names"),
+        ({"dataset_sources": [5]}, r"dataset_sources: \[5\]; Kaggle wants a list of names"),
+        ({"code_file": "other.ipynb"}, "code_file: 'other.ipynb' is not a file in the"),
+        ({"code_file": None}, "code_file: 'None' is not a file"),
+    ],
+)
+def test_metadata_of_any_form_is_refused_by_name(kaggle, tmp_path, changes, message):
+    """A foreign folder's metadata may hold anything."""
+    folder = make_kernel(tmp_path / "k", "tea-plan", **changes)
+    with pytest.raises(ValueError, match=message):
+        push([folder], tmp_path)
+
+
 def point_outside(folder, secret, way):
     """Lets the kernel's code_file lead to the secret, in one of the ways there are."""
     if way == "a link":
