@@ -93,7 +93,7 @@ def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
     assert [text for text in wanted if text not in said] == []
 
 
-@pytest.mark.parametrize("command", ["verify part-1", "salvage part-1 --out new"])
+@pytest.mark.parametrize("command", ["verify .", "salvage . --out new"])
 def test_the_start_up_messages_of_tensorflow_are_not_shown(tmp_path, root, command):
     """They come before any log level counts; an error of its import is shown."""
     text = "import os\nos.write(2, b'I0000 oneDNN')\n"
@@ -102,7 +102,8 @@ def test_the_start_up_messages_of_tensorflow_are_not_shown(tmp_path, root, comma
     environment = dict(os.environ) | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", "")
     words = [sys.executable, "-m", "kaggle_tfr", *command.split()]
-    done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
+    pipes = {"capture_output": True, "text": True}
+    done = subprocess.run(words, check=False, env=environment, cwd=tmp_path, **pipes)
     assert done.stderr == "error: at level 3\n"
 
 
