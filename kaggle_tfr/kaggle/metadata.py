@@ -96,6 +96,11 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
         what = f"licenses: {licenses!r}; Kaggle wants exactly one.{near_miss(str(given), known)}"
         mend = "Set LICENSE and run 04_write again; it goes into finished parts too."
         yield f"{what} There are {', '.join(known)}. {mend}"
+    top = Path(folder).resolve()
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_symlink() and not path.resolve().is_relative_to(top):
+            name = path.relative_to(folder)
+            yield f"{name}: a link out of the part, to '{path.resolve()}'. Remove it."
     if (size := sum(path.stat().st_size for path in list_inside(folder))) > MAX_DATASET_BYTES:
         mend = "Plan smaller parts (PART_LIMIT_GB)."
         yield f"{size:,} bytes; Kaggle takes {MAX_DATASET_BYTES:,} in a dataset. {mend}"

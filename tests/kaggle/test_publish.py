@@ -253,6 +253,19 @@ def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
     assert kaggle.blobs == {}
 
 
+@pytest.mark.parametrize("name", ["link", "train/link"])
+@pytest.mark.parametrize("target", ["secret.txt", "."])
+def test_a_link_out_of_the_part_is_not_sent(kaggle, folder, tmp_path, name, target):
+    """A foreign part could link to any file or folder of this machine; it is refused by name."""
+    (tmp_path / "secret.txt").write_text("key")
+    (folder / "train").mkdir()
+    (folder / "train" / "inside").symlink_to("../empty.csv")
+    (folder / name).symlink_to(tmp_path / target)
+    with pytest.raises(ValueError, match=f"{name}: a link out of the part, to '{tmp_path}"):
+        publish([folder])
+    assert kaggle.received == {}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
