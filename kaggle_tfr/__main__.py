@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
-from kaggle_tfr.parameters import list_parameters, load_recipe, parse_value
+from kaggle_tfr.parameters import check_address, list_parameters, load_recipe, parse_value
 from kaggle_tfr.paths import bundled, near_miss
 from kaggle_tfr.storage import DENIED, is_remote, naming
 from kaggle_tfr.storage import MENDS as STORAGE_MENDS
@@ -154,6 +154,7 @@ def _publish(folders: list[str], **choices: Any) -> int:
 def _check_folders(folders: Sequence[str]) -> None:
     """Raises an OSError that names the first of these that is not a folder, here or in a bucket."""
     for folder in folders:
+        check_address("PART_DIR", folder)
         if not is_remote(folder) and not os.path.isdir(folder):
             is_file = os.path.exists(folder)
             what = f"'{folder}' is not a folder" if is_file else f"there is no folder '{folder}'"
@@ -237,6 +238,13 @@ def _name(text: str) -> str:
     return text
 
 
+def _local(text: str) -> str:
+    """The name of a file or folder of this machine."""
+    if is_remote(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is an address; name a folder of this machine")
+    return _name(text)
+
+
 def _positive(text: str) -> int:
     """The whole number, which is 1 or more."""
     if not text.isdecimal() or int(text) < 1:
@@ -269,15 +277,17 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     sample = add("sample", _sample, "write the bundled sample competition", "competition")
-    sample.add_argument("folder", type=_name, metavar="DIR", help="made if missing; 18 MB")
+    sample.add_argument("folder", type=_local, metavar="DIR", help="made if missing; 18 MB")
     what = "look at a folder, and write the recipe that fits it, with what is not sure"
     init = add("init", _init, what, "cassava-leaf-disease-classification -o cassava.yaml")
     what = "images, labels or shards: a folder, or an attached Kaggle input"
     init.add_argument("source", type=_name, metavar="FOLDER_OR_SLUG", help=what)
     what = "the recipe (default: recipe.yaml); none is overwritten"
-    init.add_argument("-o", "--out", type=_name, default="recipe.yaml", metavar="RECIPE", help=what)
+    init.add_argument(
+        "-o", "--out", type=_local, default="recipe.yaml", metavar="RECIPE", help=what
+    )
     notebooks = add("notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks")
-    notebooks.add_argument("folder", type=_name, metavar="DIR", help="a new folder")
+    notebooks.add_argument("folder", type=_local, metavar="DIR", help="a new folder")
     what, recipe = "run the notebooks with a recipe, keep executed copies", _recipe_options()
     run = add("run", _run, what, "sample -p N_FOLDS 3", list_parameters(), parents=[recipe])
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
@@ -313,7 +323,7 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     what, example = "make the folders of kernels to push", "cassava --out work/kernels"
     kernel = add("kernel", _kernel, what, example, parents=[_recipe_options()])
     kernel.add_argument(
-        "--out", type=_name, required=True, metavar="DIR", help="a folder a kernel is made in"
+        "--out", type=_local, required=True, metavar="DIR", help="a folder a kernel is made in"
     )
     what = "kernels that write, beside one that plans (default: one for all steps)"
     kernel.add_argument("--parts", type=_positive, default=1, help=what)
@@ -327,10 +337,10 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     what = "push kernels, wait for them, fetch what they made"
     push = add("push", _push, what, "work/kernels --out work/kaggle")
     push.add_argument(
-        "folders", type=_name, nargs="+", metavar="DIR", help="what `kernel --out` made"
+        "folders", type=_local, nargs="+", metavar="DIR", help="what `kernel --out` made"
     )
     push.add_argument(
-        "--out", type=_name, default="work/kaggle", metavar="DIR", help="for what they made"
+        "--out", type=_local, default="work/kaggle", metavar="DIR", help="for what they made"
     )
     push.add_argument(
         "--at-once", type=_positive, default=3, help="sessions at a time (default: 3)"
@@ -339,7 +349,7 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     example = "work/kaggle/cassava-tfrecords/part-1"
     publish = add("publish", _publish, what, example)
     publish.add_argument(
-        "folders", type=_name, nargs="+", metavar="PART_DIR", help="as 04_write makes them"
+        "folders", type=_local, nargs="+", metavar="PART_DIR", help="as 04_write makes them"
     )
     publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
     what = "for everyone to see (default: for you alone)"

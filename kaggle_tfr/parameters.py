@@ -220,7 +220,7 @@ def check_value(name: str, value: Any) -> None:
             what = f"{name} is {value!r}: NUL, or bytes that are no UTF-8, in a name."
             raise ValueError(f"{what} Rename the file or folder, and write the new name.")
     if name in FOLDERS:
-        _check_address(name, value)
+        check_address(name, value)
     items = value if isinstance(value, list) else []
     if name == "MORE_INPUTS":
         _check_inputs(items)
@@ -236,10 +236,12 @@ def check_value(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
 
 
-def _check_address(name: str, value: Any) -> None:
+def check_address(name: str, value: Any) -> None:
     """Raises a ValueError for an address, such as file:///photos, that is not one of a bucket."""
     for place in [value] if isinstance(value, str) else value:
         scheme, mark, path = str(place).partition("://")
+        if mark and scheme == "gs" and not path.strip("/"):
+            raise ValueError(f"{name} is {value!r}, without a bucket. Write gs://bucket/folder.")
         if mark and scheme != "gs":
             mend = f"Write the plain path, '{path}'." if scheme == "file" else "Download it first."
             raise ValueError(f"{name} is {value!r}; it takes a folder or a gs:// address. {mend}")
