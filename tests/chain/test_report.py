@@ -4,13 +4,13 @@ import base64
 import io
 import json
 import re
-from html.parser import HTMLParser
 
 import nbformat
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image
+from support.pages import HOSTILE, Elements
 
 from kaggle_tfr.report import write_report
 from kaggle_tfr.tables import ELEMENTS, show_table
@@ -106,37 +106,6 @@ def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
     assert "@import" not in page
     assert (tmp_path / "part-1" / "report.html").read_text() == page
     assert not (tmp_path / "part-2" / "report.html").exists()
-
-
-HOSTILE = (
-    "<img src=x onerror=alert(1)>",
-    "<script>alert(1)</script>",
-    "<svg/onload=alert(1)>",
-    "</td></table><!--",
-    "--><p onclick='alert(1)'>",
-    "$\\href{javascript:alert(1)}{a}$",
-    "\"'>&amp;",
-)
-
-
-class Elements(HTMLParser):
-    """The elements of a page with their attributes' names, and its texts and images."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.found, self.texts, self.images, self.comments = [], "", [], []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, [name for name, _ in attrs]))
-        self.images += [value for name, value in attrs if name == "src"]
-
-    def handle_data(self, data):
-        self.texts += data
-
-    def handle_comment(self, data):
-        self.comments.append(data)
 
 
 def write_page(folder, names, **values):

@@ -1,0 +1,113 @@
+"""A data set whose names are attacks, from `init` to the report, by the real command line."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, seed
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from support.pages import HOSTILE, Elements
+from support.scenes import saved, scene
+
+from kaggle_tfr.parameters import load_recipe
+from kaggle_tfr.tables import ELEMENTS
+
+N_NAMES = 200
+TEXT = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
+    | st.sampled_from("<>&\"'$#:{}[]!*%@`\\\n\x85\u2028 "),
+    min_size=1,
+    max_size=20,
+)
+# What report.html writes itself.
+OWN = {
+    "html",
+    "meta",
+    "title",
+    "style",
+    "h1",
+    "h2",
+    "h3",
+    "p",
+    "nav",
+    "a",
+    "div",
+    "img",
+    "pre",
+    "code",
+}
+
+
+def draw_names():
+    """So many different generated names, half of them with markup in the middle."""
+    drawn = []
+
+    @seed(0)
+    @hypothesis_settings(
+        max_examples=1, database=None, suppress_health_check=list(HealthCheck), deadline=None
+    )
+    @given(st.lists(TEXT, min_size=N_NAMES, max_size=N_NAMES, unique=True))
+    def draw(names):
+        drawn[:] = names
+
+    draw()
+    markup = [text.replace("/", "\u2215") for text in HOSTILE]
+    names = []
+    for number, name in enumerate(drawn):
+        attack = markup[number % len(markup)] if number % 2 else ""
+        names.append(f"n{number}{attack}{name}")
+    return names
+
+
+def write_input(folder, names):
+    """A picture by each name; its row has a hostile class, group and column names."""
+    (folder / "pictures").mkdir(parents=True)
+    classes, groups = names[:5], names[5:45]
+    with open(folder / "train.csv", "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, quoting=csv.QUOTE_ALL)
+        rows.writerow(["image_id", f"label {HOSTILE[0]}", f"patient_id {HOSTILE[1]}", names[-1]])
+        for number, name in enumerate(names):
+            image_id = f"{name}.jpg"
+            rows.writerow([image_id, classes[number % 5], groups[number % 40], str(number)])
+            data = saved(scene(40, 48, number)) if number % 20 else b"no picture"
+            (folder / "pictures" / image_id).write_bytes(data)
+
+
+@pytest.mark.heavy
+def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
+    """The recipe is what `init` meant; the report has no element that the templates did not write.
+
+    Each image is in the accounting: 190 written, ten rejected.
+    """
+    names = draw_names()
+    write_input(tmp_path / "input", names)
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    call = [sys.executable, "-m", "kaggle_tfr"]
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    subprocess.run([*call, "init", "input", "-o", "recipe.yaml"], check=True, **options)
+    values = load_recipe(str(tmp_path / "recipe.yaml"))
+    label_column = f"label {HOSTILE[0]}"
+    values_of_data = {"ID_COLUMN": "image_id", "LABEL_COLUMN": label_column}
+    assert values.items() >= values_of_data.items()
+    assert not values.keys() & {"OUT_DIR", "WORK_DIR", "OVERWRITE", "BACKEND", "SCHEDULER"}
+
+    small = ["-p", "IMAGE_SIZE", "32", "-p", "GROUP_COLUMN", f"patient_id {HOSTILE[1]}"]
+    run = [*call, "run", "recipe.yaml", "-p", "WORK_DIR", "work", *small]
+    done = subprocess.run(run, check=False, **options)
+
+    assert done.returncode == 0, done.stderr
+    page = Elements((tmp_path / "work" / "report.html").read_text(encoding="utf-8"))
+    assert {tag for tag, _ in page.found} <= OWN | ELEMENTS
+    attributes = {name for _, names_of_tag in page.found for name in names_of_tag}
+    assert not [name for name in attributes if name.startswith("on")]
+    assert page.comments == []
+    assert all(source.startswith("data:image/webp;base64,") for source in page.images)
+    part = tmp_path / "work" / "part-1"
+    assert (part / "report.html").read_bytes() == (tmp_path / "work" / "report.html").read_bytes()
+    with open(tmp_path / "work" / "accounting.csv", encoding="utf-8") as file:
+        counts = {row["outcome"]: int(row["images"]) for row in csv.DictReader(file)}
+    assert counts["total"] == N_NAMES
+    assert counts["written"] == N_NAMES - N_NAMES // 20
