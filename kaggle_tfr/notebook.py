@@ -37,6 +37,7 @@ from kaggle_tfr.storage import (
     naming,
     read_bytes,
     read_text,
+    remove_leftovers,
 )
 from kaggle_tfr.tables import NO_MATH
 
@@ -69,6 +70,7 @@ def start(values: Mapping[str, Any]) -> str:
     pd.set_option(*NO_MATH)
     if "N_JOBS" in values:  # the others only read what these have written
         _lock_for_notebook(work, values.get("PART", 0))
+    remove_leftovers(work)
     os.environ[RECORDS] = f"{work}/records"  # which the processes of a backend inherit
     if "N_JOBS" in values:
         from kaggle_tfr.parallel import use_backend

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import fnmatch
 import hashlib
 import io
@@ -37,6 +38,9 @@ _temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"
 SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it takes a while
 _looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
+TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of a name that `_new_file` gives
+LOCKLESS_SECONDS = 3600  # without locks: the age of an unchanged temporary file that nobody writes
+PART_LEVELS = 16  # of folders in a part: SHARD_NAME may contain "/"
 AGAIN = "Then run the same step again: it goes on from here."
 # What to do where a disk fails; where a file to write cannot be written.
 FAILING = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
@@ -231,8 +235,7 @@ def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     folder = os.environ.get(RECORDS) or _temporary_folder().name
     # What lies in Kaggle's working folder becomes output, and has a limit.
     large = is_remote(folder) or folder.startswith("/kaggle/")
-    digest, file = hashlib.sha256(shard.encode()).hexdigest(), shard
-    stem = f"{os.path.basename(shard)}-{digest[:16]}"
+    file, stem = shard, _name_records(shard)
     # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
     if is_remote(shard) or looks_packed(shard):
         copy = f"{stem}-{status[0]}-{status[1]}.copy"
@@ -249,6 +252,32 @@ def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
         np.savez(written := io.BytesIO(), status=status, bounds=kept["bounds"], image=image)
         write_atomically(path, written.getvalue())
     return ShardIndex(shard, status, file, kept["bounds"], image)
+
+
+def _name_records(shard: str) -> str:
+    """The beginning of the names of a shard's files in the folder RECORDS."""
+    digest = hashlib.sha256(shard.encode()).hexdigest()
+    return f"{os.path.basename(shard)}-{digest[:16]}"
+
+
+def forget_records(folder: str, shards: Iterable[str]) -> None:
+    """Remove the indices and copies that do not belong to the present state of these shards.
+
+    folder: the one that RECORDS names. shards: all shards of the input.
+    """
+    if not is_folder(folder):
+        return
+    shard_of = {_name_records(shard): shard for shard in shards}
+    for path in list_files("*.frames", folder):
+        if os.path.basename(path).removesuffix(".frames") not in shard_of:
+            remove(path)
+    for path in list_files("*.copy", folder):
+        stem, *status = os.path.basename(path).removesuffix(".copy").rsplit("-", 2)
+        is_current = False
+        with contextlib.suppress(KeyError, FileNotFoundError):
+            is_current = status == list(map(str, _read_status(shard_of[stem])))
+        if not is_current:
+            remove(path)
 
 
 def unpack(shard: AnyPath, path: str) -> str:
@@ -320,10 +349,66 @@ def _new_file(path: AnyPath) -> Iterator[str]:
     with naming(path):
         make_folder(os.path.dirname(temporary))
         try:
-            yield temporary
-            publish_file(temporary, str(path))
+            with _lock_new(temporary):
+                yield temporary
+                publish_file(temporary, str(path))
         finally:
             remove(temporary)
+
+
+@contextlib.contextmanager
+def _lock_new(temporary: str) -> Iterator[None]:
+    """Create the file, and lock it: the lock ends with the block, or with the process."""
+    number = os.open(temporary, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        with contextlib.suppress(OSError):  # this file system has no locks
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(number)
+
+
+def remove_leftovers(folder: AnyPath, depth: int = 1) -> None:
+    """Remove the temporary files that killed processes left in a folder of a disk.
+
+    A file that a live process is writing stays. depth: levels of folders inside it to search.
+    """
+    if is_remote(folder):  # a bucket contains complete objects only
+        return
+    with naming(folder):
+        try:
+            with os.scandir(str(folder)) as entries:
+                found = list(entries)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return
+        for entry in found:
+            if TEMPORARY.search(entry.name) and entry.is_file(follow_symlinks=False):
+                _remove_unlocked(entry.path)
+            elif depth and entry.is_dir(follow_symlinks=False):
+                remove_leftovers(entry.path, depth - 1)
+
+
+def _remove_unlocked(path: str) -> None:
+    """Remove a temporary file unless a process still holds its lock."""
+    try:
+        number = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, *DENIED):  # removed meanwhile, or another user's
+            raise
+        return
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_used = False
+    except BlockingIOError:
+        is_used = True
+    except OSError:
+        is_used = time.time() - os.fstat(number).st_mtime < LOCKLESS_SECONDS
+    try:
+        if not is_used:
+            with contextlib.suppress(PermissionError):
+                remove(path)
+    finally:
+        os.close(number)
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:

@@ -194,6 +194,7 @@ def save_clusters(
     clusters: pd.DataFrame, leaks: pd.DataFrame, settings: DuplicateSettings, work_dir: str
 ) -> None:
     """Writes leaks.csv (`find_leaks`), duplicates.json, and last duplicates.parquet."""
+    storage.remove_leftovers(work_dir)
     texts = {"leaks.csv": leaks[LEAK_COLUMNS].to_csv(index=False)}
     for name, text in (texts | {"duplicates.json": settings.to_json()}).items():
         storage.write_atomically(storage.join(work_dir, name), text.encode())

@@ -358,6 +358,10 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     Raises: ValueError: no image is good; the message has the most frequent reasons.
     """
     storage.make_folder(work_dir)
+    storage.remove_leftovers(work_dir)
+    paths = images["path"][images["problem"] != "missing file"]
+    shards = {path.rpartition("#")[0] for path in paths}  # of records' addresses, else nothing
+    storage.forget_records(storage.join(work_dir, "records"), shards)
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     refused = refused.replace("\r", r"\\r", regex=True)  # which readers take for a line's end
     path = storage.join(work_dir, "rejects.csv")

@@ -24,7 +24,7 @@ from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import NO_INPUT, OWNER
 from kaggle_tfr.shards import check_one_plan, read_fingerprint
-from kaggle_tfr.storage import naming, read_text, write_atomically
+from kaggle_tfr.storage import PART_LEVELS, naming, read_text, remove_leftovers, write_atomically
 
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
@@ -252,6 +252,7 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     names: dict[str, str] = {}
     plans: dict[str, dict[str, str]] = {}  # fingerprints by the dataset's NAME, then by the folder
     for folder in folders:
+        remove_leftovers(folder, PART_LEVELS)
         with naming(folder):
             values, damage = check_metadata(folder, DATASET_FILE), rules.find_damage(folder)
         if damage:

@@ -213,6 +213,7 @@ def _check_count_field(template: str) -> None:
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Writes plan.parquet, a row group a shard, then plan.json: a plan that is there is whole."""
+    storage.remove_leftovers(work_dir)
     rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
     buffer, start = io.BytesIO(), 0
     with pq.ParquetWriter(buffer, rows.schema) as writer:

@@ -54,10 +54,9 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
         clear_part(part_dir)
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())  # other runs stop
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
-        # The second as storage.write_atomically names them.
-        for pattern in ("journal/*.tmp", f"*.{'[0-9a-f]' * 32}.tmp"):
-            for left in storage.list_files(pattern, part_dir):
-                storage.remove(left)
+        for left in storage.list_files("journal/*.tmp", part_dir):
+            storage.remove(left)
+    storage.remove_leftovers(part_dir, storage.PART_LEVELS)
     if storage.read_text(path) != text:
         storage.write_atomically(path, text.encode())
     rows = match_plan(read_rows_of_part(part_dir), plan)
@@ -194,7 +193,8 @@ def clear_part(part_dir: str) -> None:
 
 
 def remove_journal(part_dir: str) -> None:
-    """Removes the journal, once shards.csv says the same."""
+    """Removes the journal, once shards.csv says the same, and what killed workers left."""
+    storage.remove_leftovers(part_dir, storage.PART_LEVELS)
     if not storage.is_remote(part_dir):
         shutil.rmtree(storage.join(part_dir, "journal"), ignore_errors=True)
         return

@@ -111,6 +111,7 @@ def write_parts(
         on from there. SystemExit: a Kaggle batch session nears its end, and its output is kept.
     """
     plan = _check_plan(read_plan(work_dir), part, metadata_for)
+    storage.remove_leftovers(work_dir)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
     _clear_left_over(out_dir or work_dir, plan, part, overwrite=overwrite)

@@ -303,6 +303,28 @@ def test_a_changed_shard_is_indexed_anew(tmp_path, records):
     assert kept == [file.name for file in records.iterdir()] != []
 
 
+def test_records_of_shards_that_are_gone_or_changed_are_removed(tmp_path, records):
+    """One index and one unpacked copy a shard of the input, in its present state, are kept."""
+
+    def save(*names):
+        for name in names:
+            shard = [make_example(image=data, label=k % 2) for k, data in enumerate(PICTURES[:6])]
+            write_shard(tmp_path / "in" / f"{name}.tfrec", shard, "GZIP")
+        images, labels = read(tmp_path / "in")
+        explore.save_images(measure(images, labels), labels, str(tmp_path / "work"))
+        return sorted(os.listdir(records))
+
+    before = save("a", "b")
+    os.utime(tmp_path / "in" / "a.tfrec", ns=(1, 1))
+    after = save()
+    assert [name.split("-")[0] for name in after] == ["a.tfrec", "a.tfrec", "b.tfrec", "b.tfrec"]
+    assert set(before) & set(after) == {name for name in before if name[0] == "b"} | {
+        name for name in before if name.endswith(".frames")
+    }
+    (tmp_path / "in" / "a.tfrec").unlink()
+    assert save() == [name for name in after if name[0] == "b"]
+
+
 def test_a_file_may_be_called_like_an_address(tmp_path):
     """So "a.jpg#3" is a file where it is there, and missing where it is not."""
     (tmp_path / "a.jpg#3").write_bytes(b"picture")

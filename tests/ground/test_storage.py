@@ -2,8 +2,11 @@
 
 import itertools
 import os
+import time
 
 import pytest
+from support.forks import fork
+from support.tasks import write_slowly
 
 from kaggle_tfr import storage
 
@@ -22,6 +25,26 @@ def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
 
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_temporary_files_of_dead_processes_are_removed(tmp_path):
+    """Those of a live process stay, and so does what only looks like a temporary file."""
+    (tmp_path / "notes.tmp").write_text("mine")
+    writers = [fork(write_slowly, tmp_path / "records" / name) for name in ("a", "b")]
+    while len(temporary := sorted(tmp_path.glob("records/*.tmp"))) < 2:
+        time.sleep(0.005)
+    storage.remove_leftovers(tmp_path)
+    assert sorted(tmp_path.glob("records/*.tmp")) == temporary
+
+    writers[0].kill()
+    writers[0].join()
+    storage.remove_leftovers(tmp_path)
+
+    assert sorted(tmp_path.glob("records/*.tmp")) == temporary[1:]
+    writers[1].kill()
+    writers[1].join()
+    storage.remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["notes.tmp", "records"]
 
 
 def test_folder_names_are_taken_literally(tmp_path):

@@ -22,6 +22,13 @@ def write_by_two(work, out):
     write_parts(str(work), str(out))
 
 
+def write_slowly(path):
+    from kaggle_tfr import storage
+
+    with storage._new_file(path):
+        time.sleep(600)
+
+
 def run_lines(pipe):
     """Runs the code that comes, up to "end", and answers with the value of its `result`."""
     space = {}

@@ -65,7 +65,7 @@ def empty(root):
 
 
 def list_named(root):
-    """The digests of the files that have their final names."""
+    """The digests of the files that have their final names, while others may have none yet."""
     files = digests(root / "run").items()
     return {name: own for name, own in files if not re.search(r"\.tmp$|/journal/tmp", name)}
 
@@ -109,7 +109,7 @@ def check_fault(root, whole, number, fault):
     if error is not None:
         check_message(error, disk.failed)
     run_steps(root)
-    assert list_named(root) == whole[1]
+    assert digests(root / "run") == whole[1]
     return len(disk.failed)
 
 
@@ -133,7 +133,7 @@ def test_a_table_has_its_columns_once(root, whole):
     exists, hidden = os.path.exists, re.compile("/journal/.*[.]csv$")
     with mock.patch.object(os.path, "exists", lambda p: not hidden.search(str(p)) and exists(p)):
         run_steps(root)
-    assert list_named(root) == whole[1]
+    assert digests(root / "run") == whole[1]
 
 
 def put(root, state):
@@ -158,17 +158,17 @@ def test_a_power_cut_costs_no_byte(root, whole, states, other):
     steps, wanted, rng = "other.pickle" if other else "steps.pickle", whole[1], random.Random(0)
     if other:
         run_steps(root, steps)
-        wanted = list_named(root)
+        wanted = digests(root / "run")
         empty(root)
         run_steps(root)
     with Power(root / "run") as power:
         run_steps(root, steps)
-    assert list_named(root) == wanted
+    assert digests(root / "run") == wanted
     for at in rng.choices(range(power.first, len(power.events) + 1), k=states):
         put(root, power.cut(at, rng))
         check_names(root, whole[1], wanted)
         run_steps(root, steps)
-        assert list_named(root) == wanted, power.events[at - 1]
+        assert digests(root / "run") == wanted, power.events[at - 1]
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,25 @@ def test_a_kill_at_any_call_costs_no_byte(root, whole, process, step):
         assert process[1](root, number=number)[0] == -signal.SIGKILL
         check_names(root, whole[1])
         run_steps(root)
-        assert list_named(root) == whole[1], whole[0][number - 1]
+        assert digests(root / "run") == whole[1], whole[0][number - 1]
+
+
+def test_what_killed_runs_left_is_removed(root, whole):
+    """Temporary files of every folder that a run writes to, whether it writes there again or not.
+
+    The first run finds no part, the second one finds both finished.
+    """
+    places = ["hashes.parquet", "records/a.tfrec-1.frames", "records/a.tfrec-1-2-3.copy"]
+    places += ["mean_rgb/train_files.json", "figures/a.png", "out/part-1/stats.json"]
+    places += ["out/part-1/index/a.tfrec.idx", "out/part-2/index/train/a.tfrec.idx"]
+    empty(root)
+    for _ in range(2):
+        for place in places:
+            path = root / "run" / f"{place}.{'0a' * 16}.tmp"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"half")
+        run_steps(root)
+        assert digests(root / "run") == whole[1]
 
 
 @pytest.mark.parametrize(
