@@ -19,7 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from kaggle_tfr import frames
 
@@ -281,19 +281,49 @@ def forget_records(folder: str, shards: Iterable[str]) -> None:
 
 
 def unpack(shard: AnyPath, path: str) -> str:
-    """The path, after a packed shard went there plainly; a last, damaged record ends a cut one."""
-    unpacker, lost = zlib.decompressobj(wbits=31), True
-    left = os.path.getsize(shard) - 8  # where the checksum of the whole begins
+    """Decompress a GZIP shard of one or several members to `path`, and return `path`.
+
+    Where the shard is cut or damaged, the file ends with a damaged record, so readers report it.
+    """
+    size = os.path.getsize(shard)
+    is_whole = False
     with open(shard, "rb") as source, open(path, "wb") as file:
-        with contextlib.suppress(zlib.error):  # which loses the bytes just read: they are few
-            while left > 0:
-                file.write(unpacker.decompress(source.read(min(left, 4096))))
-                left -= 4096
-            lost = False  # if another checksum follows, the records' own tell where
-            file.write(unpacker.decompress(source.read()))
-            lost = not unpacker.eof
-        file.write(b"?" * lost)
+        while _skip_member_header(source):
+            # Raw data: a wrong checksum of a member costs nothing, since records have their own.
+            unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+            with contextlib.suppress(zlib.error):  # loses the bytes of one small chunk
+                while not unpacker.eof and (chunk := source.read(4096)):
+                    file.write(unpacker.decompress(chunk))
+            end = source.tell() - len(unpacker.unused_data) + 8  # with checksum and length
+            is_whole = unpacker.eof and end <= size
+            if not is_whole:
+                break
+            source.seek(end)
+        # Zeros after the last member are padding, as gzip has it.
+        if not is_whole or source.read(1 << 16).strip(b"\0"):
+            file.write(b"?")
     return path
+
+
+def _skip_member_header(source: BinaryIO) -> bool:
+    """Read a header of GZIP; where there is none the position stays, and the answer is False.
+
+    Source: RFC 1952, section 2.3.
+    """
+    start = source.tell()
+    head = source.read(10)
+    if len(head) < 10 or head[:3] != b"\x1f\x8b\x08":
+        source.seek(start)
+        return False
+    flags = head[3]
+    if flags & 4:  # FEXTRA
+        source.read(int.from_bytes(source.read(2), "little"))
+    for text in (8, 16):  # FNAME, FCOMMENT
+        while flags & text and source.read(1) not in (b"\0", b""):
+            pass
+    if flags & 2:  # FHCRC
+        source.read(2)
+    return True
 
 
 def looks_packed(shard: AnyPath) -> bool:

@@ -1,5 +1,7 @@
 """Shards as the input: ours, TensorFlow Datasets' and anyone's, on a disk and in a bucket."""
 
+import gzip
+import io
 import json
 import os
 from pathlib import Path
@@ -57,6 +59,35 @@ def pictures_by_id(part):
     """{id: (picture, label)} of a finished part, read by TensorFlow alone."""
     rows = read_plainly(sorted(Path(part).glob("*.tfrec")))
     return {row["image_id"].decode(): (row["image"], row["label"]) for row in rows}
+
+
+@pytest.mark.parametrize("cut", [0, 3, 20, 900])
+def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
+    """As TensorFlow reads it: concatenated files, with and without a name, and bgzip's blocks."""
+    import tensorflow as tf
+
+    records = [make_example(image=data, label=0) for data in PICTURES[:9]]
+    plain = Path(write_shard(tmp_path / "plain", records)).read_bytes()
+    members = [io.BytesIO() for _ in range(3)]
+    for number, member in enumerate(members):
+        with gzip.GzipFile(["", "a.tfrec", ""][number], "wb", fileobj=member) as file:
+            file.write(plain[number * 5000 : (number + 1) * 5000 if number < 2 else None])
+    block = members[2].getvalue()  # bgzip's has a field with its length
+    block = block[:3] + b"\x04" + block[4:10] + b"\x06\0BC\x02\0\xff\xff" + block[10:]
+    data = members[0].getvalue() + members[1].getvalue() + block
+    packed = tmp_path / "in" / "a.tfrec"
+    packed.parent.mkdir()
+    packed.write_bytes(data[: len(data) - cut])
+
+    images, _ = read(tmp_path / "in")
+
+    if not cut:
+        found = list(tf.data.TFRecordDataset(str(packed), "GZIP").as_numpy_iterator())
+        assert found == records
+    good = images[images["problem"] == ""]
+    assert [storage.read_bytes(path) for path in good["path"]] == PICTURES[: len(good)]
+    assert len(good) == (9 if cut < 8 else 8)
+    assert (images["problem"] != "").sum() == (cut > 0)
 
 
 def test_our_own_part_goes_through_again(tmp_path):
