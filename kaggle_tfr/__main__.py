@@ -294,9 +294,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)
     run.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
     verify = add("verify", _verify, "read every record again, name every fault", "work/part-1")
-    verify.add_argument(
-        "folders", type=_name, nargs="+", metavar="PART_DIR", help="as 04_write makes them"
-    )
+    help_ = "as 04_write makes them, or a folder of them"
+    verify.add_argument("folders", type=_name, nargs="+", metavar="PART_DIR", help=help_)
     what = "write every record that can still be read to new whole shards, and list what is lost"
     salvage = add("salvage", _salvage, what, "work/part-1 --out salvaged")
     salvage.add_argument(

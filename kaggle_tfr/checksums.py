@@ -38,4 +38,6 @@ def find_changed(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
             wrong[name] = "the file is missing"
         except IsADirectoryError:
             wrong[name] = "it is a folder, not a file"
+        except storage.NotAFileError:
+            wrong[name] = "it is a pipe or a device, not a file"
     return wrong

@@ -100,20 +100,28 @@ def read_bytes(path: AnyPath) -> bytes:
         return _read_picture(*address)
     if not is_remote(path):
         with naming(path):
-            # A pipe may wait for ever, a device never end; what is a folder `open` says.
-            if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
-                raise OSError(errno.EINVAL, "no regular file", str(path))
+            _check_regular(path)
             with open(path, "rb") as file:
                 return file.read()
     with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
         return file.read()
 
 
+class NotAFileError(OSError):
+    """A pipe, a socket or a device where a file was expected."""
+
+
+def _check_regular(path: AnyPath) -> None:
+    """Raise NotAFileError: a pipe may wait for ever, a device never end. `open` reports folders."""
+    if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+        raise NotAFileError(errno.EINVAL, "no regular file", str(path))
+
+
 def read_text(path: AnyPath) -> str:
     """The text of a file, "" where there is none."""
     try:
         return read_bytes(path).decode(errors="replace")
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, NotAFileError):
         return ""
 
 
@@ -122,6 +130,7 @@ def on_disk(path: AnyPath) -> Iterator[AnyPath]:
     """The path of a local file with the same content: itself, or a copy until the block ends."""
     if not is_remote(path):
         with naming(path):
+            _check_regular(path)
             yield path
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +190,8 @@ class DamagedRecord(OSError):  # noqa: N818 - it names the record, the run goes 
     """A record whose checksums do not fit, or that is no `tf.train.Example`."""
 
 
-GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError, DamagedRecord  # of one input
+# What is wrong with one input, while the disk is well.
+GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError, NotAFileError, DamagedRecord
 
 
 class ShardIndex(NamedTuple):

@@ -144,7 +144,7 @@ def _read_csv(path: str, columns: list[str]) -> list[Row]:
         with storage.on_disk(path) as local:
             table = pd.read_csv(local, dtype=types, keep_default_na=False)
         return table[columns].to_dict("records")
-    except (FileNotFoundError, ValueError, KeyError):
+    except (FileNotFoundError, storage.NotAFileError, ValueError, KeyError):
         return []
 
 

@@ -74,13 +74,15 @@ def verify_parts(
 ) -> Verification:
     """The faults of part folders, a source check and the channels' sums, after one reading.
 
+    folders: parts, or folders that contain parts, such as WORK_DIR.
     Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
     index; names, counts and files against plan and shards.csv.
     work_dir: the plan's, to hold one record in 100, but 6 to `sample`, against its source.
     Raises: FileNotFoundError: no shard.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
-    stats: dict[str, Stats] = {str(folder): defaultdict(Counter) for folder in listed}
+    part_dirs = [part_dir for folder in listed for part_dir in _find_parts(str(folder))]
+    stats: dict[str, Stats] = {part_dir: defaultdict(Counter) for part_dir in part_dirs}
     faults, sources, tasks, total = [], [], [], 0
     rng, share = np.random.default_rng(seed), -(-sample // max(len(stats), 1))
     for folder in stats:
@@ -125,6 +127,15 @@ def _compare_plans(folders: Sequence[str]) -> Iterator[Fault]:
             yield folder, "plan.json", -1, 0, f"{what}; {fix}"
 
 
+def _find_parts(folder: str) -> list[str]:
+    """The part folders in a folder: itself, or those directly in it, finished or not, or itself."""
+    if any(storage.exists(storage.join(folder, name)) for name in ("shards.csv", "journal")):
+        return [folder]
+    tables = storage.list_files("*/shards.csv", folder)
+    plans = storage.list_files("*/plan.json", folder)  # also of parts that are not finished
+    return sorted({path.rpartition("/")[0] for path in tables + plans}) or [folder]
+
+
 def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]]]:
     """(plan, rows, (file, problem) of the folder as a whole).
 
@@ -132,7 +143,7 @@ def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]]]:
     Raises: FileNotFoundError: it holds no shard. ValueError: a row leads out of it.
     """
     (listed, others), plan = journal.list_rows(folder), None
-    with suppress(FileNotFoundError, IsADirectoryError, ValueError):
+    with suppress(FileNotFoundError, IsADirectoryError, storage.NotAFileError, ValueError):
         plan = read_plan(folder)
     rows = listed or others
     problems = sidecars.find_changed(folder, plan if listed else None, rows)
@@ -208,6 +219,9 @@ def check_shard(check: ShardCheck) -> ShardCheck:
     path = storage.join(check.part_dir, row["file"])
     if not storage.exists(path) or storage.is_folder(path):
         check.report("the file is missing")
+        return check
+    if not (storage.is_remote(path) or os.path.isfile(path)):
+        check.report("it is a pipe or a device, not a file")
         return check
     index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:

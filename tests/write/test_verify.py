@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import random
 import shutil
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from support.chain import draw_pictures, run_chain, save_picture
-from support.plans import digests, draw_picture, make_images, plan_images, read_plainly
+from support.plans import digests, draw_picture, make_images, plan_images, read_plainly, two_parts
 
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
@@ -215,6 +216,30 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
     faults = faults[faults["problem"].str.contains("another plan")]
     assert faults["part"].tolist() == [str(other)]
     assert f"than '{part}' beside it" in faults["problem"].iloc[0]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["shard", "shards.csv", "train.csv", "labels.json", "index"])
+def test_a_pipe_in_the_place_of_a_file_is_named(part, name):
+    """It would wait for a writer for ever."""
+    shard = min(part.glob("*.tfrec")).name
+    name = {"shard": shard, "index": f"index/{shard}.idx"}.get(name, name)
+    (part / name).unlink()
+    os.mkfifo(part / name)
+
+    assert name in set(verify_parts(str(part)).faults["file"])
+
+
+def test_a_folder_of_parts_is_verified_part_by_part(tmp_path):
+    """WORK_DIR, with a finished part and one that a run has only begun to write."""
+    two_parts(make_images(tmp_path / "images", 18), tmp_path, n_shards=6)
+    write_parts(str(tmp_path))
+    found = verify_parts(str(tmp_path), str(tmp_path))
+    parts = [f"{tmp_path}/part-{number}" for number in (1, 2)]
+    assert found.faults.empty
+    assert list(found.stats) == parts
+    (tmp_path / "part-2" / "shards.csv").unlink()
+    assert set(verify_parts(str(tmp_path)).faults["part"]) == set(parts[1:])
 
 
 @pytest.mark.parametrize("text", ["", "file,split\na,b\n", "\x00\x01"])
