@@ -93,6 +93,12 @@ def test_a_shard_without_index_or_in_gzip_is_named(tmp_path):
     (tmp_path / "a" / "index" / "b.tfrec.idx").write_text("0 100\n")
     with pytest.raises(ValueError, match="no index of its 2 records"):
         read.Records(read.find_shards(folder))
+    length = (tmp_path / "a" / "b.tfrec").stat().st_size // 2
+    for second in (10**12, 10**30, -5, 0):
+        lines = f"0 {length}\n{length} {second}\n"
+        (tmp_path / "a" / "index" / "b.tfrec.idx").write_text(lines)
+        with pytest.raises(ValueError, match="no index of its 2 records"):
+            read.Records(read.find_shards(folder))
 
     write_shard(tmp_path / "c" / "a-00-2.tfrec", [make_record(1)] * 2, "GZIP")
     with pytest.raises(ValueError, match=r"a-00-2\.tfrec' is in GZIP"):

@@ -117,6 +117,39 @@ def test_a_part_of_version_0_1_is_still_read(tmp_path):
     assert record["label"] == 7
 
 
+DEEP = "[" * 100_000
+BROKEN = [b"{", b"[]", b"3", b'"text"', b"null", DEEP.encode(), b"\xff\xfe\x00", b"\0" * 99]
+BROKEN_SIDECARS = [
+    *[("schema.json", data) for data in BROKEN],
+    *[("plan.json", data) for data in BROKEN],
+    *[("labels.json", data) for data in BROKEN if data != b"[]"],  # a list of names is another's
+    *[("shards.csv", data) for data in [*BROKEN[:1], *BROKEN[6:], b'a,"b\nc', b"a,b\n1,2,3\n"]],
+    ("schema.json", b'{"fields": 3}'),
+    ("schema.json", b'{"fields": [{"name": "image"}]}'),
+    ("schema.json", b'{"fields": [{"name": "image", "source": "image", "type": "text"}]}'),
+    ("plan.json", b'{"settings": []}'),
+    ("plan.json", b'{"settings": {"compression": 7}}'),
+    ("plan.json", b'{"settings": {}, "image": "JPEG"}'),
+    ("labels.json", b'{"classes": 3}'),
+    ("labels.json", b'{"classes": [[1], {}]}'),
+    ("shards.csv", b"file,split,fold,count,bytes\na.tfrec,train,0,one,two\n"),
+    ("shards.csv", b"file,split,fold,count,bytes\n,train,0,1,2\n"),
+    ("shards.csv", b"file,split,fold,count,bytes\na.tfrec,train,0,1,9" + b"9" * 30 + b"\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), BROKEN_SIDECARS)
+def test_a_broken_sidecar_is_named_with_what_to_do(tmp_path, name, data):
+    """Whatever it contains: a ValueError with its path, and no other error."""
+    part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
+    (part / name).write_bytes(data)
+
+    with pytest.raises(ValueError, match=f"(?s)'{part / name}'.*(again|Copy)") as raised:
+        find_shards(part)
+
+    assert type(raised.value) is ValueError
+
+
 def test_several_parts_are_read_as_one(tmp_path):
     """The folder around the parts stands for all; parts given or numbered twice are refused."""
     write_part(tmp_path / "part-1", {"a.tfrec": (0, [make_record(1)])})
