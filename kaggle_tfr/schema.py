@@ -5,7 +5,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pandas as pd
 from kaggle_tfr.frames import example_class
 from kaggle_tfr.images.header import count_channels
 from kaggle_tfr.paths import near_miss
+from kaggle_tfr.storage import parse_json
 
 if TYPE_CHECKING:
     from kaggle_tfr.images.convert import Converted, ImageSettings
@@ -84,6 +86,28 @@ class Saved:
         known = {name: values[name] for name in cls.__annotations__ if name in values}
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
 
+    @classmethod
+    def parse(cls, text: str | bytes, path: str, advice: str) -> Self:
+        """That of a file's JSON. Raises: ValueError: it is another; `advice` says what to do."""
+        values = parse_json(text, path, advice)
+        try:
+            parsed = cls.from_dict(values)
+            parsed.check_types()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            what = f"it does not describe {cls.__name__} ({type(error).__name__}: {error})"
+            raise ValueError(f"'{path}' cannot be used: {what}. {advice}") from None
+        return parsed
+
+    def check_types(self) -> None:
+        """Raise a TypeError for a value that is not of the type that its name has."""
+        for name, hint in get_type_hints(type(self)).items():
+            options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+            types = tuple(get_origin(option) or option for option in options)
+            value = getattr(self, name)
+            members = value if isinstance(value, tuple) else ()
+            if not isinstance(value, types) or any(isinstance(m, list | dict) for m in members):
+                raise TypeError(f"{name} is {value!r:.60}")
+
 
 @dataclass(frozen=True)
 class Labels(Saved):
@@ -118,6 +142,12 @@ class Field(Saved):
     source: str | tuple[str, ...]
     type: str = "bytes"
     size: int = 0
+
+    def check_types(self) -> None:
+        """As of `Saved`; the type must be one that a record can hold."""
+        super().check_types()
+        if self.type not in ("bytes", "int64", "float"):
+            raise ValueError(f"type is {self.type!r:.60}")
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -162,6 +192,12 @@ class RecordSchema(Saved):
         lists = {"fields": values["fields"], "test_fields": values.get("test_fields", ())}
         fields = {name: tuple(map(Field.from_dict, given)) for name, given in lists.items()}
         return super().from_dict({**values, **fields})
+
+    def check_types(self) -> None:
+        """As of `Saved`, with its fields."""
+        super().check_types()
+        for field in (*self.fields, *self.test_fields):
+            field.check_types()
 
     def for_split(self, split: str) -> "RecordSchema":
         """The schema of a split's records, which is another for test images without labels."""

@@ -32,6 +32,7 @@ READ_APART = (
     "Remove the older one, or run 04_write with OVERWRITE = True; to read an older part as it is, "
     "name it alone in TFREC_DIRS."
 )
+COPY_AGAIN = "Copy the folder again, or run 04_write again; a file that is not ours, move away."
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 GivenSchema = str | Mapping[str, Any] | RecordSchema
 
@@ -136,7 +137,11 @@ def check_one_plan(fingerprints: Mapping[str, str], *, advice: str) -> None:
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     """The labels of the first labels.json. Raises ValueError when another has other classes."""
-    named = [(f, Labels.from_dict(json.loads(t))) for f, t in zip(folders, texts, strict=True) if t]
+    named = list[tuple[str, Labels]]()
+    for folder, text in zip(folders, texts, strict=True):
+        # Other people's labels.json may be a list of names, which says nothing of the records.
+        if text and not _is_json_list(text):
+            named.append((folder, Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)))
     first, shared = named[0] if named else ("", Labels())
     for folder, labels in named:
         if labels.classes != shared.classes:
@@ -146,10 +151,16 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     return shared
 
 
+def _is_json_list(text: str) -> bool:
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(text), list)
+    return False
+
+
 def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
     """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
     if text := storage.read_text(f"{folder}/shards.csv"):
-        table = pd.read_csv(io.StringIO(text), dtype={"file": str, "split": str})
+        table = _parse_table(text, f"{folder}/shards.csv", _COLUMNS[:5])
         if table.empty:
             raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
         table["file"] = [storage.join(folder, file) for file in table["file"]]
@@ -161,13 +172,34 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
         mend = "Set TFREC_DIRS to part folders, or give the `pattern` of the files."
         raise FileNotFoundError(f"No shards in '{folder}': {what} {pattern}. {mend}")
     schema = choose_schema(folder, rows[0][0], given)
-    plan = json.loads(storage.read_text(f"{folder}/plan.json") or '{"compression": "?"}')
-    compression = plan.get("settings", plan).get("compression", "")
-    # With nothing resized, originals of any kind may have kept their bytes.
+    path = f"{folder}/plan.json"
+    plan = storage.parse_json(storage.read_text(path) or '{"compression": "?"}', path, COPY_AGAIN)
+    settings = plan.get("settings", plan)
     image = plan.get("image", {})
+    if not isinstance(settings, dict) or not isinstance(image, dict):
+        raise ValueError(f"'{path}' is not a plan: its settings are no mappings. {COPY_AGAIN}")
+    compression = settings.get("compression", "")
+    if compression not in ("", "GZIP", "?"):
+        raise ValueError(f"'{path}' has the unknown compression {compression!r:.40}. {COPY_AGAIN}")
+    # With nothing resized, originals of any kind may have kept their bytes.
     jpeg = image.get("format") == "JPEG" and image.get("resize", "none") != "none"
     same = folder, _get_fingerprint(plan)
     return [(*row, compression, jpeg, schema.for_split(row[1]), *same) for row in rows]
+
+
+def _parse_table(text: str, path: str, columns: Sequence[str]) -> pd.DataFrame:
+    """The rows of shards.csv. Raises: ValueError: it lacks a column or is no table."""
+    types = {"file": str, "split": str, "fold": int, "count": int, "bytes": int}
+    try:
+        known = {name: types[name] for name in columns}
+        table = pd.read_csv(io.StringIO(text), dtype=known, keep_default_na=False)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}") from None
+    if missing := [name for name in columns if name not in table]:
+        raise ValueError(f"'{path}' lacks the column(s) {', '.join(missing)}. {COPY_AGAIN}")
+    if (table["file"] == "").any():
+        raise ValueError(f"'{path}' has a row without a file. {COPY_AGAIN}")
+    return table
 
 
 def list_names(
@@ -207,7 +239,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     parts = list[str]()
     for part in _find_parts(folder):
         if text := storage.read_text(f"{part}/shards.csv"):
-            table = pd.read_csv(io.StringIO(text), dtype=str)
+            table = _parse_table(text, f"{part}/shards.csv", ["file", "split"])
             for file, split in zip(table["file"], table["split"], strict=True):
                 if anything or storage.join(part, file) in splits:
                     splits[storage.join(part, file)] = split
@@ -224,7 +256,7 @@ def choose_schema(folder: str, file: str = "", given: GivenSchema = "") -> Recor
     """The schema given, else the one in the shard's folder."""
     if not given:
         if text := storage.read_text(f"{folder}/schema.json"):
-            return RecordSchema.from_dict(json.loads(text))
+            return RecordSchema.parse(text, f"{folder}/schema.json", COPY_AGAIN)
         what = f"'{folder}' has no schema.json, so nothing says how to read '{file}'."
         mend = 'Give a `schema`: a preset such as "cassava", or a mapping of its features.'
         raise ValueError(f"{what} {mend}")
@@ -339,6 +371,8 @@ def read_index(path: str) -> list[int]:
         bounds = [0, *accumulate(int(line.split()[1]) for line in text.splitlines())]
     except (ValueError, IndexError):
         return [-1]
+    if any(end - start < FRAME_BYTES for start, end in pairwise(bounds)):
+        return [-1]
     return bounds if text == format_index(bounds) else [-1]
 
 
@@ -366,13 +400,14 @@ class Records:
         """
         check_schemas(shards)
         frames: list[tuple[int, int]] = []
-        columns = shards[["file", "folder", "compression", "count"]]
-        for file, folder, compression, count in columns.itertuples(index=False, name=None):
+        columns = shards[["file", "folder", "compression", "count", "bytes"]]
+        for file, folder, compression, count, size in columns.itertuples(index=False, name=None):
             if compression:
                 mend = "Write it with COMPRESSION = '', or read it with read_batches."
                 raise ValueError(f"'{file}' is in GZIP: no record can be found in it. {mend}")
             path = storage.join(folder, "index", f"{file[len(folder) :].lstrip('/')}.idx")
-            if len(index := read_index(path)) != count + 1:
+            index = read_index(path)
+            if len(index) != count + 1 or index[-1] != size:
                 mend = "Copy the part's folder index/ as well, or read it with read_batches."
                 what = f"'{file}' has no index of its {count:,} records in '{path}'"
                 raise ValueError(f"{what}. {mend}")

@@ -6,6 +6,7 @@ import fcntl
 import fnmatch
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -123,6 +124,22 @@ def read_text(path: AnyPath) -> str:
         return read_bytes(path).decode(errors="replace")
     except (FileNotFoundError, IsADirectoryError, NotAFileError):
         return ""
+
+
+def parse_json(text: str | bytes, path: str, advice: str) -> dict[str, Any]:
+    """The mapping in a JSON file. Raises: ValueError: there is none; it names the file.
+
+    advice: a sentence that says what to do then.
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"'{path}' is not valid JSON: {error}. {advice}") from None
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"'{path}' contains {type(values).__name__} where a mapping is expected. {advice}"
+        )
+    return values
 
 
 @contextlib.contextmanager

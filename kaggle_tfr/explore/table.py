@@ -443,7 +443,8 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
     """(images, labels) that `save_images` wrote. Raises: FileNotFoundError."""
     path = storage.join(work_dir, "images.parquet")
     try:
-        labels = Labels.from_dict(json.loads(storage.read_bytes(f"{work_dir}/labels.json")))
+        beside = f"{work_dir}/labels.json"
+        labels = Labels.parse(storage.read_bytes(beside), beside, "Run 01_explore again.")
         return storage.read_parquet(path), labels
     except FileNotFoundError:
         mend = "Run 01_explore with this WORK_DIR first."

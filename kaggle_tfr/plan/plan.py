@@ -242,7 +242,7 @@ def read_plan(folder: str) -> Plan:
         return Plan(**values | read)
     except FileNotFoundError:
         raise FileNotFoundError(f"no plan.json in WORK_DIR '{folder}'. Run 03_plan.") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         message = f"'{path}' is no plan of this version: {error}. Run 03_plan again."
         raise ValueError(message) from None
 

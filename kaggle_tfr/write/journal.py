@@ -111,8 +111,10 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
         row["rejects"] = [reject for reject in refused if reject["file"] == row["file"]]
     noted = storage.list_files("journal/*.json", part_dir)
     for path in noted:  # one that cannot be read is of a shard that is written again
-        with suppress(ValueError):
-            listed.append(json.loads(storage.read_bytes(path)))
+        with suppress(ValueError, RecursionError):
+            row = json.loads(storage.read_bytes(path))
+            if isinstance(row, dict) and row.keys() >= {*COLUMNS, "rejects"}:
+                listed.append(row)
     rows = {_key(row): row for row in listed}  # where there are two, the journal's
     for row in rows.values():
         for name in (row["file"], f"{row['split']}.csv"):

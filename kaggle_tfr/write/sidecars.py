@@ -139,7 +139,7 @@ def renew_metadata(
     """
     text = storage.read_text(storage.join(part_dir, DATASET_FILE))
     made, found = describe_dataset(plan, rows[0]["part"], pd.DataFrame(rows, columns=COLUMNS)), {}
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
         found = json.loads(text)
         made |= {name: found[name] for name in YOURS}
     made |= {"licenses": [{"name": license_name}]} if license_name else {}

@@ -150,6 +150,13 @@ def test_a_broken_sidecar_is_named_with_what_to_do(tmp_path, name, data):
     assert type(raised.value) is ValueError
 
 
+def test_a_list_of_names_in_labels_json_is_left_alone(tmp_path):
+    """It is another program's."""
+    part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
+    (part / "labels.json").write_text('["ash", "birch"]')
+    assert find_shards(part)["labels"][0].classes == ()
+
+
 def test_several_parts_are_read_as_one(tmp_path):
     """The folder around the parts stands for all; parts given or numbered twice are refused."""
     write_part(tmp_path / "part-1", {"a.tfrec": (0, [make_record(1)])})
