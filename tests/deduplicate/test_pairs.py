@@ -5,10 +5,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
+from PIL import Image
+from support.scenes import scene
 
 from kaggle_tfr.deduplicate import pairs
 from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, near_pairs
-from kaggle_tfr.images.hashing import HASHES
+from kaggle_tfr.images.hashing import HASHES, hash_picture
+from kaggle_tfr.images.header import turn
 
 
 def near_by_design(codes, radius, design):
@@ -100,6 +103,22 @@ def test_hardly_any_pictures_are_no_special_case(n):
     codes[1:, 0] = 7
     assert find_pairs(hashes_of(codes), 25)["distance"].tolist() == [3] * (n == 2)
     assert find_pairs(hashes_of(codes).assign(problem="broken"), 25).empty
+
+
+@pytest.mark.parametrize("way", range(1, 9))
+def test_a_pair_given_in_either_order_has_the_same_orientation(way):
+    """EXIF's, by which the later row's picture is turned as the earlier one's is."""
+    first = np.asarray(scene(256, 256, seed=3).convert("L"))
+    later = turn(first, {6: 8, 8: 6}.get(way, way))
+    assert np.array_equal(turn(later, way), first)
+    hashed = [hash_picture(Image.fromarray(pixels.copy())) for pixels in (first, later)]
+    words = np.array([np.append(bits, turned).view(">u8") for bits, _, turned in hashed])
+    words = words.astype(np.uint64)
+
+    for a, b in ((0, 1), (1, 0)):
+        every_way = np.arange(8)
+        found = pairs.measure_pairs(words, every_way, np.full(8, a), np.full(8, b))
+        assert found[["a", "b", "orientation"]].to_numpy().tolist() == [[0, 1, way]]
 
 
 def test_a_radius_that_takes_in_everything_is_refused_by_name(monkeypatch):
