@@ -106,8 +106,10 @@ def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> N
 
 def _verify(folders: list[str]) -> int:
     _check_folders(folders)
-    _import_tensorflow()
+    from kaggle_tfr.session import prepare
     from kaggle_tfr.write.verify import verify_parts
+
+    prepare()  # TensorFlow starts without messages
 
     faults = verify_parts(folders).faults
     if faults.empty:
@@ -120,8 +122,10 @@ def _verify(folders: list[str]) -> int:
 
 def _salvage(folder: str, out: str) -> None:
     _check_folders([folder])
-    _import_tensorflow()
+    from kaggle_tfr.session import prepare
     from kaggle_tfr.write.salvage import salvage_part
+
+    prepare()  # TensorFlow starts without messages
 
     shards, lost = salvage_part(folder, out)
     print(f"{shards['count'].sum():,} records in {len(shards)} whole shards lie in {out};", end=" ")
@@ -194,14 +198,6 @@ def _wrong_call() -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         raise WrongCallError(_explain(error)) from None
-
-
-def _import_tensorflow() -> None:
-    """Imports TensorFlow without its start-up messages, some of which no setting ends."""
-    from kaggle_tfr.notebook import import_quietly
-
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import_quietly("tensorflow")
 
 
 def _join_parameters(words: Sequence[str]) -> list[str]:

@@ -1,12 +1,6 @@
-"""A notebook's first and last call, and all notebooks one after the other through papermill.
-
-Import it before the steps: it keeps TensorFlow's start-up messages out of the notebook, and
-chooses the backend of Keras.
-"""
+"""A notebook's first and last call, and all notebooks one after the other through papermill."""
 
 import atexit
-import importlib.abc
-import importlib.util
 import io
 import os
 import re
@@ -15,9 +9,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -28,6 +22,7 @@ import pandas as pd
 from kaggle_tfr import lock
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
 from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
+from kaggle_tfr.session import prepare, stderr_to
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.storage import (
     RECORDS,
@@ -66,6 +61,7 @@ def start(values: Mapping[str, Any]) -> str:
     Raises: ValueError: a parameter is misspelt or does not fit.
     """
     check_parameters(values, notebook=True)
+    prepare()
     work, said = work_dir(values["WORK_DIR"]), ""
     pd.set_option(*NO_MATH)
     if "N_JOBS" in values:  # the others only read what these have written
@@ -277,7 +273,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     run = partial(papermill.execute_notebook, *places, values, **options)
     with tempfile.TemporaryFile() as noise:
         try:
-            with _stderr_to(noise), naming(copy):
+            with stderr_to(noise), naming(copy):
                 _start_and_watch(run, screen, copy, noise)
         except papermill.PapermillExecutionError as error:
             cell = indent(error.source.strip(), "    ")
@@ -350,41 +346,3 @@ def _watch(run: Callable[[], Any], screen: _Screen) -> None:
         finally:
             screen.say("")
     work.result()
-
-
-@contextmanager
-def _stderr_to(file: IO[bytes]) -> Iterator[None]:
-    """The process's stderr goes there, also that of libraries that go past Python's own."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def import_quietly(name: str) -> None:
-    """Imports a module whose start-up messages no setting ends."""
-    with open(os.devnull, "wb") as nowhere, _stderr_to(nowhere):
-        importlib.import_module(name)
-
-
-class _SilentTensorFlow(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow, whose start-up messages no setting ends, and imports it without stderr."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
-        if fullname != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec and spec.loader:
-            silent = _stderr_to(open(os.devnull, "wb"))(spec.loader.exec_module)  # noqa: SIM115
-            spec.loader.exec_module = silent  # type: ignore[method-assign]  # this import's alone
-        return spec
-
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-if "tensorflow" not in sys.modules:
-    sys.meta_path.insert(0, _SilentTensorFlow())

@@ -1,6 +1,7 @@
 """Work in threads, in processes or on a Dask cluster, with its progress: `use_backend`, `run`."""
 
 import contextlib
+import ctypes
 import os
 import pickle
 import sys
@@ -8,6 +9,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import cache, partial
 from importlib import metadata
 from itertools import islice
 from typing import Any
@@ -16,7 +18,7 @@ import joblib
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
+from kaggle_tfr import session, storage
 from kaggle_tfr.parameters import check_parameters
 
 Task = Callable[[pd.DataFrame], list[tuple]]
@@ -29,6 +31,29 @@ SECONDS_BETWEEN_SAVES = 30
 LINES = "KAGGLE_TFR_LINES"  # set by `run`: lines in place of a bar, so many seconds apart at first
 BLOCK = 64  # rows a task: enough to hide the cost of sending it, few enough to move the bar
 _active: dict[str, Any] = {"config": None, "client": None}
+
+
+@cache
+def prepare_worker() -> None:
+    """Set what makes images quick in several threads at once, for the rest of this process.
+
+    `run` calls it here and in its workers; an import does not.
+    """
+    import cv2
+
+    cv2.setNumThreads(1)  # images run in parallel; OpenCV's own threads would fight over the cores
+    # glibc would return large buffers to the kernel; new pages cost a fifth of an image's time.
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # musl, macOS, Windows
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-3, 32 << 20)  # mallopt(3): M_MMAP_THRESHOLD, 32 MiB, the most that glibc takes
+        mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
+
+
+def _call_in_worker(function: Callable[[Any], Any], item: Any) -> Any:
+    """In a process of a backend: the result of the call, after the process was prepared."""
+    session.prepare()
+    prepare_worker()
+    return function(item)
 
 
 def package_versions() -> dict[str, str]:
@@ -44,7 +69,7 @@ def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
     no workers; ImportError: dask is not installed, or this package not on the workers.
     """
     check_parameters({"N_JOBS": n_jobs, "BACKEND": backend, "SCHEDULER": scheduler})
-    workers = n_jobs or os.cpu_count() or 1
+    workers = n_jobs or joblib.cpu_count()
     close_backend()
     if backend == "dask":
         client = _active["client"] = _connect(workers, scheduler)
@@ -87,13 +112,16 @@ def run(
     if total is None:
         items = list(items)
         total = len(items)
+    prepare_worker()
     client = _active["client"]
     if client is not None and not local_only:
         results = _run_on_cluster(client, function, items, ordered=ordered)
     else:
-        config = _active["config"] or {"backend": "threading", "n_jobs": os.cpu_count() or 1}
+        config = _active["config"] or {"backend": "threading", "n_jobs": joblib.cpu_count()}
         config = config | {"return_as": "generator" if ordered else "generator_unordered"}
         parallel = joblib.Parallel(**config, pre_dispatch=2 * config["n_jobs"])
+        if config["backend"] != "threading":
+            function = partial(_call_in_worker, function)
         results = parallel(joblib.delayed(function)(item) for item in items)
     with contextlib.closing(results):
         yield from _with_progress(results, label, total, advance)
@@ -259,7 +287,7 @@ def _call(packed: bytes) -> bytes:
 
     function, item = pickle.loads(packed)  # noqa: S301  # from `_run_on_cluster`
     try:
-        return cloudpickle.dumps((function(item), None))
+        return cloudpickle.dumps((_call_in_worker(function, item), None))
     except Exception as error:  # noqa: BLE001  # raised again where the results are consumed
         error.add_note(f"On the worker:\n{traceback.format_exc()}")
         return cloudpickle.dumps((None, error))

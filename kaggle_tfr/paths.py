@@ -1,7 +1,4 @@
-"""Where we run and where things lie: signs of a TPU, Kaggle's mounts, templates of file names.
-
-On import the backend of Keras is chosen: before TensorFlow imports keras.
-"""
+"""Where we run and where things lie: signs of a TPU, Kaggle's mounts, templates of file names."""
 
 import difflib
 import glob
@@ -11,6 +8,7 @@ import string
 import sys
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -184,6 +182,25 @@ def _ask_kaggle(slug: str) -> tuple[str, str]:
     return "", answer + reason
 
 
+def count_cores() -> int:
+    """The cores that this process may use: a container's quota and the affinity count.
+
+    joblib.cpu_count() does the same; reading has to do without joblib.
+    Source: Linux's documentation of control groups, versions 2 and 1.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    groups = Path(ROOT, "sys/fs/cgroup")
+    files = ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]
+    for names in files:
+        with suppress(OSError, ValueError):  # "max": there is no quota
+            texts = " ".join((groups / name).read_text() for name in names)
+            quota, period = map(int, texts.split())
+            if quota > 0 and period > 0:
+                cores = min(cores, -(-quota // period))
+    return max(cores, 1)
+
+
 def find_tpu_signs() -> list[str]:
     """What tells of a TPU, by looking at files alone: the chip serves one process at a time.
 
@@ -207,6 +224,3 @@ def choose_backend() -> None:
         if os.environ.setdefault("KERAS_BACKEND", chosen) == "jax":
             # TensorFlow only reads then, and would take all memory of a GPU.
             os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-
-
-choose_backend()

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-# Read as TensorFlow starts: it would fill 64 MiB of memory for each object that it opens.
-os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "4")
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
@@ -626,9 +624,18 @@ def _call(path: AnyPath, on_disk: Callable[[AnyPath], Any], in_bucket: str) -> A
         return getattr(gfile, in_bucket)(path)
 
 
+def limit_bucket_cache() -> None:
+    """Let TensorFlow fill 4 MiB of memory for each object that it opens, not 64 MiB.
+
+    It reads this setting when it is imported. What the environment already has stays.
+    """
+    os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "4")
+
+
 @contextlib.contextmanager
 def _bucket(path: AnyPath) -> Iterator[Any]:
     """`tf.io.gfile`, whose errors become Python's own and name `path`."""
+    limit_bucket_cache()
     import tensorflow as tf
 
     _check_bucket("/".join(str(path).split("/")[:3]))

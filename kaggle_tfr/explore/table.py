@@ -1,6 +1,5 @@
 """The table of images: all inputs as one, what reading each file told, and images.parquet."""
 
-import io
 import json
 import os
 import re
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import files, rows
@@ -20,7 +18,7 @@ from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import InputSettings, Table
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, TURNED, hash_picture
-from kaggle_tfr.images.header import RefusedImage, refusing
+from kaggle_tfr.images.header import RefusedImage, open_image, refusing
 from kaggle_tfr.parallel import blocks, compute_columns, run
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
 from kaggle_tfr.paths import SUBMISSION, find_input, near_miss, work_dir
@@ -344,9 +342,7 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
 def _read_picture(data: bytes, path: str, bit_depth: str, *, exact: bool) -> dict[str, Any]:
     header, grey = check_image(data, name=path, bit_depth=bit_depth)
     with refusing(data):
-        bits, texture, turned = hash_picture(
-            Image.open(io.BytesIO(data)) if exact else grey, exact=exact
-        )
+        bits, texture, turned = hash_picture(open_image(data) if exact else grey, exact=exact)
     words = np.append(bits, turned).view(">u8")
     digest = {"texture": texture, "digest": storage.digest(data)}
     return vars(header) | dict(zip(BITS, words.tolist(), strict=True)) | digest

@@ -1,7 +1,5 @@
 """From a picture's bytes to a record's. Inside, pixels are (height, width, 3), blue first."""
 
-import ctypes
-import io
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +18,7 @@ from kaggle_tfr.images.header import (
     check_size,
     find_orientation,
     find_profile,
+    open_image,
     read_deep,
     read_header,
     refusing,
@@ -40,13 +39,6 @@ JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 PLAIN = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")  # luma's table has plain blocks as zeros
 
 Decoded = tuple[np.ndarray, tuple[float, float]]  # pixels, and the (rows, columns) that they fill
-
-# glibc would return large buffers to the kernel, and new pages cost a fifth of a picture's time.
-with suppress(AttributeError, OSError, TypeError):  # no glibc: musl, macOS; Windows
-    mallopt = ctypes.CDLL(None).mallopt
-    mallopt(-3, 32 << 20)  # mallopt(3): M_MMAP_THRESHOLD, 32 MiB, the most that glibc takes
-    mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
-cv2.setNumThreads(1)  # pictures run in parallel; OpenCV's own threads would fight over the cores
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,7 @@ def check_image(
         grey = Image.fromarray(_turn(decoded[0], header))
     else:
         with refusing(data):
-            image = Image.open(io.BytesIO(data))
+            image = open_image(data)
             image.draft("L", size)
             image.load()
             profile = find_profile(image) if image.mode in NOT_RGB else b""
@@ -196,7 +188,7 @@ def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None, depth
     if decoded := _decode_scan(data, header, at_least, "COLOR"):
         return decoded
     with refusing(data):
-        image = Image.open(io.BytesIO(data))
+        image = open_image(data)
         drafted = image.draft(None, at_least[::-1]) if at_least else None
         image.load()
         # A profile of RGB waits until the picture is small; one of another kind cannot.

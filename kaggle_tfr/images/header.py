@@ -3,15 +3,15 @@
 import io
 import os
 import re
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, TiffImagePlugin
 
-Image.MAX_IMAGE_PIXELS = None  # ours is a setting
 NOT_RGB = ("L", "CMYK")  # modes with colour profiles of their own
 RECORD = re.compile(r"#\d+$")  # ends the address of a record
 DIM = 16_384  # of 65,535: with all values below it, two of the 8 bits would say nothing
@@ -41,6 +41,24 @@ def refusing(data: bytes) -> Iterator[None]:
         raise RefusedImage("truncated" if cut else f"damaged: {text}") from error
 
 
+def open_image(data: bytes) -> Image.Image:
+    """The picture, not yet decoded: `Image.open` without Pillow's own limit of pixels.
+
+    Ours is a setting, and other threads may rely on Pillow's, which is one for the whole process.
+    Raises: Image.UnidentifiedImageError, and what Pillow raises for damaged files.
+    """
+    for load_plugins in (Image.preinit, Image.init):  # the usual formats, then all
+        load_plugins()
+        for name in list(Image.ID):
+            factory, accepts = Image.OPEN[name]
+            answer = accepts(data[:16]) if accepts else True
+            if not answer or isinstance(answer, str):  # a text: support was not compiled in
+                continue
+            with suppress(SyntaxError, IndexError, TypeError, struct.error):
+                return factory(io.BytesIO(data), "")
+    raise Image.UnidentifiedImageError("cannot identify the image")
+
+
 def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
     """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage.
 
@@ -48,7 +66,7 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
     "keep" gives uint16, also of 8 bits.
     """
     with refusing(data):
-        image = Image.open(io.BytesIO(data))
+        image = open_image(data)
         if at_least:
             image.draft(None, (at_least, at_least))
         image.load()
@@ -259,7 +277,7 @@ def _png_chunks(data: bytes) -> Iterator[bytes]:
 
 def count_channels(data: bytes) -> int:
     """Channels that TensorFlow decodes a JPEG or PNG to when left alone: 1, 2, 3 or 4."""
-    image = Image.open(io.BytesIO(data))
+    image = open_image(data)
     if image.format not in ("JPEG", "PNG"):
         raise ValueError("the picture is neither JPEG nor PNG")
     return {"1": 1, "L": 1, "I": 1, "I;16": 1, "LA": 2, "RGBA": 4}.get(image.mode, 3)
@@ -268,7 +286,7 @@ def count_channels(data: bytes) -> int:
 def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
     """The Header of any picture that Pillow knows."""
     with refusing(data):
-        image = Image.open(io.BytesIO(data))
+        image = open_image(data)
         check_size(*image.size, max_pixels)
         # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
         bare = image.format == "PNG" and PNG_TEXTS.isdisjoint(_png_chunks(data))

@@ -82,6 +82,9 @@ zipfile.ZipFile(io.BytesIO(archive)).extractall(here)
 sys.path.insert(0, here)
 # Worker processes look there as well.
 os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+from kaggle_tfr import session
+
+session.prepare()  # before TensorFlow is imported
 print(f"kaggle_tfr from {{here}}")'''
 
 
@@ -250,7 +253,6 @@ def _take_imports(cells: Sequence[Any]) -> str:
                 continue
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
         cell.source = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-    # "from kaggle_tfr import …" before "import …": ours keeps TensorFlow's start-up messages out.
     return "\n".join(
         f"{head}{', '.join(sorted(names[head]))}" for head in sorted(names) if names[head]
     )

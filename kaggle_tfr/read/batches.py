@@ -1,22 +1,27 @@
 """From shards to batches: uint8, every shape static, as fast as the pictures decode."""
 
-import os
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
-import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.paths import near_miss
+from kaggle_tfr.paths import count_cores, near_miss
 from kaggle_tfr.schema import SPLIT_NAMES, RecordSchema, feature_dict
 from kaggle_tfr.shards import check_schemas, count_records
 
-CORES = os.cpu_count() or 1  # decoding keeps them busy; more threads get no more done
+if TYPE_CHECKING:
+    import pandas as pd
+    import tensorflow as tf
+else:
+    from kaggle_tfr.session import tf
+
+CORES = count_cores()  # decoding keeps them busy; more threads get no more done
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
 # is read on the side, by few threads: they take their time from the decoding.
 REMOTE_READS, LOCAL_READS = (16, 16 << 20), (2, 1 << 20)  # shards, bytes of each: 16 and 1 MiB

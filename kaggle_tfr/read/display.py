@@ -1,14 +1,14 @@
 """What to look at in finished parts: records beside their sources, masks, speed."""
 
+from __future__ import annotations
+
 import io
 import time
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.header import RefusedImage, read_upright
@@ -24,6 +24,13 @@ from kaggle_tfr.read.batches import (
     read_images,
 )
 from kaggle_tfr.schema import feature_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import tensorflow as tf
+else:
+    from kaggle_tfr.session import tf
 
 
 def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -1,26 +1,33 @@
 """06 and 07: devices, a small model, its errors, a submission, what leakage costs."""
 
+from __future__ import annotations
+
 import io
 import json
 import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 import pandas as pd
-import tensorflow as tf
 
 from kaggle_tfr import storage
 from kaggle_tfr.parameters import as_size, check_value
-from kaggle_tfr.paths import SUBMISSION, find_tpu_signs, near_miss
+from kaggle_tfr.paths import SUBMISSION, count_cores, find_tpu_signs, near_miss
 from kaggle_tfr.read.batches import MeanStd, one_schema, read_batches
 from kaggle_tfr.schema import Labels, encode_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import keras
+    import tensorflow as tf
+else:
+    from kaggle_tfr.session import keras, tf
 
 # Red, green, blue, of pictures scaled to 0…1. Source: ImageNet's training set, as torchvision and
 # the landmark notebooks use them.
@@ -93,7 +100,7 @@ def _find_jax(device: str) -> Devices:
     keras.distribution.set_distribution(several)
     jax.config.update("jax_default_device", found[0])
     kind = found[0].platform
-    more = f"{os.cpu_count()} cores" if kind == "cpu" else found[0].device_kind
+    more = f"{count_cores()} cores" if kind == "cpu" else found[0].device_kind
     return Devices(kind, f"{kind.upper()} ({more}) by JAX", len(found))
 
 
@@ -108,14 +115,16 @@ def _find_tensorflow(device: str) -> Devices:
         return Devices("gpu", name, len(gpus), strategy)
     if device in ("auto", "cpu"):
         cpu = tf.distribute.OneDeviceStrategy("CPU:0") if gpus else one
-        return Devices("cpu", f"CPU ({os.cpu_count()} cores)", 1, cpu)
+        return Devices("cpu", f"CPU ({count_cores()} cores)", 1, cpu)
     raise RuntimeError("TensorFlow lists none")
 
 
 def _find_tpu() -> Devices | None:
     # TensorFlow logs every attempt, also where there is no TPU.
     logging.getLogger("tensorflow").setLevel("WARNING")
-    addresses = ["local", *(os.environ[name] for name in TPU_ADDRESSES if os.environ.get(name))]
+    # A search where there is no sign of a TPU would only cost time.
+    addresses = ["local"] if find_tpu_signs() else []
+    addresses += [os.environ[name] for name in TPU_ADDRESSES if os.environ.get(name)]
     for address in dict.fromkeys(addresses):
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)

@@ -19,7 +19,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import pandas as pd
-import tensorflow as tf
 
 from kaggle_tfr import notebook, parallel, storage
 from kaggle_tfr.frames import FRAME_BYTES
@@ -35,6 +34,7 @@ from kaggle_tfr.plan.plan import (
     read_rows,
 )
 from kaggle_tfr.schema import encode
+from kaggle_tfr.session import tf
 from kaggle_tfr.shards import TFDS_MARK, format_index, read_fingerprint
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row, is_claimed

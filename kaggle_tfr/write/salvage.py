@@ -10,11 +10,11 @@ from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 
 import pandas as pd
-import tensorflow as tf
 
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.frames import FRAME_BYTES, checksum, list_frames
 from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.session import tf
 from kaggle_tfr.shards import format_index, read_index
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import Row

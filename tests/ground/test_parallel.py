@@ -1,8 +1,8 @@
 """Work in threads and processes, and its progress; test_dask.py has the cluster."""
 
 import math
-import os
 
+import joblib
 import pytest
 
 from kaggle_tfr import parallel
@@ -52,4 +52,4 @@ def test_a_backend_is_named_and_zero_jobs_are_all_cores():
     """An unknown backend's message lists what BACKEND can be."""
     with pytest.raises(ValueError, match="It can be 'threading', 'loky', 'dask'"):
         parallel.use_backend(1, "threads")
-    assert parallel.use_backend(0).startswith(f"{os.cpu_count()} threads")
+    assert parallel.use_backend(0).startswith(f"{joblib.cpu_count()} threads")

@@ -1,9 +1,11 @@
 """File names and paths by template, and where inputs lie: Kaggle's mounts, paths, buckets."""
 
+import os
 import sys
 from functools import partial
 from types import SimpleNamespace
 
+import joblib
 import pytest
 
 from kaggle_tfr import paths
@@ -131,3 +133,25 @@ def test_the_work_folder_on_kaggle_is_the_one_it_keeps(kaggle):
     """/kaggle/working is what Kaggle saves; addresses of buckets pass unchanged."""
     assert paths.work_dir("") == str(kaggle[1])
     assert paths.work_dir("gs://bucket/run/") == "gs://bucket/run"
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+    ],
+)
+def test_a_container_s_quota_limits_the_cores(tmp_path, monkeypatch, files, quota):
+    """As joblib counts them, in both versions of control groups."""
+    assert paths.count_cores() == joblib.cpu_count()
+    monkeypatch.setattr(paths, "ROOT", str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert paths.count_cores() == (quota or 8)

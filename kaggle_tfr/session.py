@@ -1,0 +1,74 @@
+"""Settings of this process. A call makes them; an import changes nothing.
+
+TensorFlow and Keras read their settings when they are imported, so the modules of this package
+import both by `tf` and `keras` below: on first use, after `prepare`.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from kaggle_tfr.paths import choose_backend
+from kaggle_tfr.storage import limit_bucket_cache
+
+
+def prepare() -> None:
+    """Set what TensorFlow and Keras read when they are imported; call it before.
+
+    They start without messages, read buckets with little memory, and Keras gets the backend that
+    fits this machine. What the environment already has stays.
+    """
+    choose_backend()
+    limit_bucket_cache()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    is_found = any(isinstance(finder, _SilentTensorFlow) for finder in sys.meta_path)
+    if "tensorflow" not in sys.modules and not is_found:
+        sys.meta_path.insert(0, _SilentTensorFlow())
+
+
+@contextmanager
+def stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """Send the stderr of this process to a file, also that of libraries that bypass Python's."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+class _SilentTensorFlow(importlib.abc.MetaPathFinder):
+    """Imports TensorFlow without stderr: no setting ends its start-up messages."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
+        if fullname != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec and spec.loader:
+            silent = stderr_to(open(os.devnull, "wb"))(spec.loader.exec_module)  # noqa: SIM115
+            spec.loader.exec_module = silent  # type: ignore[method-assign]  # this import's alone
+        return spec
+
+
+class _Lazy:
+    """A module that is imported, after `prepare`, when one of its names is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if self._name not in sys.modules:
+            prepare()
+        return getattr(importlib.import_module(self._name), name)
+
+
+tf: Any = _Lazy("tensorflow")
+keras: Any = _Lazy("keras")

@@ -1,0 +1,73 @@
+"""What a process has set: nothing by an import, everything by a call."""
+
+import os
+import pkgutil
+import subprocess
+import sys
+
+import kaggle_tfr
+
+# Run in a fresh process: settings before and after the package's own modules are imported. What
+# other libraries do on their import comes before.
+CODE = """
+import ctypes, importlib, os, sys
+os.environ.pop("KERAS_BACKEND", None)
+calls = []
+ctypes.CDLL = lambda *_, **__: calls.append("a C library was opened")
+import cv2, joblib, matplotlib.pyplot, pandas, PIL.Image, pyarrow.parquet, scipy.sparse
+def settings():
+    keras = sys.modules.get("keras")
+    return {{
+        "Pillow": PIL.Image.MAX_IMAGE_PIXELS, "OpenCV": cv2.getNumThreads(),
+        "Keras": keras and (keras.config.backend(), keras.config.dtype_policy().name),
+        "TensorFlow": "tensorflow" in sys.modules, "environment": dict(os.environ),
+        "finders": list(sys.meta_path), "C": list(calls), "Matplotlib": dict(matplotlib.rcParams),
+    }}
+cv2.setNumThreads(2)
+before = settings()
+for name in {names}:
+    importlib.import_module(name)
+    after = settings()
+    changed = [key for key in before if before[key] != after[key]]
+    assert not changed, (name, changed)
+"""
+
+
+def list_modules():
+    found = pkgutil.walk_packages(kaggle_tfr.__path__, "kaggle_tfr.")
+    return [one.name for one in found if "__main__" not in one.name]
+
+
+def test_imports_change_no_setting(tmp_path):
+    """Of Pillow, OpenCV, glibc, Keras, TensorFlow, Matplotlib, the environment, the importers."""
+    names = list_modules()
+    assert {"kaggle_tfr.train.training", "kaggle_tfr.write.parts"} <= set(names)
+    code = CODE.format(names=names)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_work_and_notebooks_have_their_settings(tmp_path):
+    """OpenCV's one thread and glibc's limits where images are read; a quiet TensorFlow."""
+    code = """
+import ctypes, os, cv2
+from unittest import mock
+from kaggle_tfr import notebook, parallel
+calls, library = [], mock.Mock()
+library.mallopt = lambda *values: calls.append(values)
+cv2.setNumThreads(2)
+with mock.patch.object(ctypes, "CDLL", lambda *_: library):
+    assert list(parallel.run(abs, [-1], label="x")) == [1]
+assert (calls, cv2.getNumThreads()) == ([(-3, 32 << 20), (-1, 64 << 20)], 1)
+parallel.use_backend(2, "loky")
+assert list(parallel.run(eval, ["__import__('cv2').getNumThreads()"] * 3, label="x")) == [1] * 3
+values = {"WORK_DIR": "work"}
+notebook.start(values)
+kept = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
+assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
+"""
+    drop = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
+    environment = {name: value for name, value in os.environ.items() if name not in drop}
+    run = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
+    done = subprocess.run([sys.executable, "-c", code], check=False, **run)
+    assert done.returncode == 0, done.stderr
