@@ -28,6 +28,8 @@ def refusing(data: bytes) -> Iterator[None]:
         yield
     except (RefusedImage, MemoryError):
         raise
+    except Image.DecompressionBombError as error:  # of WebP's reader, at the same limit as ours
+        raise RefusedImage(f"over MAX_PIXELS: {error}") from error
     except Image.UnidentifiedImageError as error:
         heads = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
         reason = "truncated" if data.startswith(heads) else "not an image"
@@ -51,11 +53,10 @@ def open_image(data: bytes) -> Image.Image:
         load_plugins()
         for name in list(Image.ID):
             factory, accepts = Image.OPEN[name]
-            answer = accepts(data[:16]) if accepts else True
-            if not answer or isinstance(answer, str):  # a text: support was not compiled in
-                continue
-            with suppress(SyntaxError, IndexError, TypeError, struct.error):
-                return factory(io.BytesIO(data), "")
+            with suppress(SyntaxError, IndexError, TypeError, struct.error):  # it is another format
+                answer = accepts(data[:16]) if accepts else True
+                if answer and not isinstance(answer, str):  # a text: support was not compiled in
+                    return factory(io.BytesIO(data), "")
     raise Image.UnidentifiedImageError("cannot identify the image")
 
 

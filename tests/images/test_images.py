@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from dataclasses import replace
 from functools import partial
 from unittest import mock
@@ -351,6 +352,20 @@ def test_too_many_pixels_are_refused_unread():
     with pytest.raises(RefusedImage, match="over MAX_PIXELS"):
         read_header(large)
     assert read_header(large, max_pixels=200_000_000).width == 20_000
+
+
+def test_pillow_s_own_limit_of_pixels_is_left_to_others(monkeypatch):
+    """Pictures above it are read without a warning as long as they are below MAX_PIXELS."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in ("JPEG", "PNG", "BMP", "TIFF"):
+            for pixels in ((12, 12), (64, 48)):
+                data = saved(scene(*pixels), kind)
+                assert check_image(data)[0].height == pixels[0]
+                assert read_upright(data).shape == (*pixels, 3)
+                assert convert(data, ImageSettings((8, 8), "stretch")).height == 8
+    assert Image.MAX_IMAGE_PIXELS == 100
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked():
