@@ -40,7 +40,10 @@ def prepare_worker() -> None:
     `run` calls it here and in its workers; an import does not.
     """
     import cv2
+    from PIL import Image
 
+    # Of two formats Pillow's readers check the size once more. Ours is checked before.
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     cv2.setNumThreads(1)  # images run in parallel; OpenCV's own threads would fight over the cores
     # glibc would return large buffers to the kernel; new pages cost a fifth of an image's time.
     with contextlib.suppress(AttributeError, OSError, TypeError):  # musl, macOS, Windows
