@@ -307,7 +307,7 @@ def _describe(field: Field, image_id: Any, value: Any, error: Exception) -> str:
 
 def feature_dict(schema: RecordSchema) -> dict[str, Any]:
     """What `tf.io.parse_single_example` takes: the feature specification of each field."""
-    import tensorflow as tf
+    from kaggle_tfr.session import tf
 
     types = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
     return {

@@ -20,6 +20,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.frames import FRAME_BYTES, parse_record
 from kaggle_tfr.paths import TEST_FOLDER, find_input
 from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
+from kaggle_tfr.session import prepare
 
 LOOKUPS = 16  # questions to a bucket at a time
 _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
@@ -49,6 +50,7 @@ def find_shards(
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks; parts
     of different plans are not read together.
     """
+    prepare()
     given = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
     parents = [find_input(folder) for folder in given]
     folders = [part for folder in parents for part in _find_parts(folder)]
@@ -294,7 +296,7 @@ def check_schemas(shards: pd.DataFrame) -> None:
 
 def _inspect(row: Any) -> tuple[int, str, int]:
     """(bytes, compression, count) of a shard, by quick look-ups."""
-    import tensorflow as tf
+    from kaggle_tfr.session import tf
 
     size, remote = storage.size_and_time(row.file)[0], storage.is_remote(row.file)
     if row.bytes not in (-1, size):
@@ -322,7 +324,7 @@ def _explain_loss(file: str, error: Any) -> ValueError:
 
 def _check_schema(row: Any) -> None:
     """Raises ValueError when a shard's first record is cut, or lacks what the schema reads."""
-    import tensorflow as tf
+    from kaggle_tfr.session import tf
 
     file, schema = row.file, row.schema
     try:
@@ -347,7 +349,7 @@ def _check_schema(row: Any) -> None:
 
 def count_records(file: str, compression: str = "") -> int:
     """The records in a shard, read as little as will do. Raises: DataLossError when it is cut."""
-    import tensorflow as tf
+    from kaggle_tfr.session import tf
 
     if storage.is_remote(file) or compression:
         data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
