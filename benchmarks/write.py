@@ -32,7 +32,7 @@ from PIL import Image, ImageOps
 from benchmarks import baselines, programs
 from benchmarks.baselines import SIDES
 
-# What kaggle_tfr.images.convert sets by mallopt; children inherit it this way.
+# What kaggle_tfr.parallel sets by mallopt; children inherit it this way.
 QUIET = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 WAYS = ["landmark", "opencv_scripts", "opencv_area", "pillow_draft", "pillow_full", "vips"]
 
@@ -126,6 +126,7 @@ OURS = {
 def pin():
     """Keeps a process on one core."""
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "VIPS_CONCURRENCY": "1"}
+    cv2.setNumThreads(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
