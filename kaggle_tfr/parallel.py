@@ -54,9 +54,14 @@ def prepare_worker() -> None:
 
 def _call_in_worker(function: Callable[[Any], Any], item: Any) -> Any:
     """In a process of a backend: the result of the call, after the process was prepared."""
+    _prepare_process()
+    return function(item)
+
+
+@cache
+def _prepare_process() -> None:
     session.prepare()
     prepare_worker()
-    return function(item)
 
 
 def package_versions() -> dict[str, str]:

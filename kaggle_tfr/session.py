@@ -65,6 +65,8 @@ class _Lazy:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__version__":  # inspection imports nothing
+            raise AttributeError(name)
         if self._name not in sys.modules:
             prepare()
         return getattr(importlib.import_module(self._name), name)
