@@ -42,8 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may have bytes that are no text
     try:
-        words = _join_parameters(sys.argv[1:] if arguments is None else arguments)
-        options = vars(_parser().parse_args(words))
+        options = _read_call(sys.argv[1:] if arguments is None else arguments)
         return options.pop("function")(**options) or 0
     except WrongCallError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -198,6 +197,11 @@ def _wrong_call() -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         raise WrongCallError(_explain(error)) from None
+
+
+def _read_call(words: Sequence[str]) -> dict[str, Any]:
+    """The function of the command and its arguments, by their names."""
+    return vars(_parser().parse_args(_join_parameters(words)))
 
 
 def _join_parameters(words: Sequence[str]) -> list[str]:

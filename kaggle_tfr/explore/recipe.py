@@ -79,7 +79,11 @@ def save_recipe(values: Mapping[str, Any], comments: Sequence[str], path: str) -
 
 def _check_recipe(path: str, values: Mapping[str, Any]) -> None:
     """Raises a ValueError unless the file is read as these values and no others."""
-    read = load_recipe(path)
+    try:
+        read = load_recipe(path)
+    except ValueError as error:
+        reason = str(error).removeprefix(f"the recipe '{path}': ")
+        raise ValueError(f"No recipe can be written for this folder: {reason}") from None
     if read != values:
         names = sorted(key for key in {*read, *values} if read.get(key) != values.get(key))
         what = f"The recipe for this folder would be read with another {', '.join(names)}"

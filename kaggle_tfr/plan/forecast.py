@@ -1,6 +1,7 @@
 """Totals from a stratified sample, with an interval that holds the truth."""
 
 import gzip
+import io
 import threading
 import time
 from contextlib import suppress
@@ -10,6 +11,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 from scipy import stats
 
 from kaggle_tfr import parallel, storage
@@ -20,8 +22,8 @@ from kaggle_tfr.schema import RecordSchema, encode
 
 STRATUM = 5  # images, or more, sampled from each of up to 20 strata of similar predicted size
 FEWEST, MOST_EXACT = 30, 50  # images of a sample; of them those whose bytes are known
-# The first record of a process takes seconds, most of them for imports: it is made untimed, and
-# no other thread measures meanwhile.
+# The first record of a process takes seconds, most of them for imports: one of a plain image is
+# made untimed, and no other thread measures meanwhile.
 _warming_up, _is_warm = threading.Lock(), threading.Event()
 Array = np.ndarray
 Interval = tuple[float, float, float]  # a mean, and bounds that hold it with 99.9 % confidence
@@ -147,25 +149,28 @@ def make_forecast(
     return estimate(predicted, upper, np.array(measured))
 
 
-def _make_record(row: dict, schema: RecordSchema, image: ImageSettings) -> bytes:
-    return encode(row, convert(storage.read_bytes(row["path"]), image), schema, image)
+def _warm_up(row: dict, schema: RecordSchema, image: ImageSettings) -> None:
+    """Make a record of this row with a plain image in place of its own, which is not opened."""
+    plain_image = io.BytesIO()
+    Image.new("RGB", (600, 600)).save(plain_image, "JPEG")
+    with suppress(RefusedImage, ValueError):
+        encode(row, convert(plain_image.getvalue(), image), schema, image)
 
 
 def _measure_records(
     rows: list[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
 ) -> list[tuple[int, int, float, float]]:
     """Row, bytes, begin and end in seconds of each image that is not refused."""
-    make_record = partial(_make_record, schema=schema, image=image)
     with _warming_up:
         if not _is_warm.is_set():
-            with suppress(RefusedImage, storage.DamagedRecord):
-                make_record(rows[0][1])
+            _warm_up(rows[0][1], schema, image)
             _is_warm.set()
     measured = []
     for at, row in rows:
         begin = time.time()
         with suppress(RefusedImage, storage.DamagedRecord):
-            record = make_record(row)
+            data = storage.read_bytes(row["path"])
+            record = encode(row, convert(data, image), schema, image)
             size = FRAME_BYTES + len(gzip.compress(record, 6) if compression else record)
             measured.append((at, size, begin, time.time()))
     return measured

@@ -11,7 +11,7 @@ import yaml
 from support.chain import run_values, write_small_sample
 
 from kaggle_tfr import explore, notebook, paths, read
-from kaggle_tfr.__main__ import _parser, main
+from kaggle_tfr.__main__ import _read_call, main
 from kaggle_tfr.parameters import (
     DEFAULTS,
     MARKDOWN,
@@ -52,7 +52,7 @@ def test_what_is_shown_can_be_run(readme):
     assert calls
     assert recipes
     for call in calls:
-        _parser().parse_args(shlex.split(call.partition("kaggle-tfr ")[2]))
+        _read_call(shlex.split(call.partition("kaggle-tfr ")[2]))
     for recipe in recipes:
         check_parameters(yaml.safe_load(recipe))
     for block in blocks(readme, "python"):

@@ -122,7 +122,8 @@ def test_a_run_without_any_good_image_saves_its_reasons(tmp_path):
     for count in (2, 0):
         images, labels = read(tmp_path / "in")
         images = measure(images[:count], labels, str(work))
-        save_images(images, labels, str(work))
+        with pytest.raises(ValueError, match=f"none of the {count} images can be used"):
+            save_images(images, labels, str(work))
         assert count_images(images) == {"good": 0, "refused": count}
         rejects = (work / "rejects.csv").read_text().splitlines()
         assert len(rejects) == count + 1

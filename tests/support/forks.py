@@ -12,6 +12,7 @@ from multiprocessing import forkserver
 from types import SimpleNamespace
 from unittest import mock
 
+from kaggle_tfr.storage import limit_bucket_cache
 from support.gcs import AT_IMPORT
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -29,6 +30,7 @@ def fork(function, *arguments, env=(), out=os.devnull, cwd="."):
     function: what a module holds, for that process imports it by its name.
     """
     with mock.patch.dict(os.environ, AT_IMPORT | AT_ONCE):
+        limit_bucket_cache()  # which TensorFlow reads on import too
         forkserver.ensure_running()
     env = {**os.environ, **dict(env)}
     given = env, str(out), os.path.abspath(cwd), function, arguments
