@@ -4,6 +4,7 @@ A whole run holds `run.lock`. A run that only writes or reads part k holds `run-
 machines that share a WORK_DIR can write different parts at the same time.
 """
 
+import fcntl
 import json
 import os
 import socket
@@ -42,8 +43,13 @@ class Lock:
     text: str
     pid: int = field(default_factory=os.getpid)
     released: threading.Event = field(default_factory=threading.Event)
+    file: Any = None  # locked as long as the process lives, where the disk has such locks
 
     def __post_init__(self) -> None:
+        if not storage.is_remote(self.path):
+            with suppress(OSError):
+                self.file = open(self.path, "rb+")  # noqa: SIM115
+                fcntl.flock(self.file, fcntl.LOCK_EX)
         threading.Thread(target=self._renew, daemon=True).start()
 
     def _renew(self) -> None:
@@ -62,6 +68,8 @@ class Lock:
         if self.pid == os.getpid():
             with suppress(OSError):
                 _remove(self.path, self.text)
+        if self.file:
+            self.file.close()
 
 
 def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
@@ -161,6 +169,8 @@ def _is_alive(path: str, holder: dict[str, Any]) -> bool:
     """Whether the process works, as far as this machine can tell."""
     import psutil
 
+    if _is_locked(path):  # also by a process of another container, or after a step of the clock
+        return True
     if holder["host"] != socket.gethostname():
         with suppress(FileNotFoundError):
             renewed = storage.size_and_time(path)[1] / 1e9
@@ -175,6 +185,18 @@ def _is_alive(path: str, holder: dict[str, Any]) -> bool:
         return False
     except psutil.AccessDenied:
         return True
+
+
+def _is_locked(path: str) -> bool:
+    """Whether a process of this machine holds the file's own lock."""
+    with suppress(OSError):
+        if not storage.is_remote(path):
+            with open(path, "rb+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
+    return False
 
 
 def _explain(path: str, holder: dict[str, Any]) -> str:
@@ -203,9 +225,11 @@ def _remove(path: str, text: str) -> bool:
     except FileNotFoundError:
         return False
     if storage.read_text(aside) != text:
-        with suppress(FileExistsError):
+        with suppress(FileExistsError, FileNotFoundError):
             os.link(aside, path)
-        os.remove(aside)
+        with suppress(FileNotFoundError):
+            os.remove(aside)
         return False
-    os.remove(aside)
+    with suppress(FileNotFoundError):  # `remove_leftovers` may take it
+        os.remove(aside)
     return True

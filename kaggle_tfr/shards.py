@@ -30,8 +30,8 @@ _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 TFDS_MARK = "-tfds"  # at the end of the fingerprint of a part that has TFDS's file names
 _COLUMNS = ["file", "split", "fold", "count", "bytes", "compression", "jpeg", "schema", "folder"]
 READ_APART = (
-    "Remove the older one, or run 04_write with OVERWRITE = True; to read an older part as it is, "
-    "name it alone in TFREC_DIRS."
+    "If one is an older version, remove it, or run 04_write with OVERWRITE = True. Read two "
+    "different datasets apart, and join their batches by tf.data's sample_from_datasets."
 )
 COPY_AGAIN = "Copy the folder again, or run 04_write again; a file that is not ours, move away."
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

@@ -249,7 +249,8 @@ def index_shard(shard: str, image: str = "") -> ShardIndex:
     status = _read_status(shard)
     with _locks[shard]:  # of many readers of a new one, one makes it
         index = _indices.get(shard)
-        if index is None or index.status != status or image not in ("", index.image):
+        is_gone = index is not None and not os.path.exists(index.file)  # by `forget_records`
+        if index is None or is_gone or index.status != status or image not in ("", index.image):
             index = _indices[shard] = _load_index(shard, image, status)
     return index
 
@@ -414,10 +415,14 @@ def _new_file(path: AnyPath) -> Iterator[str]:
 @contextlib.contextmanager
 def _lock_new(temporary: str) -> Iterator[None]:
     """Create the file, and lock it: the lock ends with the block, or with the process."""
-    number = os.open(temporary, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
+    while True:
+        number = os.open(temporary, os.O_CREAT | os.O_RDWR, 0o666)
         with contextlib.suppress(OSError):  # this file system has no locks
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(number, fcntl.LOCK_EX)
+        if os.fstat(number).st_nlink:
+            break
+        os.close(number)  # `remove_leftovers` took it before it was locked
+    try:
         yield
     finally:
         os.close(number)

@@ -32,6 +32,19 @@ KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]  # what has a pr
 COMPUTED = [*UNREAD, *HASHED, "problem"]
 
 
+def _check_is_not_ours(input_dir: str, excluded: Sequence[str]) -> None:
+    """Raise a ValueError when INPUT_DIR is WORK_DIR or OUT_DIR, whose files are not input."""
+    is_same = input_dir in excluded
+    if not storage.is_remote(input_dir):
+        real_dir = os.path.realpath(input_dir or "/")
+        is_same = any(os.path.realpath(folder) == real_dir for folder in excluded)
+    if is_same:
+        raise ValueError(
+            f"INPUT_DIR '{input_dir}' is also WORK_DIR or OUT_DIR, whose files are not input. "
+            "Set OUT_DIR or WORK_DIR to another folder."
+        )
+
+
 def read_table(input_dir: str, settings: InputSettings, excluded: Sequence[str] = ()) -> Table:
     """(images, labels) of all inputs: one row an image, in their order; no image is opened.
 
@@ -48,6 +61,8 @@ def read_table(input_dir: str, settings: InputSettings, excluded: Sequence[str] 
     remote = storage.is_remote(input_dir)
     input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
     settings = replace(settings, excluded=[work_dir(folder) for folder in excluded if folder])
+    if settings.source in ("folders", "tfrecords"):  # which read all that is in INPUT_DIR
+        _check_is_not_ours(input_dir, settings.excluded)
     images, labels = read_input(input_dir, settings)
     test = find_test_images(input_dir, settings, labels)
     _warn_of_mixed_tests(images, test)

@@ -28,7 +28,7 @@ _MOUNTS |= {"notebooks": ("kernel_sources", 2)}
 Values = Mapping[str, Any]
 # What the package imports, and the name under which pip knows it.
 _SAME_NAMES = """tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib
-jinja2"""
+jinja2 markupsafe psutil"""
 PIP_NAMES = {name: name for name in _SAME_NAMES.split()}
 PIP_NAMES |= {"cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "faiss": "faiss-cpu"}
 PIP_NAMES |= {"google_crc32c": "google-crc32c", "sklearn": "scikit-learn"}
@@ -38,7 +38,16 @@ ONE_STEP = {"faiss": "02_deduplicate", "sklearn": "03_plan", "iterstrat": "03_pl
 # Used where they are installed: Kaggle's image lacks both, and they are slower or seldom needed.
 OPTIONAL = ("faiss", "iterstrat")
 # What is enough for reading and training; Kaggle's TPU image lacks some of the others.
-FOR_TRAINING = ("tensorflow", "numpy", "pandas", "pyarrow", "matplotlib", "PIL", "yaml")
+FOR_TRAINING = (
+    "tensorflow",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "PIL",
+    "yaml",
+    "markupsafe",
+)
 # What papermill and nbconvert leave beside a kernel's own files.
 _KAGGLE_FILES = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
 # What folds a cell, in JupyterLab and on Kaggle.

@@ -114,6 +114,10 @@ def write_parts(
     storage.remove_leftovers(work_dir)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
+    if overwrite:
+        left_over = _find_left_over(out_dir or work_dir, plan, part)
+        removed = [folder for folder, number in left_over.items() if number > plan.n_parts]
+        _check_no_input(work_dir, [*folders.values(), *removed])
     _clear_left_over(out_dir or work_dir, plan, part, overwrite=overwrite)
     done, run_id = dict[int, Row](), uuid.uuid4().hex
     for number, folder in folders.items():
@@ -131,6 +135,24 @@ def write_parts(
         wanted = sum(shard.part in folders for shard in plan.shards)
         _stop(problem, f"Stopped after {len(done)} of {wanted} shards, which are whole and stay")
     return pd.DataFrame([done[number] for number in sorted(done)], columns=journal.COLUMNS)
+
+
+def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
+    """Raise a ValueError when images of the plan are in a part that OVERWRITE would remove."""
+    table = storage.read_parquet(storage.join(work_dir, "plan.parquet"), columns=["path"])
+    image_dirs = {os.path.dirname(path) for path in table["path"]}
+    real_image_dirs = {_real_path(folder) for folder in image_dirs}
+    for part_dir in part_dirs:
+        inside = f"{_real_path(part_dir)}/"
+        if any(f"{image_dir}/".startswith(inside) for image_dir in real_image_dirs):
+            raise ValueError(
+                f"'{part_dir}' holds images that this plan reads, and OVERWRITE would remove them. "
+                "Set another OUT_DIR."
+            )
+
+
+def _real_path(folder: str) -> str:
+    return folder if storage.is_remote(folder) else os.path.realpath(folder)
 
 
 def _clear_left_over(parts_dir: str, plan: Plan, part: int, *, overwrite: bool) -> None:

@@ -92,6 +92,15 @@ def test_our_own_folders_in_the_input_are_never_input(tmp_path, source):
     tmp_path.with_name("link").unlink()
 
 
+@pytest.mark.parametrize("source", ["folders", "tfrecords"])
+def test_an_input_that_is_our_own_folder_is_refused(tmp_path, source):
+    """All that is in it would be read, what the last run wrote as well."""
+    put_image(tmp_path / "cat" / "1.jpg")
+    chosen = settings(InputSettings, {"SOURCE": source})
+    with pytest.raises(ValueError, match="is also WORK_DIR or OUT_DIR.*Set OUT_DIR"):
+        read_table(str(tmp_path), chosen, [str(tmp_path / "work"), str(tmp_path)])
+
+
 def test_class_folders_without_images_are_named_and_left_out(tmp_path, capsys):
     """Empty ones, those of an archive's or a system's own files; the others are read."""
     for name in ("rose/1.jpg", "heic/1.heic", "__MACOSX/2.jpg"):

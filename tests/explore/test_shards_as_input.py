@@ -90,6 +90,20 @@ def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
     assert (images["problem"] != "").sum() == (cut > 0)
 
 
+def test_copies_that_were_forgotten_are_made_again(tmp_path, monkeypatch):
+    """A process may have read a packed shard before 01 ran over some of the rows only."""
+    monkeypatch.setenv(storage.RECORDS, str(tmp_path / "records"))
+    shard = write_shard(tmp_path / "plain", [make_example(image=PICTURES[0], label=0)])
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.tfrec").write_bytes(gzip.compress(Path(shard).read_bytes()))
+    images, _ = read(tmp_path / "in")
+
+    storage.forget_records(str(tmp_path / "records"), set())
+
+    assert not list((tmp_path / "records").glob("*.copy"))
+    assert [storage.read_bytes(path) for path in images["path"]] == [PICTURES[0]]
+
+
 def test_our_own_part_goes_through_again(tmp_path):
     """The same ids, pictures byte for byte, labels and classes, in new folds and new shards."""
     plan_images(make_images(tmp_path / "images", 24), tmp_path / "first", size=48)

@@ -70,6 +70,17 @@ def test_a_number_that_another_process_was_given_is_no_holder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("unseen", ["a number of another container", "a step of the clock"])
+def test_a_live_process_that_looks_gone_keeps_its_lock(other, tmp_path, unseen):
+    """Its lock file is open and locked as long as it lives, whatever its number and start are."""
+    taken = json.loads((tmp_path / "run.lock").read_text())
+    wrong = {"process": 2**22 + 1} if "number" in unseen else {"process_started": 1.0}
+    (tmp_path / "run.lock").write_text(json.dumps(taken | wrong))
+    with pytest.raises(lock.WorkDirBusyError, match="is in use since"):
+        lock.take(str(tmp_path), holder="a run")
+    assert other.poll() is None
+
+
 def test_another_machine_holds_its_lock_as_long_as_it_renews_it(tmp_path, monkeypatch):
     """Its processes cannot be seen from here; the error says which file to remove."""
     path = leave(tmp_path, host="far-away")

@@ -47,6 +47,25 @@ def test_temporary_files_of_dead_processes_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["notes.tmp", "records"]
 
 
+def test_a_new_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    """Another process may clean up in the moment between."""
+    real, taken = storage.fcntl.flock, []
+
+    def flock(number, operation):
+        for path in tmp_path.glob("*.tmp") if not taken else ():
+            taken.append(path)
+            path.unlink()
+        real(number, operation)
+
+    monkeypatch.setattr(storage.fcntl, "flock", flock)
+    with storage._new_file(tmp_path / "a.json") as temporary:
+        with open(temporary, "wb") as file:
+            file.write(b"new")
+        storage.remove_leftovers(tmp_path)
+    assert len(taken) == 1
+    assert (tmp_path / "a.json").read_bytes() == b"new"
+
+
 def test_folder_names_are_taken_literally(tmp_path):
     """A folder called "set [1]*" is no pattern; only the pattern below it is."""
     folder = tmp_path / "set [1]*"

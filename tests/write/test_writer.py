@@ -171,6 +171,18 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, 
     assert digests(work) == before
 
 
+def test_a_left_over_part_that_the_plan_reads_is_not_removed(replanned):
+    """With shards as input an older part may be the only place where the images are."""
+    path = replanned / "plan.parquet"
+    images = pd.read_parquet(path)
+    images["path"] = [f"{replanned}/part-2/a.tfrec#{number}" for number in range(len(images))]
+    images.to_parquet(path)
+    before = digests(replanned / "part-2")
+    with pytest.raises(ValueError, match="part-2' holds images that this plan reads.*OUT_DIR"):
+        write_parts(str(replanned), overwrite=True)
+    assert digests(replanned / "part-2") == before
+
+
 def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(replanned, table, root, monkeypatch):
     """The first cells of both notebooks, with OUT_DIR set: the earlier part is not shown."""
     monkeypatch.setenv("KAGGLE_TFR_RECORDS", "")  # notebooks set it, and add to the path
