@@ -248,7 +248,7 @@ def test_the_first_cell_knows_every_requirement(root):
     """The table is that of requirements.txt and of what the package imports."""
     text = (root / "requirements.txt").read_text()
     names = {re.split(r"[>=<]", line)[0] for line in text.splitlines() if line[:1] not in ("", "#")}
-    kernels_do_without = {"papermill", "ipykernel", "psutil", "markupsafe", "nbformat"}
+    kernels_do_without = {"papermill", "ipykernel", "nbformat"}
     assert names - set(PIP_NAMES.values()) == kernels_do_without
     assert set(PIP_NAMES.values()) <= names
 
@@ -260,7 +260,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 full = {getattr(node, "module", None) or alias.name for alias in node.names}
                 where = (path.parent.name, node in tree.body)
                 found |= {(name.split(".")[0], *where) for name in full}
-    others = "cloudpickle dask kaggle kaggle_datasets markupsafe nbformat papermill psutil"
+    others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill"
     known = {*sys.stdlib_module_names, "kaggle_tfr", "tensorflow_datasets", *PIP_NAMES}
     known |= {*others.split()}
     assert {module for module, *_ in found} - known == {"google", "keras", "jax"}  # with TensorFlow
