@@ -15,8 +15,8 @@ import pandas as pd
 
 from kaggle_tfr.explore.recipe import shorten
 from kaggle_tfr.explore.records import LABEL_NAME
-from kaggle_tfr.explore.rows import FLAGS, MISSING
-from kaggle_tfr.explore.splits import FOLDER_COLUMN, looks_like_splits, name_split
+from kaggle_tfr.explore.rows import FLAGS
+from kaggle_tfr.explore.splits import FOLDER_COLUMN, MISSING, looks_like_splits, name_split
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import OUTSIDE

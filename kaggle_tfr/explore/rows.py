@@ -15,12 +15,12 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import files, splits
+from kaggle_tfr.explore.splits import MISSING
 from kaggle_tfr.paths import near_miss, template_fields
 from kaggle_tfr.schema import NO_MASK, Labels, find_code_problem, split_of
 
 Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
 
-MISSING = ("", "nan", "NaN", "<NA>")
 FLAGS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
 NO_ROW = "no row"  # begins the problem of a file that no CSV names
 NO_LABEL_MAP = "LABEL_MAP numbers one class per image. Leave it empty for several."

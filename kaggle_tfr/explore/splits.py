@@ -11,7 +11,7 @@ from kaggle_tfr.schema import SPLIT_NAMES, split_of
 FOLDER_COLUMN = "csv_folder"  # not in the file: the folder of the CSV below INPUT_DIR
 _NAMES = SPLIT_NAMES | {"testing": "test", "eval": "validation", "evaluation": "validation"}
 _COLUMN_NAME = re.compile(r"(?i).*(split|subset|partition|phase|usage|stage)s?|.*[ _-]?set|mode")
-_MISSING = ("", "nan", "NaN", "<NA>")
+MISSING = ("", "nan", "NaN", "<NA>")  # in the text of a table's cell
 
 
 def name_split(value: str) -> str:
@@ -34,7 +34,7 @@ def looks_like_splits(column: str, values: Iterable[str]) -> bool:
     """True for a column that is called like one of splits and holds nothing else."""
     if not _is_called_like_splits(column):
         return False
-    held = {value for value in map(str, values) if value not in _MISSING}
+    held = {value for value in map(str, values) if value not in MISSING}
     splits = {name_split(value) for value in held}
     return "" not in splits and bool(splits - {"train"})
 
@@ -70,7 +70,7 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
         what = f"SPLIT_COLUMN '{column}' makes every row a test image"
         raise ValueError(f'{what}: nothing is left to train on. Set SPLIT_COLUMN to "".')
 
-    is_missing = text.isin(_MISSING)
+    is_missing = text.isin(MISSING)
     unknown = f"column '{column}' holds '" + text + "', which is not a split"
     problem = problem.mask(named == "", unknown).mask(is_missing, f"no split in column '{column}'")
     return named.where(named != "", "train").astype(object), problem
