@@ -114,11 +114,11 @@ def write_parts(
     storage.remove_leftovers(work_dir)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
+    left_over = _find_left_over(out_dir or work_dir, plan, part)
     if overwrite:
-        left_over = _find_left_over(out_dir or work_dir, plan, part)
         removed = [folder for folder, number in left_over.items() if number > plan.n_parts]
         _check_no_input(work_dir, [*folders.values(), *removed])
-    _clear_left_over(out_dir or work_dir, plan, part, overwrite=overwrite)
+    _clear_left_over(left_over, plan, overwrite=overwrite)
     done, run_id = dict[int, Row](), uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
@@ -155,15 +155,14 @@ def _real_path(folder: str) -> str:
     return folder if storage.is_remote(folder) else os.path.realpath(folder)
 
 
-def _clear_left_over(parts_dir: str, plan: Plan, part: int, *, overwrite: bool) -> None:
+def _clear_left_over(left_over: Mapping[str, int], plan: Plan, *, overwrite: bool) -> None:
     """Remove parts of other plans that no run of this plan writes, or stop because of them.
 
-    part: 0, or the only part of this run. Another run may be writing the plan's other parts at this
+    left_over: of `_find_left_over`. Another run may be writing the plan's other parts at this
     moment, so they stay even with `overwrite`, and are named.
-    Raises: ValueError: without `overwrite`; where a part is outside of `parts_dir`, or nothing
+    Raises: ValueError: without `overwrite`; where a part is a link to another folder, or nothing
     shows that 04_write has made it. Then nothing was removed.
     """
-    left_over = _find_left_over(parts_dir, plan, part)
     if left_over and not overwrite:
         folders = "', '".join(left_over)
         raise ValueError(
