@@ -17,19 +17,23 @@ from kaggle_tfr import lock, notebook
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import DEFAULTS
 
-HOLD = "import sys; from kaggle_tfr import lock; lock.take(sys.argv[1], holder='a run'); input()"
+HOLD = """
+import sys
+from kaggle_tfr import lock
+lock.take(sys.argv[1], holder="a run")
+print("held", flush=True)
+input()
+"""
 
 
 @pytest.fixture
 def other(tmp_path, root):
     """Another process, which holds the lock of tmp_path."""
     environment = os.environ | {"PYTHONPATH": str(root)}
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, env=environment, **pipes) as process:
-        until = time.monotonic() + 30
-        while not (tmp_path / "run.lock").exists() and time.monotonic() < until:
-            time.sleep(0.02)
+        assert process.stdout.readline() == b"held\n"
         yield process
         process.kill()
 
@@ -56,8 +60,8 @@ def test_a_second_run_stops_at_once(other, tmp_path, capsys):
 def test_the_run_after_a_killed_one_takes_over_and_says_so(other, tmp_path, capsys):
     """The process is gone, whether or not its parent has seen that."""
     other.send_signal(signal.SIGKILL)
-    while psutil.Process(other.pid).status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # the last of its threads too
+    assert psutil.Process(other.pid).status() == psutil.STATUS_ZOMBIE
     lock.take(str(tmp_path), holder="a run").release()
     assert f"process {other.pid} on {socket.gethostname()} ended" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []

