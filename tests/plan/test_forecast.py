@@ -115,7 +115,7 @@ def test_the_first_call_of_a_process_is_not_timed(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(forecasts, "convert", convert_slowly)
     monkeypatch.setattr(forecasts, "_is_warm", threading.Event())
     found = make_forecast(table, load_schema("default", table), ImageSettings((32, 32)))
-    assert found.seconds[2] < 2
+    assert found.seconds[0] < 0.05  # two seconds in 28 images would be 0.07 each
     images = f"{found.n_sampled} of {found.n_sampled}"
     assert f"Sampling sizes: {images} in" in capsys.readouterr().out
 
