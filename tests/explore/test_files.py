@@ -67,8 +67,11 @@ def test_links_to_shards_stay_within_the_input(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["folders", "csv", "tfrecords"])
-def test_our_own_folders_in_the_input_are_never_input(tmp_path, source):
-    """WORK_DIR and OUT_DIR below INPUT_DIR hold pictures, CSVs and shards of ours."""
+def test_our_own_folders_in_the_input_are_never_input(tmp_path, source, capsys):
+    """WORK_DIR and OUT_DIR below INPUT_DIR hold pictures, CSVs and shards of ours.
+
+    Nor are they named as folders that an image is missing from.
+    """
     put_csv(tmp_path, "image_id,label\ncat/1.jpg,x\n")
     put_image(tmp_path / "cat" / "1.jpg")
     shard = [make_example(image=make_picture(9), label=0)]
@@ -90,6 +93,31 @@ def test_our_own_folders_in_the_input_are_never_input(tmp_path, source):
         expected = ["cat/1", "cat/a"] if source == "csv" else ["cat/1"]
         assert read == (["cat/a"] if source == "tfrecords" else expected)
     tmp_path.with_name("link").unlink()
+    assert "work" not in capsys.readouterr().out
+
+
+PATHS = {"PATH_TEMPLATE": "{image_id}", "TEST_CSV": ""}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"SOURCE": "folders"}, ["cat/1.jpg", "test/c/3.jpg"]),
+        ({**PATHS, "TEST_PATH_TEMPLATE": ""}, ["cat/1.jpg"]),
+        ({**PATHS, "TEST_PATH_TEMPLATE": "test/*/*"}, ["cat/1.jpg", "c/3.jpg"]),
+    ],
+)
+def test_other_folders_and_files_are_no_input_wherever_they_are(tmp_path, given, expected):
+    """Of the system or ours, also beside test images, and a text that describes these."""
+    put_csv(tmp_path, "image_id,label\ncat/1.jpg,x\n")
+    others = ["@eaDir/9.jpg", "test/@eaDir/9.jpg", "test/work/9.jpg"]
+    for name in ("cat/1.jpg", "test/c/3.jpg", *others):
+        put_image(tmp_path / name)
+    (tmp_path / "test" / "c" / "notes.txt").write_text("no image")
+
+    images, _ = read_table(str(tmp_path), settings(InputSettings, given), [f"{tmp_path}/test/work"])
+
+    assert images["image_id"].tolist() == expected
 
 
 @pytest.mark.parametrize("source", ["folders", "tfrecords"])

@@ -192,6 +192,11 @@ def test_the_ids_of_a_submission_may_have_another_column(competition, tmp_path):
     images, _ = read(competition, test_id_column="file")
 
     assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
+    (competition / "train.csv").write_text(ROWS.replace("image_id", "name"))
+    given = {"id_column": "name", "path_template": "train_images/{name}", "test_id_column": "file"}
+    for template in ("test_images/{name}", "test_images/{file}"):
+        images, _ = read(competition, **given, test_path_template=template)
+        assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
 
 
 @pytest.mark.parametrize("template", ["{image_id}", "bilder/{image_id}"])
@@ -247,3 +252,32 @@ def test_columns_of_0_and_1_stay_several_labels(tmp_path, row, kind):
     folder = put_csv(tmp_path, FLAGS + row, ["a.jpg", "b.jpg", "c.jpg"])
     _, labels = read(folder, label_column=["rust", "scab"], label_kind=kind)
     assert (labels.kind, labels.label_columns) == ("multi", ("rust", "scab"))
+
+
+def test_rows_of_a_given_test_split_do_not_tell_the_kind_of_label(tmp_path):
+    """A test set whose answers are left out has 0 in every column."""
+    text = "image_id,rust,scab,split\na.jpg,1,0,train\nb.jpg,0,1,train\nc.jpg,0,0,test\n"
+    folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg"])
+
+    images, labels = read(folder, label_column=["rust", "scab"], split_column="split")
+
+    assert (labels.kind, labels.classes) == ("single", ("rust", "scab"))
+    assert images[["split", "label", "problem"]].to_numpy().tolist() == [
+        *(["train", 0, ""], ["train", 1, ""], ["test", -1, ""])
+    ]
+
+
+@pytest.mark.parametrize(("row", "kind"), [("c.jpg,1,1\n", "multi"), ("", "single")])
+def test_the_main_input_tells_the_kind_of_label_of_further_ones(tmp_path, row, kind):
+    """The few rows of another input may look like the other kind."""
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    folder = put_csv(tmp_path, FLAGS + row, names)
+    other = {"multi": "m.jpg,0,1\n", "single": "m.jpg,0,1\nn.jpg,1,1\n"}[kind]
+    put_csv(tmp_path / "more", "image_id,rust,scab\n" + other, ["m.jpg", "n.jpg"])
+    given = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
+
+    images, labels = read(folder, **given)
+
+    assert labels.kind == kind
+    added = images.set_index("image_id")["problem"].loc[["m.jpg", "n.jpg"]].tolist()
+    assert added == ["", "no row in train.csv" if kind == "multi" else SEVERAL]

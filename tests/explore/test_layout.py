@@ -302,6 +302,12 @@ TOLD = {
         | {"ID_COLUMN": "filename", "N_FOLDS": 0},
         ["'csv_folder': given splits (test, train, valid)", "one class per image"],
     ),
+    "a CSV of a split whose images are missing": (
+        [f"{split}/{split[:2]}{k}.jpg" for split in SPLITS[:2] for k in (1, 2)],
+        {f"{split}/_classes.csv": ROBOFLOW.format(split[:2], split[:2]) for split in SPLITS},
+        {"LABELS_CSV": "train/_classes.csv", "PATH_TEMPLATE": "train/{image_id}"},
+        ["not sure: not used, for no column names images that are there: test/_classes.csv"],
+    ),
     "HuggingFace, a CSV in each split": (
         [f"{split}/{k}.png" for split in SPLITS for k in (1, 2)],
         HUGGINGFACE,

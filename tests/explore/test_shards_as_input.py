@@ -470,3 +470,14 @@ def test_a_record_has_no_extension_to_be_wrong(tmp_path):
     write_shard(tmp_path / "in" / "a.tfrec", [make_example(image=data, label=0)])
     images = measure(*read(tmp_path / "in", **LABELLED))
     assert images[["format", "note"]].to_numpy().tolist() == [["PNG", ""]]
+
+
+def test_features_called_like_our_columns_get_a_prefix(tmp_path):
+    """A part's own tables have columns `file` and `record`, which tell where a record is."""
+    record = make_example(image=PICTURES[0], label=0, file=b"scan.dcm", record=7, site=b"B")
+    write_shard(tmp_path / "in" / "a.tfrec", [record])
+    images, _ = read(tmp_path / "in", **LABELLED)
+    assert not {"file", "record"}.intersection(images)
+    assert images[["record_file", "record_record", "site"]].to_numpy().tolist() == [
+        ["scan.dcm", 7, "B"]
+    ]

@@ -124,21 +124,48 @@ def test_one_id_in_several_folders_is_several_images(tmp_path):
 
 
 def test_a_test_csv_with_answers_is_not_published(tmp_path, capsys):
-    """Its rows and columns stay, for submission.csv; its labels do not."""
+    """Its rows and columns stay, for submission.csv; its labels do not, but those of a template."""
     folder, work = put_roboflow(tmp_path / "in"), tmp_path / "work"
     given = ROBOFLOW | {"labels_csv": "train/_classes.csv", "split_column": ""}
-    given |= {"test_csv": "test/_classes.csv", "test_path_template": "test/{filename}"}
-    (folder / "test" / "_classes.csv").write_text("filename,cat,dog\nd.jpg,0,1\ne.jpg,1,0\n")
-    images, _ = read(folder, **given)
+    given |= {"test_id_column": "file", "test_path_template": "test/{file}"}
+    text = "file,cat,dog\nd.jpg,0,1\ne.jpg,1,0\n"
     work.mkdir()
+    expected = {"_classes.csv": "file,cat,dog\nd.jpg,0,0\ne.jpg,0,0\n", "submission.csv": text}
+    for name, saved in expected.items():
+        (folder / "test" / name).write_text(text)
+        given["test_csv"] = f"test/{name}"
+        images, _ = read(folder, **given)
 
-    chosen = settings(InputSettings, {key.upper(): value for key, value in given.items()})
-    save_submission(images, str(folder), chosen, str(work))
+        chosen = settings(InputSettings, {key.upper(): value for key, value in given.items()})
+        save_submission(images, str(folder), chosen, str(work))
 
-    assert (
-        work / "sample_submission.csv"
-    ).read_text() == "filename,cat,dog\nd.jpg,0,0\ne.jpg,0,0\n"
-    assert "holds labels in 'cat', 'dog'" in capsys.readouterr().out
+        assert (work / "sample_submission.csv").read_text() == saved
+        said = capsys.readouterr().out
+        assert ("holds labels in 'cat', 'dog'" in said) == (name == "_classes.csv")
+
+
+def test_labels_that_a_test_csv_without_labels_would_lose_are_named(tmp_path, capsys):
+    """Records of a split are alike: beside images without labels the given ones lose theirs."""
+    text = "image_id,label,split\na.jpg,x,train\nb.jpg,x,test\n"
+    folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg"])
+    put_image(folder / "test_images" / "c.jpg")
+    for template in ("test_images/*", ""):
+        read(folder, split_column="split", test_csv="", test_path_template=template)
+        lost = "1 images of the given test split have labels, the 1 of TEST_CSV"
+        assert (lost in capsys.readouterr().out) == bool(template)
+
+
+def test_validation_images_of_a_further_input_are_called_as_those_of_the_main_one(tmp_path):
+    """Readers take one split to validate on: two names of it would leave some out."""
+    for name in ("in/train/x/1.jpg", "in/val/x/2.jpg", "old/train/x/3.jpg", "old/valid/x/4.jpg"):
+        put_image(tmp_path / name)
+    more = [{"INPUT_DIR": str(tmp_path / "old")}]
+
+    images, _ = read(tmp_path / "in", source="folders", pattern="*/*/*", more_inputs=more)
+
+    own, given = images["split"][:2].tolist(), images["split"][2:].tolist()
+    assert sorted(own) == sorted(given)
+    assert "train" in own
 
 
 def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):

@@ -55,48 +55,64 @@ def test_kills_change_no_byte(work, tmp_path, kills):
     assert digests(tmp_path / "out") == digests(work / "whole")
 
 
-CELL = """
-import time
+# Two shards are written; whoever takes another one waits, as on a slow disk.
+INTERRUPTED = """
+import pathlib, threading
 from unittest import mock
 from kaggle_tfr.write import parts
-write = parts.write_shard
+write, begun, ended = parts.write_shard, [], []
+two, go_on = threading.Semaphore(2), threading.Event()
+def write_two(task):
+    begun.append(task)
+    try:
+        if not two.acquire(blocking=False):
+            pathlib.Path({waiting!r}).touch()
+            go_on.wait()
+        return write(task)
+    finally:
+        ended.append(task)
 print("writing", flush=True)
-# Slowly until the interrupt: on a busy machine all would be there before it is sent.
-pause = 0 if "pause" in globals() else 1
-with mock.patch.object(parts, "write_shard", lambda task: time.sleep(pause) or write(task)):
+with mock.patch.object(parts, "write_shard", write_two):
     parts.write_parts({work!r}, {out!r})
-print("done", flush=True)
 """
+LET_GO = """
+import time
+go_on.set()
+while len(ended) < len(begun):
+    time.sleep(0.01)
+"""
+AGAIN = "parts.write_parts({work!r}, {out!r})"
 
 
 def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path):
-    """A cell that is interrupted (SIGINT) stops at once; run again it finishes with equal bytes."""
+    """A cell that is interrupted (SIGINT) stops at once; run again it finishes with equal bytes.
+
+    Shards that threads were at get no name any more.
+    """
     from jupyter_client.manager import start_new_kernel
 
     with fork_kernels():
         manager, client = start_new_kernel(kernel_name="python3")
-    out = tmp_path / "out"
-    cell, errors, part = CELL.format(work=str(work), out=str(out)), [], out / "part-1"
+    out, waiting = tmp_path / "out", tmp_path / "waiting"
+    part, errors = out / "part-1", []
+    places = {"work": str(work), "out": str(out), "waiting": str(waiting)}
 
     def watch(message):
         content = message["content"]
-        if message["msg_type"] == "stream" and "writing" in content["text"] and not errors:
-            while len(list(part.glob("*.tfrec"))) < 2:
+        if message["msg_type"] == "stream" and "writing" in content["text"]:
+            while len(list(part.glob("*.tfrec"))) < 2 or not waiting.exists():
                 time.sleep(0.005)
             manager.interrupt_kernel()
         if message["msg_type"] == "error":
             errors.append(content["ename"])
 
     try:
-        client.execute_interactive(cell, timeout=120, output_hook=watch)
+        client.execute_interactive(INTERRUPTED.format(**places), timeout=120, output_hook=watch)
         assert errors == ["KeyboardInterrupt"]
-        time.sleep(0.3)  # the threads see the interrupt too: no shard comes any more
-        before = sorted(part.glob("*.tfrec"))
-        assert 2 <= len(before) < 24
-        time.sleep(0.5)
-        assert sorted(part.glob("*.tfrec")) == before
+        client.execute_interactive(LET_GO, timeout=120, output_hook=watch)
+        assert len(list(part.glob("*.tfrec"))) == 2  # the threads have seen the interrupt too
         assert not list((part / "journal").glob("*.tmp"))
-        client.execute_interactive(cell, timeout=120, output_hook=watch)
+        client.execute_interactive(AGAIN.format(**places), timeout=120, output_hook=watch)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -1,5 +1,6 @@
 """Shards are whole, equal however they were made, and a run that stops goes on where it was."""
 
+import errno
 import hashlib
 import shutil
 import subprocess
@@ -324,14 +325,38 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
     assert high * 6 < 1 or 1 <= len(files) <= 4
 
 
-def test_a_run_that_loses_its_part_is_not_told_to_make_room(table, tmp_path, monkeypatch):
-    """Another run takes the part over: the advice is about that run, not about disks or limits."""
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file", "in/a.jpg"), "Put that file back."),
+        (OSError(errno.ENOSPC, "No space left on device"), parts.DISK_FULL),
+        (OSError(errno.EIO, "Input/output error"), "Fix the cause that the error names."),
+        (tf.errors.ResourceExhaustedError(None, None, "full"), parts.DISK_FULL),
+    ],
+)
+def test_room_is_asked_for_only_where_there_is_none(tmp_path, error, advice):
+    """The problem of a shard ends with what helps against that one."""
+    (tmp_path / "journal").mkdir()
+    assert parts._explain_error(error, str(tmp_path)).endswith(f" {advice}")
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_run_that_loses_its_part_is_not_told_to_make_room(
+    table, tmp_path, monkeypatch, is_removed
+):
+    """Another run takes the part over: the advice is about that run, not about disks or limits.
+
+    Nor is it about this run's temporary file, which the other one may have removed.
+    """
     plan_images(table, tmp_path)
     write_records = parts._write_records
 
     def write_taken(task, temporary):
         Path(task.part_dir, journal.RUN).write_text("another run")
-        return write_records(task, temporary)
+        written = write_records(task, temporary)
+        if is_removed:
+            Path(temporary).unlink()
+        return written
 
     monkeypatch.setattr(parts, "_write_records", write_taken)
     use_backend(1)
