@@ -1,6 +1,7 @@
 """Work in threads and processes, and its progress; test_dask.py has the cluster."""
 
 import math
+from unittest import mock
 
 import joblib
 import pytest
@@ -53,3 +54,13 @@ def test_a_backend_is_named_and_zero_jobs_are_all_cores():
     with pytest.raises(ValueError, match="It can be 'threading', 'loky', 'dask'"):
         parallel.use_backend(1, "threads")
     assert parallel.use_backend(0).startswith(f"{joblib.cpu_count()} threads")
+
+
+def test_workers_are_as_many_as_the_cores_that_a_container_may_use(monkeypatch):
+    """Those of the machine would be in each other's way."""
+    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
+    assert parallel.use_backend() == "3 threads on this machine"
+    parallel.close_backend()
+    with mock.patch("joblib.Parallel", wraps=joblib.Parallel) as made:
+        assert list(parallel.run(abs, [-1], label="x")) == [1]
+    assert made.call_args.kwargs["n_jobs"] == 3
