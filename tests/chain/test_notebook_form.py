@@ -78,6 +78,20 @@ def test_tables_are_shown_escaped(notebook):
     assert [name for name in (".style", "HTML(", "Markdown(") if name in code] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("02_deduplicate", 'load_pairs(images, dropped, outcomes=("kept", "dropped"))'),
+        ("05_read_and_visualize", "print(read.describe_missing(per_class, classes))"),
+        ("06_train", "print(read.describe_missing(per_class, classes))"),
+    ],
+)
+def test_what_figures_leave_unsaid_is_said(root, name, call):
+    """Which of two pictures is kept, and which classes a score does not cover."""
+    notebook = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())
+    assert call in "\n".join(cells(notebook))
+
+
 def test_half_of_all_cells_have_two_lines_at_most(root):
     """A reader meets one thing at a time."""
     read = [json.loads((root / "notebooks" / f"{n}.ipynb").read_text()) for n in NOTEBOOKS]

@@ -12,8 +12,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from PIL import Image
 from support.pages import HOSTILE, Elements
 
+from kaggle_tfr import notebook, storage
 from kaggle_tfr.report import write_report
-from kaggle_tfr.tables import ELEMENTS, show_table
+from kaggle_tfr.tables import ELEMENTS, clean_table, show_table
 
 MORE = "/home/somebody/more"  # further inputs, elsewhere
 COUNT = "Reading images: 1,064 of 5,390 in 2 s (29/s, 16 s to go)"
@@ -44,7 +45,7 @@ def page(tmp_path):
         new_code_cell("hidden = 1", outputs=[new_output("stream", text="parameters")]),
         new_markdown_cell("## 1. What a lesson shows", **lesson),
         new_code_cell("lesson", outputs=[printed, shown(text_plain="lesson")], **lesson),
-        new_markdown_cell("## 2. Sizes"),
+        new_markdown_cell("## 2. Sizes & <shapes>"),
         new_code_cell("secret_code()", outputs=[printed, shown(image_png=png)]),
         new_code_cell("", outputs=[shown(text_html="<table><td>a cell</td></table>")]),
         new_code_cell("", outputs=[new_output("display_data", bar)]),
@@ -72,8 +73,9 @@ def page(tmp_path):
 
 def test_it_shows_what_the_notebooks_show(page):
     """Title, accounting, sections, figures, tables and lines, each once and in order."""
-    order = ["roses &amp; co", "75.0%", "<h2", "Explore: what came in</h2>", "<code>labels</code>"]
-    order += ["<h3>Sizes</h3>", "3 of &lt;4&gt;", "<img", "a cell", "INPUT_DIR/a.jpg"]
+    order = ["roses &amp; co", "75.0%", "<h2", "Explore: what came in</h2>"]
+    order += ["<code>labels</code> &amp; images", "<h3>Sizes &amp; &lt;shapes&gt;</h3>"]
+    order += ["3 of &lt;4&gt;", "<img", "a cell", "INPUT_DIR/a.jpg"]
     order += ["<td>more/b.jpg more-2/c.jpg</td>"]
     assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
     assert page.count("<img") == 1
@@ -106,6 +108,16 @@ def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
     assert "@import" not in page
     assert (tmp_path / "part-1" / "report.html").read_text() == page
     assert not (tmp_path / "part-2" / "report.html").exists()
+
+
+def test_its_copies_go_with_the_parts_in_out_dir(tmp_path):
+    """A part in WORK_DIR, of a run before OUT_DIR was set, is not what the page is about."""
+    for place in ("work", "out"):
+        (tmp_path / place / "part-1").mkdir(parents=True)
+        (tmp_path / place / "part-1" / "shards.csv").write_text("file\n")
+    page = write_page(tmp_path / "work", ["a"], OUT_DIR=f"{tmp_path}/out")
+    assert (tmp_path / "out" / "part-1" / "report.html").read_text() == page
+    assert not (tmp_path / "work" / "part-1" / "report.html").exists()
 
 
 def write_page(folder, names, **values):
@@ -153,16 +165,37 @@ def test_tables_that_do_not_escape_are_cleaned(tmp_path):
     assert {name for tag, names in found if tag in ELEMENTS for name in names} == set()
 
 
+def test_a_cleaned_table_keeps_spans_and_shown_text_alone():
+    """A span is a number; what a browser would run or draw by is no text to show."""
+    rows = "<tr><th colspan=2 rowspan='x'>a<script>b</script><style>c</style>d</th></tr>"
+    assert clean_table(f"<table>{rows}</table>") == (
+        '<table><tr><th colspan="2">ad</th></tr></table>'
+    )
+
+
+def test_a_dollar_in_a_name_is_no_formula(tmp_path, monkeypatch):
+    """Notebooks tell MathJax to leave tables alone: ours, and those that pandas shows."""
+    monkeypatch.setenv(storage.RECORDS, "")  # which the first call of a notebook sets
+    names = pd.DataFrame({"class": ["$a$"]})
+    with pd.option_context("display.html.use_mathjax", True):
+        assert "tex2jax_ignore" not in names._repr_html_()
+        assert "tex2jax_ignore" in show_table(names)._repr_html_()
+        notebook.start({"WORK_DIR": str(tmp_path)})
+        assert "tex2jax_ignore" in names._repr_html_()
+
+
 @pytest.mark.parametrize("place", ["/", "/in", "/a", "i", "/i/m"])
 def test_short_folders_change_paths_alone(tmp_path, place):
     """Elements, figures and words are as ever, however short INPUT_DIR is."""
-    page = write_page(tmp_path, ["/in/a.jpg", "train/in/b", "a/b", "/inner"], INPUT_DIR=place)
+    page = write_page(
+        tmp_path, ["/in/a.jpg", "train/in/b", "a/b", "/inner", "a / b"], INPUT_DIR=place
+    )
     elements = Elements(page)
     (figure,) = elements.images
     Image.open(io.BytesIO(base64.b64decode(figure.partition("base64,")[2]))).load()
     assert figure.startswith("data:image/webp;base64,")
     first = "INPUT_DIR/a.jpg" if place == "/in" else "/in/a.jpg"
-    for text in (first, "train/in/b", "a/b", "/inner", "WORK_DIR/in/a.jpg"):
+    for text in (first, "train/in/b", "a/b", "/inner", "a / b", "WORK_DIR/in/a.jpg"):
         assert text in elements.texts
 
 

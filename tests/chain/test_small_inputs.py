@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from support.scenes import saved, scene
 
-from kaggle_tfr import storage
+from kaggle_tfr import figures, plan, storage
 from kaggle_tfr.parameters import NOTEBOOKS
 from kaggle_tfr.read import display
+from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import ELEMENTS
 
 SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1, "TEST_CSV": ""}
@@ -95,7 +96,7 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
         save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
         rows = "image_id,cat,dog,owl\n0.jpg,1,1,0\n1.jpg,1,0,0\n2.jpg,0,0,0\n"
         (folder / "train.csv").write_text(rows)
-        values |= {"SOURCE": "csv", "LABEL_COLUMN": ["cat", "dog", "owl"]}
+        values |= {"SOURCE": "csv", "LABEL_COLUMN": ["cat", "dog", "owl"], "MIRRORED": True}
     elif case == "no labels":
         save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
         (folder / "train.csv").write_text("image_id\n0.jpg\n1.jpg\n2.jpg\n")
@@ -111,7 +112,26 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
         assert names["arrived"] == len(names["titles"]) == n_images  # and no padding
     printed = capsys.readouterr().out
     assert "nan" not in printed
+    assert "Every image stays in the split that it was given." in printed
+    planned = json.loads((tmp_path / "work" / "plan.json").read_text())
+    assert planned["checks"]["mirrored"] == (case == "several labels")
     assert ("1 of 3 classes has no validation image" in printed) == (case == "several labels")
     if last:
         with pytest.raises(ValueError, match=error):
             run_notebook(root, last, SMALL | values)
+
+
+def test_03_warns_of_classes_that_a_fold_lacks(root, capsys):
+    """The cells after the folds were made: scores of that fold would not cover the class."""
+    folded = pd.DataFrame({"split": "train", "fold": [0, 0, 1], "label": [0, 1, 0]})
+    folded["label_name"] = ["day", "night", "day"]
+    names = {"plan": plan, "figures": figures, "folded": folded, "labels": Labels()}
+    names["display"] = print
+    content = json.loads((root / "notebooks" / "03_plan.ipynb").read_text())
+    cells = ["".join(c["source"]) for c in content["cells"] if c["cell_type"] == "code"]
+    for cell in cells:
+        if re.search(r"\bmissing\b", cell):
+            run_cell(cell, names)
+    printed = capsys.readouterr().out
+    assert re.search("Warning: .*no image in some fold.*: night", printed)
+    assert "fold 1" in printed

@@ -24,13 +24,15 @@ def test_links_of_class_folders_stay_within_the_input(tmp_path):
     put_image(tmp_path / "real" / "dog" / "2.jpg")
     os.symlink(tmp_path / "secret" / "s.jpg", tmp_path / "real" / "cat" / "file.jpg")
     os.symlink("../cat/1.jpg", tmp_path / "real" / "dog" / "inside.jpg")
+    put_image(tmp_path / "real-2" / "3.jpg")  # its path begins as that of INPUT_DIR does
+    os.symlink("../../real-2/3.jpg", tmp_path / "real" / "dog" / "beside.jpg")
     os.symlink("../secret", tmp_path / "real" / "evil")
     os.symlink("real", tmp_path / "input")  # INPUT_DIR itself may be a link
 
     images, labels = read(tmp_path / "input", source="folders")
 
     expected = {"cat/1.jpg": "", "cat/file.jpg": OUTSIDE, "dog/2.jpg": "", "dog/inside.jpg": ""}
-    assert problems(images) == expected | {"evil/s.jpg": OUTSIDE}
+    assert problems(images) == expected | {"dog/beside.jpg": OUTSIDE, "evil/s.jpg": OUTSIDE}
     assert labels.classes == ("cat", "dog")
 
 
@@ -56,6 +58,19 @@ def test_links_of_a_csv_stay_within_the_input(tmp_path):
         read(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "given"), [("LABELS_CSV", "*/labels.csv"), ("LABEL_MAP", "train_images/map.json")]
+)
+def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(tmp_path, name, given):
+    """A CSV that a pattern matches, and a map of labels: what they hold would be shown."""
+    folder = put_csv(tmp_path / "in", "image_id,label\na.jpg,x\n", ["a.jpg"])
+    file = given.rpartition("/")[2]
+    (tmp_path / file).write_text('{"x": 0}' if name == "LABEL_MAP" else "image_id,label\na.jpg,x\n")
+    os.symlink(f"../../{file}", folder / "train_images" / file)
+    with pytest.raises(ValueError, match=rf"{name} '.*/{file}' is a link that leads outside"):
+        read(folder, **{name.lower(): given})
+
+
 def test_links_to_shards_stay_within_the_input(tmp_path):
     write_shard(tmp_path / "in" / "a.tfrec", [make_example(image=make_picture(9), label=0)])
     write_shard(tmp_path / "b.tfrec", [make_example(image=make_picture(9), label=0)])
@@ -63,7 +78,8 @@ def test_links_to_shards_stay_within_the_input(tmp_path):
 
     images, _ = read(tmp_path / "in", source="tfrecords")
 
-    assert problems(images) == {"a.tfrec#0": "", "b.tfrec#0": OUTSIDE}
+    rows = images[["image_id", "problem"]].to_numpy().tolist()
+    assert rows == [["a.tfrec#0", ""], ["b.tfrec#0", OUTSIDE]]  # not its record beside it
 
 
 @pytest.mark.parametrize("source", ["folders", "csv", "tfrecords"])

@@ -549,6 +549,17 @@ def test_a_folder_of_odd_names_gets_a_recipe(tmp_path_factory, name):
     assert all(line.isprintable() for line in printed)
 
 
+@pytest.mark.parametrize("file", ["a.jpg", "b.\x1b[2J"])
+def test_an_error_shows_names_as_one_line(tmp_path, file):
+    """A terminal would obey the control characters of a folder's name or of an ending."""
+    folder = tmp_path / "a\x1b[2J\nb"
+    folder.mkdir()
+    (folder / file).touch()
+    with pytest.raises((FileNotFoundError, ValueError), match=r"a\\u001b\[2J\\nb' has") as error:
+        layout.tell_layout(str(folder))
+    assert str(error.value).isprintable()
+
+
 def test_a_folder_whose_name_is_no_text_gets_no_recipe(tmp_path):
     """Notebooks could not be given such a parameter."""
     folder = tmp_path / "name\udce9"

@@ -17,6 +17,7 @@ from support.readers import make_example, make_picture, save_noise, write_shard
 
 from kaggle_tfr import explore, parallel, storage
 from kaggle_tfr.explore.table import measure
+from kaggle_tfr.frames import example_class
 from kaggle_tfr.kaggle.kernels import copy_plan
 from kaggle_tfr.write.parts import write_parts
 
@@ -88,6 +89,22 @@ def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
     assert [storage.read_bytes(path) for path in good["path"]] == PICTURES[: len(good)]
     assert len(good) == (9 if cut < 8 else 8)
     assert (images["problem"] != "").sum() == (cut > 0)
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0\0", b"more"], ids=["", "zeros", "more"])
+def test_every_header_of_gzip_is_read_past(tmp_path, behind):
+    """A field, a name, a comment and a checksum, in one member or another; zeros fill a block.
+
+    Bytes that are no member are damage: the "?" makes the last record one that is rejected.
+    """
+    plain = gzip.compress(b"abc", mtime=0)
+    fields = {4: b"\x03\0xyz", 8: b"name\0", 16: b"comment\0", 2: b"\x12\x34", 0: b""}
+    members = [plain[:3] + bytes([flag]) + plain[4:10] + own for flag, own in fields.items()]
+    every = plain[:3] + b"\x1e" + plain[4:10] + b"".join(fields.values())
+    data = b"".join(head + plain[10:] for head in [*members, every]) + behind
+    (tmp_path / "packed").write_bytes(data)
+    unpacked = storage.unpack(str(tmp_path / "packed"), str(tmp_path / "plain"))
+    assert Path(unpacked).read_bytes() == b"abc" * 6 + b"?" * (behind == b"more")
 
 
 def test_copies_that_were_forgotten_are_made_again(tmp_path, monkeypatch):
@@ -435,7 +452,11 @@ def test_a_float_or_a_list_of_one_is_a_label(tmp_path):
     records = [make_example(image=PICTURES[k], label=k % 2) for k in range(3)]
     write_shard(tmp_path / "lacks" / "a.tfrec", [*records, make_example(image=PICTURES[3])])
 
-    for kind, last in {"float": 1, "list": 1, "lacks": -1}.items():
+    empty = example_class().FromString(make_example(image=PICTURES[3]))
+    empty.features.feature["label"].int64_list.SetInParent()
+    write_shard(tmp_path / "empty" / "a.tfrec", [*records, empty.SerializeToString()])
+
+    for kind, last in {"float": 1, "list": 1, "lacks": -1, "empty": -1}.items():
         images, labels = read(tmp_path / kind, **LABELLED)
         assert (labels.classes, images["label"].tolist()) == ((0, 1), [0, 1, 0, last])
         assert images["problem"].tolist() == ["", "", "", "no label" if last < 0 else ""]
@@ -453,6 +474,13 @@ def test_a_split_without_a_label_is_an_error_unless_asked_for(tmp_path):
         read(tmp_path / "in", **LABELLED)
     with pytest.raises(ValueError, match=r"no record of the split 'train' has a label in .*'kind'"):
         read(tmp_path / "in", **LABELLED, input_schema={"image": "image", "kind": "label"})
+    images, _ = read(tmp_path / "in", **LABELLED, input_schema={"image": "image", "score": "label"})
+    broken = [f"label {score} is not a whole number" for score in (0.25, 0.5)]
+    assert images["problem"].tolist()[1:] == ["", *broken]
+    write_shard(tmp_path / "two" / "valid.tfrec", records)
+    write_shard(tmp_path / "two" / "train.tfrec", [make_example(image=PICTURES[9], label=0)])
+    with pytest.raises(ValueError, match=r"no record of the split 'validation' has a label in"):
+        read(tmp_path / "two", **LABELLED, input_schema={"image": "image", "label": "label"})
     for asked in ({"label_column": []}, {**LABELLED, "input_schema": {"image": "image"}}):
         images, _ = read(tmp_path / "in", **asked)
         assert images[["label", "problem"]].to_numpy().tolist() == [[-1, ""]] * 4

@@ -57,6 +57,9 @@ def test_given_splits_stay(tmp_path):
     assert folded["split"].tolist() == ["train", "validation", "test"]
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN 'label' names no split: it holds 'x', 'y'"):
         read(folder, split_column="label")
+    (tmp_path / "train.csv").write_text("image_id,label,split\na.jpg,x,test\nb.jpg,y,TEST\n")
+    with pytest.raises(ValueError, match=r"'split' makes every row a test image.*train on"):
+        read(folder, split_column="split")
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN is 'split', but SOURCE is 'folders'"):
         read(folder, split_column="split", source="folders")
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN 'spilt' .*Did you mean \"split\""):

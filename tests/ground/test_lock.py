@@ -67,11 +67,15 @@ def test_the_run_after_a_killed_one_takes_over_and_says_so(other, tmp_path, caps
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_number_that_another_process_was_given_is_no_holder(tmp_path):
-    """The time at which the process began tells them apart."""
-    leave(tmp_path, process_started=psutil.Process().create_time() - 60)
-    lock.take(str(tmp_path), holder="a run").release()
-    assert list(tmp_path.iterdir()) == []
+def test_a_number_of_no_process_or_of_another_one_is_no_holder(tmp_path):
+    """The time at which the process began tells it from one that was given its number."""
+    for changes in (
+        {"process": 2**22 + 1},  # more than Linux gives
+        {"process_started": psutil.Process().create_time() - 60},
+    ):
+        leave(tmp_path, **changes)
+        lock.take(str(tmp_path), holder="a run").release()
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("unseen", ["a number of another container", "a step of the clock"])
@@ -110,6 +114,41 @@ def test_a_damaged_lock_is_taken_over(tmp_path, monkeypatch, text):
     monkeypatch.setattr(lock, "SECONDS_TO_WRITE", 0.05)
     (tmp_path / "run.lock").write_text(text)
     lock.take(str(tmp_path), holder="a run").release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_file_that_is_being_written_is_read_when_it_is_whole(tmp_path, monkeypatch):
+    """A process creates its file empty; one that begins at that moment takes nothing over."""
+    (tmp_path / "run.lock").touch()
+    monkeypatch.setattr(lock.time, "sleep", lambda _: leave(tmp_path, host="far-away"))
+    with pytest.raises(lock.WorkDirBusyError, match="on far-away"):
+        lock.take(str(tmp_path), holder="a run")
+
+
+def test_a_lock_that_another_run_took_meanwhile_is_left_to_it(tmp_path, monkeypatch):
+    """Also where that happens between the look at the file and its removal."""
+    rename = os.rename
+
+    def rename_late(source, target):
+        leave(tmp_path, host="far-away")
+        rename(source, target)
+
+    held = lock.take(str(tmp_path), holder="a run")
+    monkeypatch.setattr(lock.os, "rename", rename_late)
+    held.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+    assert json.loads((tmp_path / "run.lock").read_text())["host"] == "far-away"
+
+
+def test_a_forked_process_does_not_release_its_parents_lock(tmp_path):
+    """Workers inherit it, and end before the run does."""
+    held = lock.take(str(tmp_path), holder="a run")
+    process = multiprocessing.get_context("fork").Process(target=held.release)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert (tmp_path / "run.lock").exists()
+    held.release()
     assert list(tmp_path.iterdir()) == []
 
 

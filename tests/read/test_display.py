@@ -104,6 +104,9 @@ def test_images_are_counted_with_their_labels_and_without_padding():
         batches = tf.data.Dataset.from_tensors((mask, given, mask))
         images, per_class = read.count_images(batches, 2)
         assert (images, per_class.tolist()) == (2, expected[kind])
+    said = read.describe_missing([0, 1, 0], [None, "day", "night"])  # a gap in LABEL_MAP
+    assert said.startswith("Warning: 1 of 2 classes has no validation image")
+    assert said.endswith(": night")
 
 
 @pytest.mark.parametrize("any_mask", [True, False])

@@ -167,21 +167,26 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, 
     (work / "part-9" / "shards.csv").write_text("file\na.tfrec\n")
     (work / "part-9" / "SHA256SUMS").write_text(f"{'0' * 64}  plan.json\n")
     before = digests(work)
-    with pytest.raises(ValueError, match=r"part-9' has shards, but no plan\.json.*Move it away"):
-        write_parts(str(work), overwrite=True)
-    assert digests(work) == before
+    for is_there in (True, False):
+        with pytest.raises(ValueError, match=r"part-9' has shards, but no plan\.json.*Move it"):
+            write_parts(str(work), overwrite=True)
+        assert digests(work) == before
+        if is_there:
+            (work / "part-9" / "plan.json").unlink()
+            before = digests(work)
 
 
-def test_a_left_over_part_that_the_plan_reads_is_not_removed(replanned):
-    """With shards as input an older part may be the only place where the images are."""
+@pytest.mark.parametrize("part", ["part-1", "part-2"])
+def test_an_older_part_that_the_plan_reads_is_not_removed(replanned, part):
+    """With shards as input it may be the only place where the images are, left over or not."""
     path = replanned / "plan.parquet"
     images = pd.read_parquet(path)
-    images["path"] = [f"{replanned}/part-2/a.tfrec#{number}" for number in range(len(images))]
+    images["path"] = [f"{replanned}/{part}/a.tfrec#{number}" for number in range(len(images))]
     images.to_parquet(path)
-    before = digests(replanned / "part-2")
-    with pytest.raises(ValueError, match="part-2' holds images that this plan reads.*OUT_DIR"):
+    before = digests(replanned)
+    with pytest.raises(ValueError, match=f"{part}' holds images that this plan reads.*OUT_DIR"):
         write_parts(str(replanned), overwrite=True)
-    assert digests(replanned / "part-2") == before
+    assert digests(replanned) == before
 
 
 def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(replanned, table, root, monkeypatch):
@@ -257,7 +262,7 @@ def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, col
     assert "leads out" in verify_parts(str(copied / "part-1")).faults["problem"].iloc[0]
 
 
-def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp_path):
+def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp_path, capsys):
     """Whole shards stay for the rerun; rejects.csv, count and name tell of the image left out."""
     part, table = tmp_path / "part-1", make_images(tmp_path / "images", 24)
     _, planned = plan_images(table, tmp_path, n_shards=3)
@@ -267,6 +272,7 @@ def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp
     gone.rename(tmp_path / "moved")
     with pytest.raises(OSError, match=rf"Stopped after 2 of 3 shards.*{gone.name}.*again"):
         write_parts(str(tmp_path))
+    assert "Writing images: 16 of 24 in" in capsys.readouterr().out
     assert len(list(part.glob("*.tfrec"))) == 2
     assert not (part / "shards.csv").exists()
     (tmp_path / "moved").rename(gone)
