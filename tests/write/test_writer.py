@@ -14,6 +14,9 @@ import pytest
 import tensorflow as tf
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images, two_parts
 
+from kaggle_tfr import notebook, storage
+from kaggle_tfr.deduplicate.clusters import LEAK_COLUMNS, DuplicateSettings, save_clusters
+from kaggle_tfr.explore.table import save_rejects
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
 from kaggle_tfr.shards import find_shards
@@ -106,6 +109,41 @@ def test_a_second_run_writes_only_what_is_damaged_or_missing(work, copied, whole
     (copied / "part-1" / f"labels.json.{'0a' * 16}.tmp").write_text("{")
     write_parts(str(work), str(copied))
     assert digests(copied) == whole[1]
+
+
+CLEANING = {
+    "a notebook's start": lambda work: notebook.start({"WORK_DIR": work}),
+    "save_rejects": lambda work: save_rejects(
+        pd.DataFrame([["a", "a.jpg", ""]], columns=["image_id", "path", "problem"]), work
+    ),
+    "save_clusters": lambda work: save_clusters(
+        pd.DataFrame({"row": [0]}), pd.DataFrame(columns=LEAK_COLUMNS), DuplicateSettings(), work
+    ),
+    "save_plan": lambda work: save_plan(
+        read_plan(work), pd.read_parquet(f"{work}/plan.parquet"), work
+    ),
+    "write_parts": lambda work: write_parts(work, f"{work}/../out"),
+    "open_part": lambda work: journal.open_part(work, read_plan(work), "run"),
+    "remove_journal": journal.remove_journal,
+}
+
+
+@pytest.mark.parametrize("step", CLEANING)
+def test_each_step_removes_what_killed_runs_left(work, tmp_path, monkeypatch, step):
+    """By itself: whoever calls one step only is left no temporary file of an earlier run.
+
+    What is below a folder of a part is found at any depth.
+    """
+    monkeypatch.setenv(storage.RECORDS, "")
+    folder = shutil.copytree(work, tmp_path / "work")
+    places = ["plan.json", "records/a.tfrec-1.frames"]
+    places += ["index/train/a/b.idx"] if step in ("open_part", "remove_journal") else []
+    for place in places:
+        path = folder / f"{place}.{'0a' * 16}.tmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    CLEANING[step](str(folder))
+    assert list(folder.rglob("*.tmp")) == []
 
 
 def replan(work, folder, *, labels=(), **changes):
