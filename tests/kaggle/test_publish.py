@@ -88,6 +88,21 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
     assert len(kaggle.blobs) == sent
 
 
+def test_what_killed_runs_left_is_not_sent(kaggle, folder):
+    """A temporary file at the part's top, and in a folder of a folder, is removed before."""
+    inside = folder / "index" / "train"
+    inside.mkdir(parents=True)
+    (inside / "a.idx").write_bytes(b"0 16")
+    names = [f"index/train/b.idx.{'0a' * 16}.tmp", f"stats.json.{'0a' * 16}.tmp"]
+    for name in names:
+        (folder / name).write_bytes(b"half")
+    assert list(publish([folder]).state) == ["created"]
+    with tarfile.open(fileobj=io.BytesIO(kaggle.datasets[TEA]["index.tar"])) as files:
+        assert [name for name in files.getnames() if "." in name] == ["train/a.idx"]
+    assert [name for name in kaggle.datasets[TEA] if name.endswith(".tmp")] == []
+    assert list(folder.rglob("*.tmp")) == []
+
+
 def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
     """No dataset is made, the file is named; the next call sends that file's other half alone."""
     (folder / "index").mkdir()
