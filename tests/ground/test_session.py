@@ -48,19 +48,27 @@ def test_imports_change_no_setting(tmp_path):
 
 
 def test_work_and_notebooks_have_their_settings(tmp_path):
-    """OpenCV's one thread and glibc's limits where images are read; a quiet TensorFlow."""
+    """OpenCV's one thread and glibc's limits where images are read; a quiet TensorFlow.
+
+    In threads of this process, in other processes, and in a notebook.
+    """
     code = """
-import ctypes, os, cv2
+import ctypes, os, warnings, cv2
 from unittest import mock
+from PIL.Image import DecompressionBombWarning
 from kaggle_tfr import notebook, parallel
 calls, library = [], mock.Mock()
 library.mallopt = lambda *values: calls.append(values)
 cv2.setNumThreads(2)
+warnings.filterwarnings("error", category=DecompressionBombWarning)
 with mock.patch.object(ctypes, "CDLL", lambda *_: library):
     assert list(parallel.run(abs, [-1], label="x")) == [1]
 assert (calls, cv2.getNumThreads()) == ([(-3, 32 << 20), (-1, 64 << 20)], 1)
+warnings.warn("a large GIF", DecompressionBombWarning)  # MAX_PIXELS has been asked before
 parallel.use_backend(2, "loky")
 assert list(parallel.run(eval, ["__import__('cv2').getNumThreads()"] * 3, label="x")) == [1] * 3
+backend = "__import__('os').environ['KERAS_BACKEND']"  # not set here yet, nor inherited
+assert list(parallel.run(eval, [backend] * 3, label="x")) == ["tensorflow"] * 3
 values = {"WORK_DIR": "work"}
 notebook.start(values)
 kept = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
@@ -71,3 +79,23 @@ assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
     run = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
     done = subprocess.run([sys.executable, "-c", code], check=False, **run)
     assert done.returncode == 0, done.stderr
+
+
+def test_tensorflow_is_imported_on_first_use_after_its_settings(tmp_path):
+    """By whoever uses it first, without another call; to inspect the name imports nothing."""
+    lines = ["import os", "setting = os.environ['GCS_READ_CACHE_BLOCK_SIZE_MB']"]
+    lines += ["backend = os.environ['KERAS_BACKEND']", "os.write(2, b'I0000 oneDNN')"]
+    (tmp_path / "tensorflow.py").write_text("\n".join(lines))
+    code = """
+import inspect, sys
+from kaggle_tfr.session import tf
+assert inspect.unwrap(tf) is tf and "tensorflow" not in sys.modules
+assert (tf.setting, tf.backend) == ("4", "tensorflow")
+"""
+    drop = ("KERAS_BACKEND", "GCS_READ_CACHE_BLOCK_SIZE_MB")
+    environment = {name: value for name, value in os.environ.items() if name not in drop}
+    places = [str(tmp_path), os.path.dirname(kaggle_tfr.__path__[0])]
+    environment["PYTHONPATH"] = os.pathsep.join(places)
+    run = {"capture_output": True, "text": True, "env": environment}
+    done = subprocess.run([sys.executable, "-c", code], check=False, **run)
+    assert (done.returncode, done.stderr) == (0, "")
