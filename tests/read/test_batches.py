@@ -1,6 +1,9 @@
 """Batches from shards: every image once in validation, endless and mixed in training."""
 
 import io
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -59,6 +62,17 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
     assert numbers == numbers_in(batches)
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
     assert batches.cardinality() == count_steps(shards, batch_size, training=False)
+
+
+def test_decoding_takes_as_many_threads_as_the_cores_that_a_container_may_use(root):
+    """Those of the machine would be in each other's way; `paths.count_cores` knows the quota."""
+    code = "from kaggle_tfr import paths\npaths.count_cores = lambda: 3\n"
+    code += "from kaggle_tfr.read import batches, display\nprint(batches.CORES, display.CORES)"
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "3 3\n"
 
 
 def test_training_is_endless_shuffled_and_fair(shards):
