@@ -219,7 +219,9 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", ["shard", "shards.csv", "train.csv", "labels.json", "index"])
+@pytest.mark.parametrize(
+    "name", ["shard", "shards.csv", "train.csv", "labels.json", "plan.json", "index"]
+)
 def test_a_pipe_in_the_place_of_a_file_is_named(part, name):
     """It would wait for a writer for ever."""
     shard = min(part.glob("*.tfrec")).name
