@@ -325,20 +325,23 @@ with socket.socket() as other:
 """
 
 
-@pytest.mark.parametrize("taken", [1, pytest.param(9, marks=pytest.mark.heavy)])
-def test_a_kernel_whose_port_was_taken_is_started_again(drive, tmp_path, monkeypatch, taken):
-    """Jupyter chooses a free port, which another process may take before the kernel does."""
-    code, starts = (0, 2) if taken == 1 else (1, 3)
-    spec = tmp_path / "jupyter" / "kernels" / "python3"
+def use_kernel(folder, monkeypatch, script):
+    """Lets this script be what Jupyter starts as a kernel of Python."""
+    spec = folder / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
-    script = TAKEN_PORT.replace("STARTS", repr(str(tmp_path / "starts"))).replace(
-        "TAKEN", str(taken)
-    )
     (spec / "start.py").write_text(script)
     argv = [sys.executable, str(spec / "start.py"), "{connection_file}"]
     text = {"argv": argv, "display_name": "Python 3", "language": "python"}
     (spec / "kernel.json").write_text(json.dumps(text))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("JUPYTER_PATH", str(folder / "jupyter"))
+
+
+@pytest.mark.parametrize("taken", [1, pytest.param(9, marks=pytest.mark.heavy)])
+def test_a_kernel_whose_port_was_taken_is_started_again(drive, tmp_path, monkeypatch, taken):
+    """Jupyter chooses a free port, which another process may take before the kernel does."""
+    code, starts = (0, 2) if taken == 1 else (1, 3)
+    script = TAKEN_PORT.replace("STARTS", repr(str(tmp_path / "starts")))
+    use_kernel(tmp_path, monkeypatch, script.replace("TAKEN", str(taken)))
 
     run = drive("print('one line')")
     said = run.communicate(timeout=60)[0]
@@ -347,6 +350,37 @@ def test_a_kernel_whose_port_was_taken_is_started_again(drive, tmp_path, monkeyp
     assert (tmp_path / "starts").read_text() == "x" * starts
     assert ("  one line\n" in said) == (code == 0)
     assert ("Address already in use" in said) == (code == 1)
+
+
+def test_a_kernel_that_cannot_start_is_started_once(drive, tmp_path, monkeypatch):
+    """Of another cause than its port: the next start would end as this one did."""
+    starts = repr(str(tmp_path / "starts"))
+    script = f"with open({starts}, 'a') as file:\n    file.write('x')\nraise SystemExit('broken')"
+    use_kernel(tmp_path, monkeypatch, script)
+    run = drive("print('one line')")
+    said = run.communicate(timeout=60)[0]
+    assert run.returncode == 1
+    assert "broken" in said
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+BEGUN = """
+import subprocess, sys
+with open(STARTS, "a") as file:
+    file.write("x")
+print("Address already in use", file=sys.stderr, flush=True)
+sys.exit(subprocess.call([sys.executable, "-m", "ipykernel_launcher", "-f", sys.argv[1]]))
+"""
+
+
+def test_a_kernel_that_has_begun_is_not_started_again(drive, tmp_path, monkeypatch):
+    """Whatever it has printed: cells that ran would run twice."""
+    use_kernel(tmp_path, monkeypatch, BEGUN.replace("STARTS", repr(str(tmp_path / "starts"))))
+    run = drive("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    said = run.communicate(timeout=60)[0]
+    assert run.returncode == 1
+    assert "Address already in use" in said
+    assert (tmp_path / "starts").read_text() == "x"
 
 
 def test_a_kernel_that_dies_is_an_error(drive):
