@@ -55,6 +55,7 @@ def show(value):
         assert tags <= {f"<{name}" for name in (*ELEMENTS, "div", "style", "p")}
     if isinstance(value, plt.Figure):
         value.draw_without_rendering()
+        print("figure:", value.get_suptitle())
 
 
 def save_images(folder, *names):
@@ -86,6 +87,14 @@ CASES = {
     "several labels": (("01", "02", "03", "04", "05"), "06", "can have several labels"),
 }
 
+# A label is no class, and neither is a combination of labels.
+OF_SEVERAL_LABELS = (
+    "figure: 3 images of 3 labels in 3 combinations, 0 to 2 each",
+    "figure: Images of 3 labels in 3 combinations, the largest first",
+    "3 good images of 3 labels in 3 combinations →",
+    "No folds: 3 images of 3 labels in 3 combinations in one",
+)
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
@@ -115,7 +124,8 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     assert "Every image stays in the split that it was given." in printed
     planned = json.loads((tmp_path / "work" / "plan.json").read_text())
     assert planned["checks"]["mirrored"] == (case == "several labels")
-    assert ("1 of 3 classes has no validation image" in printed) == (case == "several labels")
+    several = ["1 of 3 classes has no validation image", *OF_SEVERAL_LABELS]
+    assert [text in printed for text in several] == [case == "several labels"] * len(several)
     if last:
         with pytest.raises(ValueError, match=error):
             run_notebook(root, last, SMALL | values)
