@@ -121,6 +121,7 @@ COLLISION = r"name 'trees-110': .* 10 of train, fold 1 and 0 of train, fold 11"
         ("{i}.tmp", "trees", "for its own file"),
         ("{name}", "SHA256SUMS", "for its own file"),
         ("{name}", "train.csv", "for its own file"),
+        ("{name}.png", "dataset-cover-image", "for its own file"),
         ("{i}-{name}", "ä" * 107, "of 216 bytes.* they can have 214"),
         ("{i}-{name}", "a\nb", "control character"),
         ("{i}-{name}", "a\0b", "control character"),
