@@ -94,8 +94,11 @@ def test_a_shard_without_index_or_in_gzip_is_named(tmp_path):
     with pytest.raises(ValueError, match="no index of its 2 records"):
         read.Records(read.find_shards(folder))
     length = (tmp_path / "a" / "b.tfrec").stat().st_size // 2
-    for second in (10**12, 10**30, -5, 0):
-        lines = f"0 {length}\n{length} {second}\n"
+    frames = [(length, second) for second in (10**12, 10**30, -5, 0)]
+    # All bytes of the shard together, but a frame that is longer than it.
+    frames += [(first, 2 * length - first) for first in (10**12, 10**30, 2 * length + 5)]
+    for first, second in frames:
+        lines = f"0 {first}\n{first} {second}\n"
         (tmp_path / "a" / "index" / "b.tfrec.idx").write_text(lines)
         with pytest.raises(ValueError, match="no index of its 2 records"):
             read.Records(read.find_shards(folder))
