@@ -129,6 +129,12 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     if last:
         with pytest.raises(ValueError, match=error):
             run_notebook(root, last, SMALL | values)
+    if case == "several labels":  # at last, since it is another plan
+        run_notebook(root, "03", SMALL | values | {"N_FOLDS": 3})
+        printed = capsys.readouterr().out
+        assert "so no score there covers them: cat, dog\n" in printed
+        title = "figure: 3 labels in 3 combinations × 3 folds: missing from a fold: cat, dog\n"
+        assert title in printed
 
 
 def test_03_warns_of_classes_that_a_fold_lacks(root, capsys):
