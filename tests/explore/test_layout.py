@@ -267,6 +267,12 @@ TOLD = {
         {"LABEL_COLUMN": "kind"},
         ["'kind': 2 values in 3 rows"],
     ),
+    "names with commas in a CSV with semicolons": (
+        ["i/a.jpg", "i/b.jpg", "i/c.jpg"],
+        {"train.csv": "id;kind\na;leaf\nb;leaf, wet, old\nc;leaf\n"},
+        {"LABELS_CSV": "train.csv", "ID_COLUMN": "id", "LABEL_COLUMN": "kind"},
+        [],
+    ),
     "few groups": (
         [f"i/{k}.jpg" for k in range(8)],
         {"train.csv": "id,site,kind\n" + "".join(f"{k},s{k % 2},{k % 3}\n" for k in range(8))},
