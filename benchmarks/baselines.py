@@ -84,7 +84,11 @@ def vips(data, side):
     pyvips = _load_vips()
     width, height = _size(Image.open(io.BytesIO(data)), side)
     image = pyvips.Image.thumbnail_buffer(data, width, height=height, size="force")
-    options = {"optimize_coding": OPTIMIZE[side], "subsample_mode": "on", "keep": "none"}
+    options = {
+        "optimize_coding": OPTIMIZE[side],
+        "subsample_mode": "on",
+        "keep": "none",
+    }
     return image.jpegsave_buffer(Q=70, **options)
 
 
@@ -106,7 +110,9 @@ def decode_scaled(data, side):
     short = min(Image.open(io.BytesIO(data)).size)
     flag = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4}
     scale = next((k for k in (4, 2) if short >= k * side), 0)
-    return cv2.imdecode(np.frombuffer(data, np.uint8), flag.get(scale, cv2.IMREAD_COLOR))
+    return cv2.imdecode(
+        np.frombuffer(data, np.uint8), flag.get(scale, cv2.IMREAD_COLOR)
+    )
 
 
 def reference(data, height, width):

@@ -22,9 +22,7 @@ from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
 
 LATENCY = 0.05  # seconds
-COPIES = (
-    16  # of 1,000 records, 33 MB: shards as 03 plans them, and so many that a pass takes seconds
-)
+COPIES = 16  # of 1,000 records, 33 MB: shards as 03 plans them, and so many that a pass takes seconds
 BUCKET = "photos"
 TESTS = Path(__file__).resolve().parents[1] / "tests"  # pytest's path, and its bucket's
 
@@ -63,8 +61,12 @@ def compare(folder: str, rounds: int) -> dict[str, float]:
         raise RuntimeError(f"reading from the bucket failed: {run.stderr[-2000:]}")
     rates = json.loads(run.stdout.splitlines()[-1])
     return {
-        "bucket_share": median_ratio(rates["bucket, training"], rates["disk, training"]),
-        "bucket_pass_share": median_ratio(rates["bucket, a pass"], rates["disk, a pass"]),
+        "bucket_share": median_ratio(
+            rates["bucket, training"], rates["disk, training"]
+        ),
+        "bucket_pass_share": median_ratio(
+            rates["bucket, a pass"], rates["disk, a pass"]
+        ),
         "bucket_server_cores": round(used, 3),
     }
 
@@ -73,9 +75,15 @@ def find_lack() -> str:
     """What a bucket on loopback lacks here, or ""."""
     if "gs" not in tf.io.gfile.get_registered_schemes():
         return "this TensorFlow has no GCS file system"
-    lacking = [name for name in ("gcp_storage_emulator", "trustme") if not find_spec(name)]
+    lacking = [
+        name for name in ("gcp_storage_emulator", "trustme") if not find_spec(name)
+    ]
     lacking += [] if TESTS.is_dir() else [str(TESTS)]
-    return f"{', '.join(lacking)} not found; run it in the checkout, with [dev]" if lacking else ""
+    return (
+        f"{', '.join(lacking)} not found; run it in the checkout, with [dev]"
+        if lacking
+        else ""
+    )
 
 
 def copy_shards(folder: str, work: str) -> None:
@@ -95,13 +103,22 @@ def measure(work: str, rounds: int) -> None:
     disk = pd.read_pickle(f"{work}/shards.pickle")  # noqa: S301
     names = [f"gs://{BUCKET}/{os.path.basename(file)}" for file in disk["file"]]
     places = {"disk": disk, "bucket": disk.assign(file=names)}
-    rates = {f"{place}, {what}": [] for what in ("training", "a pass") for place in places}
-    options, batches = {"image_size": SIDE, "batch_size": BATCH}, int(disk["count"].sum()) // BATCH
+    rates = {
+        f"{place}, {what}": [] for what in ("training", "a pass") for place in places
+    }
+    options, batches = (
+        {"image_size": SIDE, "batch_size": BATCH},
+        int(disk["count"].sum()) // BATCH,
+    )
     for _ in range(rounds):
         for place, shards in places.items():
             running = iter(read_batches(shards, training=True, **options))
-            take(running, batches // 2)  # the shuffle buffer is filled first, with half of them
-            rates[f"{place}, training"].append(take(running, batches))  # over an epoch's border
+            take(
+                running, batches // 2
+            )  # the shuffle buffer is filled first, with half of them
+            rates[f"{place}, training"].append(
+                take(running, batches)
+            )  # over an epoch's border
             del running
             once = iter(read_batches(shards, **options))
             rates[f"{place}, a pass"].append(take(once, batches))

@@ -105,7 +105,9 @@ def measure_and_hash(folder, work, clock):
 
     with clock("read_table"):
         parameters = {"NAME": "bench", "SOURCE": "folders"}
-        listed, labels = explore.read_table(folder, settings(explore.InputSettings, parameters))
+        listed, labels = explore.read_table(
+            folder, settings(explore.InputSettings, parameters)
+        )
     with clock("measure"):
         images = explore.measure(listed, labels, work)
     with clock("save_images"):
@@ -114,7 +116,10 @@ def measure_and_hash(folder, work, clock):
     with clock("load_hashes"):
         hashes = explore.load_hashes(images, work)
     with clock("find_pairs"):
-        chosen, radius = settings(deduplicate.DuplicateSettings, {}), DEFAULTS["MAX_BITS"]
+        chosen, radius = (
+            settings(deduplicate.DuplicateSettings, {}),
+            DEFAULTS["MAX_BITS"],
+        )
         pairs = deduplicate.find_pairs(hashes, radius + 20 * (len(images) <= 50_000))
         pairs = pairs[pairs["distance"] <= radius]
     with clock("find_clusters"):
@@ -162,7 +167,9 @@ def write_and_verify(work, clock):
         planned = plan.read_plan(work)
         shards = write.write_parts(work, work)
     with clock("verify_parts"):
-        folders = [join(work, f"part-{number}") for number in sorted(shards["part"].unique())]
+        folders = [
+            join(work, f"part-{number}") for number in sorted(shards["part"].unique())
+        ]
         checked = write.verify_parts(folders, work)
         if len(checked.faults):
             raise RuntimeError(f"the parts are not what was planned:\n{checked.faults}")
@@ -170,7 +177,9 @@ def write_and_verify(work, clock):
             write.save_stats(sums, join(folder, "stats.json"))
         write.account_parts(planned, shards, work)
     with clock(BARE):
-        for _ in parallel.run(decode_shard, read.find_shards(work)["file"], label="Decoding"):
+        for _ in parallel.run(
+            decode_shard, read.find_shards(work)["file"], label="Decoding"
+        ):
             pass
     return int(shards["count"].sum())
 
@@ -201,12 +210,16 @@ def usual(folder, kind, out, clock):
         kept = np.flatnonzero(~np.triu(alike, 1).any(axis=0))
         files, labels = files[kept], labels[kept]
     with clock("folds"):
-        split = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(files, labels)
+        split = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(
+            files, labels
+        )
         folds = [rows for _, rows in split]
     with clock("write"):
         for fold, rows in enumerate(folds):
             name = f"{out}/{fold}-{len(rows)}.tfrec"
-            programs.write_block(files[rows], baselines.SIDES[kind], name, labels=labels[rows])
+            programs.write_block(
+                files[rows], baselines.SIDES[kind], name, labels=labels[rows]
+            )
     return len(files)
 
 
@@ -221,7 +234,9 @@ def peers(folder, kind, out, clock):
         files, labels = list_classes(folder)
         codes = np.array(list(pool.map(phash, files, chunksize=16)), np.uint64)
     with clock("pairs"):
-        near = np.stack([np.bitwise_count(codes ^ code) <= PHASH_BITS for code in codes])
+        near = np.stack(
+            [np.bitwise_count(codes ^ code) <= PHASH_BITS for code in codes]
+        )
         groups = connected_components(csr_array(near), directed=False)[1]
     with clock("folds"):
         split = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=0)
@@ -254,7 +269,9 @@ def phash(file):
 
     image = Image.open(file)
     image = image if image.mode == "RGB" else image.convert("RGB")
-    pixels = np.asarray(image.resize((32, 32), Image.Resampling.LANCZOS).convert("L"), np.float64)
+    pixels = np.asarray(
+        image.resize((32, 32), Image.Resampling.LANCZOS).convert("L"), np.float64
+    )
     low = dct(dct(pixels, axis=0), axis=1)[:8, :8]
     return int(np.packbits(low >= np.median(low.ravel()[1:])).view(">u8")[0])
 
@@ -302,7 +319,9 @@ def measure(photos, counts, rounds):
             for _ in range(rounds):
                 for way in WAYS:
                     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                        task = process.submit(write.quietly, run, way, folder, kind, warm)
+                        task = process.submit(
+                            write.quietly, run, way, folder, kind, warm
+                        )
                         found[kind, way].append(task.result())
     return found
 
@@ -311,19 +330,25 @@ def seconds(found, kind, way):
     """Seconds of each round; of the way "bare": ours without verification and statistics."""
     runs = [took for took, _ in found[kind, "ours" if way == "bare" else way]]
     left_out = {BARE, "verify_parts"} if way == "bare" else {BARE}
-    return np.array([sum(took[step] for step in took.keys() - left_out) for took in runs])
+    return np.array(
+        [sum(took[step] for step in took.keys() - left_out) for took in runs]
+    )
 
 
 def keys(found):
     """The figures, by the names of the benchmark's contract; bare: ours, not verified."""
     figures = {}
     for kind in {kind: None for kind, _ in found}:
-        whole, bare, theirs = (seconds(found, kind, way) for way in ("ours", "bare", "peers"))
+        whole, bare, theirs = (
+            seconds(found, kind, way) for way in ("ours", "bare", "peers")
+        )
         steps = ("write_parts", "verify_parts", BARE)
         times = [[took[step] for step in steps] for took, _ in found[kind, "ours"]]
         writing, verifying, decoding = np.array(times).T
         figures |= {
-            f"{kind}_usual_ratio": float(np.median(seconds(found, kind, "usual") / whole)),
+            f"{kind}_usual_ratio": float(
+                np.median(seconds(found, kind, "usual") / whole)
+            ),
             f"{kind}_peers_ratio": float(np.median(theirs / whole)),
             f"{kind}_bare_ratio": float(np.median(theirs / bare)),
             f"{kind}_write_share": float(np.median(writing / whole)),
@@ -354,9 +379,13 @@ def table(found):
 def main():
     """Prints the tables and the keys, or with --json the keys alone."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--data", default="../shared/data", help="folder with photos/ in it")
+    parser.add_argument(
+        "--data", default="../shared/data", help="folder with photos/ in it"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--large", type=int, default=600, help="pictures of 2000 × 1500")
+    parser.add_argument(
+        "--large", type=int, default=600, help="pictures of 2000 × 1500"
+    )
     parser.add_argument("--small", type=int, default=4000, help="pictures of 500 × 375")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -53,7 +53,9 @@ KINDS = {
     "aspect × 3/4": lambda i: i.resize((i.width, round(i.height * 0.75))),
     "crop of 10 %": lambda i: crop(i, 0.9, 0.2, 0.9),
     "crop of 20 %": lambda i: crop(i, 0.8, 0.8, 0.3),
-    "half size": lambda i: i.resize((i.width // 2, i.height // 2), Image.Resampling.LANCZOS),
+    "half size": lambda i: i.resize(
+        (i.width // 2, i.height // 2), Image.Resampling.LANCZOS
+    ),
     "quality 40": lambda i: i,
     "brighter": lambda i: ImageEnhance.Brightness(i).enhance(1.2),
     "grey": lambda i: i.convert("L"),
@@ -87,7 +89,9 @@ def find(images, hashes, work, *, mirrored, second_look):
 
 def read(paths, work):
     """(images, hashes) of files, as 01 reads them."""
-    images = pd.DataFrame({"image_id": [Path(path).name for path in paths], "path": paths})
+    images = pd.DataFrame(
+        {"image_id": [Path(path).name for path in paths], "path": paths}
+    )
     images = images.assign(split="train", label=0, label_name="", problem="")
     images = explore.measure(images, work_dir=work)
     return images, explore.load_hashes(images, work)
@@ -98,7 +102,9 @@ def choose_originals(data, n, work):
     files = list_photos(data)
     photos = [str(file) for file in files if file.parent.name == "photos"]
     flowers = [str(file) for file in files if file.parent.name != "photos"]
-    paths = [*photos, *np.random.default_rng(0).permutation(flowers).tolist()][: n + n // 20 + 5]
+    paths = [*photos, *np.random.default_rng(0).permutation(flowers).tolist()][
+        : n + n // 20 + 5
+    ]
     images, hashes = read(paths, work)
     pairs, _ = find(images, hashes, work, mirrored=False, second_look=True)
     seen = images["image_id"].isin(ONE_SCENE) | hashes["digest"].duplicated()
@@ -125,7 +131,9 @@ def measure(data, n):
     with tempfile.TemporaryDirectory() as folder:
         originals = choose_originals(data, n, folder)
         tasks = [(number, path, folder) for number, path in enumerate(originals)]
-        written = parallel.run(write_copies, tasks, label="Writing copies", ordered=True)
+        written = parallel.run(
+            write_copies, tasks, label="Writing copies", ordered=True
+        )
         images, hashes = read([path for paths in written for path in paths], folder)
         different = each**2 * len(originals) * (len(originals) - 1) / 2
         for way, (mirrored, second_look) in WAYS.items():
@@ -150,7 +158,9 @@ def measure(data, n):
 def draw_sheet(data, file):
     """Writes the pairs of the flowers that both find and SECOND_LOOK alone does not."""
     with tempfile.TemporaryDirectory() as work:
-        images, hashes = read([str(path) for path in list_photos(Path(data) / "flowers")], work)
+        images, hashes = read(
+            [str(path) for path in list_photos(Path(data) / "flowers")], work
+        )
         before, _ = find(images, hashes, work, mirrored=False, second_look=True)
         after, seconds = find(images, hashes, work, mirrored=True, second_look=True)
         old = pd.MultiIndex.from_frame(before[["a", "b"]])
@@ -158,7 +168,9 @@ def draw_sheet(data, file):
         lost, added = old.difference(new), after[~new.isin(old)]
         said = f"{len(old)} pairs before, {len(lost)} lost, {len(added)} added, {seconds:.0f} s"
         print(said)
-        figures.plot_pairs(*deduplicate.load_pairs(images, added, 60), title=said).savefig(file)
+        figures.plot_pairs(
+            *deduplicate.load_pairs(images, added, 60), title=said
+        ).savefig(file)
 
 
 def main():
@@ -176,7 +188,9 @@ def main():
     if options.json:
         print(json.dumps({"n": n} | table.to_dict()))
         return
-    print(f"{n:,} photographs, {len(KINDS)} copies of each, {different:,.0f} false pairs possible")
+    print(
+        f"{n:,} photographs, {len(KINDS)} copies of each, {different:,.0f} false pairs possible"
+    )
     print(table.to_string())
 
 

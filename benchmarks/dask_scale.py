@@ -81,10 +81,14 @@ def start_cluster(folder):
             start([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *options])
         )
         for _ in range(2):
-            processes.append(start([*dask, "worker", "--no-nanny", "--nthreads", "1", *options]))
+            processes.append(
+                start([*dask, "worker", "--no-nanny", "--nthreads", "1", *options])
+            )
         while not where.exists():
             if processes[0].poll() is not None:
-                raise RuntimeError("The Dask scheduler did not start: run `dask scheduler`.")
+                raise RuntimeError(
+                    "The Dask scheduler did not start: run `dask scheduler`."
+                )
             time.sleep(0.1)
         yield json.loads(where.read_text())["address"]
     finally:
@@ -113,7 +117,9 @@ def measure_speeds(photos):
     steps = {"measure": ours, "write": partial(convert, settings=settings)}
     with tempfile.TemporaryDirectory() as folder:
         make_pictures(photos, folder)
-        pictures = [file.read_bytes() for file in sorted(Path(folder).glob("large-*.jpg"))]
+        pictures = [
+            file.read_bytes() for file in sorted(Path(folder).glob("large-*.jpg"))
+        ]
     speeds = {name: [] for name in steps}
     for number in range(6):
         for name, step in steps.items():
@@ -122,13 +128,20 @@ def measure_speeds(photos):
                 step(data)
             if number:
                 speeds[name].append(len(pictures) / (time.process_time() - start))
-    return {f"{name}_per_core": round(statistics.median(of), 1) for name, of in speeds.items()}
+    return {
+        f"{name}_per_core": round(statistics.median(of), 1)
+        for name, of in speeds.items()
+    }
 
 
 def list_costs(speeds, ratio):
     """Hours for every number of pictures and cores, as lines of Markdown."""
     rate = ratio / sum(1 / speed for speed in speeds.values())
-    yield "| pictures of 2000 × 1500 | " + " | ".join(f"{cores:,} cores" for cores in CORES) + " |"
+    yield (
+        "| pictures of 2000 × 1500 | "
+        + " | ".join(f"{cores:,} cores" for cores in CORES)
+        + " |"
+    )
     yield "|---|" + "---|" * len(CORES)
     for count in PICTURES:
         hours = [f"{count / rate / cores / 3600:,.2g} h" for cores in CORES]
@@ -144,14 +157,22 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     photos = Path(options.data) / "photos"
-    photos, only = str(photos if photos.is_dir() else options.data), options.only.split(",")
+    photos, only = (
+        str(photos if photos.is_dir() else options.data),
+        options.only.split(","),
+    )
     figures = apart(measure_speeds, photos) if "speeds" in only else {}
     speeds = dict(figures)
     if "overhead" in only:
         ratio, speed = measure_overhead(photos, options.rounds)
-        figures |= {"overhead_ratio": round(ratio, 3), "threads_per_second": round(speed, 1)}
+        figures |= {
+            "overhead_ratio": round(ratio, 3),
+            "threads_per_second": round(speed, 1),
+        }
     if "memory" in only:
-        figures |= {f"client_mb_{n}_rows": round(peak) for n, peak in measure_memory().items()}
+        figures |= {
+            f"client_mb_{n}_rows": round(peak) for n, peak in measure_memory().items()
+        }
     if options.json:
         print(json.dumps(figures))
         return

@@ -41,18 +41,29 @@ PICTURES = 6
 def list_photos(data):
     """Sorted paths of all JPEGs below the folder."""
     files = sorted(
-        file for file in Path(data).rglob("*") if file.suffix.lower() in (".jpg", ".jpeg")
+        file
+        for file in Path(data).rglob("*")
+        if file.suffix.lower() in (".jpg", ".jpeg")
     )
     if not files:
-        raise FileNotFoundError(f"No JPEG below '{data}'. Give --data a folder of photographs.")
+        raise FileNotFoundError(
+            f"No JPEG below '{data}'. Give --data a folder of photographs."
+        )
     return files
 
 
 def cassava(data):
     """The cassava notebook's bits: four hashes of the opened file, one after the other."""
     image = Image.open(io.BytesIO(data))
-    functions = imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash
-    return np.packbits(np.concatenate([function(image).hash.ravel() for function in functions]))
+    functions = (
+        imagehash.average_hash,
+        imagehash.phash,
+        imagehash.dhash,
+        imagehash.whash,
+    )
+    return np.packbits(
+        np.concatenate([function(image).hash.ravel() for function in functions])
+    )
 
 
 def ours(data):
@@ -86,7 +97,9 @@ def measure_hashing(photos, rounds):
 
 def _enlarge(image):
     stream = io.BytesIO()
-    image.convert("RGB").resize((2000, 1500), Image.Resampling.LANCZOS).save(stream, "JPEG")
+    image.convert("RGB").resize((2000, 1500), Image.Resampling.LANCZOS).save(
+        stream, "JPEG"
+    )
     return stream.getvalue()
 
 
@@ -117,7 +130,9 @@ def draw_codes(real, n, rng):
     codes = np.empty((n, real.shape[1]), np.uint8)
     for start in range(0, n, 50_000):
         rows = slice(start, start + 50_000)
-        drawn = rng.standard_normal((len(codes[rows]), 8 * real.shape[1]), np.float32) @ mix
+        drawn = (
+            rng.standard_normal((len(codes[rows]), 8 * real.shape[1]), np.float32) @ mix
+        )
         codes[rows] = np.packbits(drawn < cut, axis=1)
     order = rng.permutation(n)
     n_copies = n // (MOST_CHANGED + 1)
@@ -145,8 +160,12 @@ def measure_pairs(real, n):
     sought = {(min(p), max(p)) for p in zip(copies[near], originals[near], strict=True)}
     sample = np.concatenate([copies[: SAMPLE // 2], rng.permutation(n)[: SAMPLE // 2]])
     for row in sample:
-        others = np.flatnonzero(np.bitwise_count(codes ^ codes[row]).sum(axis=1) <= MAX_BITS)
-        sought |= {(min(row, other), max(row, other)) for other in others if other != row}
+        others = np.flatnonzero(
+            np.bitwise_count(codes ^ codes[row]).sum(axis=1) <= MAX_BITS
+        )
+        sought |= {
+            (min(row, other), max(row, other)) for other in others if other != row
+        }
     return {
         "n": n,
         "pairs": len(pairs),
@@ -223,9 +242,13 @@ def main():
     """Measures what the arguments ask for and prints it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
-    parser.add_argument("--n", type=int, default=0, help="hashes; 0 is landmark's number")
+    parser.add_argument(
+        "--n", type=int, default=0, help="hashes; 0 is landmark's number"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--turned", action="store_true", help="the eight symmetries too")
+    parser.add_argument(
+        "--turned", action="store_true", help="the eight symmetries too"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     photos = list_photos(options.data)
@@ -238,9 +261,15 @@ def main():
         rows = [row | apart(measure_turned, turned, row["n"]) for row in rows]
     if options.json:
         figures = {"hash_ratio": round(ratio, 2), "hash_bits_off": round(off, 3)}
-        print(json.dumps(figures | {name: rows[-1][name] for name in rows[-1] if "_" in name}))
+        print(
+            json.dumps(
+                figures | {name: rows[-1][name] for name in rows[-1] if "_" in name}
+            )
+        )
         return
-    print(f"hashing: {ratio:.1f} times the cassava way, {off:.2f} of 256 bits off on average")
+    print(
+        f"hashing: {ratio:.1f} times the cassava way, {off:.2f} of 256 bits off on average"
+    )
     table = pd.DataFrame(rows)
     faiss = [apart(measure_faiss, real, n) if n <= SIZES[1] else np.nan for n in sizes]
     print(table.assign(faiss_seconds=np.round(faiss, 1)).to_string(index=False))

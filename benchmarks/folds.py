@@ -27,7 +27,10 @@ def draw_table(n, n_classes, seed=0):
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, n_classes + 1)
     label = np.concatenate(
-        [np.arange(n_classes), rng.choice(n_classes, n - n_classes, p=weight / weight.sum())]
+        [
+            np.arange(n_classes),
+            rng.choice(n_classes, n - n_classes, p=weight / weight.sum()),
+        ]
     )
     label = np.sort(label)
     sizes = rng.integers(2, 7, n)
@@ -81,7 +84,9 @@ def main():
     parser.add_argument("--n", type=int, default=LANDMARK, help="rows")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--tail", action="store_true", help="tables of shares, nothing timed")
+    parser.add_argument(
+        "--tail", action="store_true", help="tables of shares, nothing timed"
+    )
     options = parser.parse_args()
     if options.tail:
         show_tail()
@@ -91,7 +96,9 @@ def main():
     for _ in range(options.rounds):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             rows.append(pool.apply(measure, (options.n, n_classes)))
-    figures = rows[0] | {"seconds": round(statistics.median(row["seconds"] for row in rows), 2)}
+    figures = rows[0] | {
+        "seconds": round(statistics.median(row["seconds"] for row in rows), 2)
+    }
     if options.json:
         print(json.dumps(figures))
     else:

@@ -30,13 +30,17 @@ def plan_rows(n, folder):
 
     table = pd.DataFrame({"image_id": np.arange(n).astype(str)})
     table["path"] = "/data/train/" + table["image_id"] + ".jpg"
-    table = table.assign(split="train", label=0, label_name="x", cluster=-1, fold=0, part=1)
+    table = table.assign(
+        split="train", label=0, label_name="x", cluster=-1, fold=0, part=1
+    )
     table = table.assign(shard=np.arange(n) // ROWS_IN_SHARD, position=np.arange(n))
     table = table.assign(height=1500, width=2000, n_bytes=500_000)
     labels, count = Labels("single", ("x",), name="rows"), n // ROWS_IN_SHARD
     values = {"IMAGE_SIZE": 384, "N_FOLDS": 0, "SHARD_NAME": "{name}-{i}-{count}.tfrec"}
     chosen = settings(PlanSettings, values)
-    shards = [Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)]
+    shards = [
+        Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)
+    ]
     plan = Plan(
         labels, load_schema("default", table, labels), chosen.image, chosen,
         n_parts=1, shard_limit_bytes=1 << 40, fingerprint=f"{n}",

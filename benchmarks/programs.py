@@ -52,8 +52,12 @@ def plan_files(files, work, *, name="bench", **parameters):
     from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
     from kaggle_tfr.schema import Labels, load_schema
 
-    table = pd.DataFrame({"image_id": [f"{n:05d}" for n in range(len(files))], "path": files})
-    table = table.assign(split="train", label=0, label_name="a", problem="", cluster=-1, fold=0)
+    table = pd.DataFrame(
+        {"image_id": [f"{n:05d}" for n in range(len(files))], "path": files}
+    )
+    table = table.assign(
+        split="train", label=0, label_name="a", problem="", cluster=-1, fold=0
+    )
     labels = Labels("single", ("a",), name=name)
     table, schema = measure(table, labels), load_schema("default", table, labels)
     chosen = settings(PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters})
@@ -71,7 +75,9 @@ def landmark_notebook(folder, kind, workers):
     run = joblib.Parallel(workers, require="sharedmem", batch_size=64)
     with tempfile.TemporaryDirectory() as out:
         start = time.perf_counter()
-        made = run(joblib.delayed(_read_and)(baselines.landmark, file, side) for file in files)
+        made = run(
+            joblib.delayed(_read_and)(baselines.landmark, file, side) for file in files
+        )
         with tf.io.TFRecordWriter(f"{out}/all.tfrecords") as writer:
             for data in made:
                 writer.write(_example(data))
@@ -105,9 +111,15 @@ def _in_processes(write, folder, kind, workers, extra):
     files, side = list_files(folder, kind), baselines.SIDES[kind]
     blocks = [files[k::20] for k in range(20)]
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as out, ProcessPoolExecutor(workers, context) as pool:
+    with (
+        tempfile.TemporaryDirectory() as out,
+        ProcessPoolExecutor(workers, context) as pool,
+    ):
         names = [f"{out}/{k}" for k in range(len(blocks) + workers)]
-        warm = [pool.submit(write, files[:30], side, name, *extra) for name in names[:workers]]
+        warm = [
+            pool.submit(write, files[:30], side, name, *extra)
+            for name in names[:workers]
+        ]
         [task.result() for task in warm]
         start = time.perf_counter()
         jobs = zip(blocks, names[workers:], strict=True)
@@ -147,7 +159,9 @@ def _example(data, label=0):
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[data])),
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
     }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    return tf.train.Example(
+        features=tf.train.Features(feature=features)
+    ).SerializeToString()
 
 
 def _result(count, start):
@@ -157,4 +171,8 @@ def _result(count, start):
 
 def cores():
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count()
+    )

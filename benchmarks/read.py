@@ -29,7 +29,9 @@ def main() -> None:
     from benchmarks import bucket  # it takes from here what both need
 
     parser = make_parser(__doc__, rounds=7)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each way in each round")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="of each way in each round"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_records(arguments.data, folder)
@@ -56,8 +58,12 @@ def make_parser(about: str, rounds: int) -> argparse.ArgumentParser:
     """What the benchmarks of reading can be asked."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--rounds", type=int, default=rounds, help="interleaved rounds, 5 or more")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument(
+        "--rounds", type=int, default=rounds, help="interleaved rounds, 5 or more"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object instead of a table"
+    )
     return parser
 
 
@@ -105,7 +111,9 @@ def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
         for name, batches in ready.items():
             # Begun anew each time: one that waits goes on filling buffers while others are timed.
             running = iter(batches)
-            take(running, seconds)  # tf.data finds its degree of parallelism while it runs
+            take(
+                running, seconds
+            )  # tf.data finds its degree of parallelism while it runs
             rates[name].append(take(running, seconds))
             del running
     return rates
@@ -114,7 +122,11 @@ def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
 def measure_costs(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
     """Milliseconds of processor time an image of each way in each round, its workers' included."""
     setting = SimpleNamespace(shards=find_shards(folder), side=SIDE, batch=BATCH)
-    ready = {name: make(setting) for name, (package, make) in COSTS.items() if find_spec(package)}
+    ready = {
+        name: make(setting)
+        for name, (package, make) in COSTS.items()
+        if find_spec(package)
+    }
     costs = {name: [] for name in ready}
     for _ in range(rounds):
         for name, batches in ready.items():
@@ -131,8 +143,15 @@ def measure_costs(folder: str, rounds: int, seconds: float) -> dict[str, list[fl
 
 def ways_here() -> dict:
     """The ways that can be measured here: those whose package is installed."""
-    needed = {"TensorFlow Datasets": "tensorflow_datasets", "ours, uint8, to JAX's devices": "jax"}
-    return {name: way for name, way in WAYS.items() if find_spec(needed.get(name, "tensorflow"))}
+    needed = {
+        "TensorFlow Datasets": "tensorflow_datasets",
+        "ours, uint8, to JAX's devices": "jax",
+    }
+    return {
+        name: way
+        for name, way in WAYS.items()
+        if find_spec(needed.get(name, "tensorflow"))
+    }
 
 
 def take(batches, seconds: float) -> float:
@@ -146,10 +165,15 @@ def take(batches, seconds: float) -> float:
 
 def compare(rates: dict[str, list[float]]) -> dict[str, float]:
     """The figures of the README: medians of the ratios within each round."""
-    landmark, jax = rates["landmark notebook"], rates.get("ours, uint8, to JAX's devices")
+    landmark, jax = (
+        rates["landmark notebook"],
+        rates.get("ours, uint8, to JAX's devices"),
+    )
     share = {"jax_share": median_ratio(jax, rates["ours, uint8"])} if jax else {}
     return share | {
-        "uint8_share_of_decode": median_ratio(rates["ours, uint8"], rates["decode alone"]),
+        "uint8_share_of_decode": median_ratio(
+            rates["ours, uint8"], rates["decode alone"]
+        ),
         "uint8_share_of_batching": median_ratio(
             rates["ours, uint8"], rates["decode, cut and batch alone"]
         ),

@@ -28,7 +28,9 @@ def decode_alone(setting):
     """The limit: records read, whole pictures decoded in parallel and let go; only counted."""
 
     def decode(record):
-        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})["image"]
+        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})[
+            "image"
+        ]
         return tf.io.decode_jpeg(picture, channels=3)[0, 0, 0]
 
     data = tf.data.TFRecordDataset(list(setting.shards["file"])).repeat()
@@ -40,7 +42,9 @@ def batch_alone(setting):
     """What TensorFlow needs for a batch and nothing more: decode, cut a window out, copy it in."""
 
     def decode(record):
-        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})["image"]
+        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})[
+            "image"
+        ]
         shape = tf.io.extract_jpeg_shape(picture)[:2]
         window = choose_window(shape, (setting.side, setting.side), "random")
         image = tf.io.decode_and_crop_jpeg(picture, window, channels=3)
@@ -68,7 +72,9 @@ def landmark(setting, calls=None):
         image = tf.cast(image, tf.float32) / 255
         return (image - MEAN) / STD
 
-    data = tf.data.TFRecordDataset(list(setting.shards["file"]), num_parallel_reads=calls)
+    data = tf.data.TFRecordDataset(
+        list(setting.shards["file"]), num_parallel_reads=calls
+    )
     data = data.repeat().map(decode, num_parallel_calls=calls).batch(setting.batch)
     return data.prefetch(AUTOTUNE) if calls else data
 
@@ -78,12 +84,16 @@ def cassava(setting):
 
     def decode(record):
         values = tf.io.parse_single_example(record, FEATURES)
-        image = tf.cast(tf.io.decode_jpeg(values["image"], channels=3), tf.float32) / 255
+        image = (
+            tf.cast(tf.io.decode_jpeg(values["image"], channels=3), tf.float32) / 255
+        )
         return tf.image.resize(image, (setting.side, setting.side))
 
     options = tf.data.Options()
     options.deterministic = False
-    data = tf.data.TFRecordDataset(list(setting.shards["file"]), num_parallel_reads=AUTOTUNE)
+    data = tf.data.TFRecordDataset(
+        list(setting.shards["file"]), num_parallel_reads=AUTOTUNE
+    )
     data = data.with_options(options).map(decode, num_parallel_calls=AUTOTUNE)
     return data.repeat().shuffle(512).batch(setting.batch).prefetch(AUTOTUNE)
 
@@ -100,7 +110,9 @@ def tensorflow_datasets(setting):
         return tf.ensure_shape(image, (side, side, 3))
 
     data = tfds.builder_from_directory(setting.shards["folder"].iloc[0]).as_dataset(
-        split="train", shuffle_files=True, decoders={"image": tfds.decode.SkipDecoding()}
+        split="train",
+        shuffle_files=True,
+        decoders={"image": tfds.decode.SkipDecoding()},
     )
     data = data.repeat().shuffle(1000).map(decode, num_parallel_calls=AUTOTUNE)
     return data.batch(setting.batch).prefetch(AUTOTUNE)
@@ -123,13 +135,19 @@ def single_files(setting):
 
 def ours(setting, **choices):
     return read_batches(
-        setting.shards, image_size=setting.side, batch_size=setting.batch, training=True, **choices
+        setting.shards,
+        image_size=setting.side,
+        batch_size=setting.batch,
+        training=True,
+        **choices,
     )
 
 
 def one_long_epoch(setting):
     """Ours, the shards listed four times: what the border between two epochs costs."""
-    four = SimpleNamespace(**vars(setting) | {"shards": pd.concat([setting.shards] * 4)})
+    four = SimpleNamespace(
+        **vars(setting) | {"shards": pd.concat([setting.shards] * 4)}
+    )
     return ours(four)
 
 
@@ -137,7 +155,10 @@ class ByXla:
     """uint8 batches of ours, normalised by a compiled step outside tf.data, as on a TPU or GPU."""
 
     def __init__(self, setting):
-        self.data, self.step = ours(setting), tf.function(normalization(), jit_compile=True)
+        self.data, self.step = (
+            ours(setting),
+            tf.function(normalization(), jit_compile=True),
+        )
 
     def __iter__(self):
         return (self.step(images) for images, _ in self.data)
@@ -149,7 +170,11 @@ class ToDevices:
     def __init__(self, setting):
         import jax
 
-        self.data, self.devices, self.wait = ours(setting), jax.devices(), jax.block_until_ready
+        self.data, self.devices, self.wait = (
+            ours(setting),
+            jax.devices(),
+            jax.block_until_ready,
+        )
 
     def __iter__(self):
         return map(self.wait, to_devices(self.data, self.devices))
@@ -157,7 +182,11 @@ class ToDevices:
 
 def cut_record(side, record):
     """uint8 (side, side, 3): a random window of a serialized record, decoded whole by OpenCV."""
-    picture = tf.train.Example.FromString(record).features.feature["image"].bytes_list.value[0]
+    picture = (
+        tf.train.Example.FromString(record)
+        .features.feature["image"]
+        .bytes_list.value[0]
+    )
     pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR_RGB)
     top, left = np.random.randint(0, np.subtract(pixels.shape[:2], side - 1))  # noqa: NPY002
     return pixels[top : top + side, left : left + side]
@@ -178,7 +207,9 @@ def torch_workers(setting):
     import torch
 
     def collate(records):
-        return torch.from_numpy(np.stack([cut_record(setting.side, one) for one in records]))
+        return torch.from_numpy(
+            np.stack([cut_record(setting.side, one) for one in records])
+        )
 
     records, workers = Records(setting.shards), os.cpu_count()
     order = torch.utils.data.RandomSampler(records, num_samples=1_000_000)

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from benchmarks.read import RECORDS, SHARDS, SIDE, list_photos, make_parser, median_ratio
+from benchmarks.read import (
+    RECORDS,
+    SHARDS,
+    SIDE,
+    list_photos,
+    make_parser,
+    median_ratio,
+)
 from kaggle_tfr import explore, storage
 from kaggle_tfr.images.convert import ImageSettings
 
@@ -24,7 +31,9 @@ def main() -> None:
         seconds = measure(folder, arguments.rounds)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     figures = {
-        "address_cost": median_ratio(seconds["addresses, read"], seconds["files, read"]),
+        "address_cost": median_ratio(
+            seconds["addresses, read"], seconds["files, read"]
+        ),
         "explore_cost": median_ratio(seconds["addresses, 01"], seconds["files, 01"]),
         "explore_per_second": round(RECORDS / medians["addresses, 01"]),
     }
@@ -38,7 +47,9 @@ def main() -> None:
 
 def write_inputs(data: str, folder: str) -> None:
     """The same RECORDS photographs of short side SIDE as files and in SHARDS shards."""
-    pictures = [picture for _, picture in list_photos(data, ImageSettings((SIDE, SIDE)))]
+    pictures = [
+        picture for _, picture in list_photos(data, ImageSettings((SIDE, SIDE)))
+    ]
     for name in ("files/a", "shards"):
         Path(folder, name).mkdir(parents=True)
     for shard in range(SHARDS):
@@ -60,7 +71,10 @@ def measure(folder: str, rounds: int) -> dict[str, list[float]]:
     }
     seconds = {f"{name}, {what}": [] for what in ("read", "01") for name in inputs}
     with contextlib.redirect_stdout(io.StringIO()):
-        paths = {name: explore.read_table(*one)[0]["path"].tolist() for name, one in inputs.items()}
+        paths = {
+            name: explore.read_table(*one)[0]["path"].tolist()
+            for name, one in inputs.items()
+        }
         for _ in range(rounds):
             for name, one in inputs.items():
                 start = time.perf_counter()

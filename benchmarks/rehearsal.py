@@ -35,7 +35,10 @@ from benchmarks.read import PHOTOS
 from kaggle_tfr.notebook import USUAL
 
 ROOT = Path(__file__).resolve().parent.parent
-SIZE, SIDE = (48, 64), 200  # height and width of a picture; short side of what it is cut from
+SIZE, SIDE = (
+    (48, 64),
+    200,
+)  # height and width of a picture; short side of what it is cut from
 ENDINGS = ".jpg", ".jpeg"
 COPIES = 0.01
 MIN_DEVIATION = 20  # of a picture's values: below it are patches of sky
@@ -53,7 +56,9 @@ def draw_rows(n, n_classes, seed=0):
     label = rng.permutation(np.concatenate([np.arange(n_classes), drawn]))
     # Sixteen hexadecimal digits, spread over the folders as a hash is, and none twice.
     ids = [f"{i * 0x9E3779B97F4A7C15 % 2**64:016x}" for i in range(1, n + 1)]
-    rows = pd.DataFrame({"id": ids, "landmark_id": label * 5 // 2, "seed": np.arange(n)})
+    rows = pd.DataFrame(
+        {"id": ids, "landmark_id": label * 5 // 2, "seed": np.arange(n)}
+    )
     copies = np.flatnonzero(rng.random(n) < COPIES)
     originals = rng.integers(0, n, len(copies))
     rows["copy"] = rows.index.isin(copies)
@@ -86,11 +91,15 @@ def write_block(folder, data, rows):
 @cache
 def load_photos(data):
     """The photographs below the folder as BGR, their short side SIDE."""
-    files = sorted(path for path in Path(data).rglob("*") if path.suffix.lower() in ENDINGS)
+    files = sorted(
+        path for path in Path(data).rglob("*") if path.suffix.lower() in ENDINGS
+    )
     opened = [cv2.imread(str(path), cv2.IMREAD_COLOR) for path in files]
     photos = [photo for photo in opened if photo is not None]
     if not photos:
-        raise FileNotFoundError(f"'{data}' holds no JPEG. Set --data to a folder of photographs.")
+        raise FileNotFoundError(
+            f"'{data}' holds no JPEG. Set --data to a folder of photographs."
+        )
     return [shrink(photo, SIDE / min(photo.shape[:2])) for photo in photos]
 
 
@@ -112,18 +121,26 @@ def make_photo(photos, seed, *, copy=False):
     quality = int(rng.integers(80, 90))
     if copy:
         picture, quality = shrink(picture, 7 / 8), 75
-    return cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+    return cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[
+        1
+    ].tobytes()
 
 
 def cut_window(photos, rng):
     """A quarter of a picture: a window of a photograph, mirrored or not, its tones changed."""
     photo = photos[rng.integers(len(photos))]
     height = int(rng.integers(36, SIDE * 3 // 4))
-    top, left = (rng.integers(np.array(photo.shape[:2]) - (height, height * 4 // 3) + 1)).tolist()
+    top, left = (
+        rng.integers(np.array(photo.shape[:2]) - (height, height * 4 // 3) + 1)
+    ).tolist()
     window = photo[top : top + height, left : left + height * 4 // 3]
-    window = cv2.resize(window, (SIZE[1] // 2, SIZE[0] // 2), interpolation=cv2.INTER_LINEAR)
+    window = cv2.resize(
+        window, (SIZE[1] // 2, SIZE[0] // 2), interpolation=cv2.INTER_LINEAR
+    )
     alpha, beta, mirror = rng.uniform((0.7, -20, 0), (1.1, 20, 2))
-    return cv2.convertScaleAbs(window[:, ::-1] if mirror < 1 else window, alpha=alpha, beta=beta)
+    return cv2.convertScaleAbs(
+        window[:, ::-1] if mirror < 1 else window, alpha=alpha, beta=beta
+    )
 
 
 def run_notebook(name, recipe, log):
@@ -131,7 +148,9 @@ def run_notebook(name, recipe, log):
     command = [sys.executable, "-m", "kaggle_tfr", "run", str(recipe), "--only", name]
     start = time.perf_counter()
     with open(log, "w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+        )
         peaks = []
         watch = threading.Thread(target=watch_memory, args=(process, peaks))
         watch.start()
@@ -139,7 +158,10 @@ def run_notebook(name, recipe, log):
     watch.join()
     if code:
         raise RuntimeError(f"{name} failed:\n{Path(log).read_text()[-4000:]}")
-    return {"seconds": round(time.perf_counter() - start, 1), "peak_mb": round(max(peaks))}
+    return {
+        "seconds": round(time.perf_counter() - start, 1),
+        "peak_mb": round(max(peaks)),
+    }
 
 
 def watch_memory(process, peaks):
@@ -172,7 +194,9 @@ def list_cells(copy):
     """Seconds of each code cell of an executed notebook, with its first line."""
     cells = [cell for cell in nbformat.read(copy, 4).cells if cell.cell_type == "code"]
     lines = [cell.source.strip().partition("\n")[0] for cell in cells]
-    seconds = [cell.metadata.get("papermill", {}).get("duration") or 0.0 for cell in cells]
+    seconds = [
+        cell.metadata.get("papermill", {}).get("duration") or 0.0 for cell in cells
+    ]
     table = pd.DataFrame({"notebook": copy.stem[:2], "seconds": seconds, "cell": lines})
     return table.round({"seconds": 1})
 
@@ -182,13 +206,22 @@ def rehearse(folder, n, n_classes, data):
     start = time.perf_counter()
     make_photos(folder, n, n_classes, data)
     made = time.perf_counter() - start
-    print(f"{n:,} photographs of {n_classes:,} classes made in {made:.0f} s", file=sys.stderr)
+    print(
+        f"{n:,} photographs of {n_classes:,} classes made in {made:.0f} s",
+        file=sys.stderr,
+    )
     work = Path(folder) / "work"
-    shutil.rmtree(work, ignore_errors=True)  # an earlier run's: its hashes would save the work
+    shutil.rmtree(
+        work, ignore_errors=True
+    )  # an earlier run's: its hashes would save the work
     work.mkdir()
-    values = yaml.safe_load((ROOT / "recipes" / "landmark-2021.yaml").read_text()) | CHANGES
+    values = (
+        yaml.safe_load((ROOT / "recipes" / "landmark-2021.yaml").read_text()) | CHANGES
+    )
     recipe = Path(folder) / "rehearsal.yaml"
-    recipe.write_text(yaml.safe_dump(values | {"INPUT_DIR": str(folder), "WORK_DIR": str(work)}))
+    recipe.write_text(
+        yaml.safe_dump(values | {"INPUT_DIR": str(folder), "WORK_DIR": str(work)})
+    )
     steps, cells = {}, []
     for name in USUAL:
         steps[name] = run_notebook(name, recipe, work / f"{name}.log")
@@ -203,9 +236,15 @@ def main():
     """Rehearses what the arguments ask for and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
-    parser.add_argument("--n", type=int, default=LANDMARK, help="images, of 4 kB on most disks")
-    parser.add_argument("--classes", type=int, default=0, help="0: in proportion to landmark's")
-    parser.add_argument("--keep", default="", help="a folder for images and executed notebooks")
+    parser.add_argument(
+        "--n", type=int, default=LANDMARK, help="images, of 4 kB on most disks"
+    )
+    parser.add_argument(
+        "--classes", type=int, default=0, help="0: in proportion to landmark's"
+    )
+    parser.add_argument(
+        "--keep", default="", help="a folder for images and executed notebooks"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     n_classes = options.classes or max(1, options.n * CLASSES // LANDMARK)

@@ -33,8 +33,18 @@ from benchmarks import baselines, programs
 from benchmarks.baselines import SIDES
 
 # What kaggle_tfr.parallel sets by mallopt; children inherit it this way.
-QUIET = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-WAYS = ["landmark", "opencv_scripts", "opencv_area", "pillow_draft", "pillow_full", "vips"]
+QUIET = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+WAYS = [
+    "landmark",
+    "opencv_scripts",
+    "opencv_area",
+    "pillow_draft",
+    "pillow_full",
+    "vips",
+]
 
 
 @lru_cache
@@ -87,7 +97,9 @@ def ours(data, side, resample="area", *, other=False):
     """Our one image path; `other`: with the Huffman tables of the other recipe."""
     from kaggle_tfr.images.convert import convert
 
-    return convert(data, _settings(side, resample, baselines.OPTIMIZE[side] != other)).data
+    return convert(
+        data, _settings(side, resample, baselines.OPTIMIZE[side] != other)
+    ).data
 
 
 @lru_cache  # as the writer, which checks its settings once
@@ -150,7 +162,9 @@ def seconds_per_image(way, kind, folder):
     function = OURS.get(way) or getattr(baselines, way)
     seconds = []
     data = pictures(kind, folder)
-    worker = threading.Thread(target=_clock, args=(function, data, SIDES[kind], seconds))
+    worker = threading.Thread(
+        target=_clock, args=(function, data, SIDES[kind], seconds)
+    )
     worker.start()
     worker.join()
     return seconds[0] / len(data)
@@ -170,7 +184,9 @@ def quality(way, kind, folder):
     for data in pictures(kind, folder):
         made = function(data, SIDES[kind])
         pixels = np.asarray(Image.open(io.BytesIO(made)).convert("RGB"))
-        ratios.append(baselines.psnr(pixels, baselines.reference(data, *pixels.shape[:2])))
+        ratios.append(
+            baselines.psnr(pixels, baselines.reference(data, *pixels.shape[:2]))
+        )
         sizes.append(len(made))
     return float(np.mean(ratios)), float(np.mean(sizes))
 
@@ -179,7 +195,12 @@ def measure(folder, rounds):
     """A row for every kind, way and state: seconds an image, PSNR, bytes."""
     states = {"ours": OURS, "shipped": WAYS, "quiet": WAYS}
     pools = {state: start_process(quiet=state == "quiet") for state in states}
-    turns = [(kind, state, way) for kind in SIDES for state in states for way in states[state]]
+    turns = [
+        (kind, state, way)
+        for kind in SIDES
+        for state in states
+        for way in states[state]
+    ]
     seconds = {turn: [] for turn in turns}
     for number in range(rounds + 1):
         for kind, state, way in turns:
@@ -204,7 +225,9 @@ def quietly(program, *arguments):
 def measure_programs(folder, rounds):
     """{(kind, state, program, workers): [(images a second, peak MB), …]} of whole programs."""
     states = {"shipped": programs.PROGRAMS, "quiet": programs.PROGRAMS[1:]}
-    pools = {state: start_process(quiet=state == "quiet", pinned=False) for state in states}
+    pools = {
+        state: start_process(quiet=state == "quiet", pinned=False) for state in states
+    }
     turns = [
         (kind, state, program.__name__, programs.cores())
         for kind in SIDES
@@ -215,7 +238,9 @@ def measure_programs(folder, rounds):
     found = {turn: [] for turn in turns}
     for _ in range(rounds):
         for kind, state, name, workers in turns:
-            run = pools[state].submit(quietly, getattr(programs, name), folder, kind, workers)
+            run = pools[state].submit(
+                quietly, getattr(programs, name), folder, kind, workers
+            )
             count, seconds, peak_mb = run.result()
             found[kind, state, name, workers].append((count / seconds, peak_mb))
     # The process that has only ever run ours tells how much memory ours takes.
@@ -243,7 +268,9 @@ def scaling(found):
             [
                 b[0] / a[0]
                 for a, b in zip(
-                    found[k, "shipped", "ours", 1], found[k, "shipped", "ours", many], strict=True
+                    found[k, "shipped", "ours", 1],
+                    found[k, "shipped", "ours", many],
+                    strict=True,
                 )
             ]
         )
@@ -257,7 +284,10 @@ def keys(seconds, shown):
     limit = [
         (decoding + encoding) / whole
         for decoding, encoding, whole in zip(
-            *(seconds["large", "ours", way] for way in ("decode_alone", "encode_alone", "ours")),
+            *(
+                seconds["large", "ours", way]
+                for way in ("decode_alone", "encode_alone", "ours")
+            ),
             strict=True,
         )
     ]
@@ -290,7 +320,9 @@ def table(seconds, shown):
 def main():
     """Prints the table and the keys, or with --json the keys alone."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--data", default="../shared/data", help="folder with photos/ in it")
+    parser.add_argument(
+        "--data", default="../shared/data", help="folder with photos/ in it"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -302,12 +334,17 @@ def main():
             raise SystemExit(f"No photos of 500 × 375 or more in {folder}. Set --data.")
         seconds, shown = measure(made, options.rounds)
         found, peak_mb = measure_programs(made, max(1, options.rounds - 2))
-    figures = keys(seconds, shown) | {"two_core_scaling": scaling(found), "peak_mb": peak_mb}
+    figures = keys(seconds, shown) | {
+        "two_core_scaling": scaling(found),
+        "peak_mb": peak_mb,
+    }
     if options.json:
         print(json.dumps(figures))
         return
     print("\n".join(table(seconds, shown)), "\n")
-    print("| pictures | whole program | allocator | workers | img/s |\n|---|---|---|---|---|")
+    print(
+        "| pictures | whole program | allocator | workers | img/s |\n|---|---|---|---|---|"
+    )
     for (kind, state, name, workers), runs in found.items():
         speed = np.median([run[0] for run in runs])
         print(f"| {kind} | {name} | {state} | {workers} | {speed:,.0f} |")

@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
-from kaggle_tfr.parameters import check_address, list_parameters, load_recipe, parse_value
+from kaggle_tfr.parameters import (
+    check_address,
+    list_parameters,
+    load_recipe,
+    parse_value,
+)
 from kaggle_tfr.paths import bundled, near_miss
 from kaggle_tfr.storage import DENIED, is_remote, naming
 from kaggle_tfr.storage import MENDS as STORAGE_MENDS
@@ -23,14 +28,18 @@ if TYPE_CHECKING:
 
 Given = list[tuple[str, str]]  # parameters on the command line: name, text
 # What to do where the system refuses a file or folder.
-MENDS = STORAGE_MENDS | dict.fromkeys(DENIED, "Choose another folder, or allow to write there.")
+MENDS = STORAGE_MENDS | dict.fromkeys(
+    DENIED, "Choose another folder, or allow to write there."
+)
 MENDS |= {
     errno.EEXIST: "Name a new folder, or remove that one.",
     errno.ENOENT: "Is the name right?",
 }
 MENDS |= {errno.ENOTDIR: "Choose another name: a file is in the place of a folder."}
 MENDS |= {errno.EISDIR: "Choose another name: a folder is in the place of a file."}
-EXIT_CODES = "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped by Ctrl-C."
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped by Ctrl-C."
+)
 
 
 class WrongCallError(Exception):
@@ -40,7 +49,9 @@ class WrongCallError(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """The exit code: 0 all went well, 1 the work failed, 2 a wrong call, 130 Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have bytes that are no text
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a name may have bytes that are no text
     try:
         options = _read_call(sys.argv[1:] if arguments is None else arguments)
         return options.pop("function")(**options) or 0
@@ -91,7 +102,13 @@ def _notebooks(folder: str) -> None:
 
 
 def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
-    from kaggle_tfr.notebook import USUAL, describe_run, find_notebooks, run_recipe, summarize
+    from kaggle_tfr.notebook import (
+        USUAL,
+        describe_run,
+        find_notebooks,
+        run_recipe,
+        summarize,
+    )
 
     notebooks = only or USUAL
     values = _read_values(recipe, parameters)
@@ -112,7 +129,9 @@ def _verify(folders: list[str]) -> int:
 
     faults = verify_parts(folders).faults
     if faults.empty:
-        print("No fault: all was read, parsed, decoded and, where there is one, held to its plan.")
+        print(
+            "No fault: all was read, parsed, decoded and, where there is one, held to its plan."
+        )
         return 0
     print(faults.to_string(index=False))
     print(f"{len(faults)} faults.", file=sys.stderr)
@@ -127,7 +146,10 @@ def _salvage(folder: str, out: str) -> None:
     prepare()  # TensorFlow starts without messages
 
     shards, lost = salvage_part(folder, out)
-    print(f"{shards['count'].sum():,} records in {len(shards)} whole shards lie in {out};", end=" ")
+    print(
+        f"{shards['count'].sum():,} records in {len(shards)} whole shards lie in {out};",
+        end=" ",
+    )
     print(f"{len(lost)} losses are listed in its lost.csv.")
 
 
@@ -160,7 +182,11 @@ def _check_folders(folders: Sequence[str]) -> None:
         check_address("PART_DIR", folder)
         if not is_remote(folder) and not os.path.isdir(folder):
             is_file = os.path.exists(folder)
-            what = f"'{folder}' is not a folder" if is_file else f"there is no folder '{folder}'"
+            what = (
+                f"'{folder}' is not a folder"
+                if is_file
+                else f"there is no folder '{folder}'"
+            )
             raise FileNotFoundError(f"{what}. Is the name right?")
 
 
@@ -179,7 +205,11 @@ def _read_values(recipe: str, parameters: Given) -> dict[str, Any]:
     with _wrong_call():
         if is_remote(recipe):
             scheme, _, path = recipe.partition("://")
-            mend = f"Write the plain path, '{path}'" if scheme == "file" else "Download the recipe"
+            mend = (
+                f"Write the plain path, '{path}'"
+                if scheme == "file"
+                else "Download the recipe"
+            )
             raise ValueError(f"'{recipe}' is an address. {mend}.")
         if os.path.isdir(recipe):
             mend = f"Make one: kaggle-tfr init {shlex.quote(recipe)} -o recipe.yaml"
@@ -227,7 +257,9 @@ def _split_parameter(text: str) -> tuple[str, str]:
     """Name and value of "NAME=VALUE"."""
     name, sign, value = text.partition("=")
     if not sign:
-        raise argparse.ArgumentTypeError(f"'{text}' has no value; write -p {text} VALUE")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' has no value; write -p {text} VALUE"
+        )
     return name, value
 
 
@@ -241,7 +273,9 @@ def _name(text: str) -> str:
 def _local(text: str) -> str:
     """The name of a file or folder of this machine."""
     if is_remote(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is an address; name a folder of this machine")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is an address; name a folder of this machine"
+        )
     return _name(text)
 
 
@@ -264,42 +298,74 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     what = "Labelled images to TFRecord shards: plan first, write second."
     parser = _Parser("kaggle-tfr", description=what, epilog=EXIT_CODES)
-    parser.add_argument("--version", action="version", version=f"kaggle-tfr {__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"kaggle-tfr {__version__}"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
-        name: str, function: Callable, help_: str, example: str, more: str = "", **options: Any
+        name: str,
+        function: Callable,
+        help_: str,
+        example: str,
+        more: str = "",
+        **options: Any,
     ) -> argparse.ArgumentParser:
-        options |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "help": help_}
+        options |= {
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "help": help_,
+        }
         options["epilog"] = f"example:\n  kaggle-tfr {name} {example}\n\n{more}"
         command = commands.add_parser(name, description=help_, **options)
         command.set_defaults(function=function)
         return command
 
-    sample = add("sample", _sample, "write the bundled sample competition", "competition")
-    sample.add_argument("folder", type=_local, metavar="DIR", help="made if missing; 18 MB")
+    sample = add(
+        "sample", _sample, "write the bundled sample competition", "competition"
+    )
+    sample.add_argument(
+        "folder", type=_local, metavar="DIR", help="made if missing; 18 MB"
+    )
     what = "look at a folder, and write the recipe that fits it, with what is not sure"
-    init = add("init", _init, what, "cassava-leaf-disease-classification -o cassava.yaml")
+    init = add(
+        "init", _init, what, "cassava-leaf-disease-classification -o cassava.yaml"
+    )
     what = "images, labels or shards: a folder, or an attached Kaggle input"
     init.add_argument("source", type=_name, metavar="FOLDER_OR_SLUG", help=what)
     what = "the recipe (default: recipe.yaml); none is overwritten"
     init.add_argument(
         "-o", "--out", type=_local, default="recipe.yaml", metavar="RECIPE", help=what
     )
-    notebooks = add("notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks")
+    notebooks = add(
+        "notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks"
+    )
     notebooks.add_argument("folder", type=_local, metavar="DIR", help="a new folder")
-    what, recipe = "run the notebooks with a recipe, keep executed copies", _recipe_options()
-    run = add("run", _run, what, "sample -p N_FOLDS 3", list_parameters(), parents=[recipe])
+    what, recipe = (
+        "run the notebooks with a recipe, keep executed copies",
+        _recipe_options(),
+    )
+    run = add(
+        "run", _run, what, "sample -p N_FOLDS 3", list_parameters(), parents=[recipe]
+    )
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
     run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)
-    run.add_argument("--dry-run", action="store_true", help="say what would be done, and end")
-    verify = add("verify", _verify, "read every record again, name every fault", "work/part-1")
+    run.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, and end"
+    )
+    verify = add(
+        "verify", _verify, "read every record again, name every fault", "work/part-1"
+    )
     help_ = "as 04_write makes them, or a folder of them"
-    verify.add_argument("folders", type=_name, nargs="+", metavar="PART_DIR", help=help_)
+    verify.add_argument(
+        "folders", type=_name, nargs="+", metavar="PART_DIR", help=help_
+    )
     what = "write every record that can still be read to new whole shards, and list what is lost"
     salvage = add("salvage", _salvage, what, "work/part-1 --out salvaged")
     salvage.add_argument(
-        "folder", type=_name, metavar="PART_DIR", help="damaged; with or without index, GZIP"
+        "folder",
+        type=_name,
+        metavar="PART_DIR",
+        help="damaged; with or without index, GZIP",
     )
     salvage.add_argument(
         "--out", type=_name, required=True, metavar="DIR", help="a new or empty folder"
@@ -314,7 +380,9 @@ def _recipe_options() -> argparse.ArgumentParser:
     recipe.add_argument("recipe", type=_name, metavar="RECIPE", help=what)
     many: dict[str, Any] = {"action": "append", "default": [], "type": _split_parameter}
     what = 'a parameter that overrides the recipe, also as "-p NAME=VALUE"; may be given many times'
-    recipe.add_argument("-p", dest="parameters", metavar="NAME VALUE", help=what, **many)
+    recipe.add_argument(
+        "-p", dest="parameters", metavar="NAME VALUE", help=what, **many
+    )
     return recipe
 
 
@@ -322,7 +390,11 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     what, example = "make the folders of kernels to push", "cassava --out work/kernels"
     kernel = add("kernel", _kernel, what, example, parents=[_recipe_options()])
     kernel.add_argument(
-        "--out", type=_local, required=True, metavar="DIR", help="a folder a kernel is made in"
+        "--out",
+        type=_local,
+        required=True,
+        metavar="DIR",
+        help="a folder a kernel is made in",
     )
     what = "kernels that write, beside one that plans (default: one for all steps)"
     kernel.add_argument("--parts", type=_positive, default=1, help=what)
@@ -332,14 +404,24 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "SLUG"}
     kernel.add_argument("--source", dest="sources", help=what, **many)
     what = "for competitions that forbid it: what the image lacks comes in an attached dataset"
-    kernel.add_argument("--no-internet", dest="internet", action="store_false", help=what)
+    kernel.add_argument(
+        "--no-internet", dest="internet", action="store_false", help=what
+    )
     what = "push kernels, wait for them, fetch what they made"
     push = add("push", _push, what, "work/kernels --out work/kaggle")
     push.add_argument(
-        "folders", type=_local, nargs="+", metavar="DIR", help="what `kernel --out` made"
+        "folders",
+        type=_local,
+        nargs="+",
+        metavar="DIR",
+        help="what `kernel --out` made",
     )
     push.add_argument(
-        "--out", type=_local, default="work/kaggle", metavar="DIR", help="for what they made"
+        "--out",
+        type=_local,
+        default="work/kaggle",
+        metavar="DIR",
+        help="for what they made",
     )
     push.add_argument(
         "--at-once", type=_positive, default=3, help="sessions at a time (default: 3)"
@@ -348,9 +430,15 @@ def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     example = "work/kaggle/cassava-tfrecords/part-1"
     publish = add("publish", _publish, what, example)
     publish.add_argument(
-        "folders", type=_local, nargs="+", metavar="PART_DIR", help="as 04_write makes them"
+        "folders",
+        type=_local,
+        nargs="+",
+        metavar="PART_DIR",
+        help="as 04_write makes them",
     )
-    publish.add_argument("--notes", default="", help="allows a new version, and says what is new")
+    publish.add_argument(
+        "--notes", default="", help="allows a new version, and says what is new"
+    )
     what = "for everyone to see (default: for you alone)"
     publish.add_argument("--public", action="store_true", help=what)
 

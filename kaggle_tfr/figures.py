@@ -33,11 +33,26 @@ OTHER_FONTS = (
     *(f"Noto Sans CJK {place}" for place in ("SC", "JP", "KR", "TC")),
     *("Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "Droid Sans Fallback"),
     *("Microsoft YaHei", "PingFang SC", "Hiragino Sans", "Arial Unicode MS"),
-    *("Noto Sans", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Sans Thai", "Unifont"),
+    *(
+        "Noto Sans",
+        "Noto Sans Devanagari",
+        "Noto Sans Arabic",
+        "Noto Sans Thai",
+        "Unifont",
+    ),
 )
 STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
-STYLE |= {"figure.dpi": 110, "font.size": 9, "legend.frameon": False, "text.parse_math": False}
-STYLE |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
+STYLE |= {
+    "figure.dpi": 110,
+    "font.size": 9,
+    "legend.frameon": False,
+    "text.parse_math": False,
+}
+STYLE |= {
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+}
 
 
 def choose_fonts(installed: Collection[str]) -> list[str]:
@@ -49,7 +64,9 @@ def choose_fonts(installed: Collection[str]) -> list[str]:
     return ["sans-serif", *(name for name in OTHER_FONTS if name in installed)]
 
 
-STYLE["font.family"] = choose_fonts({font.name for font in font_manager.fontManager.ttflist})
+STYLE["font.family"] = choose_fonts(
+    {font.name for font in font_manager.fontManager.ttflist}
+)
 HEAD: Any = {"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"}
 # A decorator: the function plots in this module's style.
 styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]  # its stub says less
@@ -68,7 +85,13 @@ class StyledFigure(Figure):
 
 
 def new_figure(
-    rows: int, columns: int, width: float, height: float, *, whole: Any = "", **options: Any
+    rows: int,
+    columns: int,
+    width: float,
+    height: float,
+    *,
+    whole: Any = "",
+    **options: Any,
 ) -> tuple[Figure, np.ndarray]:
     """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once.
 
@@ -188,7 +211,9 @@ def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
 
 
 @styled
-def plot_class_balance(label_names: pd.Series, labels: pd.DataFrame | None = None) -> Figure | None:
+def plot_class_balance(
+    label_names: pd.Series, labels: pd.DataFrame | None = None
+) -> Figure | None:
     """Bars of images per class, largest first; a curve over ranks when there are many classes.
 
     labels: the label columns of images that may have several; then a bar is a label's.
@@ -201,7 +226,9 @@ def plot_class_balance(label_names: pd.Series, labels: pd.DataFrame | None = Non
     if label_names.empty:
         print(f"{title}: there is nothing to draw")
         return None
-    title += f", {counts.min():,} to {counts.max():,} each, median {counts.median():,.0f}"
+    title += (
+        f", {counts.min():,} to {counts.max():,} each, median {counts.median():,.0f}"
+    )
     if len(counts) <= MANY_CLASSES:
         return plot_counts(counts, title, "images")
     figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
@@ -222,29 +249,48 @@ def plot_sizes(images: pd.DataFrame) -> Figure | None:
         return None
     shown = good.sample(min(len(good), 20_000), random_state=0)
     figure, ((left, right),) = new_figure(1, 2, 9, 3.6, whole="y")
-    left.scatter(shown["width"], shown["height"], s=8, alpha=0.35, color=BLUE, linewidths=0)
-    longest, short = good[["width", "height"]].max(axis=1), good[["width", "height"]].min(axis=1)
+    left.scatter(
+        shown["width"], shown["height"], s=8, alpha=0.35, color=BLUE, linewidths=0
+    )
+    longest, short = (
+        good[["width", "height"]].max(axis=1),
+        good[["width", "height"]].min(axis=1),
+    )
     # A panorama must not squeeze all others into a corner.
     edge = min(longest.max(), 2 * longest.quantile(0.99)) * 1.05
     left.plot([0, edge], [0, edge], color=GREY, linewidth=0.8, linestyle=":")
-    beyond = f", {beyond:,} are beyond the edge" if (beyond := int((longest > edge).sum())) else ""
-    left.set(xlabel="width, pixels", ylabel="height, pixels", xlim=(0, edge), ylim=(0, edge))
-    left.set_title(f"Short sides of {short.min():,.0f} to {short.max():,.0f} pixels{beyond}")
+    beyond = (
+        f", {beyond:,} are beyond the edge"
+        if (beyond := int((longest > edge).sum()))
+        else ""
+    )
+    left.set(
+        xlabel="width, pixels", ylabel="height, pixels", xlim=(0, edge), ylim=(0, edge)
+    )
+    left.set_title(
+        f"Short sides of {short.min():,.0f} to {short.max():,.0f} pixels{beyond}"
+    )
     ratio = (good["width"] / good["height"]).clip(1 / 4, 4)
     right.hist(ratio, bins=np.geomspace(1 / 4, 4, 41).tolist(), color=BLUE)
     right.set(xscale="log", xlabel="width : height", ylabel="images")
     right.set_xticks([1 / 4, 1 / 2, 1, 2, 4], ["≤ 1:4", "1:2", "1:1", "2:1", "≥ 4:1"])
     right.minorticks_off()
     right.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-    right.set_title(f"{(ratio > 1).mean():.0%} are wide, {(ratio < 1).mean():.0%} are tall")
+    right.set_title(
+        f"{(ratio > 1).mean():.0%} are wide, {(ratio < 1).mean():.0%} are tall"
+    )
     return figure
 
 
 @styled
-def plot_counts(counts: Mapping[str, int] | pd.Series, title: str, xlabel: str) -> Figure:
+def plot_counts(
+    counts: Mapping[str, int] | pd.Series, title: str, xlabel: str
+) -> Figure:
     """Horizontal bars of named counts, in the order given."""
     counts = pd.Series(counts).round().astype("int64")
-    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.28 * max(len(counts), 2), whole="x")
+    figure, ((axis,),) = new_figure(
+        1, 1, 7, 0.9 + 0.28 * max(len(counts), 2), whole="x"
+    )
     bars = axis.barh(range(len(counts)), counts.to_numpy(), color=BLUE)
     axis.set_yticks(range(len(counts)), [shorten(str(name)) for name in counts.index])
     axis.bar_label(bars, fmt="{:,.0f}", padding=3)
@@ -300,7 +346,9 @@ def plot_grid(
     ratios = [1.0, 1.0, gap] * max(1, columns // 2) if gap else [1.0] * columns
     # A title of some length needs its room beside few pictures too.
     width = max(side * sum(ratios), 0.085 * len(title))
-    figure, axes = new_figure(rows, len(ratios), width, side * rows + 0.4, width_ratios=ratios)
+    figure, axes = new_figure(
+        rows, len(ratios), width, side * rows + 0.4, width_ratios=ratios
+    )
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
@@ -321,7 +369,9 @@ def plot_grid(
 
 
 def plot_pairs(
-    pictures: Sequence[tuple[np.ndarray, ...]], titles: Sequence[tuple[str, ...]], title: str = ""
+    pictures: Sequence[tuple[np.ndarray, ...]],
+    titles: Sequence[tuple[str, ...]],
+    title: str = "",
 ) -> Figure | None:
     """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
     return plot_grid([*chain(*pictures)], [*chain(*titles)], title=title, gap=0.12)
@@ -334,7 +384,9 @@ def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure |
     lit = (picture // 2 + np.array([127, 60, 0])).astype(np.uint8)
     covered = [np.where(mask, lit, picture) for mask in named.values()]
     title = f"One record's picture, and {count_of(len(named), 'mask')} over it"
-    return plot_grid([picture, *covered], ["", *named], columns=5, side=2.6, title=title)
+    return plot_grid(
+        [picture, *covered], ["", *named], columns=5, side=2.6, title=title
+    )
 
 
 @styled
@@ -350,17 +402,23 @@ def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure
     counts = pd.crosstab(table["label_name"].replace("", NO_LABEL), columns)
     if label_columns:
         counts = list_marks(table, label_columns).groupby(columns).sum().T
-    counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+    counts = counts.loc[
+        counts.sum(axis=1).sort_values(ascending=False, kind="stable").index
+    ]
     classes = count_classes(table["label_name"], label_columns)
     if counts.shape[1] < 2:
         print(f"No folds: {count_of(len(table), 'image')} of {classes} in one")
         return None
     # Test images, and beside folds what never validates, have no share that they should have.
-    noun, unfair = ("fold", ["test", NEVER]) if (table["fold"] >= 0).any() else ("split", ["test"])
+    noun, unfair = (
+        ("fold", ["test", NEVER]) if (table["fold"] >= 0).any() else ("split", ["test"])
+    )
     fair = counts.drop(columns=unfair, errors="ignore")
     own = fair.sum(axis=1).to_numpy()[:, None]
     off = fair.to_numpy() - own * fair.sum().to_numpy() / max(own.sum(), 1)
-    result = f"none is off its share by more than {np.abs(off).max(initial=0):.1f} images"
+    result = (
+        f"none is off its share by more than {np.abs(off).max(initial=0):.1f} images"
+    )
     missing = fair.index[(fair == 0).any(axis=1) & (own[:, 0] > 0)].astype(str).tolist()
     if missing:
         result = f"missing from a {noun}: {list_names(missing)}"
@@ -372,7 +430,10 @@ def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure
         axis.set(xlabel="images more than its share", ylabel="classes × folds")
         _set_head(figure, title)
         return figure
-    figure_size = max(7.0, 2.2 + 0.65 * counts.shape[1]), 1.1 + 0.3 * max(len(counts), 2)
+    figure_size = (
+        max(7.0, 2.2 + 0.65 * counts.shape[1]),
+        1.1 + 0.3 * max(len(counts), 2),
+    )
     figure, ((axis,),) = new_figure(1, 1, *figure_size)
     shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0).to_numpy()
     _draw_counts(axis, counts, shares, darkest=max(shares.max(initial=0) * 1.3, 0.01))
@@ -391,12 +452,16 @@ def list_names(names: Sequence[Any], most: int = 3) -> str:
     return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
-def _draw_counts(axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: float) -> AxesImage:
+def _draw_counts(
+    axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: float
+) -> AxesImage:
     """A table of numbers, coloured by their shares from 0 to `darkest`."""
     image = axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=darkest)
     for (row, column), count in np.ndenumerate(counts.to_numpy()):
         color = "white" if shares[row, column] > 0.65 * darkest else "black"
-        axis.text(column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
+        axis.text(
+            column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color
+        )
     axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str))
     axis.set_yticks(range(len(counts)), [shorten(str(name)) for name in counts.index])
     axis.spines[:].set_visible(False)
@@ -412,14 +477,24 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
     """
     share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
     fits = rows["high"] <= rows["limit"]
-    title += ": all within" if fits.all() else f": too much for {', '.join(rows.index[~fits])}"
+    title += (
+        ": all within"
+        if fits.all()
+        else f": too much for {', '.join(rows.index[~fits])}"
+    )
     if share["high"].max() < 2:
         print(title, *(rows.index + ": " + rows["text"]), sep="\n")
         return None
     figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
     spread = share["value"] - share["low"], share["high"] - share["value"]
-    look: Any = {"xerr": np.clip(spread, 0, None), "capsize": 3, "error_kw": {"linewidth": 0.9}}
-    bars = axis.barh(rows.index, share["value"], color=np.where(fits, BLUE, RED), **look)
+    look: Any = {
+        "xerr": np.clip(spread, 0, None),
+        "capsize": 3,
+        "error_kw": {"linewidth": 0.9},
+    }
+    bars = axis.barh(
+        rows.index, share["value"], color=np.where(fits, BLUE, RED), **look
+    )
     axis.bar_label(bars, rows["text"], padding=5)
     axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
     axis.set_xlim(0, max(130.0, float(share["high"].max()) * 1.4))
@@ -444,9 +519,13 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
     figure, ((axis,),) = new_figure(1, 1, 7, 3.4)
     psnr = sources[["psnr", "psnr_swapped"]].clip(upper=top).to_numpy()
     ends = psnr.min() - 2, top + 2
-    axis.fill_between(ends, [end + 1 for end in ends], top + 3, color=RED, alpha=0.15, linewidth=0)
+    axis.fill_between(
+        ends, [end + 1 for end in ends], top + 3, color=RED, alpha=0.15, linewidth=0
+    )
     axis.text(ends[0] + 1, top, "fails: swapped colours fit better by 1 dB", color=RED)
-    equal = f"{(psnr[:, 0] == top).sum()} of 60 dB or more:\nthe source's own pixels, kept"
+    equal = (
+        f"{(psnr[:, 0] == top).sum()} of 60 dB or more:\nthe source's own pixels, kept"
+    )
     axis.text(top - 1, ends[0] + 1, equal, ha="right")
     axis.scatter(*psnr.T, s=14, color=BLUE, alpha=0.6, linewidths=0)
     axis.set(xlim=ends, ylim=(ends[0], top + 3), title=title)
@@ -458,14 +537,18 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     """Each metric by epoch, training and validation, of the history of `model.fit`."""
     # Keras divides the loss of validation by the padding too.
-    names = [name for name in history if name != "loss" and f"val_{name}" in history] or ["loss"]
+    names = [
+        name for name in history if name != "loss" and f"val_{name}" in history
+    ] or ["loss"]
     figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9, whole="x")
     for axis, name in zip(axes.flat, names, strict=True):
         epochs = np.arange(1, len(history[name]) + 1)
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
         axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
         last = f"{name.capitalize().replace('_', ' ')}: {history[f'val_{name}'][-1]:.3f} at the end"
-        axis.set(title=last, xlabel="epoch", xlim=(0.5, len(epochs) + 0.5), ylim=(0, None))
+        axis.set(
+            title=last, xlabel="epoch", xlim=(0.5, len(epochs) + 0.5), ylim=(0, None)
+        )
     axes.flat[0].legend()
     return figure
 
@@ -480,7 +563,9 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
     wrong = confusions[confusions["true"] != confusions["predicted"]]
     wrong = wrong.sort_values("images", ascending=False, kind="stable")
     worst = pd.unique(wrong[["true", "predicted"]].to_numpy().ravel())[:MANY_CLASSES]
-    title = f"{wrong['images'].sum():,} of {confusions['images'].sum():,} images mistaken"
+    title = (
+        f"{wrong['images'].sum():,} of {confusions['images'].sum():,} images mistaken"
+    )
     several = len(classes) > MANY_CLASSES
     if several and wrong.empty:
         print(title)
@@ -489,7 +574,13 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
     within = confusions[confusions[["true", "predicted"]].isin(shown).all(axis=1)]
     counts = within.pivot_table("images", "true", "predicted", aggfunc="sum")
     counts = counts.reindex(index=shown, columns=shown).fillna(0).astype("int64")
-    all_of = confusions.groupby("true")["images"].sum().reindex(shown).fillna(0).clip(lower=1)
+    all_of = (
+        confusions.groupby("true")["images"]
+        .sum()
+        .reindex(shown)
+        .fillna(0)
+        .clip(lower=1)
+    )
     shares = counts.div(all_of, axis=0).to_numpy()
     names = [shorten(str(classes[number]), 30) for number in shown]
     counts = counts.set_axis(names, axis=0).set_axis(names, axis=1)
@@ -499,22 +590,33 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
     figure.colorbar(image, ax=axis, label="share of the true class", shrink=0.8)
     is_crowded = len(names) > 8 or max(map(len, names), default=0) > 10
     axis.tick_params(axis="x", rotation=90 if is_crowded else 0)
-    what = f", the {len(names)} most confused of {len(classes):,} classes" if several else ""
+    what = (
+        f", the {len(names)} most confused of {len(classes):,} classes"
+        if several
+        else ""
+    )
     axis.set(xlabel="predicted class", ylabel="true class")
     _set_head(figure, title + what)
     return figure
 
 
 @styled
-def plot_leakage(leaky: float, honest: float, low: float, high: float, title: str) -> Figure:
+def plot_leakage(
+    leaky: float, honest: float, low: float, high: float, title: str
+) -> Figure:
     """The accuracy of both ways to make folds; the interval of what the leaky one adds."""
     figure, ((axis,),) = new_figure(1, 1, 7, 1.9)
     bars = axis.barh([0, 1], [leaky, honest], color=[ORANGE, BLUE])
     spread = [[leaky - honest - low], [high - leaky + honest]]
     axis.errorbar(leaky, 0, xerr=spread, color="black", capsize=4)
     axis.bar_label(bars, fmt="{:.1%}", label_type="center", color="white")
-    axis.set_yticks([0, 1], ["folds at random,\ncopies in both", "each cluster\nin one fold"])
+    axis.set_yticks(
+        [0, 1], ["folds at random,\ncopies in both", "each cluster\nin one fold"]
+    )
     axis.invert_yaxis()
-    axis.set(xlim=(0, 1), xlabel="share of right answers; whiskers: 95 % interval of what is added")
+    axis.set(
+        xlim=(0, 1),
+        xlabel="share of right answers; whiskers: 95 % interval of what is added",
+    )
     _set_head(figure, title)
     return figure

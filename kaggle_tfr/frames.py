@@ -10,7 +10,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-FRAME_BYTES = 16  # around a record: length (8) and its CRC (4) before it, its own CRC (4) after
+FRAME_BYTES = (
+    16  # around a record: length (8) and its CRC (4) before it, its own CRC (4) after
+)
 _ZEROS = re.compile(rb"\0\0\0\0+")
 _HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4}ftyp"
 _PICTURE = re.compile(rb"(?s)" + _HEADS)  # how the files of pictures begin
@@ -63,9 +65,14 @@ def list_frames(path: str | os.PathLike[str]) -> list[int]:
     """
     bounds = [0]
     if size := os.path.getsize(path):  # an empty file cannot be mapped
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data,
+        ):
             while bounds[-1] < size:
-                bounds.append(_find_end(data, bounds[-1]) or _find_head(data, bounds[-1] + 1))
+                bounds.append(
+                    _find_end(data, bounds[-1]) or _find_head(data, bounds[-1] + 1)
+                )
     return bounds
 
 
@@ -101,7 +108,12 @@ def example_class() -> Any:
 
 def _make_example_class() -> Any:
     """A class that reads and writes the bytes of `tf.train.Example`."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+    from google.protobuf import (
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+        text_format,
+    )
 
     file = text_format.Parse(_EXAMPLE, descriptor_pb2.FileDescriptorProto())
     pool = descriptor_pool.DescriptorPool()
@@ -121,7 +133,9 @@ def parse_record(record: bytes) -> Mapping[str, Any]:
 def list_pictures(features: Mapping[str, Any]) -> list[str]:
     """The features that hold one value which begins as the files of pictures do."""
     held = {name: feature.bytes_list.value for name, feature in features.items()}
-    return sorted(name for name, v in held.items() if len(v) == 1 and _PICTURE.match(v[0]))
+    return sorted(
+        name for name, v in held.items() if len(v) == 1 and _PICTURE.match(v[0])
+    )
 
 
 def list_values(feature: Any) -> list:

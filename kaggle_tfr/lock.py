@@ -18,9 +18,7 @@ from typing import Any
 
 from kaggle_tfr import storage
 
-INSIDE = (
-    "KAGGLE_TFR_LOCKED"  # environment variable: the WORK_DIR that a driver holds for its kernels
-)
+INSIDE = "KAGGLE_TFR_LOCKED"  # environment variable: the WORK_DIR that a driver holds for its kernels
 WHOLE, PART, PARTS = "run.lock", "run-part-{}.lock", "run-part-*.lock"
 SECONDS_BETWEEN_SIGNS = 60  # the holder renews the time of its lock file
 SECONDS_WITHOUT_SIGNS = 900  # after which a process of another machine counts as gone
@@ -43,7 +41,9 @@ class Lock:
     text: str
     pid: int = field(default_factory=os.getpid)
     released: threading.Event = field(default_factory=threading.Event)
-    file: Any = None  # locked as long as the process lives, where the disk has such locks
+    file: Any = (
+        None  # locked as long as the process lives, where the disk has such locks
+    )
 
     def __post_init__(self) -> None:
         if not storage.is_remote(self.path):
@@ -144,7 +144,11 @@ def _remove_stale(path: str) -> None:
     if holder and _is_alive(path, holder):
         raise WorkDirBusyError(_explain(path, holder))
     if _remove(path, text):
-        process = f"process {holder['process']} on {holder['host']}" if holder else "its process"
+        process = (
+            f"process {holder['process']} on {holder['host']}"
+            if holder
+            else "its process"
+        )
         print(
             f"'{path}' was left behind: {process} ended without removing it. This run takes over."
         )
@@ -157,7 +161,12 @@ def _read(path: str) -> tuple[str, dict[str, Any]]:
         text = storage.read_text(path)
         with suppress(ValueError, TypeError, KeyError):
             holder = dict(json.loads(text))
-            types = {"process": int, "process_started": float, "host": str, "since": str}
+            types = {
+                "process": int,
+                "process_started": float,
+                "host": str,
+                "since": str,
+            }
             if all(isinstance(holder[name], type_) for name, type_ in types.items()):
                 return text, holder
         if time.monotonic() > until or not storage.exists(path):
@@ -169,7 +178,9 @@ def _is_alive(path: str, holder: dict[str, Any]) -> bool:
     """Whether the process works, as far as this machine can tell."""
     import psutil
 
-    if _is_locked(path):  # also by a process of another container, or after a step of the clock
+    if _is_locked(
+        path
+    ):  # also by a process of another container, or after a step of the clock
         return True
     if holder["host"] != socket.gethostname():
         with suppress(FileNotFoundError):

@@ -20,7 +20,13 @@ from typing import IO, Any
 import pandas as pd
 
 from kaggle_tfr import lock
-from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook, settings
+from kaggle_tfr.parameters import (
+    DEFAULTS,
+    NOTEBOOKS,
+    check_parameters,
+    of_notebook,
+    settings,
+)
 from kaggle_tfr.paths import bundled, find_input, find_tpu_signs, near_miss, work_dir
 from kaggle_tfr.session import prepare, stderr_to
 from kaggle_tfr.shards import is_of_plan
@@ -39,9 +45,15 @@ from kaggle_tfr.tables import NO_MATH
 __all__ = ["account", "hours_left", "settings", "start"]  # what notebooks call
 
 PROJECT = Path(__file__).resolve().parent.parent
-SESSION_HOURS, TPU_SESSION_HOURS = 12, 9  # of a Kaggle session with a CPU or GPU, with a TPU
+SESSION_HOURS, TPU_SESSION_HOURS = (
+    12,
+    9,
+)  # of a Kaggle session with a CPU or GPU, with a TPU
 SECONDS_TO_STOP = 5  # for an interrupted cell, before its kernel is killed
-MAX_STARTS, PORT_TAKEN = 3, "Address already in use"  # of a kernel; what it prints before it dies
+MAX_STARTS, PORT_TAKEN = (
+    3,
+    "Address already in use",
+)  # of a kernel; what it prints before it dies
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 # 06_train is for interactive use, or by its name: a run does not include it.
 USUAL = NOTEBOOKS[:5]
@@ -151,7 +163,9 @@ def run_recipe(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) -> s
         copies.mkdir(parents=True, exist_ok=True)
         for position, (name, own) in enumerate(runs.items(), 1):
             print(f"[{position}/{len(runs)}] {name}", flush=True)
-            _run_notebook(bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own)
+            _run_notebook(
+                bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own
+            )
         write_report({**values, "WORK_DIR": folder}, copies)
     finally:
         held.release()
@@ -164,20 +178,29 @@ def describe_run(values: Mapping[str, Any], notebooks: Sequence[str] = USUAL) ->
     """
     folder, runs = _list_runs(values, notebooks)
     lines, first = [f"work folder: {folder}"], runs.get(NOTEBOOKS[0], {})
-    lines += [f"input: {find_input(first['INPUT_DIR'])}"] if first.get("INPUT_DIR") else []
+    lines += (
+        [f"input: {find_input(first['INPUT_DIR'])}"] if first.get("INPUT_DIR") else []
+    )
     for name, own in runs.items():
         changed = {key: value for key, value in own.items() if value != DEFAULTS[key]}
         lines += [name, *(f"    {key}: {value!r}" for key, value in changed.items())]
     return "\n".join(lines)
 
 
-def _list_runs(values: Mapping[str, Any], notebooks: Sequence[str]) -> tuple[str, dict[str, dict]]:
+def _list_runs(
+    values: Mapping[str, Any], notebooks: Sequence[str]
+) -> tuple[str, dict[str, dict]]:
     """(the work folder, each notebook's own parameters by its full name), all checked."""
     check_parameters(values)
     folder, names = work_dir(values.get("WORK_DIR", "")), find_notebooks(notebooks)
     values = {**values, "WORK_DIR": folder}
-    own = {name: [one.name for one in of_notebook(name) if one.name in values] for name in names}
-    return folder, {name: {key: values[key] for key in keys} for name, keys in own.items()}
+    own = {
+        name: [one.name for one in of_notebook(name) if one.name in values]
+        for name in names
+    }
+    return folder, {
+        name: {key: values[key] for key in keys} for name, keys in own.items()
+    }
 
 
 def find_notebooks(names: Sequence[str]) -> list[str]:
@@ -295,7 +318,9 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     print(f"  done in {time.monotonic() - screen.began:,.0f} s", flush=True)
 
 
-def _start_and_watch(run: Callable[[], Any], screen: _Screen, copy: Path, noise: IO[bytes]) -> None:
+def _start_and_watch(
+    run: Callable[[], Any], screen: _Screen, copy: Path, noise: IO[bytes]
+) -> None:
     """As `_watch`; a kernel that dies at its start of a port that was taken is started again.
 
     copy: the executed notebook. noise: the file that stderr goes to.
@@ -310,7 +335,9 @@ def _start_and_watch(run: Callable[[], Any], screen: _Screen, copy: Path, noise:
                 raise
             noise.seek(0)
             noise.truncate()
-            screen.say("  another program took a port of the kernel, which is started again\n")
+            screen.say(
+                "  another program took a port of the kernel, which is started again\n"
+            )
         else:
             return
 
@@ -337,7 +364,9 @@ def _watch(run: Callable[[], Any], screen: _Screen) -> None:
         except KeyboardInterrupt:
             for second in range(100):
                 tree = second > SECONDS_TO_STOP  # with its own processes
-                for process in set(psutil.Process().children(recursive=tree)).difference(others):
+                for process in set(
+                    psutil.Process().children(recursive=tree)
+                ).difference(others):
                     with suppress(psutil.Error):
                         process.send_signal(signal.SIGKILL if tree else signal.SIGINT)
                 if wait([work], timeout=1).done:

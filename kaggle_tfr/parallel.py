@@ -22,14 +22,25 @@ from kaggle_tfr import session, storage
 from kaggle_tfr.parameters import check_parameters
 
 Task = Callable[[pd.DataFrame], list[tuple]]
-PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")  # shard bytes depend on these
+PACKAGES = (
+    "tensorflow",
+    "opencv-python",
+    "pillow",
+    "numpy",
+)  # shard bytes depend on these
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
-RETRIES = 3  # of a task that a worker could not take on; one that raises is not tried again
-IN_FLIGHT_MORE = 32  # tasks beyond two a thread, so that workers that join later find work
+RETRIES = (
+    3  # of a task that a worker could not take on; one that raises is not tried again
+)
+IN_FLIGHT_MORE = (
+    32  # tasks beyond two a thread, so that workers that join later find work
+)
 SECONDS_BETWEEN_LINES = 30
 SECONDS_BETWEEN_SAVES = 30
 LINES = "KAGGLE_TFR_LINES"  # set by `run`: lines in place of a bar, so many seconds apart at first
-BLOCK = 64  # rows a task: enough to hide the cost of sending it, few enough to move the bar
+BLOCK = (
+    64  # rows a task: enough to hide the cost of sending it, few enough to move the bar
+)
 _active: dict[str, Any] = {"config": None, "client": None}
 
 
@@ -44,12 +55,20 @@ def prepare_worker() -> None:
 
     # Of two formats Pillow's readers check the size once more. Ours is checked before.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
-    cv2.setNumThreads(1)  # images run in parallel; OpenCV's own threads would fight over the cores
+    cv2.setNumThreads(
+        1
+    )  # images run in parallel; OpenCV's own threads would fight over the cores
     # glibc would return large buffers to the kernel; new pages cost a fifth of an image's time.
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # musl, macOS, Windows
+    with contextlib.suppress(
+        AttributeError, OSError, TypeError
+    ):  # musl, macOS, Windows
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-3, 32 << 20)  # mallopt(3): M_MMAP_THRESHOLD, 32 MiB, the most that glibc takes
-        mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
+        mallopt(
+            -3, 32 << 20
+        )  # mallopt(3): M_MMAP_THRESHOLD, 32 MiB, the most that glibc takes
+        mallopt(
+            -1, 64 << 20
+        )  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
 
 
 def _call_in_worker(function: Callable[[Any], Any], item: Any) -> Any:
@@ -66,10 +85,15 @@ def _prepare_process() -> None:
 
 def package_versions() -> dict[str, str]:
     """The installed version of each package that the bytes of shards depend on; "" for none."""
-    return {n: next((d.version for d in metadata.distributions(name=n)), "") for n in PACKAGES}
+    return {
+        n: next((d.version for d in metadata.distributions(name=n)), "")
+        for n in PACKAGES
+    }
 
 
-def use_backend(n_jobs: int = 0, backend: str = "threading", scheduler: str = "") -> str:
+def use_backend(
+    n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
+) -> str:
     """One line that says where work runs from now on in this process.
 
     n_jobs: workers, 0 for one a core; a cluster at `scheduler` ("tcp://host:8786") has its own.
@@ -125,8 +149,13 @@ def run(
     if client is not None and not local_only:
         results = _run_on_cluster(client, function, items, ordered=ordered)
     else:
-        config = _active["config"] or {"backend": "threading", "n_jobs": joblib.cpu_count()}
-        config = config | {"return_as": "generator" if ordered else "generator_unordered"}
+        config = _active["config"] or {
+            "backend": "threading",
+            "n_jobs": joblib.cpu_count(),
+        }
+        config = config | {
+            "return_as": "generator" if ordered else "generator_unordered"
+        }
         parallel = joblib.Parallel(**config, pre_dispatch=2 * config["n_jobs"])
         if config["backend"] != "threading":
             function = partial(_call_in_worker, function)
@@ -158,7 +187,10 @@ def compute_columns(
     if path and storage.exists(path):
         cache = storage.read_parquet(path)
         if {*key, *names}.issubset(cache):  # an earlier version knew fewer
-            cache, wanted = cache.drop_duplicates(key), pd.MultiIndex.from_frame(table[key])
+            cache, wanted = (
+                cache.drop_duplicates(key),
+                pd.MultiIndex.from_frame(table[key]),
+            )
             row = pd.MultiIndex.from_frame(cache[key]).get_indexer(wanted)
             known = row >= 0
             for name, values in columns.items():
@@ -170,18 +202,26 @@ def compute_columns(
     def save(rows: pd.DataFrame) -> None:
         storage.write_parquet(pd.concat([rows, others]) if len(others) else rows, path)
 
-    todo = table[~known].sort_values(key)  # so that a file that several rows need is read once
+    todo = table[~known].sort_values(
+        key
+    )  # so that a file that several rows need is read once
     parts = blocks(todo, BLOCK)
     work = run(compute, parts, label=label, total=len(todo), advance=len, ordered=True)
     due = time.monotonic() + SECONDS_BETWEEN_SAVES
     for block, values in zip(parts, work, strict=True):
-        for column, new in zip(columns.values(), zip(*values, strict=True), strict=True):
+        for column, new in zip(
+            columns.values(), zip(*values, strict=True), strict=True
+        ):
             column[block.index] = new
         known[block.index] = True
         if path and (start := time.monotonic()) > due:
             save(table.assign(**columns)[known])
             # A table of millions takes a while to save: a tenth of the time is enough.
-            due = time.monotonic() + SECONDS_BETWEEN_SAVES + 9 * (time.monotonic() - start)
+            due = (
+                time.monotonic()
+                + SECONDS_BETWEEN_SAVES
+                + 9 * (time.monotonic() - start)
+            )
     table = table.assign(**columns)
     if path and len(todo):
         save(table)
@@ -195,16 +235,22 @@ def _connect(workers: int, scheduler: str) -> Any:
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
         mend = 'pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
-        raise ImportError(f'BACKEND="dask" needs dask and distributed: {mend}') from error
+        raise ImportError(
+            f'BACKEND="dask" needs dask and distributed: {mend}'
+        ) from error
     # Dask keeps the last thousand messages for its debugger: here each may hold a shard's table.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
-        return Client(LocalCluster(workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"))
+        return Client(
+            LocalCluster(workers, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+        )
     try:
         client = Client(scheduler, timeout=WAIT_SECONDS)
     except (OSError, ValueError) as error:
         mend = 'Run `dask scheduler` and set the address that it prints; "" starts a cluster here.'
-        message = f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. {mend}"
+        message = (
+            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. {mend}"
+        )
         raise ConnectionError(message) from None
     try:
         _check_workers(client, scheduler)
@@ -229,10 +275,16 @@ def _check_workers(client: Any, scheduler: str) -> None:
         message = f"a worker of {scheduler} cannot import this package: {error}. {mend}"
         raise ModuleNotFoundError(message) from None
     for worker, there in workers.items():
-        other = [f"{k} {v or 'missing'} ({here[k]} here)" for k, v in there.items() if v != here[k]]
+        other = [
+            f"{k} {v or 'missing'} ({here[k]} here)"
+            for k, v in there.items()
+            if v != here[k]
+        ]
         if other:
             what = "its shards can differ in their bytes from those written here, not in content."
-            warnings.warn(f"the worker at {worker} has {', '.join(other)}: {what}", stacklevel=4)
+            warnings.warn(
+                f"the worker at {worker} has {', '.join(other)}: {what}", stacklevel=4
+            )
 
 
 def _run_on_cluster(
@@ -260,7 +312,9 @@ def _run_on_cluster(
                 return
             future, result = _next_result(client, arriving)
             finished[future] = result
-            while (first := next(iter(in_flight), None) if ordered else future) in finished:
+            while (
+                first := next(iter(in_flight), None) if ordered else future
+            ) in finished:
                 del in_flight[first]
                 yield finished.pop(first)
     finally:

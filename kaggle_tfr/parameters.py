@@ -14,7 +14,15 @@ import yaml
 
 from kaggle_tfr.paths import SUBMISSION, bundled, near_miss
 
-_STEPS = ("explore", "deduplicate", "plan", "write", "read_and_visualize", "train", "leakage")
+_STEPS = (
+    "explore",
+    "deduplicate",
+    "plan",
+    "write",
+    "read_and_visualize",
+    "train",
+    "leakage",
+)
 NOTEBOOKS = tuple(f"{number:02d}_{step}" for number, step in enumerate(_STEPS, 1))
 Settings = TypeVar("Settings")
 LONGEST = 1 << 20  # recipe, in characters
@@ -46,7 +54,9 @@ class Parameter:
     @property
     def said(self) -> str:
         """Its help, then the values that it can have, as the notebooks' parameters cell has it."""
-        listed = ", ".join(map(json.dumps, self.choices)) if len(self.choices) < 9 else ""
+        listed = (
+            ", ".join(map(json.dumps, self.choices)) if len(self.choices) < 9 else ""
+        )
         return "; ".join(filter(None, [self.help, listed]))
 
 
@@ -66,67 +76,128 @@ CC-BY-ND-4.0 CC-BY-NC-ND-4.0 CC-BY-NC-SA-3.0-IGO CC-BY-NC-SA-4.0 PDDL ODC-BY-1.0
 CDLA-Permissive-1.0 CDLA-Sharing-1.0 US-Government-Works EU-ODP-Legal-Notice apache-2.0 GPL-2.0
 GPL-3.0 LGPL-3.0 AGPL-3.0 FDL-1.3 copyright-authors other unknown"""
 TABLE = (
-    Parameter("WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"),
+    Parameter(
+        "WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"
+    ),
     Parameter("N_JOBS", 0, _WORKERS, "0: all cores", low=0),
     Parameter("BACKEND", "threading", _WORKERS, choices=("threading", "loky", "dask")),
     Parameter("SCHEDULER", "", _WORKERS, '"tcp://host:8786", for dask'),
     Parameter("NAME", "sample", "01", "of the dataset"),
     Parameter("INPUT_DIR", "", "01", "empty: the bundled sample"),
-    Parameter("SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv", "tfrecords")),
+    Parameter(
+        "SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv", "tfrecords")
+    ),
     Parameter("LABELS_CSV", "train.csv", "01", _LABELS),
     Parameter("ID_COLUMN", "image_id", "01"),
-    Parameter("LABEL_COLUMN", "label", "01", "a list of 0/1 columns for multi-label", (list,)),
+    Parameter(
+        "LABEL_COLUMN", "label", "01", "a list of 0/1 columns for multi-label", (list,)
+    ),
     Parameter("LABEL_KIND", "auto", "01", _KIND, choices=("auto", "single", "multi")),
     Parameter("LABEL_SEPARATOR", "", "01", '" " when one column holds several labels'),
-    Parameter("LABEL_MAP", "", "01", 'a JSON file {"class": index}; empty: sorted', (dict,)),
+    Parameter(
+        "LABEL_MAP", "", "01", 'a JSON file {"class": index}; empty: sorted', (dict,)
+    ),
     Parameter("SPLIT_COLUMN", "", "01", _SPLIT),
     Parameter("PATH_TEMPLATE", "train_images/{image_id}", "01"),
     Parameter("PATTERN", "*/*", "01", _PATTERN),
-    Parameter("INPUT_SCHEMA", "auto", "01", "of tfrecords: a preset's name, or a mapping", (dict,)),
+    Parameter(
+        "INPUT_SCHEMA",
+        "auto",
+        "01",
+        "of tfrecords: a preset's name, or a mapping",
+        (dict,),
+    ),
     Parameter("TEST_CSV", SUBMISSION, "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
     Parameter("TEST_ID_COLUMN", "", "01", "of TEST_CSV; empty: ID_COLUMN"),
     Parameter("TEST_PATH_TEMPLATE", "test_images/{image_id}", "01", _TEST),
     Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}], what differs"),
-    Parameter("BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch", "keep")),
+    Parameter(
+        "BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch", "keep")
+    ),
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
     Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
-    Parameter("MIRRORED", False, "02", "mirrored and turned copies too, in 8 times the time"),
+    Parameter(
+        "MIRRORED", False, "02", "mirrored and turned copies too, in 8 times the time"
+    ),
     Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),
-    Parameter("CANDIDATE_BITS", 70, "02", "the radius of these candidates", low=0, high=256),
-    Parameter("KEEP", "largest", "02", "of a cluster", choices=("largest", "first", "all")),
-    Parameter("CONFLICTS", "drop", "02", "same picture, different labels", choices=_CONFLICTS),
-    Parameter("EXACT_HASHES", False, "02", "imagehash's own bits, several times slower"),
-    Parameter("LEAKS", "report", "02", "images that show a test image", choices=("report", "drop")),
-    Parameter("SCHEMA", "default", "03", "a preset's name, or {feature: source}", (dict,)),
+    Parameter(
+        "CANDIDATE_BITS", 70, "02", "the radius of these candidates", low=0, high=256
+    ),
+    Parameter(
+        "KEEP", "largest", "02", "of a cluster", choices=("largest", "first", "all")
+    ),
+    Parameter(
+        "CONFLICTS", "drop", "02", "same picture, different labels", choices=_CONFLICTS
+    ),
+    Parameter(
+        "EXACT_HASHES", False, "02", "imagehash's own bits, several times slower"
+    ),
+    Parameter(
+        "LEAKS",
+        "report",
+        "02",
+        "images that show a test image",
+        choices=("report", "drop"),
+    ),
+    Parameter(
+        "SCHEMA", "default", "03", "a preset's name, or {feature: source}", (dict,)
+    ),
     Parameter("GROUP_COLUMN", "", "03", "its values never cross a fold: patient, site"),
-    Parameter("IMAGE_SIZE", 256, "03 05 06", "pixels: an int, or [height, width]", (list,), low=1),
+    Parameter(
+        "IMAGE_SIZE",
+        256,
+        "03 05 06",
+        "pixels: an int, or [height, width]",
+        (list,),
+        low=1,
+    ),
     Parameter("RESIZE", "short_side", "03", choices=_RESIZE),
     Parameter("RESAMPLE", "area", "03", "area is fastest", choices=("area", "lanczos")),
     Parameter("QUALITY", 90, "03", "JPEG, 1 to 100", low=1, high=100),
-    Parameter("CHROMA", "4:2:0", "03", "4:4:4: larger files", choices=("4:2:0", "4:4:4")),
-    Parameter("OPTIMIZE", True, "03", "Huffman tables for each picture: 3 % smaller, slower"),
-    Parameter("COMPRESSION", "", "03", "JPEG gains nothing from it", choices=("", "GZIP")),
+    Parameter(
+        "CHROMA", "4:2:0", "03", "4:4:4: larger files", choices=("4:2:0", "4:4:4")
+    ),
+    Parameter(
+        "OPTIMIZE", True, "03", "Huffman tables for each picture: 3 % smaller, slower"
+    ),
+    Parameter(
+        "COMPRESSION", "", "03", "JPEG gains nothing from it", choices=("", "GZIP")
+    ),
     Parameter("N_FOLDS", 5, "03 07", "0 or 1: no folds", low=0),
     Parameter("VALIDATION_SIZE", 0.0, "03", _VALIDATION, low=0, high=0.95),
-    Parameter("EXTRA_IN_VALIDATION", False, "03", "MORE_INPUTS's images too may validate"),
+    Parameter(
+        "EXTRA_IN_VALIDATION", False, "03", "MORE_INPUTS's images too may validate"
+    ),
     Parameter("SHARD_MB", 200, "03", "about", (float,), low=0),
     Parameter("N_SHARDS", 0, "03", "in all; 0: as SHARD_MB says", low=0),
-    Parameter("SHARD_IMAGES", 0, "03", "at most, in a shard; 0: as SHARD_MB says", low=0),
+    Parameter(
+        "SHARD_IMAGES", 0, "03", "at most, in a shard; 0: as SHARD_MB says", low=0
+    ),
     Parameter("SHARD_NAME", "{name}-f{fold}-{i:03d}-{count}.tfrec", "03"),
-    Parameter("PART_LIMIT_GB", 19, "03", "Kaggle's output disk has 20", (float,), low=0),
-    Parameter("MAX_PART_FILES", 45, "03", "a Kaggle dataset takes 50 at its top", low=0),
+    Parameter(
+        "PART_LIMIT_GB", 19, "03", "Kaggle's output disk has 20", (float,), low=0
+    ),
+    Parameter(
+        "MAX_PART_FILES", 45, "03", "a Kaggle dataset takes 50 at its top", low=0
+    ),
     Parameter("SEED", 0, "03 07", low=0, high=2**32 - 1),
-    Parameter("OUT_DIR", "", "01 04 05 06", "folder of part-1/, part-2/ …; empty: WORK_DIR"),
+    Parameter(
+        "OUT_DIR", "", "01 04 05 06", "folder of part-1/, part-2/ …; empty: WORK_DIR"
+    ),
     Parameter("PART", 0, "04", "0: all parts", low=0),
     Parameter("OVERWRITE", False, "04", "write anew what another plan wrote"),
     Parameter("METADATA", [], "04", '["tfds"] for TensorFlow Datasets'),
     Parameter("LICENSE", "", "04", _LICENSE, choices=("", *_LICENSES.split())),
-    Parameter("MEAN_RGB", False, "04", '{"R", "G", "B"} a split, of files and of records'),
+    Parameter(
+        "MEAN_RGB", False, "04", '{"R", "G", "B"} a split, of files and of records'
+    ),
     Parameter("TFREC_DIRS", [], _READING, "empty: the parts in OUT_DIR"),
     Parameter("FOLD", 0, _READING, "the fold to validate on", low=-1),
     Parameter("BATCH_SIZE", 32, "05 06 07", "of one replica", low=1),
     Parameter("EPOCHS", 8, "06 07", low=1),
-    Parameter("COPY_SHARE", 0.5, "07", "of the pictures, which get a copy", low=0, high=1),
+    Parameter(
+        "COPY_SHARE", 0.5, "07", "of the pictures, which get a copy", low=0, high=1
+    ),
     Parameter("RANDOM_LABELS", 0.5, "07", "share that no picture tells", low=0, high=1),
     Parameter("REPEATS", 3, "07", "of both ways", low=2),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
@@ -147,14 +218,18 @@ def list_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") -> s
     """Lines of text: the parameters below the notebooks that take them, with default and help."""
     lines = ["All parameters with their defaults, by the notebooks that take them."]
     for notebooks, group in groupby(sorted(TABLE, key=_notebooks_of), _notebooks_of):
-        told = [row.format(one.name, json.dumps(one.default), one.said) for one in group]
+        told = [
+            row.format(one.name, json.dumps(one.default), one.said) for one in group
+        ]
         lines += ["", heading.format(notebooks), *map(str.rstrip, told)]
     return "\n".join(lines)
 
 
 def _notebooks_of(one: Parameter) -> str:
     """Its one notebook's name, such as "03_plan", or the numbers of several, such as "05 06"."""
-    return next((name for name in NOTEBOOKS if name[:2] == one.notebooks), one.notebooks)
+    return next(
+        (name for name in NOTEBOOKS if name[:2] == one.notebooks), one.notebooks
+    )
 
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
@@ -168,7 +243,11 @@ def parameters_cell(notebook: str) -> str:
     lines = []
     for one in of_notebook(notebook):
         # JSON's quotes are the notebooks', but for its words true and false.
-        plain = json.dumps(one.default) if isinstance(one.default, str) else repr(one.default)
+        plain = (
+            json.dumps(one.default)
+            if isinstance(one.default, str)
+            else repr(one.default)
+        )
         lines.append(f"{one.name} = {plain}" + (f"  # {one.said}" if one.said else ""))
     return "\n".join(lines)
 
@@ -181,7 +260,9 @@ def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     values: by the parameters' own names, such as a notebook's `globals()`; others: defaults.
     """
     held = fields(cls)  # type: ignore[arg-type]  # a dataclass
-    names = [field.name.upper() for field in held if field.metadata.get("parameter", True)]
+    names = [
+        field.name.upper() for field in held if field.metadata.get("parameter", True)
+    ]
     return cls(**{name.lower(): values.get(name, DEFAULTS[name]) for name in names})
 
 
@@ -198,27 +279,38 @@ def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> No
             check_value(name, value)
         elif meant := near_miss(name, PARAMETERS, cutoff=0.8):
             mend = f"its old name still stands in this session: `del {name}`, or restart the kernel"
-            raise ValueError(f"{name} is no parameter.{meant} If it is mended already, {mend}.")
+            raise ValueError(
+                f"{name} is no parameter.{meant} If it is mended already, {mend}."
+            )
 
 
 def check_value(name: str, value: Any) -> None:
     """Raises a ValueError, as `check_parameters` does, unless the value fits the parameter."""
     if name not in PARAMETERS:
-        there = f"{near_miss(name, PARAMETERS)} There are: {', '.join(sorted(PARAMETERS))}."
+        there = (
+            f"{near_miss(name, PARAMETERS)} There are: {', '.join(sorted(PARAMETERS))}."
+        )
         raise ValueError(f"{name} is no parameter.{there}")
     one = PARAMETERS[name]
-    if not isinstance(value, one.types) or isinstance(value, bool) != (bool in one.types):
+    if not isinstance(value, one.types) or isinstance(value, bool) != (
+        bool in one.types
+    ):
         wanted = " or ".join(kind.__name__ for kind in one.types)
         what = f"{name} is {value!r}, a {type(value).__name__}; it takes a {wanted}, for example"
         hint = "In YAML, quotes make a string, and 1e-3 without a sign and a point is one too."
         raise ValueError(f"{what} {one.default!r}. {hint}")
     if one.choices and value not in one.choices:
-        hint, listed = near_miss(str(value), one.choices), ", ".join(map(repr, one.choices))
+        hint, listed = (
+            near_miss(str(value), one.choices),
+            ", ".join(map(repr, one.choices)),
+        )
         raise ValueError(f"{name} is {value!r}.{hint} It can be {listed}.")
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and re.search(r"[\0\ud800-\udfff]", text):
             what = f"{name} is {value!r}: NUL, or bytes that are no UTF-8, in a name."
-            raise ValueError(f"{what} Rename the file or folder, and write the new name.")
+            raise ValueError(
+                f"{what} Rename the file or folder, and write the new name."
+            )
     if name in FOLDERS:
         check_address(name, value)
     items = value if isinstance(value, list) else []
@@ -229,10 +321,14 @@ def check_value(name: str, value: Any) -> None:
     fits = all(isinstance(item, kind) and not isinstance(item, bool) for item in items)
     if not fits or (kind is int and isinstance(value, list) and len(items) != 2):
         example = "[192, 256]" if kind is int else '["a", "b"]'
-        raise ValueError(f"{name} is {value!r}; a list of it takes {what}, such as {example}.")
+        raise ValueError(
+            f"{name} is {value!r}; a list of it takes {what}, such as {example}."
+        )
     low, numbers = one.low, items or [value]
     if low is not None and not all(low <= number <= one.high for number in numbers):
-        wanted = f"{low} or more" if one.high == math.inf else f"from {low} to {one.high}"
+        wanted = (
+            f"{low} or more" if one.high == math.inf else f"from {low} to {one.high}"
+        )
         raise ValueError(f"{name} is {value!r}; it takes {wanted}.")
 
 
@@ -241,25 +337,51 @@ def check_address(name: str, value: Any) -> None:
     for place in [value] if isinstance(value, str) else value:
         scheme, mark, path = str(place).partition("://")
         if mark and scheme == "gs" and not path.strip("/"):
-            raise ValueError(f"{name} is {value!r}, without a bucket. Write gs://bucket/folder.")
+            raise ValueError(
+                f"{name} is {value!r}, without a bucket. Write gs://bucket/folder."
+            )
         if mark and scheme != "gs":
-            mend = f"Write the plain path, '{path}'." if scheme == "file" else "Download it first."
-            raise ValueError(f"{name} is {value!r}; it takes a folder or a gs:// address. {mend}")
+            mend = (
+                f"Write the plain path, '{path}'."
+                if scheme == "file"
+                else "Download it first."
+            )
+            raise ValueError(
+                f"{name} is {value!r}; it takes a folder or a gs:// address. {mend}"
+            )
 
 
 def _check_inputs(inputs: list[Any]) -> None:
     """Raises a ValueError unless each is a mapping of 01's parameters that tell of an input."""
-    common = {"WORK_DIR", "N_JOBS", "BACKEND", "SCHEDULER", "NAME", "LIMIT", "MORE_INPUTS"}
-    common |= {"BIT_DEPTH", "TEST_CSV", "TEST_ID_COLUMN", "TEST_PATH_TEMPLATE", "OUT_DIR"}
+    common = {
+        "WORK_DIR",
+        "N_JOBS",
+        "BACKEND",
+        "SCHEDULER",
+        "NAME",
+        "LIMIT",
+        "MORE_INPUTS",
+    }
+    common |= {
+        "BIT_DEPTH",
+        "TEST_CSV",
+        "TEST_ID_COLUMN",
+        "TEST_PATH_TEMPLATE",
+        "OUT_DIR",
+    }
     known = [one.name for one in of_notebook("01") if one.name not in common]
     for number, given in enumerate(inputs, 1):
         if not isinstance(given, Mapping) or "INPUT_DIR" not in given:
             form = "[{INPUT_DIR: more/, LABELS_CSV: more.csv}]"
-            raise ValueError(f"MORE_INPUTS takes mappings with an INPUT_DIR, such as {form}.")
+            raise ValueError(
+                f"MORE_INPUTS takes mappings with an INPUT_DIR, such as {form}."
+            )
         for key, value in given.items():
             if key not in known:
                 what = f"MORE_INPUTS, input {number}: '{key}' cannot be set there."
-                raise ValueError(f"{what}{near_miss(key, known)} It takes {', '.join(known)}.")
+                raise ValueError(
+                    f"{what}{near_miss(key, known)} It takes {', '.join(known)}."
+                )
             check_value(key, value)
 
 
@@ -318,19 +440,29 @@ def load_recipe(path: str) -> dict[str, Any]:
     path = _find_recipe(path)
     if Path(path).is_dir():
         what = f"'{path}' is a folder, not a recipe."
-        raise IsADirectoryError(f"{what} To write a recipe for it: kaggle-tfr init {path}")
+        raise IsADirectoryError(
+            f"{what} To write a recipe for it: kaggle-tfr init {path}"
+        )
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(LONGEST + 1)
-        refused = len(text) > LONGEST or any(type(x) is yaml.AliasEvent for x in yaml.parse(text))
+        refused = len(text) > LONGEST or any(
+            type(x) is yaml.AliasEvent for x in yaml.parse(text)
+        )
         values = None if refused else yaml.load(text, _RecipeLoader) or {}  # noqa: S506  # a safe one
     except _RepeatedKey as error:
         raise ValueError(f"the recipe '{path}': {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # "2026-13-45" is a ValueError
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # "2026-13-45" is a ValueError
         raise ValueError(f"the recipe '{path}' is not YAML: {error}") from None
     if not isinstance(values, dict):
         what = f"the recipe '{path}' is not a list of 'NAME: value' lines"
-        raise ValueError(f"{what}, of up to {LONGEST:,} characters, without aliases (*name).")
+        raise ValueError(
+            f"{what}, of up to {LONGEST:,} characters, without aliases (*name)."
+        )
     try:
         for name, value in values.items():
             check_value(name, value)
@@ -340,7 +472,10 @@ def load_recipe(path: str) -> dict[str, Any]:
 
 
 def _find_recipe(path: str) -> str:
-    given, ours = Path(path), {one.stem: str(one) for one in bundled("recipes").glob("*.yaml")}
+    given, ours = (
+        Path(path),
+        {one.stem: str(one) for one in bundled("recipes").glob("*.yaml")},
+    )
     if given.exists():
         return path
     if str(given.parent) in (".", "recipes") and given.stem in ours:

@@ -17,13 +17,21 @@ from kaggle_tfr.storage import check_inside, is_remote
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # becomes output
 KAGGLE_TEMP = "/kaggle/temp"  # does not
-SUBMISSION = "sample_submission.csv"  # as Kaggle calls it, and as work and part folders keep it
-NO_INPUT = "is neither a folder here nor a Kaggle input"  # which `push` looks for in a log
+SUBMISSION = (
+    "sample_submission.csv"  # as Kaggle calls it, and as work and part folders keep it
+)
+NO_INPUT = (
+    "is neither a folder here nor a Kaggle input"  # which `push` looks for in a log
+)
 OWNER = "INSERT_USERNAME_HERE"  # as the client's own `init` commands write it
-TEST_FOLDER = "test/"  # of a part, so that the shards at its top all hold labelled records
+TEST_FOLDER = (
+    "test/"  # of a part, so that the shards at its top all hold labelled records
+)
 
 ROOT = "/"  # of the folders sys and dev
-GOOGLE = "0x1ae0"  # PCI vendor, of network cards (class 0x02…) and disks (0x01…) as well
+GOOGLE = (
+    "0x1ae0"  # PCI vendor, of network cards (class 0x02…) and disks (0x01…) as well
+)
 
 # Since 2026 Kaggle mounts by kind and owner as well: competitions/<slug>, datasets/<owner>/<slug>.
 KINDS = ("competitions", "datasets", "datasets/*", "notebooks/*")
@@ -49,18 +57,26 @@ def template_fields(template: str) -> list[str]:
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise ValueError(f"the template '{template}' cannot be read: {error}.") from None
+        raise ValueError(
+            f"the template '{template}' cannot be read: {error}."
+        ) from None
     return [field for _, field, *_ in parts if field is not None]
 
 
 def check_template(template: str) -> None:
     """Raises a ValueError unless the template can name every shard of a plan, in its folder."""
     used = template_fields(template)
-    if (unknown := next((field for field in used if field not in SHARD_FIELDS), None)) is not None:
+    if (
+        unknown := next((field for field in used if field not in SHARD_FIELDS), None)
+    ) is not None:
         known = f"{near_miss(unknown, SHARD_FIELDS)} It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
-        raise ValueError(f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{known}")
+        raise ValueError(
+            f"SHARD_NAME '{template}' has the field '{{{unknown}}}'.{known}"
+        )
     if "i" not in used:
-        raise ValueError(f"SHARD_NAME '{template}' has no {{i}}, so names could repeat. Add {{i}}.")
+        raise ValueError(
+            f"SHARD_NAME '{template}' has no {{i}}, so names could repeat. Add {{i}}."
+        )
     check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
 
 
@@ -78,7 +94,9 @@ def split_template(template: str, split: str, fold: int) -> str:
         return template
     folder, slash, name = template.rpartition("/")
     told = re.sub(r"f?\{fold[^{}]*\}", split, template)
-    return f"{folder}{slash}test-{name}" if told == template and split == "test" else told
+    return (
+        f"{folder}{slash}test-{name}" if told == template and split == "test" else told
+    )
 
 
 def format_name(template: str, **fields: str | int) -> str:
@@ -138,7 +156,9 @@ def find_input(source: str | os.PathLike[str]) -> str:
     """
     source = os.fspath(source)
     if not source:
-        raise ValueError("The input is an empty name. Give a folder, a gs:// address or a slug.")
+        raise ValueError(
+            "The input is an empty name. Give a folder, a gs:// address or a slug."
+        )
     if is_remote(source):
         return source.rstrip("/")
     path, slug = Path(source).expanduser(), source.strip("/")
@@ -151,7 +171,9 @@ def find_input(source: str | os.PathLike[str]) -> str:
         # A folder may have "[1]" in its name, so only our own star, an owner's, is a pattern.
         matches = sorted(glob.glob(glob.escape(candidate).replace("/[*]/", "/*/")))
         # A mount that is not ready yet is an empty folder.
-        if matches and not (candidate.startswith(KAGGLE_INPUT) and not os.listdir(matches[0])):
+        if matches and not (
+            candidate.startswith(KAGGLE_INPUT) and not os.listdir(matches[0])
+        ):
             return matches[0]
     address, answer = _ask_kaggle(slug)
     if address:
@@ -169,7 +191,9 @@ def _ask_kaggle(slug: str) -> tuple[str, str]:
     except ImportError:
         return "", answer + "no kaggle_datasets here, so this is not a Kaggle session"
     names, reason = slug.split("/"), "no answer"
-    for first, name in enumerate(names[:2]):  # Kaggle wants the slug alone: also try without owner
+    for first, name in enumerate(
+        names[:2]
+    ):  # Kaggle wants the slug alone: also try without owner
         try:
             root = KaggleDatasets().get_gcs_path(name)
             address = "/".join([root.rstrip("/"), *names[first + 1 :]])

@@ -21,7 +21,9 @@ from kaggle_tfr.paths import work_dir
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.tables import clean_table, show_table
 
-COUNTED = re.compile(r"(?m)^.*: [\d,]+ of [\d,]+ in [\d,]+ s \(.*/s.*\)\n?")  # lines of progress
+COUNTED = re.compile(
+    r"(?m)^.*: [\d,]+ of [\d,]+ in [\d,]+ s \(.*/s.*\)\n?"
+)  # lines of progress
 PAGE = Path(__file__).with_suffix(".html")
 
 
@@ -32,16 +34,28 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     the folder of the notebooks; what is not there is left out, as lessons are. values: the run's
     parameters.
     """
-    folder, paths = values["WORK_DIR"], {n: Path(copies, f"{n}.ipynb") for n in NOTEBOOKS}
-    read = {name: nbformat.read(path, 4).cells for name, path in paths.items() if path.exists()}
+    folder, paths = (
+        values["WORK_DIR"],
+        {n: Path(copies, f"{n}.ipynb") for n in NOTEBOOKS},
+    )
+    read = {
+        name: nbformat.read(path, 4).cells
+        for name, path in paths.items()
+        if path.exists()
+    }
     hide = partial(_hide_folders, _name_folders(values))
-    said, accounting = storage.read_text(storage.join(folder, "accounting.csv")), Markup()
+    said, accounting = (
+        storage.read_text(storage.join(folder, "accounting.csv")),
+        Markup(),
+    )
     if said:
         table = pd.read_csv(io.StringIO(said), keep_default_na=False)
         accounting = clean_table(show_table(table, {"share": "{:.1%}"}).html, hide)
     unshown = {"Parameters", "Save", "Next"} | ({"Accounting"} if said else set())
     parts = [(name, *_read_cells(cells, unshown, hide)) for name, cells in read.items()]
-    page = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE.read_text())
+    page = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(
+        PAGE.read_text()
+    )
     shown = {"name": values.get("NAME") or DEFAULTS["NAME"], "accounting": accounting}
     html = page.render(parts=parts, day=f"{datetime.now(UTC):%Y-%m-%d}", **shown)
     whole = Path(work_dir(values.get("OUT_DIR") or folder)).glob("part-*/shards.csv")
@@ -107,10 +121,18 @@ def _show(output: Any, section: str, hide: Callable[[str], str]) -> Markup:
     data = output.get("data", {})
     if "image/png" in data:
         small = io.BytesIO()  # a sixth of a PNG of photographs
-        Image.open(io.BytesIO(b64decode(data["image/png"]))).save(small, "WEBP", quality=85)
-        form = Markup('<div class="wide"><img alt="{}" src="data:image/webp;base64,{}"></div>')
+        Image.open(io.BytesIO(b64decode(data["image/png"]))).save(
+            small, "WEBP", quality=85
+        )
+        form = Markup(
+            '<div class="wide"><img alt="{}" src="data:image/webp;base64,{}"></div>'
+        )
         return form.format(section, b64encode(small.getvalue()).decode())
     if "text/html" in data and "text/markdown" not in data:
-        return Markup('<div class="wide">{}</div>').format(clean_table(data["text/html"], hide))
-    said = COUNTED.sub("", output.text).strip() if output.get("name") == "stdout" else ""
+        return Markup('<div class="wide">{}</div>').format(
+            clean_table(data["text/html"], hide)
+        )
+    said = (
+        COUNTED.sub("", output.text).strip() if output.get("name") == "stdout" else ""
+    )
     return Markup("<pre>{}</pre>").format(hide(said)) if said else Markup()

@@ -36,19 +36,34 @@ SOURCES = {
 }
 NO_MASK = ("", "nan", "NaN", "<NA>", "-1")  # run-length codes of nothing
 LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
-KINDS = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # of columns; others: bytes
+KINDS = {
+    "i": "int64",
+    "u": "int64",
+    "b": "int64",
+    "f": "float",
+}  # of columns; others: bytes
 # The splits as files and folders name them, and as we do.
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"}
 SPLIT_NAMES |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _SET = re.compile(r"[ _-]?(images?|imgs?|set|data|files|tfrecords?)$")
 RAGGED, FLOAT32_MAX = -1, 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
-    "default": {name: name for name in ("image", "label", "height", "width", "image_id")},
+    "default": {
+        name: name for name in ("image", "label", "height", "width", "image_id")
+    },
     "landmark": {name: name for name in ("image", "label", "height", "width")},
     "cassava": {"image": "image", "target": "label", "image_name": "image_id"},
     "imagenet": {"label": "label", "image_raw": "image"},
-    "clouds": {"height": "height", "width": "width", "depth": "depth", "image_raw": "image"}
-    | {n.lower(): {"from": n, "type": "bytes"} for n in ("Fish", "Flower", "Gravel", "Sugar")},
+    "clouds": {
+        "height": "height",
+        "width": "width",
+        "depth": "depth",
+        "image_raw": "image",
+    }
+    | {
+        n.lower(): {"from": n, "type": "bytes"}
+        for n in ("Fish", "Flower", "Gravel", "Sugar")
+    },
     "petals": {
         "image": "image",
         "class": "label",
@@ -56,7 +71,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "size": {"from": ["height", "width"], "type": "int64"},
         "one_hot_class": {"from": "one_hot", "size": "ragged"},
     },
-    "flowers": {"image/encoded": "image", "image/format": "extension", "image/class/label": "label"}
+    "flowers": {
+        "image/encoded": "image",
+        "image/format": "extension",
+        "image/class/label": "label",
+    }
     | {"image/height": "height", "image/width": "width"},
 }
 
@@ -84,7 +103,9 @@ class Saved:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """That of a mapping which came through JSON; it may have keys that are not ours."""
         known = {name: values[name] for name in cls.__annotations__ if name in values}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+        return cls(
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+        )
 
     @classmethod
     def parse(cls, text: str | bytes, path: str, advice: str) -> Self:
@@ -94,7 +115,9 @@ class Saved:
             parsed = cls.from_dict(values)
             parsed.check_types()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            what = f"it does not describe {cls.__name__} ({type(error).__name__}: {error})"
+            what = (
+                f"it does not describe {cls.__name__} ({type(error).__name__}: {error})"
+            )
             raise ValueError(f"'{path}' cannot be used: {what}. {advice}") from None
         return parsed
 
@@ -105,7 +128,9 @@ class Saved:
             types = tuple(get_origin(option) or option for option in options)
             value = getattr(self, name)
             members = value if isinstance(value, tuple) else ()
-            if not isinstance(value, types) or any(isinstance(m, list | dict) for m in members):
+            if not isinstance(value, types) or any(
+                isinstance(m, list | dict) for m in members
+            ):
                 raise TypeError(f"{name} is {value!r:.60}")
 
 
@@ -127,7 +152,9 @@ class Labels(Saved):
 
     def blanks(self) -> dict[str, Any]:
         """What the table's columns of labels hold where there is none."""
-        return dict.fromkeys(self.label_columns, "" if self.kind == "masks" else np.int8(0))
+        return dict.fromkeys(
+            self.label_columns, "" if self.kind == "masks" else np.int8(0)
+        )
 
 
 @dataclass(frozen=True)
@@ -189,8 +216,13 @@ class RecordSchema(Saved):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """As of `Saved`, with its fields."""
-        lists = {"fields": values["fields"], "test_fields": values.get("test_fields", ())}
-        fields = {name: tuple(map(Field.from_dict, given)) for name, given in lists.items()}
+        lists = {
+            "fields": values["fields"],
+            "test_fields": values.get("test_fields", ()),
+        }
+        fields = {
+            name: tuple(map(Field.from_dict, given)) for name, given in lists.items()
+        }
         return super().from_dict({**values, **fields})
 
     def check_types(self) -> None:
@@ -220,19 +252,27 @@ def load_schema(
     """
     if isinstance(given, str) and given not in PRESETS:
         what = f"SCHEMA is '{given}'.{near_miss(given, PRESETS)} There are {', '.join(PRESETS)}"
-        raise ValueError(f"{what}; or give your own: {{feature: {{from: column, type: int64}}}}.")
+        raise ValueError(
+            f"{what}; or give your own: {{feature: {{from: column, type: int64}}}}."
+        )
     schema = PRESETS[given] if isinstance(given, str) else given
     if not isinstance(schema, RecordSchema):
-        schema = RecordSchema(tuple(_make_field(*item, images) for item in schema.items()))
+        schema = RecordSchema(
+            tuple(_make_field(*item, images) for item in schema.items())
+        )
     if not schema.image_key:
-        raise ValueError("SCHEMA has no field made of the image. Add one, such as 'image: image'.")
+        raise ValueError(
+            "SCHEMA has no field made of the image. Add one, such as 'image: image'."
+        )
     return schema if images is None else _fit(schema, images, labels)
 
 
 def list_fields(schema: RecordSchema) -> pd.DataFrame:
     """One row a feature of the record: its name, type, and what it is made of."""
     rows = [(field.name, field.type, field.source) for field in schema.fields]
-    return pd.DataFrame(rows, columns=["feature", "type", "made of"]).set_index("feature")
+    return pd.DataFrame(rows, columns=["feature", "type", "made of"]).set_index(
+        "feature"
+    )
 
 
 def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
@@ -241,14 +281,20 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
     source = spec.pop("from", name)
     many = not isinstance(source, str)
     size = {"ragged": RAGGED}.get(spec.get("size", 0), spec.get("size", 0))
-    size = size or (len(source) if many else RAGGED if source in ("one_hot", "labels") else 0)
+    size = size or (
+        len(source) if many else RAGGED if source in ("one_hot", "labels") else 0
+    )
     usual = SOURCES.get(source[0] if many else source)
     column = None if images is None or many else images.get(source)
     suggested = KINDS.get("O" if column is None else column.dtype.kind, "bytes")
     type_ = spec.get("type") or usual or suggested
     unknown = set(spec) - {"type", "size"}
     if unknown or type_ not in LISTS or not isinstance(size, int) or size < RAGGED:
-        wrong = f"the key '{min(unknown)}'" if unknown else f"type {type_!r} and size {size!r}"
+        wrong = (
+            f"the key '{min(unknown)}'"
+            if unknown
+            else f"type {type_!r} and size {size!r}"
+        )
         form = "{from: column, type: bytes | int64 | float, size: n | ragged}"
         raise ValueError(f"SCHEMA field '{name}' has {wrong}. A field is {form}.")
     return Field(name, tuple(source) if many else source, type_, size)
@@ -264,7 +310,9 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
             fields.append(replace(field, source="labels", size=len(columns)))
         else:
             fields += [Field(column, column) for column in columns]
-    test = pd.Series(images.get("split", "") == "test", images.index) & (images["label"] < 0)
+    test = pd.Series(images.get("split", "") == "test", images.index) & (
+        images["label"] < 0
+    )
     test_fields = _drop_labels(fields, images[test], columns) if test.any() else []
     for held, rows in ((fields, images[~test]), (test_fields, images[test])):
         for field in held:
@@ -274,12 +322,16 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
     return RecordSchema(tuple(fields), *kind, tuple(test_fields), dtype)
 
 
-def _drop_labels(fields: list[Field], images: pd.DataFrame, columns: Sequence[str]) -> list[Field]:
+def _drop_labels(
+    fields: list[Field], images: pd.DataFrame, columns: Sequence[str]
+) -> list[Field]:
     """What records of test images hold: no label, no column that they lack, but their id."""
     absent = {"label", "label_name", "labels", "one_hot", *columns}
     absent |= {str(name) for name in images if images[name].isna().all()}
     held = [field for field in fields if absent.isdisjoint(field.sources)]
-    if not any(field.source == "image_id" for field in held):  # which a submission needs
+    if not any(
+        field.source == "image_id" for field in held
+    ):  # which a submission needs
         held.append(Field("id", "image_id"))
     return held
 
@@ -290,10 +342,14 @@ def _check_column(field: Field, images: pd.DataFrame) -> None:
         if source not in SOURCES and source not in images:
             hint = near_miss(source, [*SOURCES, *images.columns])
             what = f"SCHEMA field '{field.name}' is made of '{source}', which is no column of the"
-            raise ValueError(f"{what} table.{hint} There are {', '.join(images.columns)}.")
+            raise ValueError(
+                f"{what} table.{hint} There are {', '.join(images.columns)}."
+            )
     if not isinstance(field.source, str) or field.source in SOURCES:
         return
-    for name, value in zip(images["image_id"], images[field.source].tolist(), strict=True):
+    for name, value in zip(
+        images["image_id"], images[field.source].tolist(), strict=True
+    ):
         try:
             as_values(value, field.type, field.size)
         except (ValueError, TypeError, OverflowError) as error:
@@ -313,13 +369,18 @@ def feature_dict(schema: RecordSchema) -> dict[str, Any]:
     return {
         field.name: tf.io.RaggedFeature(types[field.type])
         if field.size == RAGGED
-        else tf.io.FixedLenFeature([field.size] if field.size else [], types[field.type])
+        else tf.io.FixedLenFeature(
+            [field.size] if field.size else [], types[field.type]
+        )
         for field in schema.fields
     }
 
 
 def encode(
-    row: Mapping[str, Any], picture: "Converted", schema: RecordSchema, settings: "ImageSettings"
+    row: Mapping[str, Any],
+    picture: "Converted",
+    schema: RecordSchema,
+    settings: "ImageSettings",
 ) -> bytes:
     """The serialized `tf.train.Example` of an image; the same bytes for the same values.
 
@@ -331,9 +392,16 @@ def encode(
     if schema.kind == "masks" and before != (picture.height, picture.width):
         from kaggle_tfr.images.convert import resize_mask
 
-        codes = {name: row[name] for name in schema.label_columns if row[name] not in NO_MASK}
+        codes = {
+            name: row[name] for name in schema.label_columns if row[name] not in NO_MASK
+        }
         masks = {name: decode_mask(code, *before) for name, code in codes.items()}
-        row = {**row, **{k: encode_mask(resize_mask(mask, settings)) for k, mask in masks.items()}}
+        row = {
+            **row,
+            **{
+                k: encode_mask(resize_mask(mask, settings)) for k, mask in masks.items()
+            },
+        }
     example = example_class()()
     features = example.features.feature
     for field in schema.fields:
@@ -342,14 +410,19 @@ def encode(
             values = as_values(value, field.type, field.size)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             value = row.get(field.source) if isinstance(field.source, str) else None
-            raise ValueError(_describe(field, row.get("image_id"), value, error)) from None
+            raise ValueError(
+                _describe(field, row.get("image_id"), value, error)
+            ) from None
         getattr(features[field.name], LISTS[field.type]).value.extend(values)
     # Without it the order of the features is that of a hash table.
     return example.SerializeToString(deterministic=True)
 
 
 def _find_value(
-    source: str | Sequence[str], row: Mapping[str, Any], picture: "Converted", schema: RecordSchema
+    source: str | Sequence[str],
+    row: Mapping[str, Any],
+    picture: "Converted",
+    schema: RecordSchema,
 ) -> Any:
     """What a field is made of: values of the row, of its labels or of the picture as written."""
     if not isinstance(source, str):
@@ -419,12 +492,16 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
            [1, 0]], dtype=uint8)
     """
     if problem := find_code_problem(code, height, width):
-        what = f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels"
+        what = (
+            f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels"
+        )
         mend = "Is it of another picture, or are height and width swapped?"
         raise ValueError(f"{what}: {problem}. {mend}")
     starts, lengths = np.array(code.split(), np.int64).reshape(-1, 2).T
     borders = np.stack([starts - 1, starts - 1 + lengths], axis=1).ravel()
-    counts = np.diff(borders, prepend=0, append=height * width)  # outside, inside, outside, …
+    counts = np.diff(
+        borders, prepend=0, append=height * width
+    )  # outside, inside, outside, …
     pixels = np.repeat(np.resize(np.array([0, 1], np.uint8), len(counts)), counts)
     return np.ascontiguousarray(pixels.reshape(width, height).T)
 
@@ -437,7 +514,9 @@ def encode_mask(mask: np.ndarray) -> str:
     """
     borders = np.flatnonzero(np.diff(mask.T.ravel() != 0, prepend=False, append=False))
     starts, ends = borders.reshape(-1, 2).T
-    return " ".join(map(str, np.stack([starts + 1, ends - starts], axis=1).ravel().tolist()))
+    return " ".join(
+        map(str, np.stack([starts + 1, ends - starts], axis=1).ravel().tolist())
+    )
 
 
 def find_code_problem(code: str, height: int, width: int) -> str:
@@ -458,7 +537,9 @@ def find_code_problem(code: str, height: int, width: int) -> str:
     starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
     ends = starts + lengths - 1
     if len(ends) and ends.max() > height * width:
-        return f"run-length code leaves the image: pixel {ends.max()} of {height * width}"
+        return (
+            f"run-length code leaves the image: pixel {ends.max()} of {height * width}"
+        )
     if (starts[1:] <= ends[:-1]).any():
         return "run-length code has runs that overlap or go back"
     return ""

@@ -65,7 +65,9 @@ class _Lazy:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__version__":  # inspection imports nothing
+        if (
+            name.startswith("__") and name != "__version__"
+        ):  # inspection imports nothing
             raise AttributeError(name)
         if self._name not in sys.modules:
             prepare()

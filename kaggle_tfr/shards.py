@@ -19,7 +19,14 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.frames import FRAME_BYTES, parse_record
 from kaggle_tfr.paths import TEST_FOLDER, find_input
-from kaggle_tfr.schema import SOURCES, SPLIT_NAMES, Labels, RecordSchema, feature_dict, load_schema
+from kaggle_tfr.schema import (
+    SOURCES,
+    SPLIT_NAMES,
+    Labels,
+    RecordSchema,
+    feature_dict,
+    load_schema,
+)
 from kaggle_tfr.session import prepare
 
 LOOKUPS = 16  # questions to a bucket at a time
@@ -27,13 +34,27 @@ _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
-TFDS_MARK = "-tfds"  # at the end of the fingerprint of a part that has TFDS's file names
-_COLUMNS = ["file", "split", "fold", "count", "bytes", "compression", "jpeg", "schema", "folder"]
+TFDS_MARK = (
+    "-tfds"  # at the end of the fingerprint of a part that has TFDS's file names
+)
+_COLUMNS = [
+    "file",
+    "split",
+    "fold",
+    "count",
+    "bytes",
+    "compression",
+    "jpeg",
+    "schema",
+    "folder",
+]
 READ_APART = (
     "If one is an older version, remove it, or run 04_write with OVERWRITE = True. Read two "
     "different datasets apart, and join their batches by tf.data's sample_from_datasets."
 )
-COPY_AGAIN = "Copy the folder again, or run 04_write again; a file that is not ours, move away."
+COPY_AGAIN = (
+    "Copy the folder again, or run 04_write again; a file that is not ours, move away."
+)
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 GivenSchema = str | Mapping[str, Any] | RecordSchema
 
@@ -55,7 +76,9 @@ def find_shards(
     parents = [find_input(folder) for folder in given]
     folders = [part for folder in parents for part in _find_parts(folder)]
     if not folders:
-        raise ValueError("There is no folder to read. Set TFREC_DIRS to the part folders.")
+        raise ValueError(
+            "There is no folder to read. Set TFREC_DIRS to the part folders."
+        )
     list_folder = partial(_list_folder, given=schema, pattern=pattern)
     with ThreadPoolExecutor(LOOKUPS) as threads:
         listed = [row for rows in threads.map(list_folder, folders) for row in rows]
@@ -69,15 +92,21 @@ def find_shards(
         plans = dict(zip(around, threads.map(read_fingerprint, around), strict=True))
         plans |= dict(zip(shards["folder"], shards.pop("fingerprint"), strict=True))
         check_one_plan(plans, advice=READ_APART)
-        texts = threads.map(storage.read_text, [f"{one}/labels.json" for one in folders])
+        texts = threads.map(
+            storage.read_text, [f"{one}/labels.json" for one in folders]
+        )
         labels = share_labels(folders, texts)
         listed_bytes = shards["bytes"]
         answers = list(threads.map(_inspect, shards.itertuples()))
-        shards["bytes"], shards["compression"], shards["count"] = zip(*answers, strict=True)
+        shards["bytes"], shards["compression"], shards["count"] = zip(
+            *answers, strict=True
+        )
         shards = _leave_out_empty(shards)
         # One record of a folder is enough for its schema, where every look-up is a slow request.
         is_checked = ~shards[["folder", "schema"]].duplicated()
-        is_checked |= (listed_bytes < 0)[shards.index] & ~shards["file"].map(storage.is_remote)
+        is_checked |= (listed_bytes < 0)[shards.index] & ~shards["file"].map(
+            storage.is_remote
+        )
         list(threads.map(_check_schema, shards[is_checked].itertuples()))
     shards = shards.reset_index(drop=True)
     return shards.assign(labels=pd.Series([labels] * len(shards), dtype=object))
@@ -88,9 +117,13 @@ def _leave_out_empty(shards: pd.DataFrame) -> pd.DataFrame:
     empty = shards["file"][shards["count"] == 0]
     if len(empty) == len(shards):
         what = f"None of the {len(empty)} shards holds a record, such as '{empty.iloc[0]}'."
-        raise ValueError(f"{what} See rejects.csv beside them; 04_write writes them again.")
+        raise ValueError(
+            f"{what} See rejects.csv beside them; 04_write writes them again."
+        )
     if len(empty):
-        print(f"{len(empty)} of {len(shards)} shards hold no record, such as '{empty.iloc[0]}'.")
+        print(
+            f"{len(empty)} of {len(shards)} shards hold no record, such as '{empty.iloc[0]}'."
+        )
     return shards[shards["count"] > 0]
 
 
@@ -143,13 +176,17 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     for folder, text in zip(folders, texts, strict=True):
         # Other people's labels.json may be a list of names, which says nothing of the records.
         if text and not _is_json_list(text):
-            named.append((folder, Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)))
+            named.append(
+                (folder, Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN))
+            )
     first, shared = named[0] if named else ("", Labels())
     for folder, labels in named:
         if labels.classes != shared.classes:
             both = f"{list(labels.classes[:5])}… and {list(shared.classes[:5])}…"
             what = f"'{folder}' and '{first}' number their classes differently: {both}"
-            raise ValueError(f"{what}, so their labels do not mean the same. Read them apart.")
+            raise ValueError(
+                f"{what}, so their labels do not mean the same. Read them apart."
+            )
     return shared
 
 
@@ -164,7 +201,9 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
     if text := storage.read_text(f"{folder}/shards.csv"):
         table = _parse_table(text, f"{folder}/shards.csv", _COLUMNS[:5])
         if table.empty:
-            raise FileNotFoundError(f"'{folder}/shards.csv' lists no shard. Write the part again.")
+            raise FileNotFoundError(
+                f"'{folder}/shards.csv' lists no shard. Write the part again."
+            )
         table["file"] = [storage.join(folder, file) for file in table["file"]]
         rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
     else:
@@ -175,14 +214,20 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
         raise FileNotFoundError(f"No shards in '{folder}': {what} {pattern}. {mend}")
     schema = choose_schema(folder, rows[0][0], given)
     path = f"{folder}/plan.json"
-    plan = storage.parse_json(storage.read_text(path) or '{"compression": "?"}', path, COPY_AGAIN)
+    plan = storage.parse_json(
+        storage.read_text(path) or '{"compression": "?"}', path, COPY_AGAIN
+    )
     settings = plan.get("settings", plan)
     image = plan.get("image", {})
     if not isinstance(settings, dict) or not isinstance(image, dict):
-        raise ValueError(f"'{path}' is not a plan: its settings are no mappings. {COPY_AGAIN}")
+        raise ValueError(
+            f"'{path}' is not a plan: its settings are no mappings. {COPY_AGAIN}"
+        )
     compression = settings.get("compression", "")
     if compression not in ("", "GZIP", "?"):
-        raise ValueError(f"'{path}' has the unknown compression {compression!r:.40}. {COPY_AGAIN}")
+        raise ValueError(
+            f"'{path}' has the unknown compression {compression!r:.40}. {COPY_AGAIN}"
+        )
     # With nothing resized, originals of any kind may have kept their bytes.
     jpeg = image.get("format") == "JPEG" and image.get("resize", "none") != "none"
     same = folder, _get_fingerprint(plan)
@@ -196,9 +241,13 @@ def _parse_table(text: str, path: str, columns: Sequence[str]) -> pd.DataFrame:
         known = {name: types[name] for name in columns}
         table = pd.read_csv(io.StringIO(text), dtype=known, keep_default_na=False)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}") from None
+        raise ValueError(
+            f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
+        ) from None
     if missing := [name for name in columns if name not in table]:
-        raise ValueError(f"'{path}' lacks the column(s) {', '.join(missing)}. {COPY_AGAIN}")
+        raise ValueError(
+            f"'{path}' lacks the column(s) {', '.join(missing)}. {COPY_AGAIN}"
+        )
     if (table["file"] == "").any():
         raise ValueError(f"'{path}' has a row without a file. {COPY_AGAIN}")
     return table
@@ -208,7 +257,9 @@ def list_names(
     folder: str, pattern: str = "*.tfrec*", depths: Sequence[str] = ("", "*/")
 ) -> list[tuple]:
     """(file, split, −1, count, −1) by the files' names; "train" and −1 where they do not tell."""
-    files = [file for depth in depths for file in storage.list_files(depth + pattern, folder)]
+    files = [
+        file for depth in depths for file in storage.list_files(depth + pattern, folder)
+    ]
     files = [file for file in files if _ENDING.search(file) or "*.tfrec" not in pattern]
     names = [file[len(folder) :].strip("/") for file in files]
     counts = (int(["-1", *_COUNT.findall(name)][-1]) for name in names)
@@ -247,10 +298,14 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
                     splits[storage.join(part, file)] = split
                     parts.append(part)
     fingerprints = {part: read_fingerprint(part) for part in dict.fromkeys(parts)}
-    check_one_plan(fingerprints, advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.")
+    check_one_plan(
+        fingerprints, advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other."
+    )
     if not splits:
         mend = "Set PATTERN to the shards' names below INPUT_DIR, such as '*/*.tfrec'."
-        raise FileNotFoundError(f"no TFRecord shard matches '{pattern}' in {folder}. {mend}")
+        raise FileNotFoundError(
+            f"no TFRecord shard matches '{pattern}' in {folder}. {mend}"
+        )
     return dict(sorted(splits.items()))
 
 
@@ -260,13 +315,17 @@ def choose_schema(folder: str, file: str = "", given: GivenSchema = "") -> Recor
         if text := storage.read_text(f"{folder}/schema.json"):
             return RecordSchema.parse(text, f"{folder}/schema.json", COPY_AGAIN)
         what = f"'{folder}' has no schema.json, so nothing says how to read '{file}'."
-        mend = 'Give a `schema`: a preset such as "cassava", or a mapping of its features.'
+        mend = (
+            'Give a `schema`: a preset such as "cassava", or a mapping of its features.'
+        )
         raise ValueError(f"{what} {mend}")
     schema = load_schema(given)
     if schema.kind != "single" or schema.label_keys:
         return schema
     # A preset knows its table's columns only by name: text columns in place of a label are masks.
-    texts = (source for one in schema.fields if one.type == "bytes" for source in one.sources)
+    texts = (
+        source for one in schema.fields if one.type == "bytes" for source in one.sources
+    )
     codes = tuple(source for source in texts if source not in SOURCES)
     return replace(schema, kind="masks", label_columns=codes) if codes else schema
 
@@ -301,7 +360,9 @@ def _inspect(row: Any) -> tuple[int, str, int]:
     size, remote = storage.size_and_time(row.file)[0], storage.is_remote(row.file)
     if row.bytes not in (-1, size):
         what = f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut,"
-        raise ValueError(f"{what} or of another run. Copy it again, or write the part again.")
+        raise ValueError(
+            f"{what} or of another run. Copy it again, or write the part again."
+        )
     compression, count = row.compression, row.count
     if compression == "?":
         compression = "GZIP" if storage.looks_packed(row.file) else ""
@@ -328,7 +389,9 @@ def _check_schema(row: Any) -> None:
 
     file, schema = row.file, row.schema
     try:
-        record = next(tf.data.TFRecordDataset(file, row.compression).as_numpy_iterator(), None)
+        record = next(
+            tf.data.TFRecordDataset(file, row.compression).as_numpy_iterator(), None
+        )
     except tf.errors.DataLossError as error:
         raise _explain_loss(file, error) from None
     if record is None:
@@ -339,12 +402,15 @@ def _check_schema(row: Any) -> None:
     except tf.errors.OpError:
         found = sorted(parse_record(record).items())
         has = [
-            f"{name}: {str(one.WhichOneof('kind')).removesuffix('_list')}" for name, one in found
+            f"{name}: {str(one.WhichOneof('kind')).removesuffix('_list')}"
+            for name, one in found
         ]
         wants = [f"{field.name}: {field.type}" for field in schema.fields]
         both = f"records have {', '.join(has) or 'nothing'}; the schema wants {', '.join(wants)}"
         what = f"'{file}' is not of the schema it is read with: its {both}"
-        raise ValueError(f"{what}. Set the `schema` of find_shards, or mend schema.json.") from None
+        raise ValueError(
+            f"{what}. Set the `schema` of find_shards, or mend schema.json."
+        ) from None
 
 
 def count_records(file: str, compression: str = "") -> int:
@@ -403,11 +469,17 @@ class Records:
         check_schemas(shards)
         frames: list[tuple[int, int]] = []
         columns = shards[["file", "folder", "compression", "count", "bytes"]]
-        for file, folder, compression, count, size in columns.itertuples(index=False, name=None):
+        for file, folder, compression, count, size in columns.itertuples(
+            index=False, name=None
+        ):
             if compression:
                 mend = "Write it with COMPRESSION = '', or read it with read_batches."
-                raise ValueError(f"'{file}' is in GZIP: no record can be found in it. {mend}")
-            path = storage.join(folder, "index", f"{file[len(folder) :].lstrip('/')}.idx")
+                raise ValueError(
+                    f"'{file}' is in GZIP: no record can be found in it. {mend}"
+                )
+            path = storage.join(
+                folder, "index", f"{file[len(folder) :].lstrip('/')}.idx"
+            )
             index = read_index(path)
             if len(index) != count + 1 or index[-1] != size:
                 mend = "Copy the part's folder index/ as well, or read it with read_batches."
@@ -415,8 +487,12 @@ class Records:
                 raise ValueError(f"{what}. {mend}")
             frames += [(start, end - start) for start, end in pairwise(index)]
         self.files = shards["file"].tolist()
-        self.ends = np.cumsum(shards["count"].to_numpy(np.int64))  # the number behind each shard
-        self.frames = np.array(frames, np.int64).reshape(-1, 2)  # offset and length, in bytes
+        self.ends = np.cumsum(
+            shards["count"].to_numpy(np.int64)
+        )  # the number behind each shard
+        self.frames = np.array(frames, np.int64).reshape(
+            -1, 2
+        )  # offset and length, in bytes
 
     def __len__(self) -> int:
         return len(self.frames)

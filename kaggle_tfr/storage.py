@@ -33,21 +33,33 @@ ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
 RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
 _indices = dict[str, "ShardIndex"]()  # that this process holds, 8 bytes a record
-_temporary_folder = cache(partial(tempfile.TemporaryDirectory, prefix="records-"))  # for copies
-SECONDS_BETWEEN_LOOKS = 0.05  # whether a shard has changed: for each picture it takes a while
+_temporary_folder = cache(
+    partial(tempfile.TemporaryDirectory, prefix="records-")
+)  # for copies
+SECONDS_BETWEEN_LOOKS = (
+    0.05  # whether a shard has changed: for each picture it takes a while
+)
 _looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
-TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of a name that `_new_file` gives
-LOCKLESS_SECONDS = 3600  # without locks: the age of an unchanged temporary file that nobody writes
+TEMPORARY = re.compile(
+    r"\.[0-9a-f]{32}\.tmp$"
+)  # the end of a name that `_new_file` gives
+LOCKLESS_SECONDS = (
+    3600  # without locks: the age of an unchanged temporary file that nobody writes
+)
 PART_LEVELS = 16  # of folders in a part: SHARD_NAME may contain "/"
 AGAIN = "Then run the same step again: it goes on from here."
 # What to do where a disk fails; where a file to write cannot be written.
 FAILING = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
 MENDS = dict.fromkeys(FAILING, "Make room, or mend that disk.")
 DENIED = errno.EACCES, errno.EPERM, errno.EROFS
-MENDS_OF_OUTPUT = MENDS | dict.fromkeys(DENIED, "Choose another OUT_DIR, or allow to write there.")
+MENDS_OF_OUTPUT = MENDS | dict.fromkeys(
+    DENIED, "Choose another OUT_DIR, or allow to write there."
+)
 MENDS_OF_OUTPUT[errno.EISDIR] = "A file belongs there: move that folder away."
-OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of names that lead out
+OUTSIDE = re.compile(
+    r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)"
+)  # of names that lead out
 PICTURE = re.compile(r"(?i)\.(jpe?g?|png|webp|bmp|gif|tiff?|avif)$")
 ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` makes of a name
 
@@ -61,7 +73,9 @@ def naming(path: AnyPath, mends: Mapping[int, str] = MENDS) -> Iterator[None]:
         mend = mends.get(error.errno or 0)
         if not mend or AGAIN in str(error):
             raise
-        what = f"{error.strerror}: '{error.filename2 or error.filename or path}'. {mend}"
+        what = (
+            f"{error.strerror}: '{error.filename2 or error.filename or path}'. {mend}"
+        )
         raise OSError(error.errno, f"{what} {AGAIN}") from error
 
 
@@ -172,7 +186,9 @@ def read_many(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
         for path in paths:
             ahead = READS_IN_FLIGHT if is_remote(path) else 0
-            reads.append(threads.submit(read, path).result if ahead else partial(read, path))
+            reads.append(
+                threads.submit(read, path).result if ahead else partial(read, path)
+            )
             while len(reads) > ahead:
                 yield reads.popleft()()
         yield from (result() for result in reads)
@@ -206,7 +222,13 @@ class DamagedRecord(OSError):  # noqa: N818 - it names the record, the run goes 
 
 
 # What is wrong with one input, while the disk is well.
-GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError, NotAFileError, DamagedRecord
+GONE = (
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotAFileError,
+    DamagedRecord,
+)
 
 
 class ShardIndex(NamedTuple):
@@ -238,7 +260,9 @@ class ShardIndex(NamedTuple):
             return frames.parse_record(read_frame(self.file, *place))
         except ValueError as error:
             reason = str(error).rpartition(": ")[2]
-            raise DamagedRecord(f"'{self.shard}' at byte {place[0]:,}: {reason}") from None
+            raise DamagedRecord(
+                f"'{self.shard}' at byte {place[0]:,}: {reason}"
+            ) from None
 
 
 def index_shard(shard: str, image: str = "") -> ShardIndex:
@@ -249,8 +273,15 @@ def index_shard(shard: str, image: str = "") -> ShardIndex:
     status = _read_status(shard)
     with _locks[shard]:  # of many readers of a new one, one makes it
         index = _indices.get(shard)
-        is_gone = index is not None and not os.path.exists(index.file)  # by `forget_records`
-        if index is None or is_gone or index.status != status or image not in ("", index.image):
+        is_gone = index is not None and not os.path.exists(
+            index.file
+        )  # by `forget_records`
+        if (
+            index is None
+            or is_gone
+            or index.status != status
+            or image not in ("", index.image)
+        ):
             index = _indices[shard] = _load_index(shard, image, status)
     return index
 
@@ -275,7 +306,9 @@ def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     image = image or str(kept["image"])
     if tuple(kept["status"]) != status or kept["image"] != image:
         kept["bounds"] = np.array(frames.list_frames(file), np.int64)
-        np.savez(written := io.BytesIO(), status=status, bounds=kept["bounds"], image=image)
+        np.savez(
+            written := io.BytesIO(), status=status, bounds=kept["bounds"], image=image
+        )
         write_atomically(path, written.getvalue())
     return ShardIndex(shard, status, file, kept["bounds"], image)
 
@@ -320,7 +353,9 @@ def unpack(shard: AnyPath, path: str) -> str:
             with contextlib.suppress(zlib.error):  # loses the bytes of one small chunk
                 while not unpacker.eof and (chunk := source.read(4096)):
                     file.write(unpacker.decompress(chunk))
-            end = source.tell() - len(unpacker.unused_data) + 8  # with checksum and length
+            end = (
+                source.tell() - len(unpacker.unused_data) + 8
+            )  # with checksum and length
             is_whole = unpacker.eof and end <= size
             if not is_whole:
                 break
@@ -355,7 +390,10 @@ def _skip_member_header(source: BinaryIO) -> bool:
 def looks_packed(shard: AnyPath) -> bool:
     """True for a shard that GZIP has packed."""
     bucket = _bucket(shard) if is_remote(shard) else contextlib.nullcontext()
-    with bucket as gfile, gfile.GFile(shard, "rb") if gfile else open(shard, "rb") as file:
+    with (
+        bucket as gfile,
+        gfile.GFile(shard, "rb") if gfile else open(shard, "rb") as file,
+    ):
         head = file.read(10)
     # As the head of a plain shard the same bytes would be a record of 559,903 bytes, or that and
     # some 16 MiB, with a checksum to match, one in a million of those.
@@ -367,7 +405,9 @@ def _split_address(path: AnyPath) -> tuple[str, int] | None:
     shard, _, number = str(path).rpartition("#")
     if not shard or not number.isdecimal():
         return None
-    if shard not in _indices and (exists(path) or not exists(shard) or is_folder(shard)):
+    if shard not in _indices and (
+        exists(path) or not exists(shard) or is_folder(shard)
+    ):
         return None
     return shard, int(number)
 
@@ -385,8 +425,12 @@ def _read_picture(shard: str, number: int) -> bytes:
     names = [index.image] if index.image else frames.list_pictures(features)
     if len(names) == 1 and (values := features[names[0]].bytes_list.value):
         return values[0]
-    mend = f"Set {RECORDS} to the folder records/ of the WORK_DIR in which 01_explore ran."
-    raise OSError(f"'{shard}#{number}': no one feature holds its picture ({names}). {mend}")
+    mend = (
+        f"Set {RECORDS} to the folder records/ of the WORK_DIR in which 01_explore ran."
+    )
+    raise OSError(
+        f"'{shard}#{number}': no one feature holds its picture ({names}). {mend}"
+    )
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
@@ -453,7 +497,10 @@ def _remove_unlocked(path: str) -> None:
     try:
         number = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError as error:
-        if error.errno not in (errno.ENOENT, *DENIED):  # removed meanwhile, or another user's
+        if error.errno not in (
+            errno.ENOENT,
+            *DENIED,
+        ):  # removed meanwhile, or another user's
             raise
         return
     try:
@@ -479,14 +526,20 @@ def list_files(pattern: str, folder: AnyPath) -> list[str]:
     if not is_remote(folder):
         with naming(folder):
             found = _match(folder, pattern)
-            return sorted(escape(e.path) for e in found if PICTURE.search(e.name) or _is(e.is_file))
+            return sorted(
+                escape(e.path)
+                for e in found
+                if PICTURE.search(e.name) or _is(e.is_file)
+            )
     with _bucket(address := join(folder, pattern)) as gfile:
         return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
 
 
 def list_folders(pattern: str, folder: AnyPath) -> list[str]:
     """Sorted paths of the folders of a disk that match `pattern` below `folder`."""
-    return sorted(escape(entry.path) for entry in _match(folder, pattern) if _is(entry.is_dir))
+    return sorted(
+        escape(entry.path) for entry in _match(folder, pattern) if _is(entry.is_dir)
+    )
 
 
 def escape(name: str) -> str:
@@ -537,7 +590,9 @@ def make_folder(path: str) -> str:
 
 def _keep_names(folder: str) -> None:
     """Lets what was named, renamed or removed in a folder outlast a power cut, where it can."""
-    with contextlib.suppress(OSError):  # Windows opens no folder, a network's may not know how
+    with contextlib.suppress(
+        OSError
+    ):  # Windows opens no folder, a network's may not know how
         number = os.open(folder or ".", os.O_RDONLY)
         try:
             os.fsync(number)
@@ -650,9 +705,13 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
         raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
     except tf.errors.PermissionDeniedError as error:
         mend = "Is the bucket public? Else set GOOGLE_APPLICATION_CREDENTIALS before Python starts."
-        raise PermissionError(f"'{path}' may not be opened: {error.message}. {mend}") from None
+        raise PermissionError(
+            f"'{path}' may not be opened: {error.message}. {mend}"
+        ) from None
     except tf.errors.OpError as error:
-        raise OSError(f"'{path}' could not be reached: {error.message}. {AGAIN}") from None
+        raise OSError(
+            f"'{path}' could not be reached: {error.message}. {AGAIN}"
+        ) from None
 
 
 @cache
@@ -671,4 +730,6 @@ def _check_bucket(bucket: str) -> None:
     if thread.is_alive():
         what = f"{bucket} did not answer within {ANSWER_SECONDS} s. Are name and network right?"
         keys = "NO_GCE_CHECK=true for a public bucket, GOOGLE_APPLICATION_CREDENTIALS for another"
-        raise TimeoutError(f"{what} Outside Google's cloud set, before Python starts, {keys}.")
+        raise TimeoutError(
+            f"{what} Outside Google's cloud set, before Python starts, {keys}."
+        )

@@ -29,7 +29,10 @@ class Table:
 
 
 def show_table(
-    table: pd.DataFrame, formats: Mapping[str, str] | None = None, *, index: bool = False
+    table: pd.DataFrame,
+    formats: Mapping[str, str] | None = None,
+    *,
+    index: bool = False,
 ) -> Table:
     """The table with every text escaped; pandas's own `table.style` does not escape.
 
@@ -69,7 +72,9 @@ class _TableCleaner(HTMLParser):
         self._end_text()
         spans = Markup()
         for name, value in attrs:
-            if name in ("rowspan", "colspan") and re.fullmatch(r"[0-9]{1,6}", value or ""):
+            if name in ("rowspan", "colspan") and re.fullmatch(
+                r"[0-9]{1,6}", value or ""
+            ):
                 spans += Markup(' {}="{}"').format(name, value)
         self.pieces.append(Markup("<{}{}>").format(tag, spans))
 

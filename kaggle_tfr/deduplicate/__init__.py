@@ -11,4 +11,9 @@ from kaggle_tfr.deduplicate.clusters import (
     save_clusters,
 )
 from kaggle_tfr.deduplicate.geometry import pairs_added, propose_copies, verify_geometry
-from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, load_pairs
+from kaggle_tfr.deduplicate.pairs import (
+    count_by_radius,
+    examples_around,
+    find_pairs,
+    load_pairs,
+)

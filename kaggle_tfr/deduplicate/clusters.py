@@ -15,7 +15,15 @@ from kaggle_tfr.schema import SPLIT_NAMES, Saved
 
 COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
            "steps", "chain", "conflict"]  # fmt: skip
-LEAK_COLUMNS = ["test_id", "image_id", "label_name", "distance", "test_split", "split", "keep"]
+LEAK_COLUMNS = [
+    "test_id",
+    "image_id",
+    "label_name",
+    "distance",
+    "test_split",
+    "split",
+    "keep",
+]
 
 
 @dataclass(frozen=True)
@@ -54,43 +62,74 @@ def find_clusters(
     Raises: ValueError for an unknown `keep`, `conflicts` or `leaks`.
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
-    pairs = (pairs[pairs["accepted"]] if "accepted" in pairs else pairs).drop_duplicates(["a", "b"])
+    pairs = (
+        pairs[pairs["accepted"]] if "accepted" in pairs else pairs
+    ).drop_duplicates(["a", "b"])
     bits = pairs["distance"].to_numpy(np.int64)  # 0 is stored where hashes agree
     rows, ends = np.unique(pairs[["a", "b"]].to_numpy(np.int64).T, return_inverse=True)
     graph = coo_matrix((bits, tuple(ends)), shape=(len(rows), len(rows))).tocsr()
-    component = csgraph.connected_components(graph, directed=False)[1] if len(rows) else rows
+    component = (
+        csgraph.connected_components(graph, directed=False)[1] if len(rows) else rows
+    )
     members = images.iloc[rows].reset_index(drop=True)
     test = members["split"] == "test"
     members = members.assign(cluster=pd.factorize(component)[0], test=test)
     members = _trace_steps(_compare_labels(members, kind, keep, conflicts), graph)
-    shown_by = members["image_id"].where(test).groupby(members["cluster"]).transform("first")
+    shown_by = (
+        members["image_id"].where(test).groupby(members["cluster"]).transform("first")
+    )
     leak = shown_by.notna() & (leaks == "drop")
-    kept = members["candidate" if keep == "all" else "keeper"] & ~members["dropped"] & ~leak
+    kept = (
+        members["candidate" if keep == "all" else "keeper"]
+        & ~members["dropped"]
+        & ~leak
+    )
     members = members.assign(shown_by=shown_by, leak=leak, keep=test | kept)
-    return members.assign(reason=_explain(members, keep, conflicts))[COLUMNS].reset_index(drop=True)
+    return members.assign(reason=_explain(members, keep, conflicts))[
+        COLUMNS
+    ].reset_index(drop=True)
 
 
-def _compare_labels(members: pd.DataFrame, kind: str, keep: str, conflicts: str) -> pd.DataFrame:
+def _compare_labels(
+    members: pd.DataFrame, kind: str, keep: str, conflicts: str
+) -> pd.DataFrame:
     """Columns conflict, dropped (with its whole cluster), candidate (may be kept), keeper added."""
     label, cluster, test = members["label"], members["cluster"], members["test"]
     if kind != "single":
         sets = [frozenset(str(names).split("|")) for names in members["label_name"]]
         codes = pd.factorize(pd.Series(sets, dtype=object))[0]
-        label = label.where(label < 0, codes)  # an image without a label agrees with every other
-    votes = members[(label >= 0) & ~test].groupby([cluster, label.rename("label")]).size()
+        label = label.where(
+            label < 0, codes
+        )  # an image without a label agrees with every other
+    votes = (
+        members[(label >= 0) & ~test].groupby([cluster, label.rename("label")]).size()
+    )
     conflict = ~test & (cluster.map(votes.groupby("cluster").size()).fillna(0) > 1)
     dropped, candidate = conflict & (conflicts == "drop"), conflict.notna()
     if conflicts == "majority":
-        most = votes[votes == votes.groupby("cluster").transform("max")].reset_index("label")
+        most = votes[votes == votes.groupby("cluster").transform("max")].reset_index(
+            "label"
+        )
         tied = most.index.duplicated()
         dropped = conflict & cluster.isin(most.index[tied])
         candidate = ~conflict | (label == cluster.map(most["label"][~tied]))
     order = {"cluster": cluster, "test": test, "minority": ~candidate}
     order |= {"source": members["source"]} if "source" in members else {}
     if keep != "first":
-        pixels, name = members["height"].astype(np.int64) * members["width"], members["image_id"]
-        order |= {"pixels": -pixels, "n_bytes": -members["n_bytes"], "name": name.astype(str)}
-    first = pd.DataFrame(order).sort_values(list(order), kind="stable").drop_duplicates("cluster")
+        pixels, name = (
+            members["height"].astype(np.int64) * members["width"],
+            members["image_id"],
+        )
+        order |= {
+            "pixels": -pixels,
+            "n_bytes": -members["n_bytes"],
+            "name": name.astype(str),
+        }
+    first = (
+        pd.DataFrame(order)
+        .sort_values(list(order), kind="stable")
+        .drop_duplicates("cluster")
+    )
     members = members.assign(conflict=conflict, dropped=dropped, candidate=candidate)
     return members.assign(keeper=members.index.isin(first.index))
 
@@ -126,13 +165,20 @@ def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
     size = (~test).groupby(cluster).transform("sum").astype(str)
     before = members["through"].astype(str)
     via = (" by way of " + before).where(before != original, "")
-    other = (", which says " + its_label).where(members["conflict"] & (conflicts == "keep"), "")
+    other = (", which says " + its_label).where(
+        members["conflict"] & (conflicts == "keep"), ""
+    )
     tie = "conflict: " + said + (" are equally many" if conflicts == "majority" else "")
     minority = "conflict: " + label + ", but most say " + its_label
     shown = "test image " + members["shown_by"].astype(str) + " shows the same"
     kept = ("kept: all " if keep == "all" else f"kept: {keep} of ") + size
     kept += (", though " + shown).where(members["shown_by"].notna(), "")
-    tests = [members["leak"], members["dropped"], ~members["candidate"], members["keep"]]
+    tests = [
+        members["leak"],
+        members["dropped"],
+        ~members["candidate"],
+        members["keep"],
+    ]
     reasons = ["leak: " + shown, tie, minority, kept]
     why = np.select(tests, reasons, "duplicate of " + original + via + other)
     return np.where(test, "test image: always kept", why)
@@ -147,7 +193,9 @@ def pairs_of_clusters(
     """
     good = (images["problem"] == "") & (images["split"] != "test")
     rows = images[["image_id"]].assign(row=np.arange(len(images)))[good]
-    row = rows.merge(clusters["image_id"].drop_duplicates()).set_index("image_id")["row"]
+    row = rows.merge(clusters["image_id"].drop_duplicates()).set_index("image_id")[
+        "row"
+    ]
     clusters = clusters[clusters["split"] != "test"]
     # Distances are from the image kept; its equal copies are no step away either.
     order = clusters.assign(dropped=~clusters["keep"])
@@ -156,10 +204,14 @@ def pairs_of_clusters(
     differs = clusters[by] != clusters["cluster"].map(first[by])
     other = clusters[differs].drop_duplicates("cluster").set_index("cluster")
     a, b = row[first["image_id"][other.index]], row[other["image_id"]]
-    return pd.DataFrame(zip(a, b, other["distance"], strict=True), columns=["a", "b", "distance"])
+    return pd.DataFrame(
+        zip(a, b, other["distance"], strict=True), columns=["a", "b", "distance"]
+    )
 
 
-def find_leaks(images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+def find_leaks(
+    images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame
+) -> pd.DataFrame:
     """One row per pair of near-duplicates in two splits: test and another, or validation and train.
 
     pairs: as `find_clusters` takes them. Columns: a and b, row numbers of `images`; `LEAK_COLUMNS`:
@@ -172,14 +224,24 @@ def find_leaks(images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame
     node = csgraph.connected_components(graph, directed=False)[1]
     # Of many equal hashes `find_pairs` tells only the first one's pairs: here they are as one.
     node = np.where(np.bincount(node)[node] > MAX_EQUAL, -1 - node, np.arange(n))
-    ends = {"x": node[pairs["a"]], "y": node[pairs["b"]], "distance": pairs["distance"].to_numpy()}
+    ends = {
+        "x": node[pairs["a"]],
+        "y": node[pairs["b"]],
+        "distance": pairs["distance"].to_numpy(),
+    }
     edges = pd.DataFrame(ends).drop_duplicates()
     edges = pd.concat([edges, edges.rename(columns={"x": "y", "y": "x"})])
-    rows, found = pd.DataFrame({"node": node, "row": np.arange(n)}), list[pd.DataFrame]()
+    rows, found = (
+        pd.DataFrame({"node": node, "row": np.arange(n)}),
+        list[pd.DataFrame](),
+    )
     named = images["split"].map(SPLIT_NAMES).to_numpy()
     for splits in combinations(("test", "validation", "train"), 2):
         a, b = (rows[named == split] for split in splits)
-        for some, others in ((a, b.drop_duplicates("node")), (a.drop_duplicates("node"), b)):
+        for some, others in (
+            (a, b.drop_duplicates("node")),
+            (a.drop_duplicates("node"), b),
+        ):
             half = edges.merge(some.set_axis(["x", "a"], axis=1))
             found.append(half.merge(others.set_axis(["y", "b"], axis=1)))
     leaks = pd.concat(found)[["a", "b", "distance"]].drop_duplicates()
@@ -191,7 +253,10 @@ def find_leaks(images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame
 
 
 def save_clusters(
-    clusters: pd.DataFrame, leaks: pd.DataFrame, settings: DuplicateSettings, work_dir: str
+    clusters: pd.DataFrame,
+    leaks: pd.DataFrame,
+    settings: DuplicateSettings,
+    work_dir: str,
 ) -> None:
     """Writes leaks.csv (`find_leaks`), duplicates.json, and last duplicates.parquet."""
     storage.remove_leftovers(work_dir)
@@ -203,10 +268,16 @@ def save_clusters(
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
     """What `save_clusters` wrote. Raises: FileNotFoundError where 02_deduplicate has not run."""
-    table, values = (storage.join(work_dir, f"duplicates.{kind}") for kind in ("parquet", "json"))
+    table, values = (
+        storage.join(work_dir, f"duplicates.{kind}") for kind in ("parquet", "json")
+    )
     if missing := [path for path in (table, values) if not storage.exists(path)]:
-        raise FileNotFoundError(f"no '{missing[0]}'. Run 02_deduplicate with this WORK_DIR first.")
-    return storage.read_parquet(table), DuplicateSettings(**json.loads(storage.read_bytes(values)))
+        raise FileNotFoundError(
+            f"no '{missing[0]}'. Run 02_deduplicate with this WORK_DIR first."
+        )
+    return storage.read_parquet(table), DuplicateSettings(
+        **json.loads(storage.read_bytes(values))
+    )
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
@@ -218,7 +289,9 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     kept = (table["problem"] == "") & table.pop("keep")
     if not kept.any():
         counts = count_outcomes(images, clusters)
-        outcomes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        outcomes = ", ".join(
+            f"{count:,} {name}" for name, count in counts.items() if count
+        )
         raise ValueError(
             f"no image is left of {len(images):,}: {outcomes}. "
             "Set CONFLICTS, LEAKS or MAX_BITS so that 02_deduplicate keeps some."
@@ -241,7 +314,10 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     there are any, leaks dropped, test images (to be written) and test images refused.
     """
     test, good = images["split"] == "test", images["problem"] == ""
-    kept = good & match_clusters(images[["image_id", "split"]], clusters)["keep"].to_numpy()
+    kept = (
+        good
+        & match_clusters(images[["image_id", "split"]], clusters)["keep"].to_numpy()
+    )
     reasons = clusters["reason"][~clusters["keep"]]
     counts = {
         "written": (kept & ~test).sum(),
@@ -252,4 +328,8 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
         "test images": (kept & test).sum(),
         "test images refused": (~good & test).sum(),
     }
-    return {name: int(n) for name, n in counts.items() if n or name[:4] not in ("leak", "test")}
+    return {
+        name: int(n)
+        for name, n in counts.items()
+        if n or name[:4] not in ("leak", "test")
+    }

@@ -40,7 +40,10 @@ def propose_copies(
     blocks = [codes for block in found for codes in block]
     row = np.repeat(rows, [len(codes) for codes in blocks])
     votes = _count_votes(np.concatenate([np.empty((0, 64), np.uint8), *blocks]), row)
-    words, turned = hashes[[*HASHES, *TURNED]].to_numpy(np.uint64), UNDO[votes["mirrored"]]
+    words, turned = (
+        hashes[[*HASHES, *TURNED]].to_numpy(np.uint64),
+        UNDO[votes["mirrored"]],
+    )
     ends = (np.repeat(votes[end].to_numpy(), 4) for end in "ab")
     near = _are_near(pairs, max_bits)
     proposed = measure_pairs(words, turned.ravel(), *ends)
@@ -59,11 +62,17 @@ def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
     for _, found in compare_all(sample, plain, DETAIL_BITS):
         few += np.bincount(found, minlength=len(codes))
     codes, row = codes[few <= 8], row[few <= 8]
-    mirrored, one, other = near_pairs(codes, DETAIL_BITS, np.arange(512).reshape(2, 256))
-    shared = pd.DataFrame({"mirrored": mirrored, "a": row[one], "b": row[other], "detail": one})
+    mirrored, one, other = near_pairs(
+        codes, DETAIL_BITS, np.arange(512).reshape(2, 256)
+    )
+    shared = pd.DataFrame(
+        {"mirrored": mirrored, "a": row[one], "b": row[other], "detail": one}
+    )
     shared = shared[shared["a"] != shared["b"]].drop_duplicates()
     votes = shared.groupby(["mirrored", "a", "b"]).size().reset_index(name="votes")
-    votes = votes[votes["votes"] > 1].sort_values("votes", kind="stable", ascending=False)
+    votes = votes[votes["votes"] > 1].sort_values(
+        "votes", kind="stable", ascending=False
+    )
     return votes.drop_duplicates(["a", "b"])
 
 
@@ -75,7 +84,10 @@ def _encode_block(paths: list[str]) -> list[np.ndarray]:
     codes = []
     for _, descriptors, strength in map(find_features, paths):
         strongest = descriptors[np.argsort(-strength, kind="stable")[:DETAILS]]
-        both = [root_sift(one) @ planes > 0 for one in (strongest, mirror_features(strongest))]
+        both = [
+            root_sift(one) @ planes > 0
+            for one in (strongest, mirror_features(strongest))
+        ]
         codes.append(np.packbits(np.concatenate(both, axis=1), axis=1))
     return codes
 
@@ -93,7 +105,9 @@ def verify_geometry(
     Source: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
     """
     # By what the inliers depend on.
-    columns = [images[name].to_numpy()[pairs[x]] for name in ("path", "n_bytes") for x in "ab"]
+    columns = [
+        images[name].to_numpy()[pairs[x]] for name in ("path", "n_bytes") for x in "ab"
+    ]
     mirrored = np.isin(pairs.get("orientation", np.ones(len(pairs))), UNDO[1] + 1)
     table = pd.DataFrame(dict(zip(KEY, [*columns, mirrored], strict=True)))
     table = table.assign(inliers=np.int64(-1), orientation=np.int64(1))
@@ -112,10 +126,14 @@ def verify_geometry(
 def _are_near(pairs: pd.DataFrame, max_bits: int) -> np.ndarray:
     """Which pairs count as they are: hashes of turned pictures are nearer to others by chance."""
     turned = pairs.get("orientation", pd.Series(1, pairs.index)) != 1
-    return (pairs["distance"] <= np.where(turned, max_bits * 4 // 5, max_bits)).to_numpy()
+    return (
+        pairs["distance"] <= np.where(turned, max_bits * 4 // 5, max_bits)
+    ).to_numpy()
 
 
-def pairs_added(pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int) -> pd.DataFrame:
+def pairs_added(
+    pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int
+) -> pd.DataFrame:
     """Those that the plain search leaves out: over `max_bits` apart as the pictures stand."""
     words = hashes[[*HASHES]].to_numpy(np.uint64)
     apart = np.bitwise_count(words[pairs["a"]] ^ words[pairs["b"]]).sum(axis=1)
@@ -125,7 +143,9 @@ def pairs_added(pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int) -> pd.
 def _count_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """(inliers, orientation by which b is turned as a is) of each pair."""
     counts = []
-    for a, b, mirrored in table[["path_a", "path_b", "mirrored"]].itertuples(index=False):
+    for a, b, mirrored in table[["path_a", "path_b", "mirrored"]].itertuples(
+        index=False
+    ):
         places, descriptors, _ = find_features(b)
         if mirrored:
             places, descriptors = places * ACROSS, mirror_features(descriptors)
@@ -149,7 +169,11 @@ def root_sift(descriptors: np.ndarray) -> np.ndarray:
 @lru_cache(8192)  # at most 56 kB each
 def find_features(path: str) -> Features:
     """(float32 (n, 2) places, uint8 (n, 128) of SIFT, float32 (n,) strength), maybe of none."""
-    none = np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8), np.empty(0, np.float32)
+    none = (
+        np.empty((0, 2), np.float32),
+        np.empty((0, 128), np.uint8),
+        np.empty(0, np.float32),
+    )
     try:
         pixels = read_pixels(storage.read_bytes(path), at_least=(SIDE, SIDE))
     except (OSError, RefusedImage):
@@ -185,7 +209,10 @@ def count_inliers(features: Features, others: Features) -> tuple[int, int]:
     matched = matched[np.unique(best[matched], return_index=True)[1]]
     if len(matched) < 3:
         return 0, 0
-    start, end = places[matched], other_places[best[matched]]  # by RANSAC, within four pixels
+    start, end = (
+        places[matched],
+        other_places[best[matched]],
+    )  # by RANSAC, within four pixels
     transform, inlier = cv2.estimateAffinePartial2D(start, end, ransacReprojThreshold=4)
     # One picture is at most twice as large as the other.
     if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:

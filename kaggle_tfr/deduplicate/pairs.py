@@ -20,10 +20,14 @@ SLICE = 1 << 15  # codes: what is compared at once stays in the processor's cach
 MAX_PAIRS = 50_000_000
 _WAYS = ("mirrored", "turned by 180°", "upside down", "transposed", "turned right", "transversed",
          "turned left")  # fmt: skip
-TURNED_AS = {number: f", {way}" for number, way in enumerate(_WAYS, 2)}  # by EXIF's orientation
+TURNED_AS = {
+    number: f", {way}" for number, way in enumerate(_WAYS, 2)
+}  # by EXIF's orientation
 
 
-def find_pairs(hashes: pd.DataFrame, max_bits: int, turned_bits: int = -1) -> pd.DataFrame:
+def find_pairs(
+    hashes: pd.DataFrame, max_bits: int, turned_bits: int = -1
+) -> pd.DataFrame:
     """One row per pair of pictures within `max_bits` of 256: exact, none is missed.
 
     hashes: of `load_hashes`, or columns `HASHES` (uint64) and perhaps texture, digest, problem.
@@ -37,24 +41,35 @@ def find_pairs(hashes: pd.DataFrame, max_bits: int, turned_bits: int = -1) -> pd
     hashes = pd.DataFrame(defaults | dict(hashes.items()), hashes.index)
     good, flat = hashes["problem"] == "", hashes["texture"] < FLAT
     rows, blank = np.flatnonzero(good & ~flat), np.flatnonzero(good & flat)
-    words = hashes[[*HASHES, *TURNED][: 10 if turned_bits >= 0 else 4]].to_numpy(np.uint64)
+    words = hashes[[*HASHES, *TURNED][: 10 if turned_bits >= 0 else 4]].to_numpy(
+        np.uint64
+    )
     each = list(range(words.shape[1]))
     group = pd.DataFrame(words[rows]).groupby(each, sort=False).ngroup().to_numpy()
     once = rows[np.unique(group, return_index=True)[1]]
     codes = words[once].astype(">u8", order="C").view(np.uint8)
     group = np.append(group, pd.factorize(hashes["digest"].iloc[blank])[0] + len(codes))
-    near = near_pairs(codes, turned_bits, TURNS) if turned_bits >= 0 else np.empty((3, 0), int)
+    near = (
+        near_pairs(codes, turned_bits, TURNS)
+        if turned_bits >= 0
+        else np.empty((3, 0), int)
+    )
     if max_bits > turned_bits:
         near = np.concatenate([near, near_pairs(codes, max_bits)], axis=1)
     return measure_pairs(words, *_pair_rows(np.append(rows, blank), group, near))
 
 
-def measure_pairs(words: np.ndarray, turned: np.ndarray, a: np.ndarray, b: np.ndarray) -> Any:
+def measure_pairs(
+    words: np.ndarray, turned: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> Any:
     """What `find_pairs` tells of rows a of words, uint64 (n, 4 or 10), and b, turned by `TURNS`.
 
     Of a pair that is given several times the nearest stays.
     """
-    codes, bits = words.astype(">u8", order="C").view(np.uint8), np.empty((len(a), 4), np.int64)
+    codes, bits = (
+        words.astype(">u8", order="C").view(np.uint8),
+        np.empty((len(a), 4), np.int64),
+    )
     for number in np.unique(turned):
         some = np.flatnonzero(turned == number)
         rows, place = np.unique(b[some], return_inverse=True)
@@ -98,7 +113,9 @@ def _pair_rows(rows: np.ndarray, group: np.ndarray, near: np.ndarray) -> np.ndar
     return np.append(table[["turned", "a", "b"]].to_numpy().T, star, axis=1)
 
 
-def near_pairs(codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]) -> np.ndarray:
+def near_pairs(
+    codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]
+) -> np.ndarray:
     """int64 (3, m): row of `turns`, and a < b of all codes with at most `radius` bits between.
 
     codes: uint8 (n, bytes). turns: int64 (k, 256), the bits of a code that count: of b those in
@@ -111,10 +128,14 @@ def near_pairs(codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]) ->
     """
     pieces = compare_turned(codes, radius, turns)
     if design := choose_design(len(codes), radius, len(turns)):
-        tables = [table for group in design[0] for table in combinations(group, design[1])]
+        tables = [
+            table for group in design[0] for table in combinations(group, design[1])
+        ]
         search = partial(search_table, *arrange(codes, design[0], turns), radius=radius)
         # Every task reads all codes: too much to send to a cluster.
-        pieces = parallel.run(search, tables, label="Looking for pairs", local_only=True)
+        pieces = parallel.run(
+            search, tables, label="Looking for pairs", local_only=True
+        )
     waiting = [np.empty(0, np.int64)]
     for piece in pieces:
         waiting.append(piece)
@@ -126,11 +147,15 @@ def near_pairs(codes: np.ndarray, radius: int, turns: np.ndarray = TURNS[:1]) ->
     pairs = np.unique(np.concatenate(waiting))
     if len(pairs) > MAX_PAIRS:
         reason = f"{len(codes):,} pictures have over {MAX_PAIRS:,} pairs within {radius} bits"
-        raise ValueError(f"{reason}. Set MAX_BITS (with SECOND_LOOK also CANDIDATE_BITS) lower.")
+        raise ValueError(
+            f"{reason}. Set MAX_BITS (with SECOND_LOOK also CANDIDATE_BITS) lower."
+        )
     return np.stack(np.unravel_index(pairs, (len(turns), *[max(1, len(codes))] * 2)))
 
 
-def choose_design(n: int, radius: int, turns: int = 1) -> tuple[list[np.ndarray], int] | None:
+def choose_design(
+    n: int, radius: int, turns: int = 1
+) -> tuple[list[np.ndarray], int] | None:
     """(groups of blocks of bits, blocks in a table's key); None where comparing all is cheaper."""
     # Nanoseconds, as measured, by faiss and by NumPy; only their ratio matters.
     best, least = None, (0.6 if find_spec("faiss") else 8) * turns * n * n
@@ -168,7 +193,11 @@ def arrange(
         chosen[group].append(bit)
         cost[group] += correlation[bit] if len(chosen[group]) < room[group] else np.inf
     # A group's blocks take its bits in turns: correlated ones in one would fill few keys.
-    dealt = (bits[k::m] for bits, m in zip(chosen, map(len, groups), strict=True) for k in range(m))
+    dealt = (
+        bits[k::m]
+        for bits, m in zip(chosen, map(len, groups), strict=True)
+        for k in range(m)
+    )
     order = np.concatenate(list(dealt)).astype(int)
     blocks = np.empty((len(turns), len(edges) - 1, len(codes)), np.uint16)
     words = np.empty((len(turns), 4, len(codes)), np.uint64)
@@ -181,11 +210,15 @@ def arrange(
             words[number, :, rows] = packed.view(np.uint64).T
             for block, (begin, end) in enumerate(pairwise(edges)):
                 low, *high = np.packbits(some[begin:end], axis=0, bitorder="little")
-                blocks[number, block, rows] = low + np.uint16(256) * sum(high, np.uint16(0))
+                blocks[number, block, rows] = low + np.uint16(256) * sum(
+                    high, np.uint16(0)
+                )
     return words, blocks
 
 
-def search_table(words: np.ndarray, blocks: np.ndarray, table: tuple, *, radius: int) -> np.ndarray:
+def search_table(
+    words: np.ndarray, blocks: np.ndarray, table: tuple, *, radius: int
+) -> np.ndarray:
     """int64: (turn · n + a) · n + b for each pair a < b in the radius, equal in these blocks."""
     keys = np.zeros((len(words), words.shape[-1]), np.uint32)
     for block in table:
@@ -230,7 +263,9 @@ def _search_turned(
     """Pieces of (turn · n + a) · n + b for the pairs of one key when b is turned, turn not 0."""
     n, sizes = keys.shape[1], np.bincount(keys[0], minlength=int(keys.max()) + 1)
     # Of each key: where its codes begin in their order, and how many are in it so far.
-    bucket = np.stack([np.cumsum(sizes) - sizes, np.zeros_like(sizes)], axis=1).astype(np.int32)
+    bucket = np.stack([np.cumsum(sizes) - sizes, np.zeros_like(sizes)], axis=1).astype(
+        np.int32
+    )
     order = np.argsort(keys[0], kind="stable")
     one, two = words[0][first][order], words[0][first - 1][order]
     for start, turned in product(range(0, n, SLICE // 2), range(len(words))):
@@ -243,17 +278,27 @@ def _search_turned(
         b = np.flatnonzero(found[:, 1])
         begin, count = found[b].T
         b, ends = b + start, np.cumsum(count, dtype=np.int64)
-        cuts = np.searchsorted(ends, np.arange(2 * SLICE, ends[-1] if len(b) else 0, 2 * SLICE))
+        cuts = np.searchsorted(
+            ends, np.arange(2 * SLICE, ends[-1] if len(b) else 0, 2 * SLICE)
+        )
         for low, high in pairwise(np.unique([0, *cuts, len(b)]).tolist()):
             rows, of = b[low:high], count[low:high]
             last = np.cumsum(of, dtype=np.int32)
-            a = np.repeat(begin[low:high] - (last - of), of) + np.arange(last[-1], dtype=np.int32)
-            distance = np.bitwise_count(np.repeat(words[turned, first][rows], of) ^ one[a])
-            distance += np.bitwise_count(np.repeat(words[turned, first - 1][rows], of) ^ two[a])
+            a = np.repeat(begin[low:high] - (last - of), of) + np.arange(
+                last[-1], dtype=np.int32
+            )
+            distance = np.bitwise_count(
+                np.repeat(words[turned, first][rows], of) ^ one[a]
+            )
+            distance += np.bitwise_count(
+                np.repeat(words[turned, first - 1][rows], of) ^ two[a]
+            )
             left = np.flatnonzero(distance <= radius)
             if len(left):
                 ends_at = rows[np.searchsorted(last, left, side="right")]
-                pairs = _keep_near(words[0], words[turned], order[a[left]], ends_at, radius)
+                pairs = _keep_near(
+                    words[0], words[turned], order[a[left]], ends_at, radius
+                )
                 yield turned * n * n + pairs
 
 
@@ -269,7 +314,9 @@ def _keep_near(
     return a * words.shape[1] + b
 
 
-def compare_turned(codes: np.ndarray, radius: int, turns: np.ndarray) -> Iterator[np.ndarray]:
+def compare_turned(
+    codes: np.ndarray, radius: int, turns: np.ndarray
+) -> Iterator[np.ndarray]:
     """Pieces of (turn · n + a) · n + b of the pairs a < b in the radius, b turned."""
     n, plain = len(codes), pick_bits(codes, turns[0])
     for number, turned in enumerate(turns):
@@ -277,7 +324,9 @@ def compare_turned(codes: np.ndarray, radius: int, turns: np.ndarray) -> Iterato
             yield ((number * n + a) * n + b)[a < b]
 
 
-def compare_all(codes: np.ndarray, others: np.ndarray, radius: int) -> Iterator[np.ndarray]:
+def compare_all(
+    codes: np.ndarray, others: np.ndarray, radius: int
+) -> Iterator[np.ndarray]:
     """Pieces, int64 (2, m), of rows of codes and others in the radius: by faiss or by NumPy."""
     index: Any = None
     if find_spec("faiss"):
@@ -309,14 +358,24 @@ def count_by_radius(
     label, radii = images["label"].to_numpy(), list(radii)
     one, other = (label[pairs[end].to_numpy()] for end in "ab")
     same = pd.Series(np.where((one < 0) | (other < 0), np.nan, one == other))
-    first = np.searchsorted(radii, pairs["distance"])  # the first radius that takes the pair in
-    new = same.groupby(first).agg(["size", "sum", "count"]).reindex(range(len(radii)), fill_value=0)
+    first = np.searchsorted(
+        radii, pairs["distance"]
+    )  # the first radius that takes the pair in
+    new = (
+        same.groupby(first)
+        .agg(["size", "sum", "count"])
+        .reindex(range(len(radii)), fill_value=0)
+    )
     table = pd.DataFrame({"radius": radii, "pairs": new["size"].cumsum()})
     agree = new["sum"].cumsum() / new["count"].cumsum()
-    return table.assign(agree=agree, new=new["size"], new_agree=new["sum"] / new["count"])
+    return table.assign(
+        agree=agree, new=new["size"], new_agree=new["sum"] / new["count"]
+    )
 
 
-def examples_around(pairs: pd.DataFrame, radius: int, count: int = 6) -> tuple[pd.DataFrame, ...]:
+def examples_around(
+    pairs: pd.DataFrame, radius: int, count: int = 6
+) -> tuple[pd.DataFrame, ...]:
     """The `count` pairs just within the radius and the `count` just beyond it, nearest it first."""
     ordered = pairs.sort_values("distance", kind="stable")
     within = ordered["distance"] <= radius
@@ -342,9 +401,17 @@ def load_pairs(
     label = (name_labels(rows, np.tile(np.arange(n), 2)) + split).str.strip()
     if outcomes:
         size = rows["width"].astype(str) + " × " + rows["height"].astype(str)
-        label = pd.Series(np.repeat([f"{outcome} " for outcome in outcomes], n), rows.index) + size
-    pictures, names = load_pictures(list(rows["path"]), side), rows["image_id"].astype(str)
-    why: Any = pairs["distance"].astype(str) + np.where(pairs["distance"] == 1, " bit", " bits")
+        label = (
+            pd.Series(np.repeat([f"{outcome} " for outcome in outcomes], n), rows.index)
+            + size
+        )
+    pictures, names = (
+        load_pictures(list(rows["path"]), side),
+        rows["image_id"].astype(str),
+    )
+    why: Any = pairs["distance"].astype(str) + np.where(
+        pairs["distance"] == 1, " bit", " bits"
+    )
     if "inliers" in pairs:
         why += ", " + pairs["inliers"].astype(str) + " matches"
     if "orientation" in pairs:
@@ -358,5 +425,9 @@ def load_pairs(
 def name_labels(images: pd.DataFrame, group: np.ndarray) -> pd.Series:
     """The label's name of each row, with its source where its group's labels have several."""
     source = images["source"] if "source" in images else pd.Series(0, images.index)
-    several = source.where(images["split"] != "test").groupby(group).transform("nunique") > 1
-    return images["label_name"] + (" (source " + source.astype(str) + ")").where(several, "")
+    several = (
+        source.where(images["split"] != "test").groupby(group).transform("nunique") > 1
+    )
+    return images["label_name"] + (" (source " + source.astype(str) + ")").where(
+        several, ""
+    )

@@ -16,7 +16,12 @@ import pandas as pd
 from kaggle_tfr.explore.recipe import shorten
 from kaggle_tfr.explore.records import LABEL_NAME
 from kaggle_tfr.explore.rows import FLAGS
-from kaggle_tfr.explore.splits import FOLDER_COLUMN, MISSING, looks_like_splits, name_split
+from kaggle_tfr.explore.splits import (
+    FOLDER_COLUMN,
+    MISSING,
+    looks_like_splits,
+    name_split,
+)
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import OUTSIDE
@@ -38,7 +43,9 @@ GROUP_NAMES = [
         "series|session|sequence|video|burst",
     )
 ]
-GROUP_NAMES.append(re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_TAIL}"))
+GROUP_NAMES.append(
+    re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_TAIL}")
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,9 @@ def match_csvs(
             unmatched.append(name)
     if unmatched:
         listed = shorten(", ".join(unmatched))
-        comments.append(f"{UNSURE}not used, for no column names images that are there: {listed}")
+        comments.append(
+            f"{UNSURE}not used, for no column names images that are there: {listed}"
+        )
     return _merge_splits(csvs, names), comments
 
 
@@ -133,10 +142,17 @@ def _read_rows(path: str) -> list[pd.DataFrame]:
 
 def _read_separated(path: str, sep: str) -> pd.DataFrame:
     """The first rows of a CSV as text; blanks around a column's name are left out, as in 01."""
-    options: dict[str, Any] = {"encoding": "utf-8-sig", "dtype": str, "keep_default_na": False}
+    options: dict[str, Any] = {
+        "encoding": "utf-8-sig",
+        "dtype": str,
+        "keep_default_na": False,
+    }
     table = pd.read_csv(path, sep=sep, nrows=ROWS, **options).reset_index(drop=True)
     stripped = [str(name).strip() for name in table]
-    names = [s if stripped.count(s) == 1 else name for name, s in zip(table, stripped, strict=True)]
+    names = [
+        s if stripped.count(s) == 1 else name
+        for name, s in zip(table, stripped, strict=True)
+    ]
     return table.set_axis(names, axis=1)
 
 
@@ -147,9 +163,13 @@ def _match_csv(
 
     @cache
     def leads(template: str, image_id: str) -> bool:
-        with suppress(IndexError, ValueError):  # shorter than the template's folders; NUL
+        with suppress(
+            IndexError, ValueError
+        ):  # shorter than the template's folders; NUL
             path = template.format(image_id=image_id)
-            return not OUTSIDE.search(path) and os.path.isfile(os.path.join(folder, path))
+            return not OUTSIDE.search(path) and os.path.isfile(
+                os.path.join(folder, path)
+            )
         return False
 
     best = None
@@ -210,7 +230,11 @@ def _merge_splits(csvs: Sequence[Csv], names: Sequence[str]) -> list[Csv]:
     merged: list[Csv] = list(csvs)
     for pattern, group in groups.items():
         level = pattern.count("/")
-        matching = [n for n in names if n.count("/") == level and fnmatch.fnmatchcase(n, pattern)]
+        matching = [
+            n
+            for n in names
+            if n.count("/") == level and fnmatch.fnmatchcase(n, pattern)
+        ]
         tails = {_remove_folder(csv) for csv in group}
         id_columns = {csv.id_column for csv in group}
         if len(group) < 2 or len(group) < len(matching):
@@ -237,16 +261,28 @@ def _remove_folder(csv: Csv) -> str:
 
 def _tell_labels(csv: Csv) -> Told:
     """Where the images are and what labels them: codes of masks, flags, a list, or a class."""
-    values: dict[str, Any] = {"SOURCE": "csv", "LABELS_CSV": csv.name, "ID_COLUMN": csv.id_column}
+    values: dict[str, Any] = {
+        "SOURCE": "csv",
+        "LABELS_CSV": csv.name,
+        "ID_COLUMN": csv.id_column,
+    }
     values["PATH_TEMPLATE"] = csv.template
-    what = f"{shorten(csv.name)}: its column '{shorten(csv.id_column)}' names the images"
+    what = (
+        f"{shorten(csv.name)}: its column '{shorten(csv.id_column)}' names the images"
+    )
     comments = [f"{what} {shorten(csv.template)}"]
 
-    cells = {name: csv.table[name] for name in map(str, csv.table) if name != csv.id_column}
-    cells = {name: text[~text.isin(MISSING)].str.strip() for name, text in cells.items()}
+    cells = {
+        name: csv.table[name] for name in map(str, csv.table) if name != csv.id_column
+    }
+    cells = {
+        name: text[~text.isin(MISSING)].str.strip() for name, text in cells.items()
+    }
     cells = {name: text for name, text in cells.items() if len(text)}
     split_values, split_comments = _tell_splits(csv, cells)
-    splits = [name for name in cells if _holds_splits(name, cells[name])] + [FOLDER_COLUMN]
+    splits = [name for name in cells if _holds_splits(name, cells[name])] + [
+        FOLDER_COLUMN
+    ]
     rest = {name: text for name, text in cells.items() if name not in splits}
     groups = _list_groups(rest)
     rest = {name: text for name, text in rest.items() if name not in groups} or rest
@@ -268,30 +304,43 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
     """LABEL_COLUMN and what belongs to it. cells: of each column that can hold labels."""
     values: dict[str, Any] = {}
     comments = []
-    codes = [name for name, text in cells.items() if text.str.fullmatch(RUNS).mean() > 0.9]
+    codes = [
+        name for name, text in cells.items() if text.str.fullmatch(RUNS).mean() > 0.9
+    ]
     flags = _list_flags(cells)
     n_values = {name: text.nunique() for name, text in cells.items()}
     # Likely names first, then few values; a column with one value labels nothing.
-    rank = {n: (not LABEL_NAME.fullmatch(n), n_values[n] == 1, n_values[n]) for n in cells}
+    rank = {
+        n: (not LABEL_NAME.fullmatch(n), n_values[n] == 1, n_values[n]) for n in cells
+    }
     order = sorted(cells, key=rank.__getitem__)
     if codes:
         repeats = csv.table[csv.id_column].duplicated().any() and not csv.halved
         keys = [name for name in order if name not in codes]
         keys = [n for n in keys if not csv.table.duplicated([csv.id_column, n]).any()]
         label = [keys[0], codes[0]] if repeats and keys else codes[0]
-        values |= {"SOURCE": "rle_csv", "LABEL_COLUMN": label, "KEEP": "all", "CONFLICTS": "keep"}
+        values |= {
+            "SOURCE": "rle_csv",
+            "LABEL_COLUMN": label,
+            "KEEP": "all",
+            "CONFLICTS": "keep",
+        }
         what = f"'{shorten(codes[0])}': run-length codes of masks"
         comments.append(f"{what}, which are drawn by hand: none agree")
     elif len(flags) > 1 and (order[0] in flags or not LABEL_NAME.fullmatch(order[0])):
         values["LABEL_COLUMN"] = flags
         comments += _tell_flags(csv, flags)
         others = [name for name in order if name not in flags]
-        comments += _tell_others([n for n in others if 1 < n_values[n] < len(cells[n]) / 2])
+        comments += _tell_others(
+            [n for n in others if 1 < n_values[n] < len(cells[n]) / 2]
+        )
     elif order:
         label = order[0]
         different = set(cells[label])
         values["LABEL_COLUMN"] = label
-        comments.append(f"'{shorten(label)}': {len(different)} values in {len(cells[label])} rows")
+        comments.append(
+            f"'{shorten(label)}': {len(different)} values in {len(cells[label])} rows"
+        )
         words = {word for text in different for word in text.split()}
         if len(words) < len(different) and any(" " in text for text in different):
             values["LABEL_SEPARATOR"] = " "
@@ -300,7 +349,9 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
         comments += _tell_others([name for name in order[1:] if n_values[name] > 1])
     else:
         values["LABEL_COLUMN"] = []
-        comments.append(f"{UNSURE}no column labels the images: they are read without labels")
+        comments.append(
+            f"{UNSURE}no column labels the images: they are read without labels"
+        )
     return values, comments
 
 
@@ -312,7 +363,9 @@ def _tell_others(names: Sequence[str]) -> list[str]:
 
 def _list_flags(cells: dict[str, pd.Series]) -> list[str]:
     """The columns of 0 and 1, of which a few cells may be something else."""
-    is_flag = {name: text.str.lower().isin(FLAGS.keys()) for name, text in cells.items()}
+    is_flag = {
+        name: text.str.lower().isin(FLAGS.keys()) for name, text in cells.items()
+    }
     flags = [name for name in cells if is_flag[name].all()]
     if not flags:
         return []
@@ -332,7 +385,9 @@ def _tell_flags(csv: Csv, flags: Sequence[str]) -> list[str]:
     ones = whole_rows.apply(lambda column: column.map(FLAGS)).sum(axis=1)
     what = f"{len(flags)} columns of 0 and 1"
     if len(ones) and (ones == 1).all():
-        comments = [f"{what}, exactly one 1 in each of {len(ones)} rows: one class per image"]
+        comments = [
+            f"{what}, exactly one 1 in each of {len(ones)} rows: one class per image"
+        ]
     else:
         comments = [f"{what}: an image can have several labels"]
     for name in flags:
@@ -367,13 +422,17 @@ def _tell_groups(csv: Csv, names: Sequence[str], labels: str | list[str]) -> Tol
             few = f"but it has {count} values, fewer than there are folds"
             comments.append(f"{UNSURE}GROUP_COLUMN could be {quoted}, {few}")
         elif isinstance(labels, str) and _follows(csv.table, labels, name):
-            comments.append(f"{UNSURE}GROUP_COLUMN could be {quoted}, but each class has one value")
+            comments.append(
+                f"{UNSURE}GROUP_COLUMN could be {quoted}, but each class has one value"
+            )
         elif values:
             comments.append(f"{UNSURE}GROUP_COLUMN could also be {quoted}")
         else:
             values["GROUP_COLUMN"] = name
             what = f"{quoted} repeats its values ({count} in {len(csv.table)} rows)"
-            comments.append(f"{what}: GROUP_COLUMN keeps images of one value in one fold")
+            comments.append(
+                f"{what}: GROUP_COLUMN keeps images of one value in one fold"
+            )
     return values, comments
 
 
@@ -381,7 +440,10 @@ def _tell_moves(csv: Csv, names: Sequence[str], split_column: str) -> list[str]:
     """Lines on groups whose images are in several given splits, where there are no folds."""
     splits = csv.table[split_column].map(name_split)
     is_test = splits == "test"
-    n_splits = {name: splits[~is_test].groupby(csv.table[name]).nunique().max() for name in names}
+    n_splits = {
+        name: splits[~is_test].groupby(csv.table[name]).nunique().max()
+        for name in names
+    }
     return [
         f"{UNSURE}GROUP_COLUMN could be '{shorten(name)}', whose values are in several given "
         f"splits: it would move their images into one of them"
@@ -413,26 +475,34 @@ def _tell_splits(csv: Csv, cells: dict[str, pd.Series]) -> Told:
         if len(splits) < 2 or not all(map(name_split, splits)):
             return {}, []
         values["SPLIT_COLUMN"] = csv.id_column
-        comments = [f"ids begin with given splits ({', '.join(splits)}), which are kept"]
+        comments = [
+            f"ids begin with given splits ({', '.join(splits)}), which are kept"
+        ]
         return values, comments + tell_validation(map(name_split, splits), values)
     name = FOLDER_COLUMN if FOLDER_COLUMN in found else found[0]
     values["SPLIT_COLUMN"] = name
     listed = shorten(", ".join(sorted(set(cells[name]))))
     comments = [f"'{shorten(name)}': given splits ({listed}), which are kept"]
     if others := [other for other in found if other != name]:
-        comments.append(f"{UNSURE}SPLIT_COLUMN could also be {shorten(', '.join(others))}")
+        comments.append(
+            f"{UNSURE}SPLIT_COLUMN could also be {shorten(', '.join(others))}"
+        )
     comments += tell_validation(set(cells[name].map(name_split)), values)
     return values, comments
 
 
-def _tell_tests(csv: Csv, tests: Sequence[Csv], images: Sequence[Sequence[str]]) -> Told:
+def _tell_tests(
+    csv: Csv, tests: Sequence[Csv], images: Sequence[Sequence[str]]
+) -> Told:
     """Where the images to predict are, and which CSV names them."""
     others = [test for test in tests if test.template != csv.template]
     others.sort(key=lambda test: test.id_column != csv.id_column)
     if others:
         test = others[0]
         values = {"TEST_CSV": test.name, "TEST_PATH_TEMPLATE": test.template}
-        comments = [f"{shorten(test.name)} names the test images {shorten(test.template)}"]
+        comments = [
+            f"{shorten(test.name)} names the test images {shorten(test.template)}"
+        ]
         if test.id_column != csv.id_column:
             values["TEST_ID_COLUMN"] = test.id_column
             comments.append(f"its ids are in the column '{shorten(test.id_column)}'")
@@ -446,7 +516,10 @@ def _tell_tests(csv: Csv, tests: Sequence[Csv], images: Sequence[Sequence[str]])
     labelled_folders = {path.partition("/")[0] for path in _fill_template(csv)}
     for folder, *below in images:
         if split_of(folder) == "test" and below and folder not in labelled_folders:
-            values = {"TEST_CSV": "", "TEST_PATH_TEMPLATE": "/".join([folder, *"*" * len(below)])}
+            values = {
+                "TEST_CSV": "",
+                "TEST_PATH_TEMPLATE": "/".join([folder, *"*" * len(below)]),
+            }
             comments.append(f"{UNSURE}{folder}/ has test images? No CSV names them")
             return values, comments
     if not tests:

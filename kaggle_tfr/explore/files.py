@@ -43,7 +43,9 @@ def list_folders(
     return keep_inputs(storage.list_folders(pattern, folder), input_dir, excluded)
 
 
-def keep_inputs(paths: Sequence[str], input_dir: str, excluded: Sequence[str]) -> list[str]:
+def keep_inputs(
+    paths: Sequence[str], input_dir: str, excluded: Sequence[str]
+) -> list[str]:
     """The paths that lie neither in an excluded folder nor in a system folder."""
     places = _find_places(input_dir, excluded)
     kept = []
@@ -122,4 +124,6 @@ def check_named_file(path: str, input_dir: str, parameter: str) -> None:
     is_named_outside = storage.is_remote(path) or below.split("/")[0] == ".."
     if not is_named_outside and find_outside([path], input_dir).any():
         mend = f"Set {parameter} to the path of the file itself, or copy it into INPUT_DIR."
-        raise ValueError(f"{parameter} '{path}' is a link that leads outside INPUT_DIR. {mend}")
+        raise ValueError(
+            f"{parameter} '{path}' is a link that leads outside INPUT_DIR. {mend}"
+        )

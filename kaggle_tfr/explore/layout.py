@@ -64,9 +64,14 @@ def write_recipe(source: str, out: str) -> list[str]:
     for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
         values.setdefault(parameter, DEFAULTS[parameter])
 
-    save_recipe(values, [f"Made by kaggle-tfr init of {shorten(input_dir)}.", *comments], out)
+    save_recipe(
+        values, [f"Made by kaggle-tfr init of {shorten(input_dir)}.", *comments], out
+    )
 
-    printed = [*comments, f"Written: {out}. Check it, then: kaggle-tfr run {shlex.quote(out)}"]
+    printed = [
+        *comments,
+        f"Written: {out}. Check it, then: kaggle-tfr run {shlex.quote(out)}",
+    ]
     return [to_line(line) for line in printed]
 
 
@@ -76,13 +81,17 @@ def tell_layout(folder: str) -> Told:
     Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the images.
     """
     tree = list_tree(folder)
-    if not any(PICTURE.search(parts[-1]) or SHARD.search(parts[-1]) for parts in tree.files):
+    if not any(
+        PICTURE.search(parts[-1]) or SHARD.search(parts[-1]) for parts in tree.files
+    ):
         tree = list_tree(folder, with_products=True)
     images = [parts for parts in tree.files if PICTURE.search(parts[-1])]
     shards = [parts for parts in tree.files if SHARD.search(parts[-1])]
     tables = ["/".join(parts) for parts in tree.files if TABLE.search(parts[-1])]
     tables.sort(key=lambda name: (name.count("/"), "train" not in name, name))
-    csvs, comments = csv_layout.match_csvs(folder, tables[:CSVS], images) if images else ([], [])
+    csvs, comments = (
+        csv_layout.match_csvs(folder, tables[:CSVS], images) if images else ([], [])
+    )
     comments = [*_tell_products(tree), *comments]
 
     if any(not csv.is_test() for csv in csvs):
@@ -134,7 +143,9 @@ def _list(folder: str) -> list[os.DirEntry[str]]:
             return sorted(islice(visible, ENTRIES), key=lambda entry: entry.name)
     except PermissionError:
         what = f"The folder '{folder}' cannot be listed."
-        raise PermissionError(f"{what} Allow to read it, or give another folder.") from None
+        raise PermissionError(
+            f"{what} Allow to read it, or give another folder."
+        ) from None
 
 
 def _is_ignored(name: str) -> bool:
@@ -208,7 +219,9 @@ def _tell_products(tree: Tree) -> list[str]:
 
 def _tell_shards(shards: Sequence[Parts]) -> Told:
     deepest = max(map(len, shards))
-    pattern = "/".join("*" * (deepest if deepest > 3 else 2))  # "*/*" matches three levels
+    pattern = "/".join(
+        "*" * (deepest if deepest > 3 else 2)
+    )  # "*/*" matches three levels
     comments = [
         f"TFRecord shards such as {shorten('/'.join(shards[0]))}",
         f"{UNSURE}which features are image, label and id: 01 sees it in the records",
@@ -217,7 +230,10 @@ def _tell_shards(shards: Sequence[Parts]) -> Told:
 
 
 def _tell_folders(
-    folder: str, images: Sequence[Parts], folders: Sequence[Parts], tables: Sequence[str]
+    folder: str,
+    images: Sequence[Parts],
+    folders: Sequence[Parts],
+    tables: Sequence[str],
 ) -> Told:
     """The pattern of class folders. Raises: ValueError: there are none."""
     depth = Counter(map(len, images)).most_common(1)[0][0]
@@ -227,7 +243,9 @@ def _tell_folders(
         what = f"'{to_line(folder)}' has images, but neither class folders nor a CSV that names"
         listed = shorten(", ".join(map(to_line, tables)))
         seen = f"them (no column of {listed} does)." if tables else "them."
-        raise ValueError(f"{what} {seen} Put one beside them: image_id,label, and a row an image.")
+        raise ValueError(
+            f"{what} {seen} Put one beside them: image_id,label, and a row an image."
+        )
 
     values: dict[str, Any] = {"SOURCE": "folders", "PATTERN": "/".join("*" * depth)}
     comments = [f"class folders such as {shorten(', '.join(sorted(classes)[:4]))}"]
@@ -236,21 +254,33 @@ def _tell_folders(
         comments.append(f"folders of splits: {', '.join(splits)}")
         comments += csv_layout.tell_validation(map(name_split, splits), values)
     elif depth > 2:
-        comments.append(f"{UNSURE}of folders in folders the last is taken for the class")
+        comments.append(
+            f"{UNSURE}of folders in folders the last is taken for the class"
+        )
 
     with_images = {parts[:-1] for parts in images}
-    empty = [parts for parts in folders if len(parts) == depth - 1 and parts not in with_images]
+    empty = [
+        parts
+        for parts in folders
+        if len(parts) == depth - 1 and parts not in with_images
+    ]
     if empty := [parts for parts in empty if not split_of(parts[-1])]:
         names = shorten(", ".join("/".join(parts) for parts in empty))
-        comments.append(f"{UNSURE}folders without an image, which are not classes: {names}")
+        comments.append(
+            f"{UNSURE}folders without an image, which are not classes: {names}"
+        )
     if any(len(parts) != depth for parts in images):
-        comments.append(f"{UNSURE}images at other depths are read only if they are test images")
+        comments.append(
+            f"{UNSURE}images at other depths are read only if they are test images"
+        )
     return values, comments
 
 
 def _describe_nothing(folder: str, files: Sequence[Parts]) -> str:
     endings = Counter(os.path.splitext(parts[-1])[1] or "no ending" for parts in files)
-    counts = [f"{count} of {to_line(ending)}" for ending, count in endings.most_common(5)]
+    counts = [
+        f"{count} of {to_line(ending)}" for ending, count in endings.most_common(5)
+    ]
     seen = ", ".join(counts) or "nothing"
     what = f"'{to_line(folder)}' has no image and no TFRecord shard."
     mend = "Give the folder that holds the images or their folders."

@@ -41,13 +41,17 @@ def check_free(path: str) -> None:
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         example = os.path.join(path, "recipe.yaml")
-        raise IsADirectoryError(f"'{path}' is a folder. Name the recipe's file: -o {example}")
+        raise IsADirectoryError(
+            f"'{path}' is a folder. Name the recipe's file: -o {example}"
+        )
     if os.path.lexists(path):
         what = f"The recipe '{path}' exists, and init replaces none."
         raise FileExistsError(f"{what} Name another file with -o, or remove this one.")
     if not os.path.isdir(folder):
         what = f"There is no folder '{folder}' for the recipe '{path}'."
-        raise FileNotFoundError(f"{what} Make the folder, or name another file with -o.")
+        raise FileNotFoundError(
+            f"{what} Make the folder, or name another file with -o."
+        )
 
 
 def save_recipe(values: Mapping[str, Any], comments: Sequence[str], path: str) -> None:
@@ -83,11 +87,19 @@ def _check_recipe(path: str, values: Mapping[str, Any]) -> None:
         read = load_recipe(path)
     except ValueError as error:
         reason = str(error).removeprefix(f"the recipe '{path}': ")
-        raise ValueError(f"No recipe can be written for this folder: {reason}") from None
+        raise ValueError(
+            f"No recipe can be written for this folder: {reason}"
+        ) from None
     if read != values:
-        names = sorted(key for key in {*read, *values} if read.get(key) != values.get(key))
-        what = f"The recipe for this folder would be read with another {', '.join(names)}"
-        raise ValueError(f"{what} than was meant. Rename the columns or folders with odd names.")
+        names = sorted(
+            key for key in {*read, *values} if read.get(key) != values.get(key)
+        )
+        what = (
+            f"The recipe for this folder would be read with another {', '.join(names)}"
+        )
+        raise ValueError(
+            f"{what} than was meant. Rename the columns or folders with odd names."
+        )
 
 
 def _name_file(temporary: str, path: str) -> None:

@@ -38,14 +38,20 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
 
     splits, outside = _list_shards(input_dir, settings)
     beside = {os.path.dirname(file) for file in splits}
-    folders = sorted({_find_above(one, "labels.json", input_dir) for one in beside} - {""})
-    labels = share_labels(folders, (storage.read_text(f"{one}/labels.json") for one in folders))
+    folders = sorted(
+        {_find_above(one, "labels.json", input_dir) for one in beside} - {""}
+    )
+    labels = share_labels(
+        folders, (storage.read_text(f"{one}/labels.json") for one in folders)
+    )
     schemas = dict[str, RecordSchema]()
     for split in sorted(set(splits.values())):
         shards = [file for file in splits if splits[file] == split]
         schemas[split] = _choose_schema(shards, input_dir, settings, split)
     tasks = [(file, split, schemas[split]) for file, split in splits.items()]
-    tables = list(parallel.run(_read_shard, tasks, label="Reading shards", ordered=True))
+    tables = list(
+        parallel.run(_read_shard, tasks, label="Reading shards", ordered=True)
+    )
     tables += [outside] if len(outside) else []
     images = pd.concat(tables, ignore_index=True)
     if (images["problem"] != "").all():
@@ -57,13 +63,19 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
     if again := int(ids.duplicated().sum()):
         print(f"{again:,} ids repeat: their records are called by their addresses")
     ids = ids.mask(ids.duplicated(), address)
-    labelled, labels = _make_labels(images, schemas, labels, rows.read_classes(input_dir, settings))
+    labelled, labels = _make_labels(
+        images, schemas, labels, rows.read_classes(input_dir, settings)
+    )
     if settings.label_columns:
-        _check_labels(images.assign(problem=labelled["problem"]), labelled["label"], schemas)
+        _check_labels(
+            images.assign(problem=labelled["problem"]), labelled["label"], schemas
+        )
     own = ["path", "split", "problem", *_READ, *labels.label_columns]
     others = images.drop(columns=own, errors="ignore").infer_objects()
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
-    images = pd.DataFrame({"image_id": ids, "path": images["path"], "split": images["split"]})
+    images = pd.DataFrame(
+        {"image_id": ids, "path": images["path"], "split": images["split"]}
+    )
     return pd.concat([images, labelled, others], axis=1), labels
 
 
@@ -89,7 +101,9 @@ def _list_shards(
         if out
     ]
     columns = ["path", "split", "problem"]
-    return {path: splits[path] for path in inside}, pd.DataFrame(refused, columns=columns)
+    return {path: splits[path] for path in inside}, pd.DataFrame(
+        refused, columns=columns
+    )
 
 
 def _check_labels(
@@ -101,9 +115,18 @@ def _check_labels(
     """
     for split, schema in schemas.items():
         own = (images["split"] == split) & images["problem"].isin(["", "no label"])
-        if split == "test" or not schema.label_keys or not own.any() or (label[own] >= 0).any():
+        if (
+            split == "test"
+            or not schema.label_keys
+            or not own.any()
+            or (label[own] >= 0).any()
+        ):
             continue
-        columns = images[own].drop(columns=["path", "split", "problem"]).dropna(axis=1, how="all")
+        columns = (
+            images[own]
+            .drop(columns=["path", "split", "problem"])
+            .dropna(axis=1, how="all")
+        )
         there = ", ".join(sorted(map(str, columns))) or "none of one value"
         keys = ", ".join(schema.label_keys)
         raise ValueError(
@@ -129,7 +152,11 @@ def _choose_schema(
     from kaggle_tfr.shards import choose_schema
 
     given = "" if settings.input_schema == "auto" else settings.input_schema
-    folder = "" if given else _find_above(os.path.dirname(shards[0]), "schema.json", input_dir)
+    folder = (
+        ""
+        if given
+        else _find_above(os.path.dirname(shards[0]), "schema.json", input_dir)
+    )
     try:
         if given or folder:
             return choose_schema(folder, shards[0], given).for_split(split)
@@ -143,7 +170,9 @@ def _choose_schema(
     return load_schema({"image": "image"})  # of nothing that can be read
 
 
-def _walk_records(file: str, image: str = "") -> Iterator[tuple[int, Mapping[str, Any], str]]:
+def _walk_records(
+    file: str, image: str = ""
+) -> Iterator[tuple[int, Mapping[str, Any], str]]:
     """(number, features, "") of each record of a shard, (number, {}, problem) of a damaged one."""
     try:
         index = storage.index_shard(file, image)
@@ -151,7 +180,11 @@ def _walk_records(file: str, image: str = "") -> Iterator[tuple[int, Mapping[str
         raise
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        yield 0, {}, "missing file" if missing else f"unreadable: {error.strerror or error}"
+        yield (
+            0,
+            {},
+            "missing file" if missing else f"unreadable: {error.strerror or error}",
+        )
         return
     if len(index.bounds) == 1:
         yield 0, {}, f"'{file}' holds no record"
@@ -178,23 +211,40 @@ def _guess_schema(
     common = [name for name in single if len(values[name]) == len(records)]
     numbers = [name for name in single if all(is_whole(one) for (one,) in values[name])]
     texts = [name for name in single if isinstance(values[name][0][0], bytes)]
-    whole = [name for name in numbers if name in common and isinstance(values[name][0][0], int)]
+    whole = [
+        name
+        for name in numbers
+        if name in common and isinstance(values[name][0][0], int)
+    ]
     others = [name for name in whole if not _SIZE.fullmatch(name)]
     label = [name for name in numbers if LABEL_NAME.fullmatch(name)]
     label = label or [name for name in texts if LABEL_NAME.fullmatch(name)]
     label = label or others[: len(others) == 1]
-    ids = [name for name in texts if _ID.fullmatch(name) and name in common and name not in label]
-    ids = [name for name in ids if len({one for (one,) in values[name]}) == len(records)]
+    ids = [
+        name
+        for name in texts
+        if _ID.fullmatch(name) and name in common and name not in label
+    ]
+    ids = [
+        name for name in ids if len({one for (one,) in values[name]}) == len(records)
+    ]
     chosen = {"image": pictures, "label": label, "image_id": ids[:1]}
     for what, found in chosen.items():
         if len(found) > 1 or (what == "image" and not found):
-            holds = f"each of {', '.join(found)}" if found else f"none of {', '.join(values)}"
+            holds = (
+                f"each of {', '.join(found)}"
+                if found
+                else f"none of {', '.join(values)}"
+            )
             example = f"{{{[*found, 'feature'][0]}: {what}, …}}"
             mend = f"Name the features that are image, label and image_id: INPUT_SCHEMA: {example}"
             raise ValueError(f"in '{file}' {holds} looks like the {what}. {mend}")
     if needs_label and not label:
         rest = {name: held for name, held in values.items() if name not in pictures}
-        listed = ", ".join(f"{name} ({_describe(held)})" for name, held in rest.items()) or "none"
+        listed = (
+            ", ".join(f"{name} ({_describe(held)})" for name, held in rest.items())
+            or "none"
+        )
         raise ValueError(
             f"in '{file}' no feature looks like the label of the split '{split}'. Besides the "
             f"image there are: {listed}. Set INPUT_SCHEMA: {{{pictures[0]}: image, FEATURE: label}}"
@@ -231,12 +281,20 @@ def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
     """Path, split, problem and values (object) of each record of a shard."""
     file, split, schema = task
     key, wanted, read = schema.image_key, {*_READ, *schema.label_columns}, []
-    known = {one.name: one.source for one in schema.fields if isinstance(one.source, str)}
+    known = {
+        one.name: one.source for one in schema.fields if isinstance(one.source, str)
+    }
     unread = {one.name for one in schema.fields} - known.keys()
-    unread |= {name for name, source in known.items() if source in SOURCES.keys() - wanted}
+    unread |= {
+        name for name, source in known.items() if source in SOURCES.keys() - wanted
+    }
     taken = rows.RESERVED | SOURCES.keys()
     for number, features, problem in _walk_records(file, key):
-        row: dict[str, Any] = {"path": f"{file}#{number}", "split": split, "problem": problem}
+        row: dict[str, Any] = {
+            "path": f"{file}#{number}",
+            "split": split,
+            "problem": problem,
+        }
         for name in sorted(features.keys() - unread):
             column = known.get(name, name)
             if name not in known or column not in wanted:
@@ -246,14 +304,19 @@ def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
                 values = [v.decode() if isinstance(v, bytes) else v for v in values]
                 if column == "labels" or len(values) == 1:
                     row[column] = values if column == "labels" else values[0]
-        if not problem and (key not in features or len(features[key].bytes_list.value) != 1):
+        if not problem and (
+            key not in features or len(features[key].bytes_list.value) != 1
+        ):
             row["problem"] = f"no picture in the feature '{key}'"
         read.append(row)
     return pd.DataFrame(read, dtype=object)
 
 
 def _make_labels(
-    images: pd.DataFrame, schemas: Mapping[str, RecordSchema], ours: Labels, classes: list | None
+    images: pd.DataFrame,
+    schemas: Mapping[str, RecordSchema],
+    ours: Labels,
+    classes: list | None,
 ) -> rows.Table:
     """The columns of labels and problems; `ours`: the labels.json beside the shards."""
     kinds = {schema.kind for schema in schemas.values()} - {"single"}
@@ -262,17 +325,23 @@ def _make_labels(
         known = ours.classes if ours.kind == "single" else ()
         table, labels = _name_classes(images, known, classes)
     elif classes:
-        raise ValueError("LABEL_MAP numbers one class per image. Leave it empty for several.")
+        raise ValueError(
+            "LABEL_MAP numbers one class per image. Leave it empty for several."
+        )
     else:
         listed = (schema.label_columns for schema in schemas.values())
         held = _spread_labels(images, ours.label_columns or max(listed, key=len))
         missing = held.isna().any(axis=1)
         flags = held.fillna("") if kind == "masks" else held.fillna(0).astype(np.int8)
-        table, labels = rows.multi_label_table(flags, kind, np.where(missing, "no label", ""))
+        table, labels = rows.multi_label_table(
+            flags, kind, np.where(missing, "no label", "")
+        )
         table.loc[missing, ["label", "label_name"]] = -1, ""
         labels = replace(labels, classes=ours.classes or labels.classes)
     unlabelled = (images["split"] == "test") & (table["label"] < 0)
-    problem = images["problem"].mask(images["problem"] == "", table["problem"].mask(unlabelled, ""))
+    problem = images["problem"].mask(
+        images["problem"] == "", table["problem"].mask(unlabelled, "")
+    )
     return table.assign(problem=problem), labels
 
 
@@ -282,11 +351,15 @@ def _spread_labels(images: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame
         return images.reindex(columns=list(columns))
     lists = [value if isinstance(value, list) else [] for value in images["labels"]]
     names = columns or [f"label_{number}" for number in range(max(map(len, lists)))]
-    fits = [values if len(values) == len(names) else [None] * len(names) for values in lists]
+    fits = [
+        values if len(values) == len(names) else [None] * len(names) for values in lists
+    ]
     return pd.DataFrame(fits, images.index, list(names))
 
 
-def _name_classes(images: pd.DataFrame, known: Sequence[Any], classes: list | None) -> rows.Table:
+def _name_classes(
+    images: pd.DataFrame, known: Sequence[Any], classes: list | None
+) -> rows.Table:
     """The columns of one class each: of numbers by `known` classes, or the numbers themselves."""
     if "label" not in images:
         table, labels = rows.single_label_table(pd.Series("", images.index), classes)
@@ -296,10 +369,16 @@ def _name_classes(images: pd.DataFrame, known: Sequence[Any], classes: list | No
     names = {n: str(one) for n, one in enumerate(known) if one is not None}
     is_number = held.map(lambda value: isinstance(value, int) and value >= 0)
     text = held.where(held.map(lambda value: isinstance(value, str)), "")
-    text = text.mask(is_number, held.map(names).fillna("") if names else held.astype(str))
+    text = text.mask(
+        is_number, held.map(names).fillna("") if names else held.astype(str)
+    )
     table, labels = rows.single_label_table(text, classes or list(known) or None)
     unknown = "label " + held.astype(str) + " is no class of labels.json"
     problem = table["problem"].mask(is_number & (text == ""), unknown)
-    is_fraction = held.map(lambda value: isinstance(value, float) and not math.isnan(value))
-    problem = problem.mask(is_fraction, "label " + held.astype(str) + " is not a whole number")
+    is_fraction = held.map(
+        lambda value: isinstance(value, float) and not math.isnan(value)
+    )
+    problem = problem.mask(
+        is_fraction, "label " + held.astype(str) + " is not a whole number"
+    )
     return table.assign(problem=problem), labels

@@ -22,7 +22,11 @@ from kaggle_tfr.storage import naming, write_atomically
 CLASSES = {
     "flower": ("sklearn.datasets.images/flower.jpg", (1.0, 1.0, 1.0), 120),
     "night": ("sklearn.datasets.images/china.jpg", (0.25, 0.3, 0.7), 3),
-    "portrait": ("matplotlib/mpl-data/sample_data/grace_hopper.jpg", (1.0, 1.0, 1.0), 90),
+    "portrait": (
+        "matplotlib/mpl-data/sample_data/grace_hopper.jpg",
+        (1.0, 1.0, 1.0),
+        90,
+    ),
     "sunset": ("sklearn.datasets.images/china.jpg", (1.15, 0.75, 0.4), 70),
     "temple": ("sklearn.datasets.images/china.jpg", (1.0, 1.0, 1.0), 140),
 }
@@ -30,7 +34,12 @@ CLASSES = {
 # Pictures' outlines differ in 40 of 128 bits, hashes then in some 60 of 256; a flat sky has none.
 MIN_DIFFERENCE, MIN_CONTRAST = 40, 25  # bits; standard deviation in grey levels
 SHORT_SIDE, LONG_SIDE = 150, 1600
-COMMON = ("flower", "portrait", "sunset", "temple")  # classes of the test and the further images
+COMMON = (
+    "flower",
+    "portrait",
+    "sunset",
+    "temple",
+)  # classes of the test and the further images
 N_TEST, N_MORE = 51, 35  # different pictures; what is planted comes on top
 OTHER_NAME = {"flower": "blossom"}  # of a class in the second source
 
@@ -42,9 +51,13 @@ def input_or_sample(input_dir: str, work: str) -> str:
     """
     if input_dir:
         if os.path.realpath(found := find_input(input_dir)) == os.path.realpath(work):
-            raise ValueError(f"WORK_DIR and INPUT_DIR are both '{found}'. Set WORK_DIR to another.")
+            raise ValueError(
+                f"WORK_DIR and INPUT_DIR are both '{found}'. Set WORK_DIR to another."
+            )
         return found
-    folder = os.path.join(KAGGLE_TEMP if work.startswith(KAGGLE_WORKING) else work, "sample")
+    folder = os.path.join(
+        KAGGLE_TEMP if work.startswith(KAGGLE_WORKING) else work, "sample"
+    )
     write_sample(folder)
     return folder
 
@@ -60,7 +73,9 @@ def write_sample(folder: str) -> dict[str, Any]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tables, files, truth = _make_everything()
         for name, rows in tables.items():
-            files[name] = "\n".join(["image_id,label", *map(",".join, rows), ""]).encode()
+            files[name] = "\n".join(
+                ["image_id,label", *map(",".join, rows), ""]
+            ).encode()
         for place, data in files.items():
             Path(folder, place).parent.mkdir(parents=True, exist_ok=True)
             with naming(Path(folder, place)):
@@ -72,7 +87,9 @@ def write_sample(folder: str) -> dict[str, Any]:
 def _make_everything() -> tuple[dict[str, list], dict[str, bytes], dict[str, Any]]:
     """Rows (image_id, label) by CSV, file content by path, and the truth about all."""
     rng, seen = np.random.default_rng(20_240_601), np.empty((0, 128), bool)
-    pictures, seen = _draw_pictures(rng, {name: CLASSES[name][2] for name in CLASSES}, seen)
+    pictures, seen = _draw_pictures(
+        rng, {name: CLASSES[name][2] for name in CLASSES}, seen
+    )
     names = [f"{number:04d}" for number in rng.permutation(len(pictures) + 100)]
     labels, files = dict[str, str](), dict[str, bytes]()
 
@@ -83,10 +100,16 @@ def _make_everything() -> tuple[dict[str, list], dict[str, bytes], dict[str, Any
         return image_id
 
     # The rare class keeps its three good pictures; copies shrink to half, so they start large.
-    common = rng.permutation([i for i, (label, _) in enumerate(pictures) if label != "night"])
+    common = rng.permutation(
+        [i for i, (label, _) in enumerate(pictures) if label != "night"]
+    )
     large = [i for i in common if min(pictures[i][1].size) >= 2 * SHORT_SIDE]
     others = [i for i in common if i not in large[:12]][:8]
-    kept = {i: add(label, _save(one)) for i, (label, one) in enumerate(pictures) if i not in others}
+    kept = {
+        i: add(label, _save(one))
+        for i, (label, one) in enumerate(pictures)
+        if i not in others
+    }
     copied = [(kept[i], *pictures[i]) for i in large if i in kept]
     truth = _plant_copies(copied[:12], files, add)
     truth |= _plant_unusual_formats([pictures[i] for i in others[:6]], add)
@@ -103,11 +126,23 @@ def _make_everything() -> tuple[dict[str, list], dict[str, bytes], dict[str, Any
     # Inputs: the rows and the file without one. Duplicates: 3 × 3, two in the group of three, and
     # those of the second source.
     counts = {"rows": len(labels), "inputs": len(labels) + 1 + len(test) + len(more)}
-    counts |= {"refused": len(refused) + 1, "duplicates": 11 + len(planted["across_sources"])}
-    counts |= {"conflicts": 4, "test_refused": 1, "test": len(test) - 1, "classes": len(CLASSES)}
+    counts |= {
+        "refused": len(refused) + 1,
+        "duplicates": 11 + len(planted["across_sources"]),
+    }
+    counts |= {
+        "conflicts": 4,
+        "test_refused": 1,
+        "test": len(test) - 1,
+        "classes": len(CLASSES),
+    }
     counts["written"] = len(labels) - len(refused) - 11 - 4 + N_MORE
     tables = {"train.csv": sorted(labels.items()), "sample_submission.csv": test}
-    return tables | {"more/train.csv": more}, files, truth | planted | {"counts": counts}
+    return (
+        tables | {"more/train.csv": more},
+        files,
+        truth | planted | {"counts": counts},
+    )
 
 
 def _make_others(
@@ -159,37 +194,54 @@ def _draw_pictures(
     for label, count in wanted.items():
         source, factors, _ = CLASSES[label]
         package, name = source.split("/", 1)
-        photo = Image.open(io.BytesIO((files_of(package) / name).read_bytes())).convert("RGB")
+        photo = Image.open(io.BytesIO((files_of(package) / name).read_bytes())).convert(
+            "RGB"
+        )
         luma = photo.convert("L")
-        curve = [min(255, int(value * factor)) for factor in factors for value in range(256)]
+        curve = [
+            min(255, int(value * factor)) for factor in factors for value in range(256)
+        ]
         total = len(pictures) + count
         while len(pictures) < total:
             box = _draw_box(photo, rng)
             grey = np.asarray(luma.resize((9, 8), Image.Resampling.BOX, box), float)
-            bits = np.append(grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1])
-            if grey.std() < MIN_CONTRAST or ((seen != bits).sum(axis=1) < MIN_DIFFERENCE).any():
+            bits = np.append(
+                grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1]
+            )
+            if (
+                grey.std() < MIN_CONTRAST
+                or ((seen != bits).sum(axis=1) < MIN_DIFFERENCE).any()
+            ):
                 continue
             seen, crop = np.vstack([seen, bits]), photo.crop(box)
             short, long = sorted(crop.size)
             limit = min(4 * short, LONG_SIDE * short / long)
             scale = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
-            size = np.clip(np.rint(scale * np.array(crop.size)), SHORT_SIDE, LONG_SIDE).astype(int)
+            size = np.clip(
+                np.rint(scale * np.array(crop.size)), SHORT_SIDE, LONG_SIDE
+            ).astype(int)
             crop = crop.resize(size.tolist(), Image.Resampling.BICUBIC)
             pictures.append((label, crop.point(curve)))
     return pictures, seen
 
 
-def _draw_box(photo: Image.Image, rng: np.random.Generator) -> tuple[int, int, int, int]:
+def _draw_box(
+    photo: Image.Image, rng: np.random.Generator
+) -> tuple[int, int, int, int]:
     """Left, top, right and bottom of a part of the photograph, 80 pixels or more each way."""
     height = 0
     while not 80 <= height <= photo.height:
         width = int(np.exp(rng.uniform(np.log(80), np.log(photo.width))))
         height = int(width * np.exp(rng.uniform(-0.5, 0.5)))
-    left, top = (int(rng.integers(n + 1)) for n in (photo.width - width, photo.height - height))
+    left, top = (
+        int(rng.integers(n + 1)) for n in (photo.width - width, photo.height - height)
+    )
     return left, top, left + width, top + height
 
 
-def _save(picture: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any) -> bytes:
+def _save(
+    picture: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any
+) -> bytes:
     stream = io.BytesIO()
     picture.save(stream, form, quality=quality, **options)
     return stream.getvalue()
@@ -200,10 +252,14 @@ def _plant_copies(
 ) -> dict[str, Any]:
     """Copies such as people's datasets have. originals: 12 (id, label, picture)."""
 
-    def copy(number: int, quality: int = 0, *, half: bool = False, label: str = "") -> list[str]:
+    def copy(
+        number: int, quality: int = 0, *, half: bool = False, label: str = ""
+    ) -> list[str]:
         first, own, picture = originals[number]
         exact = files[f"train_images/{first}"]
-        data = _save(picture.reduce(2) if half else picture, quality) if quality else exact
+        data = (
+            _save(picture.reduce(2) if half else picture, quality) if quality else exact
+        )
         return [first, add(label or own, data)]
 
     other = ["temple" if originals[10][1] != "temple" else "sunset"]
@@ -217,7 +273,9 @@ def _plant_copies(
     }
 
 
-def _plant_unusual_formats(pictures: Sequence[Any], add: Callable[..., str]) -> dict[str, Any]:
+def _plant_unusual_formats(
+    pictures: Sequence[Any], add: Callable[..., str]
+) -> dict[str, Any]:
     """Good pictures that careless readers turn on their side, swap, clip or refuse."""
     labels, (tall, grey, cmyk, faded, deep, web) = zip(*pictures, strict=True)
     exif = Image.Exif()

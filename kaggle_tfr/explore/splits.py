@@ -9,8 +9,14 @@ from kaggle_tfr.paths import near_miss
 from kaggle_tfr.schema import SPLIT_NAMES, split_of
 
 FOLDER_COLUMN = "csv_folder"  # not in the file: the folder of the CSV below INPUT_DIR
-_NAMES = SPLIT_NAMES | {"testing": "test", "eval": "validation", "evaluation": "validation"}
-_COLUMN_NAME = re.compile(r"(?i).*(split|subset|partition|phase|usage|stage)s?|.*[ _-]?set|mode")
+_NAMES = SPLIT_NAMES | {
+    "testing": "test",
+    "eval": "validation",
+    "evaluation": "validation",
+}
+_COLUMN_NAME = re.compile(
+    r"(?i).*(split|subset|partition|phase|usage|stage)s?|.*[ _-]?set|mode"
+)
 MISSING = ("", "nan", "NaN", "<NA>")  # in the text of a table's cell
 
 
@@ -54,7 +60,9 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
         return split, problem
     if column not in rows:
         known = list(map(str, rows))
-        what = f"SPLIT_COLUMN '{column}' is not in LABELS_CSV.{near_miss(column, known)}"
+        what = (
+            f"SPLIT_COLUMN '{column}' is not in LABELS_CSV.{near_miss(column, known)}"
+        )
         raise ValueError(
             f'{what} It has {", ".join(known)}. Set SPLIT_COLUMN to one of them or "".'
         )
@@ -64,15 +72,21 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
     if (named == "").all():
         seen = ", ".join(repr(value) for value in text.unique()[:5])
         mend = 'Set SPLIT_COLUMN to a column of "train", "validation" and "test", or to "".'
-        raise ValueError(f"SPLIT_COLUMN '{column}' names no split: it holds {seen}. {mend}")
+        raise ValueError(
+            f"SPLIT_COLUMN '{column}' names no split: it holds {seen}. {mend}"
+        )
 
     if (named == "test").all():
         what = f"SPLIT_COLUMN '{column}' makes every row a test image"
-        raise ValueError(f'{what}: nothing is left to train on. Set SPLIT_COLUMN to "".')
+        raise ValueError(
+            f'{what}: nothing is left to train on. Set SPLIT_COLUMN to "".'
+        )
 
     is_missing = text.isin(MISSING)
     unknown = f"column '{column}' holds '" + text + "', which is not a split"
-    problem = problem.mask(named == "", unknown).mask(is_missing, f"no split in column '{column}'")
+    problem = problem.mask(named == "", unknown).mask(
+        is_missing, f"no split in column '{column}'"
+    )
     return named.where(named != "", "train").astype(object), problem
 
 
@@ -87,7 +101,9 @@ def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
         values = rows[column].dropna().astype(str).str.strip()
         if looks_like_splits(str(column), values.unique()):
             counts = values.map(name_split).value_counts()
-            listed = ", ".join(f"{count:,} {split}" for split, count in counts.items() if split)
+            listed = ", ".join(
+                f"{count:,} {split}" for split, count in counts.items() if split
+            )
             print(
                 f"WARNING: the column '{column}' of LABELS_CSV names splits ({listed}), but "
                 f"SPLIT_COLUMN is empty: every row becomes an image to train on. "

@@ -25,10 +25,27 @@ from kaggle_tfr.paths import SUBMISSION, find_input, near_miss, work_dir
 from kaggle_tfr.schema import SPLIT_NAMES, Labels, find_code_problem
 
 # The columns that `measure` adds, with their values where no image could be read.
-UNREAD: dict = {"height": 0, "width": 0, "n_bytes": 0, "format": "", "orientation": 1, "note": ""}
+UNREAD: dict = {
+    "height": 0,
+    "width": 0,
+    "n_bytes": 0,
+    "format": "",
+    "orientation": 1,
+    "note": "",
+}
 BITS = (*HASHES, *TURNED)
-HASHED: dict = {**dict.fromkeys(BITS, np.uint64(0)), "texture": np.float32(0), "digest": ""}
-KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]  # what has a problem is read again
+HASHED: dict = {
+    **dict.fromkeys(BITS, np.uint64(0)),
+    "texture": np.float32(0),
+    "digest": "",
+}
+KEY = [
+    "path",
+    "file_bytes",
+    "changed",
+    "bit_depth",
+    "problem",
+]  # what has a problem is read again
 COMPUTED = [*UNREAD, *HASHED, "problem"]
 
 
@@ -45,7 +62,9 @@ def _check_is_not_ours(input_dir: str, excluded: Sequence[str]) -> None:
         )
 
 
-def read_table(input_dir: str, settings: InputSettings, excluded: Sequence[str] = ()) -> Table:
+def read_table(
+    input_dir: str, settings: InputSettings, excluded: Sequence[str] = ()
+) -> Table:
     """(images, labels) of all inputs: one row an image, in their order; no image is opened.
 
     excluded: WORK_DIR and OUT_DIR, whose files are never input where they lie in INPUT_DIR.
@@ -54,14 +73,26 @@ def read_table(input_dir: str, settings: InputSettings, excluded: Sequence[str] 
     Test images have split "test" and no label. An id of two sources gets the later one's number.
     Raises: FileNotFoundError: no folder, CSV or image is there; ValueError: a setting is wrong.
     """
-    check_parameters({"LIMIT": settings.limit, "MORE_INPUTS": list(settings.more_inputs)})
-    if settings.source in ("csv", "rle_csv") and settings.labels_csv == settings.test_csv:
+    check_parameters(
+        {"LIMIT": settings.limit, "MORE_INPUTS": list(settings.more_inputs)}
+    )
+    if (
+        settings.source in ("csv", "rle_csv")
+        and settings.labels_csv == settings.test_csv
+    ):
         what = f"LABELS_CSV and TEST_CSV are both '{settings.test_csv}', which cannot hold labels"
-        raise ValueError(f"{what} and ask for them. Set LABELS_CSV to the labelled images' file.")
+        raise ValueError(
+            f"{what} and ask for them. Set LABELS_CSV to the labelled images' file."
+        )
     remote = storage.is_remote(input_dir)
     input_dir = (input_dir if remote else os.path.abspath(input_dir)).rstrip("/")
-    settings = replace(settings, excluded=[work_dir(folder) for folder in excluded if folder])
-    if settings.source in ("folders", "tfrecords"):  # which read all that is in INPUT_DIR
+    settings = replace(
+        settings, excluded=[work_dir(folder) for folder in excluded if folder]
+    )
+    if settings.source in (
+        "folders",
+        "tfrecords",
+    ):  # which read all that is in INPUT_DIR
         _check_is_not_ours(input_dir, settings.excluded)
     images, labels = read_input(input_dir, settings)
     test = find_test_images(input_dir, settings, labels)
@@ -104,7 +135,9 @@ def _drop_named_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
         return images
     unlisted = set(images["path"][lacks_row].tolist())
     named = unlisted.intersection(images["path"][~lacks_row].tolist())
-    return images[~(lacks_row & images["path"].isin(list(named)))].reset_index(drop=True)
+    return images[~(lacks_row & images["path"].isin(list(named)))].reset_index(
+        drop=True
+    )
 
 
 def read_input(input_dir: str, settings: InputSettings) -> Table:
@@ -128,7 +161,9 @@ def read_input(input_dir: str, settings: InputSettings) -> Table:
     return files.reject_links(images, input_dir), labels
 
 
-def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
+def find_test_images(
+    input_dir: str, settings: InputSettings, labels: Labels
+) -> pd.DataFrame:
     """Rows of the images to predict: those of TEST_CSV, or all that TEST_PATH_TEMPLATE matches.
 
     None where both are the defaults and neither is there; class folders have their own, in test/.
@@ -138,7 +173,9 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
     if not template or settings.source == "tfrecords":
         return pd.DataFrame()
     if (csv, template) == (DEFAULTS["TEST_CSV"], DEFAULTS["TEST_PATH_TEMPLATE"]):
-        there = {name: storage.exists(f"{input_dir}/{name}") for name in (csv, "test_images")}
+        there = {
+            name: storage.exists(f"{input_dir}/{name}") for name in (csv, "test_images")
+        }
         if settings.source == "folders" or not any(there.values()):
             return pd.DataFrame()
         if not all(there.values()):
@@ -148,10 +185,14 @@ def find_test_images(input_dir: str, settings: InputSettings, labels: Labels) ->
             raise FileNotFoundError(f"{what} {mend}")
     images = (_read_test_csv if csv else _match_test_files)(input_dir, settings, labels)
     images = files.reject_links(images, input_dir)
-    return images.assign(split="test", label=-1, label_name="", source=0, **labels.blanks())
+    return images.assign(
+        split="test", label=-1, label_name="", source=0, **labels.blanks()
+    )
 
 
-def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> pd.DataFrame:
+def _read_test_csv(
+    input_dir: str, settings: InputSettings, labels: Labels
+) -> pd.DataFrame:
     """Columns image_id, path, problem: the rows of TEST_CSV, then files that it does not name."""
     own = replace(
         settings,
@@ -165,7 +206,9 @@ def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> p
     ids = rows.read_csv(input_dir, own, "TEST_CSV")[own.id_column]
     halves = ids.str.rpartition("_")  # of clouds' 0011165.jpg_Fish
     ids = halves[0] if halves[2].isin(labels.label_columns).all() else ids
-    ids = (ids.drop_duplicates() if labels.kind == "masks" else ids).reset_index(drop=True)
+    ids = (ids.drop_duplicates() if labels.kind == "masks" else ids).reset_index(
+        drop=True
+    )
     unlabelled = rows.single_label_table(pd.Series("", ids.index))
     unlabelled[0]["problem"] = ""
     try:
@@ -178,7 +221,9 @@ def _read_test_csv(input_dir: str, settings: InputSettings, labels: Labels) -> p
     return images[["image_id", "path", "problem"]]
 
 
-def _match_test_files(input_dir: str, settings: InputSettings, _: Labels) -> pd.DataFrame:
+def _match_test_files(
+    input_dir: str, settings: InputSettings, _: Labels
+) -> pd.DataFrame:
     """Columns image_id, path, problem of the files that TEST_PATH_TEMPLATE matches."""
     template = settings.test_path_template
     pattern = re.sub(r"\{.*?\}", "*", template)
@@ -195,13 +240,21 @@ def _match_test_files(input_dir: str, settings: InputSettings, _: Labels) -> pd.
 
 
 def _read_more(
-    input_dir: str, settings: InputSettings, number: int, given: Mapping[str, Any], labels: Labels
+    input_dir: str,
+    settings: InputSettings,
+    number: int,
+    given: Mapping[str, Any],
+    labels: Labels,
 ) -> pd.DataFrame:
     """The rows of a further input, whose labels are those of the main one, by their names."""
-    changed = {name.lower(): value for name, value in given.items() if name != "INPUT_DIR"}
+    changed = {
+        name.lower(): value for name, value in given.items() if name != "INPUT_DIR"
+    }
     own = replace(settings, **changed | {"label_map": "", "more_inputs": ()})
     if "LABEL_KIND" not in given and labels.kind in ("single", "multi"):
-        own = replace(own, label_kind=labels.kind)  # or a few rows might look like the other kind
+        own = replace(
+            own, label_kind=labels.kind
+        )  # or a few rows might look like the other kind
     if "SPLIT_COLUMN" not in given and own.source not in ("csv", "rle_csv"):
         own = replace(own, split_column="")
     below = storage.resolve(input_dir, given["INPUT_DIR"])
@@ -210,11 +263,17 @@ def _read_more(
     where = f"MORE_INPUTS, input {number} ('{folder}')"
     if its.kind != labels.kind:
         what = f"{where} has labels of the kind '{its.kind}', the main input '{labels.kind}'."
-        raise ValueError(f"{what} Set its SOURCE and LABEL_COLUMN to labels of the same kind.")
+        raise ValueError(
+            f"{what} Set its SOURCE and LABEL_COLUMN to labels of the same kind."
+        )
     renamed: Any = given.get("LABEL_MAP") or {}
     if isinstance(renamed, str):
-        renamed = json.loads(rows.read_given(storage.resolve(folder, renamed), "LABEL_MAP"))
-    new_name = {str(name): str(renamed.get(str(name), name) or "") for name in its.classes}
+        renamed = json.loads(
+            rows.read_given(storage.resolve(folder, renamed), "LABEL_MAP")
+        )
+    new_name = {
+        str(name): str(renamed.get(str(name), name) or "") for name in its.classes
+    }
     known = {"", *(str(name) for name in labels.classes if name is not None)}
     if unknown := [name for name, new in new_name.items() if new not in known]:
         what = f"{where} has {len(unknown)} classes that the main input lacks, the first is"
@@ -229,7 +288,9 @@ def _align_labels(
 ) -> pd.DataFrame:
     """The rows with the main input's labels. new_name: of each of their classes, "" for none."""
     good = images["problem"] == ""
-    reasons = images["problem"].mask(good & (images["split"] == "test"), "of a test set not ours")
+    reasons = images["problem"].mask(
+        good & (images["split"] == "test"), "of a test set not ours"
+    )
     if labels.kind == "single":
         text = images["label_name"].map(lambda name: new_name.get(name, name))
         left = good & (text == "") & (images["label_name"] != "")
@@ -244,12 +305,18 @@ def _align_labels(
     return pd.concat([others, labelled.assign(problem=reasons)], axis=1)
 
 
-def _keep_validation(images: pd.DataFrame, main: pd.DataFrame, number: int) -> pd.DataFrame:
+def _keep_validation(
+    images: pd.DataFrame, main: pd.DataFrame, number: int
+) -> pd.DataFrame:
     """The rows of a further input: of its own splits only that of validation stays.
 
     It is called as the main input calls its own: nothing may train on images of either.
     """
-    ours = [split for split in main["split"].unique() if SPLIT_NAMES.get(split) == "validation"]
+    ours = [
+        split
+        for split in main["split"].unique()
+        if SPLIT_NAMES.get(split) == "validation"
+    ]
     name = ours[0] if len(ours) == 1 else "validation"
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
     if count := int((is_validation & (images["problem"] == "")).sum()):
@@ -281,13 +348,19 @@ def measure(
     images = images.assign(**{name: table[name].to_numpy() for name in found})
     for name in labels.label_columns if labels.kind == "masks" else ():
         good = (images["problem"] == "") & (images[name] != "")
-        codes = images.loc[good, [name, "height", "width"]].itertuples(index=False, name=None)
+        codes = images.loc[good, [name, "height", "width"]].itertuples(
+            index=False, name=None
+        )
         problems = [find_code_problem(*code) for code in codes]
-        images.loc[good, "problem"] = [problem and f"{name}: {problem}" for problem in problems]
+        images.loc[good, "problem"] = [
+            problem and f"{name}: {problem}" for problem in problems
+        ]
     return images
 
 
-def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> pd.DataFrame:
+def load_hashes(
+    images: pd.DataFrame, work_dir: str, *, exact: bool = False
+) -> pd.DataFrame:
     """One row per row of `images`, in its order: its hashes as `measure` has saved them.
 
     Columns: image_id, path, `HASHES` and `TURNED` (uint64), texture, digest (of the file), problem.
@@ -295,9 +368,17 @@ def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
     if exact:
-        given, path = images.assign(bit_depth=""), storage.join(work_dir, "exact_hashes.parquet")
-        return _read_images(given, path, exact=True)[["image_id", "path", *HASHED, "problem"]]
-    path, mend = storage.join(work_dir, "hashes.parquet"), "Run 01_explore with this WORK_DIR."
+        given, path = (
+            images.assign(bit_depth=""),
+            storage.join(work_dir, "exact_hashes.parquet"),
+        )
+        return _read_images(given, path, exact=True)[
+            ["image_id", "path", *HASHED, "problem"]
+        ]
+    path, mend = (
+        storage.join(work_dir, "hashes.parquet"),
+        "Run 01_explore with this WORK_DIR.",
+    )
     if not storage.exists(path):
         raise FileNotFoundError(f"there is no '{path}'. {mend}")
     known = storage.read_parquet(path, columns=["path", *HASHED, "problem"])
@@ -307,21 +388,31 @@ def load_hashes(images: pd.DataFrame, work_dir: str, *, exact: bool = False) -> 
     row = pd.Index(known["path"]).get_indexer(table["path"][good])
     if (row < 0).any():
         first = table["path"][good[row < 0][0]]
-        raise ValueError(f"'{path}' lacks {(row < 0).sum()} images, such as '{first}'. {mend}")
+        raise ValueError(
+            f"'{path}' lacks {(row < 0).sum()} images, such as '{first}'. {mend}"
+        )
     for name in HASHED:
         table.loc[good, name] = known[name].to_numpy()[row]
     return table.assign(problem=images["problem"].to_numpy())
 
 
-def _read_images(images: pd.DataFrame, path: str, *, exact: bool = False) -> pd.DataFrame:
+def _read_images(
+    images: pd.DataFrame, path: str, *, exact: bool = False
+) -> pd.DataFrame:
     """image_id, path, file_bytes, changed (nanoseconds since 1970), `COMPUTED` of each row."""
     table = images[["image_id", "path", "bit_depth", "problem"]].reset_index(drop=True)
     table = table.assign(**UNREAD, **HASHED)
     show: dict = {"label": "Looking at files", "total": len(table), "advance": len}
-    status = run(_stat_files, blocks(table["path"].tolist(), 1024), **show, ordered=True)
-    table[["file_bytes", "changed"]] = np.concatenate([np.empty((0, 2), np.int64), *status])
+    status = run(
+        _stat_files, blocks(table["path"].tolist(), 1024), **show, ordered=True
+    )
+    table[["file_bytes", "changed"]] = np.concatenate(
+        [np.empty((0, 2), np.int64), *status]
+    )
     read, label = partial(_read_block, exact=exact), "Reading images"
-    return compute_columns(read, table, COMPUTED, KEY, path, label=label, kept_by="path")
+    return compute_columns(
+        read, table, COMPUTED, KEY, path, label=label, kept_by="path"
+    )
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
@@ -337,13 +428,19 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
     """What the columns `COMPUTED` hold for each file, which is opened and decoded once."""
     rows = []
     contents = storage.read_many(table["path"][table["problem"] == ""])
-    for path, bit_depth, problem in table[["path", "bit_depth", "problem"]].itertuples(index=False):
+    for path, bit_depth, problem in table[["path", "bit_depth", "problem"]].itertuples(
+        index=False
+    ):
         row = UNREAD | HASHED | {"problem": problem}
         data = b"" if problem else next(contents)
         if isinstance(data, OSError):
             missing = isinstance(data, FileNotFoundError)
-            reason = "name is no text" if storage.ESCAPED.search(path) else "missing file"
-            row["problem"] = reason if missing else f"unreadable: {data.strerror or data}"
+            reason = (
+                "name is no text" if storage.ESCAPED.search(path) else "missing file"
+            )
+            row["problem"] = (
+                reason if missing else f"unreadable: {data.strerror or data}"
+            )
         elif not problem:
             row["n_bytes"] = len(data)
             try:
@@ -354,10 +451,14 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
     return rows
 
 
-def _read_picture(data: bytes, path: str, bit_depth: str, *, exact: bool) -> dict[str, Any]:
+def _read_picture(
+    data: bytes, path: str, bit_depth: str, *, exact: bool
+) -> dict[str, Any]:
     header, grey = check_image(data, name=path, bit_depth=bit_depth)
     with refusing(data):
-        bits, texture, turned = hash_picture(open_image(data) if exact else grey, exact=exact)
+        bits, texture, turned = hash_picture(
+            open_image(data) if exact else grey, exact=exact
+        )
     words = np.append(bits, turned).view(">u8")
     digest = {"texture": texture, "digest": storage.digest(data)}
     return vars(header) | dict(zip(BITS, words.tolist(), strict=True)) | digest
@@ -371,10 +472,14 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     storage.make_folder(work_dir)
     storage.remove_leftovers(work_dir)
     paths = images["path"][images["problem"] != "missing file"]
-    shards = {path.rpartition("#")[0] for path in paths}  # of records' addresses, else nothing
+    shards = {
+        path.rpartition("#")[0] for path in paths
+    }  # of records' addresses, else nothing
     storage.forget_records(storage.join(work_dir, "records"), shards)
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
-    refused = refused.replace("\r", r"\\r", regex=True)  # which readers take for a line's end
+    refused = refused.replace(
+        "\r", r"\\r", regex=True
+    )  # which readers take for a line's end
     path = storage.join(work_dir, "rejects.csv")
     storage.write_atomically(path, refused.to_csv(index=False).encode())
     if (images["problem"] == "").any():
@@ -393,14 +498,19 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
     Raises: ValueError: no image is good.
     """
     save_rejects(images, work_dir)
-    label_of = {str(name): i for i, name in enumerate(labels.classes) if name is not None}
+    label_of = {
+        str(name): i for i, name in enumerate(labels.classes) if name is not None
+    }
     files = {
         "labels.json": labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for name, label in label_of.items()),
     }
     if labels.kind == "single":
         files["label_map.json"] = json.dumps(label_of, ensure_ascii=False, indent=1)
-    for name, text in files.items():  # and images.parquet last, for it says that all is there
+    for (
+        name,
+        text,
+    ) in files.items():  # and images.parquet last, for it says that all is there
         storage.write_atomically(storage.join(work_dir, name), text.encode())
     storage.write_parquet(images, storage.join(work_dir, "images.parquet"))
 
@@ -412,7 +522,10 @@ def save_submission(
 
     The copy goes into parts, which are published: it never holds the labels of the test images.
     """
-    source, path = storage.resolve(input_dir, settings.test_csv), storage.join(work_dir, SUBMISSION)
+    source, path = (
+        storage.resolve(input_dir, settings.test_csv),
+        storage.join(work_dir, SUBMISSION),
+    )
     asked = settings.test_csv and (images["split"] == "test").any()
     data = b""
     if asked and storage.exists(source):
@@ -436,7 +549,11 @@ def _hide_labels(path: str, images: pd.DataFrame, settings: InputSettings) -> by
         return storage.read_bytes(path)
     own = replace(settings, id_column=settings.test_id_column or settings.id_column)
     table = rows.read_as_text(path, own, "TEST_CSV")
-    columns = settings.label_columns[-1:] if settings.source == "rle_csv" else own.label_columns
+    columns = (
+        settings.label_columns[-1:]
+        if settings.source == "rle_csv"
+        else own.label_columns
+    )
     names = {*columns, *images["label_name"]} - {own.id_column}
     telling = [name for name in table if name in names and len(set(table[name])) > 1]
     if not telling:
@@ -455,7 +572,9 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
     path = storage.join(work_dir, "images.parquet")
     try:
         beside = f"{work_dir}/labels.json"
-        labels = Labels.parse(storage.read_bytes(beside), beside, "Run 01_explore again.")
+        labels = Labels.parse(
+            storage.read_bytes(beside), beside, "Run 01_explore again."
+        )
         return storage.read_parquet(path), labels
     except FileNotFoundError:
         mend = "Run 01_explore with this WORK_DIR first."
@@ -465,12 +584,22 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
 def count_images(images: pd.DataFrame) -> dict[str, int]:
     """Images by what becomes of them; test images, where there are any, in lines of their own."""
     refused, test = images["problem"] != "", images["split"] == "test"
-    counts = {"good": int((~refused & ~test).sum()), "refused": int((refused & ~test).sum())}
-    own = {"test images": (~refused & test).sum(), "test images refused": (refused & test).sum()}
-    return counts | ({name: int(count) for name, count in own.items()} if test.any() else {})
+    counts = {
+        "good": int((~refused & ~test).sum()),
+        "refused": int((refused & ~test).sum()),
+    }
+    own = {
+        "test images": (~refused & test).sum(),
+        "test images refused": (refused & test).sum(),
+    }
+    return counts | (
+        {name: int(count) for name, count in own.items()} if test.any() else {}
+    )
 
 
-def sample_per_class(images: pd.DataFrame, count: int, classes: int = 8) -> pd.DataFrame:
+def sample_per_class(
+    images: pd.DataFrame, count: int, classes: int = 8
+) -> pd.DataFrame:
     """Up to `count` good images of each of the `classes` largest classes, the same every time."""
     good = images[(images["problem"] == "") & (images["split"] != "test")]
     largest = good["label_name"].value_counts().index[:classes]

@@ -34,11 +34,17 @@ from kaggle_tfr.storage import read_bytes
 # blocks: thrice as fast as an area step over fractions, and up to 3 dB nearer to Lanczos.
 CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
 
-WORK_SIDE = 256  # pixels: below it the wavelet hash moves away from that of the whole picture
+WORK_SIDE = (
+    256  # pixels: below it the wavelet hash moves away from that of the whole picture
+)
 JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
-PLAIN = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")  # luma's table has plain blocks as zeros
+PLAIN = re.compile(
+    rb"(?s)\xff\xc4.{2,420}\x10.{16}\0"
+)  # luma's table has plain blocks as zeros
 
-Decoded = tuple[np.ndarray, tuple[float, float]]  # pixels, and the (rows, columns) that they fill
+Decoded = tuple[
+    np.ndarray, tuple[float, float]
+]  # pixels, and the (rows, columns) that they fill
 
 
 @dataclass(frozen=True)
@@ -65,13 +71,20 @@ class ImageSettings:
     bit_depth: str = "scale"
 
     def __post_init__(self) -> None:
-        values = {n.upper(): vars(self)[n] for n in ("bit_depth", "quality", "resample", "resize")}
-        check_parameters(values | {"CHROMA": self.subsampling, "OPTIMIZE": self.optimize})
+        values = {
+            n.upper(): vars(self)[n]
+            for n in ("bit_depth", "quality", "resample", "resize")
+        }
+        check_parameters(
+            values | {"CHROMA": self.subsampling, "OPTIMIZE": self.optimize}
+        )
         if (self.size is None) != (self.resize == "none") or min(self.size or [1]) < 1:
             wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
             raise ValueError(f'{wrong} pixels, 1 or more, or None with resize "none".')
         if self.format not in self.kept:
-            raise ValueError(f"format is {self.format!r}; it can be {' or '.join(self.kept)}.")
+            raise ValueError(
+                f"format is {self.format!r}; it can be {' or '.join(self.kept)}."
+            )
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -98,19 +111,27 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
     small = min(height, width) <= side and header.format == "JPEG" == settings.format
     fits = small or (settings.size is None and header.format in settings.kept)
     if settings.pass_through and header.plain and fits:
-        _decode(data, _trust_scan(data, header), (1, 1), "")  # refuses whatever Pillow refuses
+        _decode(
+            data, _trust_scan(data, header), (1, 1), ""
+        )  # refuses whatever Pillow refuses
         return Converted(data, height, width, header.format, touched=False)
     scaled = _scaled_size(height, width, settings)
-    check_size(scaled[1], scaled[0], settings.max_pixels)  # a thread of pixels may grow to a hall
+    check_size(
+        scaled[1], scaled[0], settings.max_pixels
+    )  # a thread of pixels may grow to a hall
     height, width = output_size(height, width, settings)
     if settings.format == "JPEG" and max(height, width) > JPEG_LIMIT:
         raise RefusedImage(f"JPEG holds no picture of {width} × {height} pixels")
     stored = _as_stored(scaled, header)
-    pixels = _resize(*_decode(data, header, stored, settings.bit_depth), stored, settings.resample)
+    pixels = _resize(
+        *_decode(data, header, stored, settings.bit_depth), stored, settings.resample
+    )
     pixels = _crop_middle(_to_upright_srgb(pixels, header), height, width)
     options = []
     if settings.format == "JPEG":
-        sampling = f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
+        sampling = (
+            f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
+        )
         options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
         options += [cv2.IMWRITE_JPEG_OPTIMIZE, int(settings.optimize)]
         options += [cv2.IMWRITE_JPEG_QUALITY, settings.quality]
@@ -137,7 +158,9 @@ def check_image(
             image.load()
             profile = find_profile(image) if image.mode in NOT_RGB else b""
             ready = image.mode == "L" and not (profile or image.has_transparency_data)
-            luma = image if ready else to_rgb(image, profile, data, bit_depth).convert("L")
+            luma = (
+                image if ready else to_rgb(image, profile, data, bit_depth).convert("L")
+            )
             grey = Image.fromarray(turn(np.asarray(luma), find_orientation(image)))
     return header, grey.reduce(max(1, min(grey.size) // WORK_SIDE))
 
@@ -148,10 +171,16 @@ def read_pixels(
     """Upright RGB pixels (height, width, 3), as of `read_upright`; a JPEG's maybe at `at_least`."""
     header = read_header(data)
     header = header if at_least else _trust_scan(data, header)
-    pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header), bit_depth)
+    pixels, _ = _decode(
+        data, header, at_least and _as_stored(at_least, header), bit_depth
+    )
     colours = cv2.COLOR_GRAY2RGB if pixels.ndim == 2 else cv2.COLOR_BGR2RGB
     shown = cv2.cvtColor(_to_upright_srgb(pixels, header), colours)
-    return shown * np.uint16(257) if (bit_depth, shown.dtype) == ("keep", np.uint8) else shown
+    return (
+        shown * np.uint16(257)
+        if (bit_depth, shown.dtype) == ("keep", np.uint8)
+        else shown
+    )
 
 
 def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
@@ -180,7 +209,9 @@ def _as_stored(size: tuple[int, int], header: Header) -> tuple[int, int]:
     return size if header.orientation < 5 else size[::-1]
 
 
-def _decode(data: bytes, header: Header, at_least: tuple[int, int] | None, depth: str) -> Decoded:
+def _decode(
+    data: bytes, header: Header, at_least: tuple[int, int] | None, depth: str
+) -> Decoded:
     """(pixels, the extent that they fill) of the first frame as stored; a JPEG perhaps at 1/k.
 
     uint8, but what has 16 bits, for the depth "keep", is as of `read_deep`.
@@ -207,18 +238,27 @@ def _decode_scan(
     if not header.scan or (header.profile and header.mode in NOT_RGB):
         return None
     end = data.find(b"\xff\xd9", header.scan)  # behind it may lie another picture
-    if data.find(bytes(32), header.scan, end) >= 0 and not PLAIN.search(data, 0, header.scan):
+    if data.find(bytes(32), header.scan, end) >= 0 and not PLAIN.search(
+        data, 0, header.scan
+    ):
         raise RefusedImage("damaged: zeros in its scan")
     rows, columns = _as_stored((header.height, header.width), header)
     least = at_least or (rows, columns)
-    scale = next((k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1)
+    scale = next(
+        (k for k in (8, 4, 2) if rows >= k * least[0] and columns >= k * least[1]), 1
+    )
     # Scaled inside the decoder's cosine transform; turned by us, since OpenCV versions differ.
     name = f"IMREAD_{flag}" if scale == 1 else f"IMREAD_REDUCED_{flag}_{scale}"
     with suppress(cv2.error):
         flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-        if pixels is not None and pixels.shape[:2] == (-(-rows // scale), -(-columns // scale)):
-            if (pixels[-1, -1] == 128).all() and _ran_out(data[header.scan : end], pixels, scale):
+        if pixels is not None and pixels.shape[:2] == (
+            -(-rows // scale),
+            -(-columns // scale),
+        ):
+            if (pixels[-1, -1] == 128).all() and _ran_out(
+                data[header.scan : end], pixels, scale
+            ):
                 raise RefusedImage("truncated: grey to its end")
             return pixels, (rows / scale, columns / scale)
     return None
@@ -234,7 +274,10 @@ def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
 
 
 def _resize(
-    pixels: np.ndarray, extent: tuple[float, float], size: tuple[int, int], resample: str
+    pixels: np.ndarray,
+    extent: tuple[float, float],
+    size: tuple[int, int],
+    resample: str,
 ) -> np.ndarray:
     """The pixels at `size`, antialiased."""
     (rows, columns), (height, width) = extent, size
@@ -244,13 +287,20 @@ def _resize(
         how = (width, height), Image.Resampling.LANCZOS, (0, 0, columns, rows)
         if pixels.dtype == np.uint8:
             return np.asarray(Image.fromarray(pixels).resize(*how))
-        deep = [Image.fromarray(one).resize(*how) for one in cv2.split(pixels.astype(np.float32))]
-        return np.dstack([np.asarray(one).round().clip(0, 65535) for one in deep]).astype(np.uint16)
+        deep = [
+            Image.fromarray(one).resize(*how)
+            for one in cv2.split(pixels.astype(np.float32))
+        ]
+        return np.dstack(
+            [np.asarray(one).round().clip(0, 65535) for one in deep]
+        ).astype(np.uint16)
     ratio, target = max(rows / height, columns / width), size
     if ratio <= WHOLE_LIMIT:
         if ratio > LINEAR_LIMIT:
             target = ceil(rows / height) * height, ceil(columns / width) * width
-        step = cv2.INTER_LINEAR if CUBIC_LIMIT < ratio <= LINEAR_LIMIT else cv2.INTER_CUBIC
+        step = (
+            cv2.INTER_LINEAR if CUBIC_LIMIT < ratio <= LINEAR_LIMIT else cv2.INTER_CUBIC
+        )
         # By exact factors, since the picture may fill its last row and column in part.
         fy, fx = target[0] / rows, target[1] / columns
         pixels = cv2.resize(pixels, None, fx=fx, fy=fy, interpolation=step)
@@ -263,7 +313,9 @@ def _resize(
 def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
-        pixels = cv2.cvtColor(np.asarray(to_srgb(image, header.profile)), cv2.COLOR_RGB2BGR)
+        pixels = cv2.cvtColor(
+            np.asarray(to_srgb(image, header.profile)), cv2.COLOR_RGB2BGR
+        )
     return _turn(pixels, header)
 
 
@@ -311,4 +363,6 @@ def resize_mask(mask: np.ndarray, settings: ImageSettings) -> np.ndarray:
 def psnr(a: np.ndarray, b: np.ndarray) -> float:
     """Peak signal-to-noise ratio in dB of two uint8 arrays of one shape; inf when equal."""
     value = cv2.PSNR(a, b)
-    return value if value < 300 else float("inf")  # 361 when equal, under 150 for one level off
+    return (
+        value if value < 300 else float("inf")
+    )  # 361 when equal, under 150 for one level off

@@ -11,9 +11,18 @@ HASHES = ("average", "perceptual", "difference", "wavelet")
 # What the hashes of a mirrored or turned picture need besides: the perceptual one's bits of the
 # picture mirrored along x, y and both, and whether it darkens to the right, or brightens and
 # darkens downwards.
-TURNED = ("perceptual_x", "perceptual_y", "perceptual_xy", "darker", "brighter_down", "darker_down")
+TURNED = (
+    "perceptual_x",
+    "perceptual_y",
+    "perceptual_xy",
+    "darker",
+    "brighter_down",
+    "darker_down",
+)
 _ODD = np.tile([1.0, -1.0], (8, 4))
-SIGNS = np.stack([_ODD**2, _ODD, _ODD.T, _ODD * _ODD.T])  # of cosines: plain, along x, y, both
+SIGNS = np.stack(
+    [_ODD**2, _ODD, _ODD.T, _ODD * _ODD.T]
+)  # of cosines: plain, along x, y, both
 FLAT = 4.0  # grey levels of 255: empty skies and blank pages, whose bits are noise, have less
 
 
@@ -30,13 +39,19 @@ def hash_picture(
     average = imagehash.average_hash(picture).hash
     wavelet = imagehash.whash(picture).hash if exact else _wavelet_hash(picture)
     grey, lanczos = picture.convert("L"), Image.Resampling.LANCZOS
-    cosines = dct(dct(np.asarray(grey.resize((32, 32), lanczos)), axis=0), axis=1)[:8, :8]
+    cosines = dct(dct(np.asarray(grey.resize((32, 32), lanczos)), axis=0), axis=1)[
+        :8, :8
+    ]
     # A mirror image changes the sign of odd frequencies, and so the median too.
     cosines = cosines * SIGNS
     middle = np.sort(cosines.reshape(4, 64))[:, 31:33].mean(axis=1)
     perceptual, *mirrored = cosines > middle[:, None, None]
     across, down = (np.asarray(grey.resize(size, lanczos)) for size in ((9, 8), (8, 9)))
-    mirrored += [across[:, 1:] < across[:, :-1], down[1:] > down[:-1], down[1:] < down[:-1]]
+    mirrored += [
+        across[:, 1:] < across[:, :-1],
+        down[1:] > down[:-1],
+        down[1:] < down[:-1],
+    ]
     bits = average, perceptual, across[:, 1:] > across[:, :-1], wavelet
     pixels = np.asarray(grey.resize((32, 32), Image.Resampling.BOX), np.float64)
     along = np.linspace(-1, 1, 32)
@@ -50,10 +65,16 @@ def hash_picture(
 def _list_turns() -> np.ndarray:
     words, turns = np.arange(640).reshape(10, 8, 8), []
     for orientation in range(1, 9):
-        turned, x, y = orientation >= 5, orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
+        turned, x, y = (
+            orientation >= 5,
+            orientation in (2, 3, 6, 7),
+            orientation in (3, 4, 7, 8),
+        )
         cosines = words[(1, 4, 5, 6)[(y + 2 * x) if turned else (x + 2 * y)]]
         steps = words[(2, 7, 8, 9)[2 * turned + x]]
-        average, steps, wavelet = (turn(one, orientation) for one in (words[0], steps, words[3]))
+        average, steps, wavelet = (
+            turn(one, orientation) for one in (words[0], steps, words[3])
+        )
         turns.append([average, cosines.T if turned else cosines, steps, wavelet])
     return np.reshape(turns, (8, 256))
 
@@ -70,7 +91,9 @@ def _wavelet_hash(picture: Image.Image) -> np.ndarray:
     """
     side = max(8, 1 << (min(picture.size).bit_length() - 1))
     band = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS)) / 255
-    while len(band) > 8:  # Haar's low band, rows first as pywt does, so that it rounds alike
+    while (
+        len(band) > 8
+    ):  # Haar's low band, rows first as pywt does, so that it rounds alike
         band = np.sqrt(0.5) * band[::2] + np.sqrt(0.5) * band[1::2]
         band = np.sqrt(0.5) * band[:, ::2] + np.sqrt(0.5) * band[:, 1::2]
     return band > np.median(band)

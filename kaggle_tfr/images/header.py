@@ -28,7 +28,9 @@ def refusing(data: bytes) -> Iterator[None]:
         yield
     except (RefusedImage, MemoryError):
         raise
-    except Image.DecompressionBombError as error:  # of WebP's reader, at the same limit as ours
+    except (
+        Image.DecompressionBombError
+    ) as error:  # of WebP's reader, at the same limit as ours
         raise RefusedImage(f"over MAX_PIXELS: {error}") from error
     except Image.UnidentifiedImageError as error:
         heads = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
@@ -36,9 +38,13 @@ def refusing(data: bytes) -> Iterator[None]:
         if data[4:8] == b"ftyp":
             reason = f"unsupported kind: {data[8:12].decode('ascii', 'replace')} (HEIF family)"
         raise RefusedImage(reason) from error
-    except Exception as error:  # damaged files fail in as many ways as Pillow has plugins
+    except (
+        Exception
+    ) as error:  # damaged files fail in as many ways as Pillow has plugins
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        cut = data[:4] == b"RIFF" and len(data) < 8 + int.from_bytes(data[4:8], "little")
+        cut = data[:4] == b"RIFF" and len(data) < 8 + int.from_bytes(
+            data[4:8], "little"
+        )
         cut = cut or "truncated" in text.lower() or isinstance(error, EOFError)
         raise RefusedImage("truncated" if cut else f"damaged: {text}") from error
 
@@ -53,9 +59,13 @@ def open_image(data: bytes) -> Image.Image:
         load_plugins()
         for name in list(Image.ID):
             factory, accepts = Image.OPEN[name]
-            with suppress(SyntaxError, IndexError, TypeError, struct.error):  # it is another format
+            with suppress(
+                SyntaxError, IndexError, TypeError, struct.error
+            ):  # it is another format
                 answer = accepts(data[:16]) if accepts else True
-                if answer and not isinstance(answer, str):  # a text: support was not compiled in
+                if answer and not isinstance(
+                    answer, str
+                ):  # a text: support was not compiled in
                     return factory(io.BytesIO(data), "")
     raise Image.UnidentifiedImageError("cannot identify the image")
 
@@ -73,7 +83,9 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
         image.load()
         keep = bit_depth == "keep"
         if keep and (deep := read_deep(image, data, bit_depth)) is not None:
-            pixels = np.broadcast_to(np.atleast_3d(deep)[..., ::-1], (*deep.shape[:2], 3))
+            pixels = np.broadcast_to(
+                np.atleast_3d(deep)[..., ::-1], (*deep.shape[:2], 3)
+            )
         else:
             pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
             pixels = pixels * np.uint16(257) if keep else pixels
@@ -90,7 +102,9 @@ def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | N
     if image.mode.startswith(("I", "F")):  # I;16, I;16B, I and F, all grey
         values = np.nan_to_num(np.asarray(image)).clip(0, 65535).astype(np.uint16)
         if (values != np.asarray(image)).any():
-            raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
+            raise RefusedImage(
+                f"unsupported kind: {image.format} with pixels of mode {image.mode}"
+            )
     elif bits != 16 or image.mode == "CMYK":
         return None
     else:
@@ -98,7 +112,9 @@ def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | N
 
         values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
         if tags.get(284) == 2 or 1 in tags.get(338, ()):
-            raise RefusedImage("unsupported kind: 16 bits in planes, or with premultiplied alpha")
+            raise RefusedImage(
+                "unsupported kind: 16 bits in planes, or with premultiplied alpha"
+            )
         if values is None or values.dtype != np.uint16:
             return None
     clear = values == image.info.get("transparency", -1) if values.ndim == 2 else None
@@ -107,10 +123,16 @@ def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | N
     if bit_depth != "keep":
         values = squeeze(values, bit_depth)
     elif find_profile(image):
-        raise RefusedImage("16 bits with a colour profile, which BIT_DEPTH = 'keep' cannot apply")
+        raise RefusedImage(
+            "16 bits with a colour profile, which BIT_DEPTH = 'keep' cannot apply"
+        )
     if clear is None or not clear.any():
         return values
-    return (values + (np.iinfo(values.dtype).max - values) * clear).round().astype(values.dtype)
+    return (
+        (values + (np.iinfo(values.dtype).max - values) * clear)
+        .round()
+        .astype(values.dtype)
+    )
 
 
 def squeeze(values: np.ndarray, bit_depth: str = "") -> np.ndarray:
@@ -119,13 +141,19 @@ def squeeze(values: np.ndarray, bit_depth: str = "") -> np.ndarray:
         return values
     levels, low, high = np.arange(65536.0) // 256, int(values.min()), int(values.max())
     if high < DIM and bit_depth == "scale":
-        raise RefusedImage(f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'")
+        raise RefusedImage(
+            f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'"
+        )
     if high < DIM or bit_depth == "stretch":
-        levels = np.interp(np.arange(65536), [low, max(high, low + 1)], [0, 255]).round()
+        levels = np.interp(
+            np.arange(65536), [low, max(high, low + 1)], [0, 255]
+        ).round()
     return levels.astype(np.uint8)[values]
 
 
-def to_rgb(image: Image.Image, profile: bytes, data: bytes, bit_depth: str) -> Image.Image:
+def to_rgb(
+    image: Image.Image, profile: bytes, data: bytes, bit_depth: str
+) -> Image.Image:
     """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage.
 
     bit_depth: of 16 bits "scale" drops the low byte, and refuses a picture in the darkest quarter;
@@ -133,9 +161,13 @@ def to_rgb(image: Image.Image, profile: bytes, data: bytes, bit_depth: str) -> I
     """
     if (deep := read_deep(image, data, bit_depth)) is not None:
         deep = squeeze(deep)
-        image = Image.fromarray(deep if deep.ndim == 2 else deep[..., ::-1]).convert("RGB")
+        image = Image.fromarray(deep if deep.ndim == 2 else deep[..., ::-1]).convert(
+            "RGB"
+        )
     if image.mode == "LAB":
-        raise RefusedImage(f"unsupported kind: {image.format} with pixels of mode {image.mode}")
+        raise RefusedImage(
+            f"unsupported kind: {image.format} with pixels of mode {image.mode}"
+        )
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
@@ -177,7 +209,9 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
     """The transform from a profile of such pixels to sRGB; None for (nearly) sRGB or none."""
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        made = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+        made = ImageCms.buildTransform(
+            source, ImageCms.createProfile("sRGB"), mode, "RGB"
+        )
     except (ImageCms.PyCMSError, OSError, ValueError):
         return None
     if mode == "CMYK":
@@ -193,8 +227,16 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
     return made if difference > 3 else None  # of 255 levels
 
 
-MAX_PIXELS = 178_956_970  # where Pillow, too, warns of a decompression bomb: 0.5 GB of RGB
-HARMLESS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}  # tables, restarts, comment, APPn
+MAX_PIXELS = (
+    178_956_970  # where Pillow, too, warns of a decompression bomb: 0.5 GB of RGB
+)
+HARMLESS = {
+    0xC4,
+    0xDB,
+    0xDD,
+    0xFE,
+    *range(0xE0, 0xF0),
+}  # tables, restarts, comment, APPn
 PNG_TEXTS = {b"eXIf", b"iTXt", b"tEXt", b"zTXt"}  # chunks that may hold an orientation
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "MPO", "JPEG2000", "AVIF")
 
@@ -230,7 +272,10 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") ->
     check_size(header.width, header.height, max_pixels)
     # A record has no extension of its own: its address is that of its shard ("x.tfrec#17").
     extension = "" if RECORD.search(name) else os.path.splitext(name)[1].lower()
-    if extension and Image.registered_extensions().get(extension, "JPEG") != header.format:
+    if (
+        extension
+        and Image.registered_extensions().get(extension, "JPEG") != header.format
+    ):
         note = f"wrong extension: {extension} holds {header.format}"
         header = replace(header, note=f"{header.note}; {note}" if header.note else note)
     return header
@@ -239,7 +284,9 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") ->
 def check_size(width: int, height: int, max_pixels: int) -> None:
     """Raises RefusedImage for a picture of too many pixels."""
     if width * height > max_pixels:
-        raise RefusedImage(f"over MAX_PIXELS: {width} × {height} pixels, at most {max_pixels}")
+        raise RefusedImage(
+            f"over MAX_PIXELS: {width} × {height} pixels, at most {max_pixels}"
+        )
 
 
 def _walk_jpeg(data: bytes) -> Header | None:
@@ -260,8 +307,13 @@ def _walk_jpeg(data: bytes) -> Header | None:
             whole = height * width and channels in (1, 3) and segment[0] == channels
             whole = whole and data.rfind(b"\xff\xd9", at) >= 0  # the end of the image
             mode = "RGB" if channels == 3 else "L"
-            return Header("JPEG", height, width, 1, mode, "", plain, at) if whole else None
-        elif marker in (0xE1, 0xE2):  # EXIF and XMP; colour profiles and further pictures
+            return (
+                Header("JPEG", height, width, 1, mode, "", plain, at) if whole else None
+            )
+        elif marker in (
+            0xE1,
+            0xE2,
+        ):  # EXIF and XMP; colour profiles and further pictures
             plain = False
         elif marker not in HARMLESS:
             return None
@@ -295,7 +347,11 @@ def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
         animated = getattr(image, "is_animated", False)
     if image.format not in KINDS:
         raise RefusedImage(f"unsupported kind: {image.format}")
-    kind, mode, (width, height) = image.format.replace("MPO", "JPEG"), image.mode, image.size
+    kind, mode, (width, height) = (
+        image.format.replace("MPO", "JPEG"),
+        image.mode,
+        image.size,
+    )
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         # Pillow turns it by itself; its size comes turned or not, as the version has it.
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
@@ -306,4 +362,6 @@ def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
     deep = kind == "PNG" and data[24:25] == b"\x10"  # IHDR's bit depth
     odd = animated or profile or deep or image.has_transparency_data or orientation != 1
     note = "several frames: the first is used" if animated else ""
-    return Header(kind, height, width, orientation, mode, note, plain and not odd, scan, profile)
+    return Header(
+        kind, height, width, orientation, mode, note, plain and not odd, scan, profile
+    )

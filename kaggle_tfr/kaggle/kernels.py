@@ -23,14 +23,22 @@ PACKAGE = Path(__file__).resolve().parent.parent
 PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], (USUAL[4], "06_train")
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
-_MOUNTS = {"competitions": ("competition_sources", 1), "datasets": ("dataset_sources", 2)}
+_MOUNTS = {
+    "competitions": ("competition_sources", 1),
+    "datasets": ("dataset_sources", 2),
+}
 _MOUNTS |= {"notebooks": ("kernel_sources", 2)}
 Values = Mapping[str, Any]
 # What the package imports, and the name under which pip knows it.
 _SAME_NAMES = """tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib
 jinja2 markupsafe psutil"""
 PIP_NAMES = {name: name for name in _SAME_NAMES.split()}
-PIP_NAMES |= {"cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "faiss": "faiss-cpu"}
+PIP_NAMES |= {
+    "cv2": "opencv-python",
+    "PIL": "pillow",
+    "yaml": "pyyaml",
+    "faiss": "faiss-cpu",
+}
 PIP_NAMES |= {"google_crc32c": "google-crc32c", "sklearn": "scikit-learn"}
 PIP_NAMES |= {"iterstrat": "iterative-stratification"}
 # What functions import that one step alone calls; everything else is needed in every kernel.
@@ -49,7 +57,12 @@ FOR_TRAINING = (
     "markupsafe",
 )
 # What papermill and nbconvert leave beside a kernel's own files.
-_KAGGLE_FILES = ("__notebook__.ipynb", "__results__.html", "__output__.json", "custom.css")
+_KAGGLE_FILES = (
+    "__notebook__.ipynb",
+    "__results__.html",
+    "__output__.json",
+    "custom.css",
+)
 # What folds a cell, in JupyterLab and on Kaggle.
 _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _CARRIER = '''\
@@ -102,7 +115,9 @@ def zip_package() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compresslevel=9) as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
-            entry = zipfile.ZipInfo(path.relative_to(PACKAGE.parent).as_posix())  # dated 1980
+            entry = zipfile.ZipInfo(
+                path.relative_to(PACKAGE.parent).as_posix()
+            )  # dated 1980
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
     return buffer.getvalue()
@@ -141,12 +156,20 @@ def write_kernels(
     if accelerator:
         dirs = kept["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or written
         made = {slug: f"{KAGGLE_INPUT}/notebooks/{OWNER}/{slug}" for slug in written}
-        common = _attach([("TFREC_DIRS", made.get(place, place)) for place in dirs], internet)
+        common = _attach(
+            [("TFREC_DIRS", made.get(place, place)) for place in dirs], internet
+        )
         kind = "enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu"
-        common |= {"machine_shape": accelerator, kind: True, "enable_internet": internet}
+        common |= {
+            "machine_shape": accelerator,
+            kind: True,
+            "enable_internet": internet,
+        }
         slug = to_slug(name, f"training-{accelerator.lower()}")
         return [_write_kernel(Path(out, slug), slug, TRAINING, kept, {}, common)]
-    common = _find_sources(values, sources, len(written), internet) | {"enable_internet": internet}
+    common = _find_sources(values, sources, len(written), internet) | {
+        "enable_internet": internet
+    }
     if len(written) > 1:
         return _write_parts(out, to_slug(name, "tfrecords-plan"), written, kept, common)
     slug = written[0]
@@ -157,16 +180,34 @@ def _write_parts(
     out: str, planner: str, written: Sequence[str], values: Values, common: Values
 ) -> list[str]:
     """The folders of the kernel that plans, and of those that write the parts from its output."""
-    opening = {USUAL[0]: _call_session(f'restore_previous_output("{planner}", WORK_DIR)')}
-    folders = [_write_kernel(Path(out, planner), planner, PLANNING, values, opening, common)]
-    common = {**common, "kernel_sources": [*common["kernel_sources"], f"{OWNER}/{planner}"]}
+    opening = {
+        USUAL[0]: _call_session(f'restore_previous_output("{planner}", WORK_DIR)')
+    }
+    folders = [
+        _write_kernel(Path(out, planner), planner, PLANNING, values, opening, common)
+    ]
+    common = {
+        **common,
+        "kernel_sources": [*common["kernel_sources"], f"{OWNER}/{planner}"],
+    }
     for part, slug in enumerate(written, 1):
-        calls = f'copy_plan("{planner}", WORK_DIR)', f'restore_previous_output("{slug}", OUT_DIR)'
-        opening = {WRITING: _call_session(*calls, f"check_parts(WORK_DIR, {len(written)})")}
+        calls = (
+            f'copy_plan("{planner}", WORK_DIR)',
+            f'restore_previous_output("{slug}", OUT_DIR)',
+        )
+        opening = {
+            WRITING: _call_session(*calls, f"check_parts(WORK_DIR, {len(written)})")
+        }
         # With the plan outside the output a kernel leaves its part only.
-        own = {**values, "WORK_DIR": f"{paths.KAGGLE_TEMP}/work", "OUT_DIR": paths.KAGGLE_WORKING}
+        own = {
+            **values,
+            "WORK_DIR": f"{paths.KAGGLE_TEMP}/work",
+            "OUT_DIR": paths.KAGGLE_WORKING,
+        }
         own["PART"] = part
-        folders.append(_write_kernel(Path(out, slug), slug, [WRITING], own, opening, common))
+        folders.append(
+            _write_kernel(Path(out, slug), slug, [WRITING], own, opening, common)
+        )
     return folders
 
 
@@ -178,7 +219,10 @@ def _open_all(slug: str) -> dict[str, str]:
 
 def _call_session(*calls: str) -> str:
     """The source of a cell that the kernels add to the notebooks', which makes these calls."""
-    lines = ["from kaggle_tfr.kaggle import kernels\n", *(f"kernels.{call}" for call in calls)]
+    lines = [
+        "from kaggle_tfr.kaggle import kernels\n",
+        *(f"kernels.{call}" for call in calls),
+    ]
     return "\n".join(lines)
 
 
@@ -190,26 +234,42 @@ def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
 
 
 def _write_kernel(  # noqa: PLR0917
-    folder: Path, slug: str, steps: Sequence[str], values: Values, openings: Values, common: Values
+    folder: Path,
+    slug: str,
+    steps: Sequence[str],
+    values: Values,
+    openings: Values,
+    common: Values,
 ) -> str:
     """The folder of a kernel, checked. openings: code before a step's, by step."""
     # A title that makes this very slug: Kaggle would otherwise choose another.
     title = slug.replace("-", " ")
     description: dict[str, Any] = {"id": f"{OWNER}/{slug}", "title": title}
-    description |= {"code_file": "kernel.ipynb", "language": "python", "kernel_type": "notebook"}
+    description |= {
+        "code_file": "kernel.ipynb",
+        "language": "python",
+        "kernel_type": "notebook",
+    }
     description |= {"is_private": True, "enable_gpu": False, "enable_tpu": False}
     lists = ("keywords", "dataset_sources", "competition_sources", "kernel_sources")
-    description |= {"enable_internet": True, **{key: [] for key in (*lists, "model_sources")}}
+    description |= {
+        "enable_internet": True,
+        **{key: [] for key in (*lists, "model_sources")},
+    }
     description |= common
     code = folder / description["code_file"]
     code.parent.mkdir(parents=True, exist_ok=True)
     code.write_text(_join_notebooks(title, steps, values, openings), encoding="utf-8")
-    (folder / KERNEL_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    (folder / KERNEL_FILE).write_text(
+        json.dumps(description, indent=2) + "\n", encoding="utf-8"
+    )
     check_metadata(str(folder), KERNEL_FILE)
     return str(folder)
 
 
-def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: Values) -> str:
+def _join_notebooks(
+    title: str, steps: Sequence[str], values: Values, openings: Values
+) -> str:
     """A notebook with the cells of several, one parameters cell, and the package in its first."""
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -219,25 +279,39 @@ def _join_notebooks(title: str, steps: Sequence[str], values: Values, openings: 
     for step in steps:
         source = nbformat.read(bundled("notebooks") / f"{step}.ipynb", as_version=4)
         body += [new_code_cell(openings[step])] if step in openings else []
-        cells = [c for c in source.cells if "parameters" not in c.metadata.get("tags", [])]
-        body += [c for c in cells if not c.source.startswith(("## Parameters", "## Next"))]
+        cells = [
+            c for c in source.cells if "parameters" not in c.metadata.get("tags", [])
+        ]
+        body += [
+            c for c in cells if not c.source.startswith(("## Parameters", "## Next"))
+        ]
     lines = dict.fromkeys(
         line for step in steps for line in parameters.parameters_cell(step).splitlines()
     )
     defaults = new_code_cell("\n".join(lines), metadata={"tags": ["parameters"]})
-    frame = new_notebook(cells=[defaults], metadata={**source.metadata, "papermill": {}})
-    known = {parameter.name for step in steps for parameter in parameters.of_notebook(step)}
+    frame = new_notebook(
+        cells=[defaults], metadata={**source.metadata, "papermill": {}}
+    )
+    known = {
+        parameter.name for step in steps for parameter in parameters.of_notebook(step)
+    }
     if filled_in := {name: value for name, value in values.items() if name in known}:
         frame = parameterize_notebook(frame, filled_in, comment="From the recipe")
     made_of = ", ".join(f"`{step}`" for step in steps)
-    needed = {m: name for m, name in PIP_NAMES.items() if ONE_STEP.get(m, steps[0]) in steps}
+    needed = {
+        m: name for m, name in PIP_NAMES.items() if ONE_STEP.get(m, steps[0]) in steps
+    }
     if steps == TRAINING:
         needed = {module: PIP_NAMES[module] for module in FOR_TRAINING}
     cells = [
-        new_markdown_cell(f"# {title}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."),
+        new_markdown_cell(
+            f"# {title}\n\nMade by `python -m kaggle_tfr kernel` out of {made_of}."
+        ),
         new_code_cell(carrier_cell(zip_package(), needed), metadata=_HIDDEN),
         new_code_cell(_take_imports(body)),
-        new_markdown_cell("## Parameters\n\nThe defaults, and below them what the recipe sets."),
+        new_markdown_cell(
+            "## Parameters\n\nThe defaults, and below them what the recipe sets."
+        ),
         *frame.cells,
         *(cell for cell in body if cell.source),
     ]
@@ -260,10 +334,14 @@ def _take_imports(cells: Sequence[Any]) -> str:
                 names[head + word] |= set(listed.split(", ")) - {"sys"}
             elif not listed.startswith("sys.path"):
                 continue
-            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (
+                node.end_lineno - node.lineno + 1
+            )
         cell.source = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     return "\n".join(
-        f"{head}{', '.join(sorted(names[head]))}" for head in sorted(names) if names[head]
+        f"{head}{', '.join(sorted(names[head]))}"
+        for head in sorted(names)
+        if names[head]
     )
 
 
@@ -274,11 +352,17 @@ def _find_sources(
     folder = values.get("INPUT_DIR", "")
     if not folder and parts > 1:
         mend = "Set INPUT_DIR to a competition's or dataset's slug, or make one kernel (--parts 1)."
-        raise ValueError(f"One kernel cannot read the bundled sample of another. {mend}")
-    more = [one["INPUT_DIR"] for one in values.get("MORE_INPUTS", [])]  # a bare name lies below it
+        raise ValueError(
+            f"One kernel cannot read the bundled sample of another. {mend}"
+        )
+    more = [
+        one["INPUT_DIR"] for one in values.get("MORE_INPUTS", [])
+    ]  # a bare name lies below it
     places = [("MORE_INPUTS", place) for place in more if "/" in place]
     found = _attach([("INPUT_DIR", folder), *places] if folder else places, internet)
-    return _attach([("--source", one) for one in sources], internet) if sources else found
+    return (
+        _attach([("--source", one) for one in sources], internet) if sources else found
+    )
 
 
 def _attach(places: Sequence[tuple[str, str]], internet: bool) -> dict[str, Any]:
@@ -289,7 +373,9 @@ def _attach(places: Sequence[tuple[str, str]], internet: bool) -> dict[str, Any]
             key, name = _find_source(folder, parameter)
             found[key] = sorted({*found[key], name})
         elif not internet:
-            raise ValueError(f"{parameter} '{folder}' cannot be read with the internet off.")
+            raise ValueError(
+                f"{parameter} '{folder}' cannot be read with the internet off."
+            )
     return found
 
 
@@ -309,7 +395,9 @@ def _find_source(folder: str, parameter: str) -> tuple[str, str]:
     key, count = _MOUNTS[kind]
     if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", inside) or len(names) < count:
         option = parameter if parameter.startswith("--") else f"-p {parameter}"
-        mend = f'Give its slug on Kaggle, "competition" or "owner/dataset": {option} SLUG.'
+        mend = (
+            f'Give its slug on Kaggle, "competition" or "owner/dataset": {option} SLUG.'
+        )
         raise ValueError(f"{parameter} '{folder}' is a folder of this machine. {mend}")
     return key, "/".join(names[:count])
 
@@ -344,7 +432,9 @@ def check_parts(work: str, n_parts: int) -> None:
 def _copy_files(source: str, folder: str) -> int:
     copied = 0
     # plan.json comes last: where it exists, the rest of the plan does too.
-    paths = sorted(Path(source).rglob("*"), key=lambda path: (path.name == "plan.json", path))
+    paths = sorted(
+        Path(source).rglob("*"), key=lambda path: (path.name == "plan.json", path)
+    )
     for path in paths:
         target = Path(work_dir(folder), path.relative_to(source))
         left_over = path.suffix in (".tmp", ".lock")  # of a session that was killed

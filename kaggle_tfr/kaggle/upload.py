@@ -24,12 +24,22 @@ from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.paths import NO_INPUT, OWNER
 from kaggle_tfr.shards import check_one_plan, read_fingerprint
-from kaggle_tfr.storage import PART_LEVELS, naming, read_text, remove_leftovers, write_atomically
+from kaggle_tfr.storage import (
+    PART_LEVELS,
+    naming,
+    read_text,
+    remove_leftovers,
+    write_atomically,
+)
 
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
 PRIVATE_QUOTA = 200 * 10**9  # bytes of a user's private datasets together
-COVER_ROWS, COVER_COLUMNS, COVER_TILE = 4, 8, 70  # pixels: 560 × 280, as Kaggle's page shows it
+COVER_ROWS, COVER_COLUMNS, COVER_TILE = (
+    4,
+    8,
+    70,
+)  # pixels: 560 × 280, as Kaggle's page shows it
 
 
 class KaggleError(RuntimeError):
@@ -50,7 +60,9 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
         code = getattr(getattr(error, "response", None), "status_code", 0)
         if method == "dataset_status" and code in (403, 404):
             return ""
-        raise KaggleError(f"{method} of '{name}' failed: {error or type(error).__name__}") from None
+        raise KaggleError(
+            f"{method} of '{name}' failed: {error or type(error).__name__}"
+        ) from None
     wrong = getattr(answer, "error", "")
     for source in ("dataset", "competition", "kernel", "model"):
         if names := getattr(answer, f"invalid_{source}_sources", ()):
@@ -65,13 +77,18 @@ def username() -> str:
     Raises: ImportError: no client. KaggleError: no key is set up.
     """
     try:
-        with suppress(SystemExit), redirect_stdout(io.StringIO()):  # its help, when there is no key
+        with (
+            suppress(SystemExit),
+            redirect_stdout(io.StringIO()),
+        ):  # its help, when there is no key
             from kaggle import api
 
             api.authenticate()
     except ImportError as error:
         mend = 'Run: pip install "kaggle-tfr[kaggle]"'
-        raise ImportError(f"Kaggle's client cannot be started: {error}. {mend}") from None
+        raise ImportError(
+            f"Kaggle's client cannot be started: {error}. {mend}"
+        ) from None
     if not (name := api.config_values.get("username")):
         mend = "Run `kaggle auth login`, or set KAGGLE_USERNAME and KAGGLE_KEY."
         raise KaggleError(f"Kaggle's client knows no user. {mend}")
@@ -91,11 +108,15 @@ class _Kernel:
     problem: str = ""
     status: str = ""
     unanswered: int = 0
-    again: bool = False  # pushed once more, since the first session saw none of its inputs
+    again: bool = (
+        False  # pushed once more, since the first session saw none of its inputs
+    )
     after: list["_Kernel"] = field(default_factory=list)
 
     def save(self) -> None:
-        text = json.dumps({name: getattr(self, name) for name in ("digest", "state", "version")})
+        text = json.dumps(
+            {name: getattr(self, name) for name in ("digest", "state", "version")}
+        )
         write_atomically(f"{self.output}.json", f"{text}\n".encode())
 
 
@@ -112,7 +133,9 @@ def push_kernels(
     kernels = [_open_kernel(folder, owner, output) for folder in folders]
     for kernel in kernels:
         sources = kernel.metadata.get("kernel_sources") or []
-        kernel.after = [other for other in kernels if other.name in sources and other is not kernel]
+        kernel.after = [
+            other for other in kernels if other.name in sources and other is not kernel
+        ]
         if kernel.state != "waiting":
             print(f"{kernel.name}: {kernel.state} already, not pushed again")
     while True:
@@ -124,7 +147,9 @@ def push_kernels(
         if any(kernel.state == "running" for kernel in running):
             time.sleep(poll_seconds)
     for kernel in (kernel for kernel in kernels if kernel.state == "waiting"):
-        missing = ", ".join(other.name for other in kernel.after if other.state != "finished")
+        missing = ", ".join(
+            other.name for other in kernel.after if other.state != "finished"
+        )
         kernel.problem = f"not pushed: it needs the output of {missing}"
     columns = ["name", "state", "version", "problem", "output"]
     return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
@@ -132,7 +157,9 @@ def push_kernels(
 
 def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     """The kernel of a folder, under the user's name, as far as an earlier call brought it."""
-    text = json.dumps(check_metadata(folder, KERNEL_FILE)).replace(f'"{OWNER}/', f'"{owner}/')
+    text = json.dumps(check_metadata(folder, KERNEL_FILE)).replace(
+        f'"{OWNER}/', f'"{owner}/'
+    )
     metadata = json.loads(text)
     name, code = metadata["id"], Path(folder, metadata["code_file"]).resolve()
     metadata["code_file"] = str(code)
@@ -154,7 +181,9 @@ def _read_state(path: str) -> dict[str, Any]:
     state = {"digest": "", "state": "", "version": 0}
     with suppress(ValueError, TypeError, RecursionError):
         found = dict(json.loads(read_text(path)))
-        if all(isinstance(found.get(name), type(value)) for name, value in state.items()):
+        if all(
+            isinstance(found.get(name), type(value)) for name, value in state.items()
+        ):
             return found
     return state
 
@@ -168,7 +197,9 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
             continue
         try:
             with tempfile.TemporaryDirectory() as folder:
-                Path(folder, KERNEL_FILE).write_text(json.dumps(kernel.metadata), encoding="utf-8")
+                Path(folder, KERNEL_FILE).write_text(
+                    json.dumps(kernel.metadata), encoding="utf-8"
+                )
                 kernel.version = call("kernels_push", folder).version_number or 0
             kernel.state = "running"
             kernel.save()
@@ -181,36 +212,60 @@ def _poll_kernel(kernel: _Kernel) -> None:
     """Asks for the kernel's status, and fetches its output when it has ended."""
     try:
         answer = call("kernels_status", kernel.name)
-        before, kernel.status = kernel.status, answer.status.name.lower().replace("_", " ")
+        before, kernel.status = (
+            kernel.status,
+            answer.status.name.lower().replace("_", " "),
+        )
         if kernel.status != before:
             print(f"{kernel.name}: {kernel.status}")
         if kernel.status in ("complete", "error", "cancel acknowledged"):
             call("kernels_output", kernel.name, kernel.output, page_size=200)
             kernel.problem = rules.find_missing_output(kernel.output)
             if "damaged" in kernel.problem:
-                call("kernels_output", kernel.name, kernel.output, force=True, page_size=200)
+                call(
+                    "kernels_output",
+                    kernel.name,
+                    kernel.output,
+                    force=True,
+                    page_size=200,
+                )
                 kernel.problem = rules.find_missing_output(kernel.output)
             kernel.state = "unfinished" if kernel.problem else "finished"
             if kernel.status != "complete":
-                log = os.path.join(kernel.output, os.path.basename(kernel.output) + ".log")
-                kernel.problem = f"{answer.failure_message or kernel.status} (the log: {log})"
+                log = os.path.join(
+                    kernel.output, os.path.basename(kernel.output) + ".log"
+                )
+                kernel.problem = (
+                    f"{answer.failure_message or kernel.status} (the log: {log})"
+                )
                 kernel.state = "failed"
                 # Just attached, it may not be there yet. Source: Kaggle/kaggle-cli, issue 1140.
                 if not kernel.again and NO_INPUT in read_text(log):
-                    print(f"{kernel.name}: its input was not there yet, so it is pushed once more")
+                    print(
+                        f"{kernel.name}: its input was not there yet, so it is pushed once more"
+                    )
                     kernel.again, kernel.state, kernel.problem = True, "waiting", ""
             kernel.save()
-            print(f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}")
+            print(
+                f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}"
+            )
         kernel.unanswered = 0
     except KaggleError as error:
         # A session goes on while the network is away, so one failed request says nothing of it.
         kernel.unanswered += 1
         if kernel.unanswered >= MAX_UNANSWERED:
-            kernel.state, kernel.problem = "unknown", f"{error} (push again to ask again)"
+            kernel.state, kernel.problem = (
+                "unknown",
+                f"{error} (push again to ask again)",
+            )
 
 
 def publish_parts(
-    folders: Sequence[str], *, notes: str = "", public: bool = False, poll_seconds: float = 20
+    folders: Sequence[str],
+    *,
+    notes: str = "",
+    public: bool = False,
+    poll_seconds: float = 20,
 ) -> pd.DataFrame:
     """One row a dataset: created, a new version, or there already; and its problem.
 
@@ -232,11 +287,21 @@ def publish_parts(
                     mend = f"give --notes; to keep them, change {DATASET_FILE}'s id and title."
                     problem = f"the dataset exists and holds other files. To replace them {mend}"
                 else:
-                    method = "dataset_create_version" if exists else "dataset_create_new"
-                    call(method, staged, notes if exists else public, convert_to_csv=False)
+                    method = (
+                        "dataset_create_version" if exists else "dataset_create_new"
+                    )
+                    call(
+                        method,
+                        staged,
+                        notes if exists else public,
+                        convert_to_csv=False,
+                    )
                     state = "new version" if exists else "created"
                     if wrong := _wait(folder, name, staged, poll_seconds, exists):
-                        state, problem = "incomplete", f"{wrong}. Publish again with --notes."
+                        state, problem = (
+                            "incomplete",
+                            f"{wrong}. Publish again with --notes.",
+                        )
                     elif not exists:
                         # Its picture, which the client leaves out where it makes a dataset.
                         call("dataset_metadata_update", name, staged)
@@ -250,15 +315,24 @@ def publish_parts(
 def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     """The folder by its dataset's name, the user's in it; all checked."""
     names: dict[str, str] = {}
-    plans: dict[str, dict[str, str]] = {}  # fingerprints by the dataset's NAME, then by the folder
+    plans: dict[
+        str, dict[str, str]
+    ] = {}  # fingerprints by the dataset's NAME, then by the folder
     for folder in folders:
         remove_leftovers(folder, PART_LEVELS)
         with naming(folder):
-            values, damage = check_metadata(folder, DATASET_FILE), rules.find_damage(folder)
+            values, damage = (
+                check_metadata(folder, DATASET_FILE),
+                rules.find_damage(folder),
+            )
         if damage:
-            raise ValueError(f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that.")
+            raise ValueError(
+                f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that."
+            )
         if (name := values["id"].replace(f"{OWNER}/", f"{owner}/")) in names:
-            raise ValueError(f"'{names[name]}' and '{folder}' have the same id, {name}.")
+            raise ValueError(
+                f"'{names[name]}' and '{folder}' have the same id, {name}."
+            )
         names[name] = folder
         labels = json.loads(read_text(f"{folder}/labels.json") or "{}")
         plans.setdefault(labels.get("name", ""), {})[folder] = read_fingerprint(folder)
@@ -321,13 +395,17 @@ def make_cover(folder: str) -> str:
     cover = Image.new("RGB", (COVER_COLUMNS * COVER_TILE, COVER_ROWS * COVER_TILE))
     for n, pixels in enumerate(load_pictures([places[n] for n in chosen], COVER_TILE)):
         tile = ImageOps.fit(Image.fromarray(pixels), (COVER_TILE, COVER_TILE))
-        cover.paste(tile, (n % COVER_COLUMNS * COVER_TILE, n // COVER_COLUMNS * COVER_TILE))
+        cover.paste(
+            tile, (n % COVER_COLUMNS * COVER_TILE, n // COVER_COLUMNS * COVER_TILE)
+        )
     cover.save(data := io.BytesIO(), "PNG")
     write_atomically(f"{folder}/{rules.COVERS[0]}", data.getvalue())
     return rules.COVERS[0]
 
 
-def _wait(folder: str, name: str, staged: str, poll_seconds: float, replaced: bool) -> str:
+def _wait(
+    folder: str, name: str, staged: str, poll_seconds: float, replaced: bool
+) -> str:
     """What is wrong with the dataset once Kaggle has taken the files in; "" for nothing."""
     until = time.monotonic() + MAX_WAIT_SECONDS
     while True:
@@ -361,14 +439,21 @@ def _differences(folder: str, name: str, staged: str) -> list[str]:
         with tempfile.TemporaryDirectory() as scratch:
             call("dataset_download_file", name, listing[0], scratch)
             # Client 2.2.4 leaves the file's folder out.
-            sums = read_text(f"{scratch}/{listing[0]}") or read_text(f"{scratch}/{SUMS}")
+            sums = read_text(f"{scratch}/{listing[0]}") or read_text(
+                f"{scratch}/{SUMS}"
+            )
             if sums != read_text(f"{folder}/{SUMS}"):
                 return [f"{SUMS} differs"]
-    return [f"{f} has {here.get(f, 'no')} bytes here, {there.get(f, 'no')} there" for f in unequal]
+    return [
+        f"{f} has {here.get(f, 'no')} bytes here, {there.get(f, 'no')} there"
+        for f in unequal
+    ]
 
 
 def _list_files(name: str, token: str = "") -> dict[str, int]:
     """Bytes by name of a dataset's files, from as many pages as there are."""
     answer = call("dataset_list_files", name, token, page_size=200)
     files = {file.name: file.total_bytes for file in answer.files or ()}
-    return files | (_list_files(name, answer.next_page_token) if answer.next_page_token else {})
+    return files | (
+        _list_files(name, answer.next_page_token) if answer.next_page_token else {}
+    )

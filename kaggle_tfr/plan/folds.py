@@ -49,7 +49,9 @@ def assign_folds(
     fold = np.where((split == "train") & (n_folds < 2), 0, -1)
     if n_folds > 1 and (split == "train").any():
         # A seed of its own, or the folds would follow the order of the held-out draw.
-        fold[rows] = assign(group[rows], labels, np.full(n_folds, 1 / n_folds), seed + 1)
+        fold[rows] = assign(
+            group[rows], labels, np.full(n_folds, 1 / n_folds), seed + 1
+        )
     return table.assign(split=split, fold=fold)
 
 
@@ -64,7 +66,9 @@ def _join_groups(
         raise ValueError(f'{what} Set GROUP_COLUMN to one of these, or to "".')
     n, graph = len(table), csr_matrix((len(table), len(table)))
     for column in {"cluster", group_column} & set(table):
-        graph += csr_matrix((np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n))
+        graph += csr_matrix(
+            (np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n)
+        )
     group = pd.factorize(csgraph.connected_components(graph, directed=False)[1])[0]
     split = np.asarray(table.get("split", ["train"] * n)).astype(str)
     names, codes, sizes = np.unique(split, return_inverse=True, return_counts=True)
@@ -73,7 +77,11 @@ def _join_groups(
     split = names[by_size].astype(object)[smallest]
     extra = np.asarray(table.get("source", np.zeros(n))) != 0
     joined = pd.Series(extra).groupby(group).transform("any").to_numpy()
-    return group, split, np.flatnonzero((split == "train") & (extra_in_validation | ~joined))
+    return (
+        group,
+        split,
+        np.flatnonzero((split == "train") & (extra_in_validation | ~joined)),
+    )
 
 
 def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
@@ -105,7 +113,9 @@ def _first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
     rows, values = np.arange(len(table)), table[column]
     alone = values.isna() if column != "cluster" else values.fillna(-1) == -1
     alone |= table.get("split") == "test"
-    first = pd.Series(rows).groupby(pd.factorize(values.mask(alone))[0]).transform("min")
+    first = (
+        pd.Series(rows).groupby(pd.factorize(values.mask(alone))[0]).transform("min")
+    )
     return np.where(alone, rows, first)
 
 
@@ -116,11 +126,17 @@ def _label_matrix(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matr
         yes = [c > 0 if c.dtype.kind in "iufb" else c.fillna("") != "" for c in columns]
         return csr_matrix(np.stack(yes, axis=1).astype(np.float64))
     n, codes = len(table), pd.factorize(table["label"], sort=True)[0]
-    return csr_matrix((np.ones(n), (np.arange(n), codes)), shape=(n, codes.max(initial=0) + 1))
+    return csr_matrix(
+        (np.ones(n), (np.arange(n), codes)), shape=(n, codes.max(initial=0) + 1)
+    )
 
 
 def assign_shards(
-    table: pd.DataFrame, n_shards: Mapping[tuple[str, int], int], n_parts: int = 1, *, seed: int
+    table: pd.DataFrame,
+    n_shards: Mapping[tuple[str, int], int],
+    n_parts: int = 1,
+    *,
+    seed: int,
 ) -> pd.DataFrame:
     """The table with int64 columns shard, part and position added; its rows keep their order.
 
@@ -136,9 +152,13 @@ def assign_shards(
         n = n_shards.get(key, 0)
         if not 1 <= n <= len(rows):
             what = f"{len(rows)} images of '{key[0]}', fold {key[1]}, cannot go to {n} shards."
-            raise ValueError(f"{what} Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher.")
+            raise ValueError(
+                f"{what} Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
+            )
         rng = np.random.default_rng([seed, number])
-        shard[_sort_shuffled(rows, table["label"].to_numpy(), rng)] = np.arange(len(rows)) % n
+        shard[_sort_shuffled(rows, table["label"].to_numpy(), rng)] = (
+            np.arange(len(rows)) % n
+        )
         by_shard = _sort_shuffled(rows, shard, rng)
         position[by_shard] = pd.Series(rows).groupby(shard[by_shard]).cumcount()
         part[rows] = (n_before + shard[rows]) % n_parts + 1
@@ -146,13 +166,19 @@ def assign_shards(
     return table.assign(shard=shard, part=part, position=position)
 
 
-def _sort_shuffled(rows: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _sort_shuffled(
+    rows: np.ndarray, values: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     rows = rng.permutation(rows)
     return rows[np.argsort(values[rows], kind="stable")]
 
 
 def stratified_group_split(
-    group: np.ndarray, labels: csr_matrix, shares: np.ndarray, seed: int, multilabel: bool = False
+    group: np.ndarray,
+    labels: csr_matrix,
+    shares: np.ndarray,
+    seed: int,
+    multilabel: bool = False,
 ) -> np.ndarray:
     """The bin of each row, int64 (n,): groups whole, each class near its share of every bin.
 
@@ -164,17 +190,23 @@ def stratified_group_split(
     group, sizes = np.unique(group, return_inverse=True, return_counts=True)[1:]
     if len(sizes) < len(shares):
         what = f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or splits."
-        raise ValueError(f"{what} Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION.")
+        raise ValueError(
+            f"{what} Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
+        )
     if not multilabel and (none := labels.sum(axis=1) == 0).any():
         labels = hstack([labels, csr_matrix(none, dtype=float)])
-    counts = (csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels).tocsr()
+    counts = (
+        csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels
+    ).tocsr()
     if not multilabel:
         return _assign_clusters(counts, sizes, shares, seed)[group]
     try:
         from iterstrat.ml_stratifiers import IterativeStratification
         from sklearn.utils import check_random_state
     except ImportError as error:
-        mend = "On Kaggle turn the internet on, or attach its wheel; see docs/kaggle.md."
+        mend = (
+            "On Kaggle turn the internet on, or attach its wheel; see docs/kaggle.md."
+        )
         what = "Images of several labels are stratified by iterative-stratification"
         raise ImportError(f"{what}, which is not installed: {error}. {mend}") from None
     bins = np.empty(len(sizes), np.int64)
@@ -198,19 +230,32 @@ def _assign_clusters(
     total = np.asarray(counts.sum(axis=0))[0].tolist()
     order = _draw_order(counts, sizes, total, rng)
     # As if so many images lay before: each place of the line has the chance that it should.
-    seen, most = int(rng.integers(10_000)) * unequal, sizes.max() - 0.5 if unequal else np.inf
+    seen, most = (
+        int(rng.integers(10_000)) * unequal,
+        sizes.max() - 0.5 if unequal else np.inf,
+    )
     load = np.diff(np.round(np.cumsum(shares) * seen), prepend=0).tolist()
     seen_of, load_of = [0.0] * len(total), np.zeros((len(total), len(shares))).tolist()
-    bins, each_bin, share = np.empty(len(sizes), np.int64), range(len(shares)), shares.tolist()
+    bins, each_bin, share = (
+        np.empty(len(sizes), np.int64),
+        range(len(shares)),
+        shares.tolist(),
+    )
     # Plain numbers: an array of so few takes several times longer.
     ends, classes, images = counts.indptr.data, counts.indices.data, counts.data.data
     for cluster, size in zip(order.data, sizes[order].data, strict=True):
-        own, unit, behind = range(ends[cluster], ends[cluster + 1]), 0.0, [0.0] * len(share)
+        own, unit, behind = (
+            range(ends[cluster], ends[cluster + 1]),
+            0.0,
+            [0.0] * len(share),
+        )
         for i in own:
             c, n = classes[i], images[i]
             seen_of[c] = so_far = seen_of[c] + n
             weight, has = n / total[c], load_of[c]
-            behind = [behind[k] + weight * (share[k] * so_far - has[k]) for k in each_bin]
+            behind = [
+                behind[k] + weight * (share[k] * so_far - has[k]) for k in each_bin
+            ]
             unit += weight * n
         if unequal and len(own) == 1:
             behind = [ceil(images_behind / unit - 1e-9) for images_behind in behind]
@@ -225,7 +270,10 @@ def _assign_clusters(
 
 
 def _draw_order(
-    counts: csr_matrix, sizes: np.ndarray, total: Sequence[float], rng: np.random.Generator
+    counts: csr_matrix,
+    sizes: np.ndarray,
+    total: Sequence[float],
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Largest clusters first; equal ones by their rarest class, and of these the largest."""
     place = np.argsort(np.lexsort((rng.random(len(total)), np.negative(total))))
@@ -248,17 +296,28 @@ def compare_shares(
     free = _join_groups(rows, **joins)[2]
     fold = folded["fold"].to_numpy()[free, None]
     bins = np.arange(-1, fold.max(initial=0) + 1)
-    counts = _label_matrix(rows.iloc[free], label_columns).astype(int).T @ (fold == bins)
-    every, folds = (counts[:, 1:] > 0).all(axis=1), [f"fold {number}" for number in bins[1:]]
+    counts = _label_matrix(rows.iloc[free], label_columns).astype(int).T @ (
+        fold == bins
+    )
+    every, folds = (
+        (counts[:, 1:] > 0).all(axis=1),
+        [f"fold {number}" for number in bins[1:]],
+    )
     table = pd.DataFrame(counts, columns=["validation", *folds], dtype=int)
-    table = table.assign(classes=1, images=counts.sum(axis=1), **{"in every fold": every})
+    table = table.assign(
+        classes=1, images=counts.sum(axis=1), **{"in every fold": every}
+    )
     band = pd.cut(table["images"], [0, *BANDS.values()], labels=[*BANDS])
-    table = table.groupby(band.rename("class size"), observed=True).sum().rename(index=str)
+    table = (
+        table.groupby(band.rename("class size"), observed=True).sum().rename(index=str)
+    )
     table.loc["all"] = table.sum()
     table[folds] = table[folds].div(table[folds].sum(axis=1), axis=0).round(4)
     table["asked"] = table["images"] * validation_size
     shown = ["asked", "validation"] if validation_size else []
-    return table[["classes", "images", *shown, *([*folds, "in every fold"] if folds[1:] else [])]]
+    return table[
+        ["classes", "images", *shown, *([*folds, "in every fold"] if folds[1:] else [])]
+    ]
 
 
 def find_missing_classes(
@@ -298,7 +357,9 @@ def find_missing_classes(
     table, has_class = table[is_missing], has_class[is_missing]
     missing_from = [", ".join(has_class.columns[~row]) for row in has_class.to_numpy()]
     table = table.assign(missing_from=missing_from)
-    return table.sort_values("images", ascending=False, kind="stable", ignore_index=True)
+    return table.sort_values(
+        "images", ascending=False, kind="stable", ignore_index=True
+    )
 
 
 def check_leakage(
@@ -320,7 +381,9 @@ def check_leakage(
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
     test, train = (table["split"] == "test").to_numpy(), table[table["fold"] >= 0]
     shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
-    off = shares.sub(train["label"].value_counts(normalize=True), axis=0).abs().to_numpy()
+    off = (
+        shares.sub(train["label"].value_counts(normalize=True), axis=0).abs().to_numpy()
+    )
     numbers: dict[str, float] = {"images": len(table), "clusters_across_folds": 0}
     numbers["max_share_deviation"] = float(off.max(initial=0.0))
     for kind, column in (("clusters", "cluster"), ("groups", group_column)):
@@ -332,7 +395,11 @@ def check_leakage(
         numbers["clusters_across_test"] = len((tests & others) - {-1})
     if hashes is not None:
         numbers |= _count_near_pairs(table["path"], fold, test, hashes, max_bits)
-    across = {name: number for name, number in numbers.items() if name.endswith("_across_folds")}
+    across = {
+        name: number
+        for name, number in numbers.items()
+        if name.endswith("_across_folds")
+    }
     if any(across.values()):
         found = ", ".join(f"{name} {number}" for name, number in across.items())
         mend = "Run 02_deduplicate and 03_plan again."
@@ -341,7 +408,11 @@ def check_leakage(
 
 
 def _count_near_pairs(
-    paths: pd.Series, fold: np.ndarray, test: np.ndarray, hashes: pd.DataFrame, max_bits: int
+    paths: pd.Series,
+    fold: np.ndarray,
+    test: np.ndarray,
+    hashes: pd.DataFrame,
+    max_bits: int,
 ) -> dict[str, int]:
     """The numbers of `check_leakage` by brute force; flat images tell nothing and are left out."""
     chosen = np.random.default_rng(0).permutation(len(paths))[:300]
@@ -351,7 +422,9 @@ def _count_near_pairs(
     hashable = usable.to_numpy()[at] & (at >= 0)
     words, pairs = [hashes[name].to_numpy()[at] for name in HASHES], np.zeros(2, int)
     for row in chosen[hashable[chosen]]:
-        distance = sum(np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words)
+        distance = sum(
+            np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words
+        )
         near = (distance <= max_bits) & hashable & (fold != fold[row])
         pairs += np.bincount((test | test[row])[near], minlength=2)
     names = ("sampled_images", "sampled_pairs_across_folds", "sampled_pairs_with_test")

@@ -20,13 +20,17 @@ from kaggle_tfr.images.convert import ImageSettings, convert, output_size
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.schema import RecordSchema, encode
 
-STRATUM = 5  # images, or more, sampled from each of up to 20 strata of similar predicted size
+STRATUM = (
+    5  # images, or more, sampled from each of up to 20 strata of similar predicted size
+)
 FEWEST, MOST_EXACT = 30, 50  # images of a sample; of them those whose bytes are known
 # The first record of a process takes seconds, most of them for imports: one of a plain image is
 # made untimed, and no other thread measures meanwhile.
 _warming_up, _is_warm = threading.Lock(), threading.Event()
 Array = np.ndarray
-Interval = tuple[float, float, float]  # a mean, and bounds that hold it with 99.9 % confidence
+Interval = tuple[
+    float, float, float
+]  # a mean, and bounds that hold it with 99.9 % confidence
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,15 @@ def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
         return np.array([np.inf])
     weight = np.cumsum(sizes)
     cuts = np.linspace(0, weight[-1], max(1, min(20, sample // STRATUM)) + 1)[1:-1]
-    return np.concatenate([[0], np.unique(sizes[np.searchsorted(weight, cuts)]), [np.inf]])
+    return np.concatenate(
+        [[0], np.unique(sizes[np.searchsorted(weight, cuts)]), [np.inf]]
+    )
 
 
 def number_strata(predicted: pd.DataFrame, upper: Array) -> Array:
-    return np.where(predicted["exact"], 0, 1 + np.searchsorted(upper[1:-1], predicted["size"]))
+    return np.where(
+        predicted["exact"], 0, 1 + np.searchsorted(upper[1:-1], predicted["size"])
+    )
 
 
 def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
@@ -85,33 +93,49 @@ def estimate(predicted: pd.DataFrame, upper: Array, measured: Array) -> Forecast
     at, seconds = at.astype(int), end - begin
     n, m = (np.bincount(rows, minlength=len(upper)) for rows in (stratum, stratum[at]))
     ratio, spread = _fit_ratios(y - known[at], size[at], stratum[at], m)
-    ratio[0] *= m[0] > 0  # where no exact one was read, nothing is known of what a record adds
+    ratio[0] *= (
+        m[0] > 0
+    )  # where no exact one was read, nothing is known of what a record adds
     # One image tells nothing of the spread: half its size is a guess on the safe side.
-    guess = np.where(m < n, np.abs(ratio) / 2 * np.bincount(stratum, size, len(n)) / n.clip(1), 0)
+    guess = np.where(
+        m < n, np.abs(ratio) / 2 * np.bincount(stratum, size, len(n)) / n.clip(1), 0
+    )
     spread = np.where(m > 1, spread, guess)
     took, took_spread = _fit_ratios(seconds, np.ones(len(at)), stratum[at], m)
     interval, quantile = _interval(n, m, (known + ratio[stratum] * size).sum(), spread)
-    took_interval, _ = _interval(n, m, (n * took).sum(), np.where(m > 1, took_spread, took))
+    took_interval, _ = _interval(
+        n, m, (n * took).sum(), np.where(m > 1, took_spread, took)
+    )
     workers = float(max(1.0, seconds.sum() / max(end.max() - begin.min(), 1e-9)))
     strata = {"rows": n, "sampled": m, "ratio": ratio, "spread": spread, "upper": upper}
     counts = len(known), int(n[0]), len(at)
-    return Forecast(*counts, interval, took_interval, workers, quantile, pd.DataFrame(strata))
+    return Forecast(
+        *counts, interval, took_interval, workers, quantile, pd.DataFrame(strata)
+    )
 
 
 def _fit_ratios(y: Array, x: Array, stratum: Array, m: Array) -> tuple[Array, Array]:
     """Of y to x in each stratum, that of all where nothing was drawn; and the spread about it."""
-    add_up, typical = partial(np.bincount, minlength=len(m)), np.full(len(m), y.sum() / x.sum())
+    add_up, typical = (
+        partial(np.bincount, minlength=len(m)),
+        np.full(len(m), y.sum() / x.sum()),
+    )
     ratio = np.divide(add_up(stratum, y), add_up(stratum, x), out=typical, where=m > 0)
     off = add_up(stratum, (y - ratio[stratum] * x) ** 2)
     return ratio, np.sqrt(off / (m - 1).clip(1))
 
 
-def _interval(n: Array, m: Array, total: float, spread: Array) -> tuple[Interval, float]:
+def _interval(
+    n: Array, m: Array, total: float, spread: Array
+) -> tuple[Interval, float]:
     """Of `total` over strata of n rows, m drawn; and t's quantile by Satterthwaite's freedom."""
     variance = n**2 * (1 - m / n.clip(1)) * spread**2 / m.clip(1)
     freedom = variance.sum() ** 2 / max(np.sum(variance**2 / (m - 1).clip(1)), 1e-300)
     quantile = float(stats.t.ppf(0.5 + 0.999 / 2, min(max(freedom, 3), 10_000)))
-    mean, half = float(total / n.sum()), float(quantile * np.sqrt(variance.sum()) / n.sum())
+    mean, half = (
+        float(total / n.sum()),
+        float(quantile * np.sqrt(variance.sum()) / n.sum()),
+    )
     return (mean, max(mean - half, 0.0), mean + half), quantile
 
 
@@ -130,22 +154,34 @@ def make_forecast(
     Raises: ValueError for no image to forecast, or if every image of the sample was refused.
     """
     if not len(table):
-        raise ValueError("there is no image to plan. Look into rejects.csv and duplicates.parquet.")
+        raise ValueError(
+            "there is no image to plan. Look into rejects.csv and duplicates.parquet."
+        )
     table = table.reset_index(drop=True)
     # A twentieth of what writing will take; fewer tell too little where a few images weigh most.
     sample = min(sample, max(FEWEST, len(table) // 20))
     predicted = predict(table, image)
     upper = cut_strata(predicted, sample)
-    chosen = draw_sample(table["label"].to_numpy(), number_strata(predicted, upper), seed, sample)
-    rows = table.loc[chosen].drop(columns=["problem", "note"], errors="ignore").to_dict("records")
-    measure = partial(_measure_records, schema=schema, image=image, compression=compression)
+    chosen = draw_sample(
+        table["label"].to_numpy(), number_strata(predicted, upper), seed, sample
+    )
+    rows = (
+        table.loc[chosen]
+        .drop(columns=["problem", "note"], errors="ignore")
+        .to_dict("records")
+    )
+    measure = partial(
+        _measure_records, schema=schema, image=image, compression=compression
+    )
     items = parallel.blocks(list(zip(chosen, rows, strict=True)), 8)
     shown: dict = {"label": "Sampling sizes", "total": len(chosen), "advance": len}
     measured = sorted(chain.from_iterable(parallel.run(measure, items, **shown)))
     if not measured:
         first = f"the first is '{table['path'][chosen[0]]}'"
         mend = "Has the input changed since 01_explore? Run it again."
-        raise ValueError(f"all {len(chosen)} images of the sample were refused, {first}. {mend}")
+        raise ValueError(
+            f"all {len(chosen)} images of the sample were refused, {first}. {mend}"
+        )
     return estimate(predicted, upper, np.array(measured))
 
 
@@ -158,7 +194,10 @@ def _warm_up(row: dict, schema: RecordSchema, image: ImageSettings) -> None:
 
 
 def _measure_records(
-    rows: list[tuple[int, dict]], schema: RecordSchema, image: ImageSettings, compression: str
+    rows: list[tuple[int, dict]],
+    schema: RecordSchema,
+    image: ImageSettings,
+    compression: str,
 ) -> list[tuple[int, int, float, float]]:
     """Row, bytes, begin and end in seconds of each image that is not refused."""
     with _warming_up:
@@ -171,7 +210,9 @@ def _measure_records(
         with suppress(RefusedImage, storage.DamagedRecord):
             data = storage.read_bytes(row["path"])
             record = encode(row, convert(data, image), schema, image)
-            size = FRAME_BYTES + len(gzip.compress(record, 6) if compression else record)
+            size = FRAME_BYTES + len(
+                gzip.compress(record, 6) if compression else record
+            )
             measured.append((at, size, begin, time.time()))
     return measured
 
@@ -185,10 +226,16 @@ def forecast_groups(
     """
     predicted, strata = predict(table, image), forecast.strata
     index = number_strata(predicted, strata["upper"].to_numpy())
-    expected = predicted["known"] + strata["ratio"].to_numpy()[index] * predicted["size"]
+    expected = (
+        predicted["known"] + strata["ratio"].to_numpy()[index] * predicted["size"]
+    )
     frame = table[by].assign(stratum=index, count=1, expected=expected)
-    cells = frame.groupby([*by, "stratum"], observed=True).sum().join(strata, on="stratum")
-    n, rows, m, spread = (cells[name] for name in ("count", "rows", "sampled", "spread"))
+    cells = (
+        frame.groupby([*by, "stratum"], observed=True).sum().join(strata, on="stratum")
+    )
+    n, rows, m, spread = (
+        cells[name] for name in ("count", "rows", "sampled", "spread")
+    )
     of_mean = n**2 * (1 - m / rows) * spread**2 / m.clip(1)
     cells["variance"] = of_mean + n * (1 - (n / rows).clip(upper=1)) * spread**2
     total = cells.groupby(by, observed=True)[["count", "expected", "variance"]].sum()
@@ -200,7 +247,9 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     """Bytes `known` for sure, relative `size` of what is to be encoded, which rows are `exact`."""
     given, n_bytes = table[["height", "width"]], table["n_bytes"].to_numpy(float)
     codes, unique = pd.MultiIndex.from_frame(given).factorize()
-    sizes = np.array([output_size(h, w, image) for h, w in unique], float).reshape(-1, 2)[codes]
+    sizes = np.array([output_size(h, w, image) for h, w in unique], float).reshape(
+        -1, 2
+    )[codes]
     same = (sizes == given.to_numpy()).all(axis=1)
     kept = {"none": image.kept, "short_side": ["JPEG"][: image.format == "JPEG"]}
     upright = table["orientation"].to_numpy() == 1 if "orientation" in table else True
@@ -208,5 +257,8 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     exact = same & known & upright & image.pass_through
     density = n_bytes / given.to_numpy(float).prod(axis=1).clip(1)
     size = sizes.prod(axis=1) * np.sqrt(density.clip(1e-3))
-    columns = {"known": np.where(exact, n_bytes, 0.0), "size": np.where(exact, 1.0, size)}
+    columns = {
+        "known": np.where(exact, n_bytes, 0.0),
+        "size": np.where(exact, 1.0, size),
+    }
     return pd.DataFrame(columns, table.index).assign(exact=exact)

@@ -45,7 +45,14 @@ ORDER = ["part", "split", "fold", "shard", "position"]
 SIDECAR_FILES = 8
 # What part folders hold beside the shards, and a table for each split.
 PART_FILES = (
-    *("plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv", "rejects.csv"),
+    *(
+        "plan.json",
+        "schema.json",
+        "labels.json",
+        "labels.txt",
+        "shards.csv",
+        "rejects.csv",
+    ),
     *("stats.json", "SHA256SUMS", "report.html", "dataset-metadata.json", SUBMISSION),
     *("features.json", "dataset_info.json"),  # of TFDS
 )
@@ -53,7 +60,12 @@ PART_FOLDERS = ("index", "journal")
 # A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32 digits
 # and ".tmp".
 MAX_NAME_BYTES = 255 - 41
-UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")  # categories: control, half of a pair, ends of lines
+UNPRINTABLE = (
+    "Cc",
+    "Cs",
+    "Zl",
+    "Zp",
+)  # categories: control, half of a pair, ends of lines
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,9 @@ class PlanSettings:
         size = None if self.resize == "none" else as_size(self.image_size)
         encoding = self.quality, self.resample, self.chroma, self.optimize
         form = "PNG" if self.bit_depth == "keep" else "JPEG"
-        return ImageSettings(size, self.resize, *encoding, form, bit_depth=self.bit_depth)
+        return ImageSettings(
+            size, self.resize, *encoding, form, bit_depth=self.bit_depth
+        )
 
 
 @dataclass(frozen=True)
@@ -160,11 +174,16 @@ def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
     groups = []
     for shard in shards:
         own = split_template(template, shard.split, shard.fold)
-        used = [name for name in template_fields(own) if name in ("split", "fold", "part")]
+        used = [
+            name for name in template_fields(own) if name in ("split", "fold", "part")
+        ]
         groups.append((shard, (own, *(getattr(shard, name) for name in used))))
     totals = Counter(group for _, group in groups)
     numbers: dict[tuple, Iterator[int]] = defaultdict(count)
-    return [replace(shard, i=next(numbers[group]), n=totals[group]) for shard, group in groups]
+    return [
+        replace(shard, i=next(numbers[group]), n=totals[group])
+        for shard, group in groups
+    ]
 
 
 def check_names(plan: Plan) -> None:
@@ -176,23 +195,35 @@ def check_names(plan: Plan) -> None:
     for shard in plan.shards:
         name = plan.file_name(shard)
         if any(unicodedata.category(character) in UNPRINTABLE for character in name):
-            what = f"{setting} gives the file name {name!r}, which has a control character"
+            what = (
+                f"{setting} gives the file name {name!r}, which has a control character"
+            )
             raise ValueError(f"{what}. Remove it from NAME or SHARD_NAME.")
         for component in name.split("/"):
             n_bytes = len(component.encode())
             if n_bytes > MAX_NAME_BYTES:
                 what = f"{setting} gives file names of {n_bytes} bytes, such as '{component[:40]}…'"
-                raise ValueError(f"{what}; they can have {MAX_NAME_BYTES}. Choose a shorter NAME.")
+                raise ValueError(
+                    f"{what}; they can have {MAX_NAME_BYTES}. Choose a shorter NAME."
+                )
         top = name.split("/")[0]
         if shard.split != "test" and name.startswith(TEST_FOLDER):
             what = f"{setting} puts a shard of '{shard.split}' into '{TEST_FOLDER}'"
-            raise ValueError(f"{what}, the folder of test shards. Choose another SHARD_NAME.")
-        if top in own_names or top.startswith("dataset-cover-image.") or name.endswith(".tmp"):
+            raise ValueError(
+                f"{what}, the folder of test shards. Choose another SHARD_NAME."
+            )
+        if (
+            top in own_names
+            or top.startswith("dataset-cover-image.")
+            or name.endswith(".tmp")
+        ):
             what = f"{setting} gives a shard the name '{name}', which a part needs for its own file"
             raise ValueError(f"{what}. Choose another SHARD_NAME.")
         same = shards.setdefault(name, shard)
         if same is not shard:
-            both = " and ".join(f"{s.i} of {s.split}, fold {s.fold}" for s in (same, shard))
+            both = " and ".join(
+                f"{s.i} of {s.split}, fold {s.fold}" for s in (same, shard)
+            )
             what = f"{setting} gives two shards the name '{name}': those with number {both}"
             raise ValueError(f"{what}. Put a character such as '-' between the fields.")
     _check_count_field(plan.settings.shard_name)
@@ -207,8 +238,12 @@ def _check_count_field(template: str) -> None:
     for (_, before), (text, after) in pairwise(parts):
         numbers = {before, after} - {"name", "split"}
         if "count" in numbers and len(numbers) == 2 and not re.search(r"[^0-9]", text):
-            what = f"SHARD_NAME '{template}' has {{{before}}} and {{{after}}} side by side"
-            raise ValueError(f"{what}, so names could repeat. Put a '-' between the two.")
+            what = (
+                f"SHARD_NAME '{template}' has {{{before}}} and {{{after}}} side by side"
+            )
+            raise ValueError(
+                f"{what}, so names could repeat. Put a '-' between the two."
+            )
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
@@ -218,10 +253,14 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     buffer, start = io.BytesIO(), 0
     with pq.ParquetWriter(buffer, rows.schema) as writer:
         for shard in plan.shards:
-            writer.write_table(rows.slice(start, shard.count), row_group_size=shard.count)
+            writer.write_table(
+                rows.slice(start, shard.count), row_group_size=shard.count
+            )
             start += shard.count
     storage.write_atomically(storage.join(work_dir, "plan.parquet"), buffer.getvalue())
-    storage.write_atomically(storage.join(work_dir, "plan.json"), plan.to_json().encode())
+    storage.write_atomically(
+        storage.join(work_dir, "plan.json"), plan.to_json().encode()
+    )
 
 
 def read_plan(folder: str) -> Plan:
@@ -241,13 +280,17 @@ def read_plan(folder: str) -> Plan:
         }
         return Plan(**values | read)
     except FileNotFoundError:
-        raise FileNotFoundError(f"no plan.json in WORK_DIR '{folder}'. Run 03_plan.") from None
+        raise FileNotFoundError(
+            f"no plan.json in WORK_DIR '{folder}'. Run 03_plan."
+        ) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         message = f"'{path}' is no plan of this version: {error}. Run 03_plan again."
         raise ValueError(message) from None
 
 
-def read_rows(work_dir: str, shards: Iterable[Shard]) -> Iterator[tuple[Shard, pd.DataFrame]]:
+def read_rows(
+    work_dir: str, shards: Iterable[Shard]
+) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Each shard with its own rows, read when asked for, so that the plan never is in memory."""
     path = storage.join(work_dir, "plan.parquet")
     with storage.on_disk(path) as local, pq.ParquetFile(local) as rows:
@@ -261,11 +304,15 @@ def format_unit(value: float, units: Mapping[str, float]) -> str:
     >>> format_bytes(8_812_345), format_bytes(512), format_seconds(43_200), format_seconds(0.7)
     ('8.81 MB', '512 B', '12 h', '0.7 s')
     """
-    fitting = (f"{value / each:.3g} {unit}" for unit, each in units.items() if value >= each)
+    fitting = (
+        f"{value / each:.3g} {unit}" for unit, each in units.items() if value >= each
+    )
     return next(fitting, f"{value:.2g} {[*units][-1]}")
 
 
-format_bytes = partial(format_unit, units={"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1})
+format_bytes = partial(
+    format_unit, units={"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1}
+)
 format_seconds = partial(format_unit, units={"h": 3600, "min": 60, "s": 1})
 
 
@@ -284,18 +331,32 @@ def make_plan(
     check_template(settings.shard_name)
     settings = replace(settings, bit_depth=labels.bit_depth)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings)
-    image, n_parts, versions = settings.image, int(table["part"].max()), package_versions()
-    plan = Plan(labels, schema, image, settings, n_parts, shard_limit_bytes, versions=versions)
+    image, n_parts, versions = (
+        settings.image,
+        int(table["part"].max()),
+        package_versions(),
+    )
+    plan = Plan(
+        labels, schema, image, settings, n_parts, shard_limit_bytes, versions=versions
+    )
     bounds = forecast_groups(table, image, forecast, ORDER[:-1]).reset_index()
     bounds["bytes_high"] = np.ceil(bounds["high"]).astype(int)
-    bounds = bounds.rename(columns={"shard": "index"}).drop(columns=["expected", "high"])
-    rows: list[Any] = bounds.assign(number=range(len(bounds)), i=0, n=0).to_dict("records")
+    bounds = bounds.rename(columns={"shard": "index"}).drop(
+        columns=["expected", "high"]
+    )
+    rows: list[Any] = bounds.assign(number=range(len(bounds)), i=0, n=0).to_dict(
+        "records"
+    )
     shards = number_shards([Shard(**row) for row in rows], settings.shard_name)
     check_names(replace(plan, shards=shards))
-    decisive = {name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")}
+    decisive = {
+        name: asdict(plan)[name] for name in ("labels", "schema", "image", "n_parts")
+    }
     decisive |= {"compression": settings.compression, "shard_name": settings.shard_name}
     sha256 = fingerprint(table, decisive)
-    expected = {name: getattr(forecast, name) for name in ("n_images", "n_exact", "n_sampled")}
+    expected = {
+        name: getattr(forecast, name) for name in ("n_images", "n_exact", "n_sampled")
+    }
     sizes = (round(size, 1) for size in forecast.size)
     expected |= zip(("bytes_per_image", "low", "high"), sizes, strict=True)
     return replace(plan, forecast=expected, shards=shards, fingerprint=sha256), table
@@ -314,7 +375,11 @@ def _fit_parts(
     table: pd.DataFrame, forecast: Forecast, settings: PlanSettings
 ) -> tuple[pd.DataFrame, int]:
     """The table in the fewest parts whose bounds all fit, and the bytes for the shards of one."""
-    table, limit_bytes, image = table.reset_index(drop=True), settings.limit_bytes, settings.image
+    table, limit_bytes, image = (
+        table.reset_index(drop=True),
+        settings.limit_bytes,
+        settings.image,
+    )
     groups = forecast_groups(table, image, forecast, ["split", "fold"])
     n_parts = max(1, floor(forecast.size[0] * len(table) / max(limit_bytes, 1)))
     while n_parts <= len(table):
@@ -324,10 +389,15 @@ def _fit_parts(
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         row_bytes, fixed_bytes = sidecar_bytes(table, sum(n_shards.values()))
         parts = forecast_groups(planned, image, forecast, ["part"]).max()
-        beside, high = ceil(parts["count"] * row_bytes + fixed_bytes), ceil(parts["high"])
+        beside, high = (
+            ceil(parts["count"] * row_bytes + fixed_bytes),
+            ceil(parts["high"]),
+        )
         if high + beside <= limit_bytes:
             return planned.sort_values(ORDER, ignore_index=True), limit_bytes - beside
-        n_parts = max(n_parts + 1, floor(n_parts * high / max(limit_bytes - fixed_bytes, 1)))
+        n_parts = max(
+            n_parts + 1, floor(n_parts * high / max(limit_bytes - fixed_bytes, 1))
+        )
     what = f"no number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record alone may"
     mend = "Raise PART_LIMIT_GB, or lower IMAGE_SIZE or QUALITY."
     raise ValueError(f"{what} take {forecast.size[2] / 1e6:,.2f} MB. {mend}")
@@ -360,10 +430,16 @@ def shards_per_group(
         raise ValueError(f"{what} {need}. Raise MAX_PART_FILES, or lower N_FOLDS.")
     if settings.n_shards or settings.shard_images:
         wanted = -(-counts // (settings.shard_images or 1))
-        if settings.n_shards:  # of labelled images; those of test images are about as large
+        if (
+            settings.n_shards
+        ):  # of labelled images; those of test images are about as large
             own = counts[~test] if not test.all() else counts
-            shards = (counts * settings.n_shards / own.sum()).round().astype(int).clip(1)
-            wanted = _apportion(own, settings.n_shards).combine_first(shards).astype(int)
+            shards = (
+                (counts * settings.n_shards / own.sum()).round().astype(int).clip(1)
+            )
+            wanted = (
+                _apportion(own, settings.n_shards).combine_first(shards).astype(int)
+            )
         if np.ceil(wanted[~test] / n_parts).sum() > max_shards:
             return None
     else:
@@ -376,7 +452,9 @@ def shards_per_group(
     if (few := wanted[~test]).min() < n_parts:
         split, fold = cast("tuple[str, int]", few.idxmin())
         has = f"but fold {fold} of '{split}' has {few.min()} shards; a part takes some of each"
-        mend = "Raise PART_LIMIT_GB or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
+        mend = (
+            "Raise PART_LIMIT_GB or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
+        )
         raise ValueError(f"the images need {n_parts} parts, {has}. {mend}")
     return wanted.to_dict()
 
@@ -390,7 +468,9 @@ def _shards_by_size(
     """
     largest_mb, megabytes = max(settings.shard_mb, 400), expected.to_numpy() / 1e6
     targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
-    each = np.maximum(np.round(megabytes / targets), np.ceil(megabytes / largest_mb)).clip(1)
+    each = np.maximum(
+        np.round(megabytes / targets), np.ceil(megabytes / largest_mb)
+    ).clip(1)
     fits = each[each[:, at_top].sum(axis=1) <= max_shards].astype(int)
     return fits[0] if len(fits) else None
 
@@ -400,7 +480,9 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
     Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
     """
     if not len(counts) <= n_shards <= counts.sum():
-        there = f"{len(counts)} folds with {counts.sum()} images, each in shards of its own"
+        there = (
+            f"{len(counts)} folds with {counts.sum()} images, each in shards of its own"
+        )
         mend = "Set N_SHARDS between these two, or N_FOLDS = 0."
         raise ValueError(f"N_SHARDS = {n_shards}, but there are {there}. {mend}")
     shards = np.ones(len(counts), int)
@@ -411,7 +493,9 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 
 def list_planned(plan: Plan) -> pd.DataFrame:
     """One row a shard of the plan: part, split, fold, count, MB at most, file."""
-    table = pd.DataFrame([vars(shard) | {"file": plan.file_name(shard)} for shard in plan.shards])
+    table = pd.DataFrame(
+        [vars(shard) | {"file": plan.file_name(shard)} for shard in plan.shards]
+    )
     table["mb_at_most"] = table["bytes_high"] / 1e6
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
 
@@ -424,12 +508,28 @@ def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataF
     cases[part] = forecast.size, fullest, plan.settings.limit_bytes, format_bytes
     if "://" not in folder:
         free = shutil.disk_usage(folder).free
-        cases["all parts on this disk"] = forecast.size, forecast.n_images, free, format_bytes
+        cases["all parts on this disk"] = (
+            forecast.size,
+            forecast.n_images,
+            free,
+            format_bytes,
+        )
     times = fullest / forecast.workers
-    cases["time to write a part"] = forecast.seconds, times, session_hours() * 3600, format_seconds
+    cases["time to write a part"] = (
+        forecast.seconds,
+        times,
+        session_hours() * 3600,
+        format_seconds,
+    )
     rows = {}
     for name, (interval, times, limit, show) in cases.items():
         value, low, high = (number * times for number in interval)
         text = f"{show(value)}, at most {show(high)}, of {show(limit)}"
-        rows[name] = {"value": value, "low": low, "high": high, "limit": limit, "text": text}
+        rows[name] = {
+            "value": value,
+            "low": low,
+            "high": high,
+            "limit": limit,
+            "text": text,
+        }
     return pd.DataFrame.from_dict(rows, orient="index")

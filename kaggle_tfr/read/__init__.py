@@ -1,6 +1,12 @@
 """05: from part folders to batches, and what people want to see of them."""
 
-from kaggle_tfr.read.batches import choose_fold, count_steps, read_batches, read_images, to_devices
+from kaggle_tfr.read.batches import (
+    choose_fold,
+    count_steps,
+    read_batches,
+    read_images,
+    to_devices,
+)
 from kaggle_tfr.read.display import (
     choose_shown_shards,
     compare_speeds,

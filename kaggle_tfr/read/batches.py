@@ -24,15 +24,23 @@ else:
 CORES = count_cores()  # decoding keeps them busy; more threads get no more done
 # A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
 # is read on the side, by few threads: they take their time from the decoding.
-REMOTE_READS, LOCAL_READS = (16, 16 << 20), (2, 1 << 20)  # shards, bytes of each: 16 and 1 MiB
+REMOTE_READS, LOCAL_READS = (
+    (16, 16 << 20),
+    (2, 1 << 20),
+)  # shards, bytes of each: 16 and 1 MiB
 SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
-AHEAD_BYTES, AHEAD_RECORDS = 64 << 20, 2048  # read ahead from a bucket, beside what it shuffles
+AHEAD_BYTES, AHEAD_RECORDS = (
+    64 << 20,
+    2048,
+)  # read ahead from a bucket, beside what it shuffles
 
 Crop = Literal["random", "center"]
 MeanStd = tuple[Sequence[float], Sequence[float]]
 
 
-def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+def choose_fold(
+    shards: pd.DataFrame, fold: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(training, validation) shards, by fold or else by split. Raises ValueError for none.
 
     Shards of the fold −1 beside others hold images of further sources: they train, always.
@@ -45,7 +53,9 @@ def choose_fold(shards: pd.DataFrame, fold: int = 0) -> tuple[pd.DataFrame, pd.D
         training, validation = training[~chosen], training[chosen]
     if training.empty or validation.empty:
         there = f"the shards are of the folds {folds} and the splits {sorted(set(shards['split']))}"
-        mend = "Set FOLD to one of these folds, or plan with N_FOLDS or VALIDATION_SIZE."
+        mend = (
+            "Set FOLD to one of these folds, or plan with N_FOLDS or VALIDATION_SIZE."
+        )
         raise ValueError(f"Fold {fold} cannot be validated: {there}. {mend}")
     return training, validation
 
@@ -54,7 +64,9 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
     """The schema that all shards share. Raises ValueError for several schemas, or no record."""
     check_schemas(shards)
     if not shards["count"].sum():
-        raise ValueError("There is no record to read in these shards. See their split and fold.")
+        raise ValueError(
+            "There is no record to read in these shards. See their split and fold."
+        )
     return shards["schema"].iloc[0]
 
 
@@ -87,9 +99,19 @@ def read_batches(
     mean_std: send (pixel / 255 − mean) / std as float32. flip, one_hot, extra: see `decode_record`.
     Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
     """
-    given: dict[str, Any] = {"flip": flip, "one_hot": one_hot, "extra": extra, "training": training}
-    given |= {"crop": crop or ("random" if training else "center"), "jpeg": shards["jpeg"].all()}
-    decode = partial(decode_record, schema=one_schema(shards), size=as_size(image_size), **given)
+    given: dict[str, Any] = {
+        "flip": flip,
+        "one_hot": one_hot,
+        "extra": extra,
+        "training": training,
+    }
+    given |= {
+        "crop": crop or ("random" if training else "center"),
+        "jpeg": shards["jpeg"].all(),
+    }
+    decode = partial(
+        decode_record, schema=one_schema(shards), size=as_size(image_size), **given
+    )
     if training:
         data = _read_records(shards, shuffle=True, repeat=True, seed=seed)
         data = data.map(decode, num_parallel_calls=CORES, deterministic=False)
@@ -102,7 +124,9 @@ def read_batches(
     return data.prefetch(2)
 
 
-def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -> Iterator[Any]:
+def to_devices(
+    batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2
+) -> Iterator[Any]:
     """The batches as JAX arrays, each split evenly over the devices, `ahead` of them on their way.
 
     batches: of `read_batches`, or trees of NumPy arrays; int64 becomes int32, as ever in JAX.
@@ -111,12 +135,16 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2) -
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    sharding = NamedSharding(Mesh(np.array(devices), ("batch",)), PartitionSpec("batch"))
+    sharding = NamedSharding(
+        Mesh(np.array(devices), ("batch",)), PartitionSpec("batch")
+    )
     waiting = deque[Any]()
     for batch in getattr(batches, "as_numpy_iterator", batches.__iter__)():
         if (size := len(jax.tree.leaves(batch)[0])) % len(devices):
             mend = "Set a batch size that is a multiple of the number of devices."
-            raise ValueError(f"{len(devices)} devices cannot share a batch of {size}. {mend}")
+            raise ValueError(
+                f"{len(devices)} devices cannot share a batch of {size}. {mend}"
+            )
         waiting.append(jax.device_put(batch, sharding))
         if len(waiting) > ahead:
             yield waiting.popleft()
@@ -144,11 +172,17 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
 
 
 def _read_records(
-    shards: pd.DataFrame, *, shuffle: bool = False, repeat: bool = False, seed: int | None = None
+    shards: pd.DataFrame,
+    *,
+    shuffle: bool = False,
+    repeat: bool = False,
+    seed: int | None = None,
 ) -> tf.data.Dataset:
     """The serialized examples of all shards, many read at a time."""
     remote = storage.is_remote(shards["file"].iloc[0])
-    files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
+    files = tf.data.Dataset.from_tensor_slices(
+        (list(shards["file"]), list(shards["compression"]))
+    )
     if shuffle:
         files = files.shuffle(len(shards), seed=seed)
     reads, buffer = REMOTE_READS if remote else LOCAL_READS
@@ -186,7 +220,10 @@ def _read_once(
     shards: pd.DataFrame, decode: Callable[[tf.Tensor], tuple], batch_size: int
 ) -> tf.data.Dataset:
     """Full batches of each record once, then of blanks, as many as `count_steps` says."""
-    steps, check = count_steps(shards, batch_size, training=False), partial(_check_count, shards)
+    steps, check = (
+        count_steps(shards, batch_size, training=False),
+        partial(_check_count, shards),
+    )
 
     def is_wanted(step: tf.Tensor, counted: tuple) -> tf.Tensor:
         end = partial(tf.numpy_function, check, [counted[0]], tf.bool)
@@ -197,7 +234,9 @@ def _read_once(
         return seen, (seen, batch)
 
     data = _read_records(shards).map(decode, num_parallel_calls=CORES)
-    blank = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), data.element_spec)
+    blank = tf.nest.map_structure(
+        lambda spec: tf.zeros(spec.shape, spec.dtype), data.element_spec
+    )
     data = data.concatenate(tf.data.Dataset.from_tensors(blank).repeat())
     # One batch more than there should be: records beyond the promised ones would be in it.
     data = data.batch(batch_size, drop_remainder=True).scan(np.int64(0), count)
@@ -223,7 +262,9 @@ def _check_count(shards: pd.DataFrame, seen: int) -> bool:
 def _count_fitting(shards: pd.DataFrame, most: int, size: int) -> int:
     """How many records of shards `size` bytes hold: at least 1, at most all of them, and `most`."""
     records = max(1, int(shards["count"].sum()))
-    return max(1, min(records, most, size * records // max(1, int(shards["bytes"].sum()))))
+    return max(
+        1, min(records, most, size * records // max(1, int(shards["bytes"].sum())))
+    )
 
 
 def decode_record(
@@ -250,9 +291,13 @@ def decode_record(
     image = fit_to_size(pixels, size)
     parts = [values[name] for name in schema.label_keys]
     if schema.kind == "masks":
-        label = tf.stack([sample_mask(code, whole[0], window, size) for code in parts], -1)
+        label = tf.stack(
+            [sample_mask(code, whole[0], window, size) for code in parts], -1
+        )
     elif schema.kind == "multi":
-        label = tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0)
+        label = tf.concat(
+            [tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0
+        )
     else:
         label = parts[0] if parts else tf.constant(-1, tf.int64)
     if one_hot:
@@ -263,7 +308,12 @@ def decode_record(
         if schema.kind == "masks":
             label = tf.cond(turned, lambda: tf.reverse(label, [1]), lambda: label)
     more = [] if training else [1.0]
-    return (image, label, *more, *([{name: values[name] for name in extra}] if extra else []))
+    return (
+        image,
+        label,
+        *more,
+        *([{name: values[name] for name in extra}] if extra else []),
+    )
 
 
 def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, Any]:
@@ -272,8 +322,12 @@ def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, An
     for name in extra:
         if not isinstance(known.get(name), tf.io.FixedLenFeature):
             what = f"The feature '{name}' is not in the schema, or of no fixed length."
-            raise ValueError(f"{what}{near_miss(name, known)} There are {', '.join(known)}.")
-    return {name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)}
+            raise ValueError(
+                f"{what}{near_miss(name, known)} There are {', '.join(known)}."
+            )
+    return {
+        name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)
+    }
 
 
 def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
@@ -283,7 +337,9 @@ def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Ten
     shape: int32 (2,) height and width of the picture.
     """
     if crop not in get_args(Crop):
-        raise ValueError(f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}.")
+        raise ValueError(
+            f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}."
+        )
     # Few ops: each costs a hundredth of what the decoding does. In whole numbers, so that a
     # square target gets an exactly square window.
     other = shape[::-1]
@@ -291,12 +347,19 @@ def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Ten
     room = shape - tf.maximum(1, cut)
     corner = room // 2
     if crop == "random":
-        corner = tf.cast(tf.random.uniform([2]) * tf.cast(room + 1, tf.float32), tf.int32)
+        corner = tf.cast(
+            tf.random.uniform([2]) * tf.cast(room + 1, tf.float32), tf.int32
+        )
     return tf.concat([corner, shape - room], 0)
 
 
 def decode_window(
-    data: tf.Tensor, size: tuple[int, int], crop: Crop, *, jpeg: bool = False, dtype: str = "uint8"
+    data: tf.Tensor,
+    size: tuple[int, int],
+    crop: Crop,
+    *,
+    jpeg: bool = False,
+    dtype: str = "uint8",
 ) -> tuple[tf.Tensor, ...]:
     """(h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
 
@@ -318,7 +381,11 @@ def decode_window(
     if dtype != "uint8":
         return decode_other()
     # The test costs a fiftieth of the decoding.
-    return decode_jpeg() if jpeg else tf.cond(tf.io.is_jpeg(data), decode_jpeg, decode_other)
+    return (
+        decode_jpeg()
+        if jpeg
+        else tf.cond(tf.io.is_jpeg(data), decode_jpeg, decode_other)
+    )
 
 
 def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
@@ -354,10 +421,15 @@ def sample_mask(
         return tf.cast(source, tf.int64) + window[axis]
 
     # Only the pixels we keep are looked up: the whole mask is never made.
-    pixels = find_positions(1)[None, :] * tf.cast(height, tf.int64) + find_positions(0)[:, None]
+    pixels = (
+        find_positions(1)[None, :] * tf.cast(height, tf.int64)
+        + find_positions(0)[:, None]
+    )
     # A run far before the first pixel, so that every pixel has a last run before it.
     numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
     runs = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
     starts, lengths = runs[::2] - 1, runs[1::2]
     run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
-    return tf.cast(pixels < tf.reshape(tf.gather(starts + lengths, run), size), tf.uint8)
+    return tf.cast(
+        pixels < tf.reshape(tf.gather(starts + lengths, run), size), tf.uint8
+    )

@@ -33,7 +33,9 @@ else:
     from kaggle_tfr.session import tf
 
 
-def choose_shown_shards(shards: pd.DataFrame, fold: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def choose_shown_shards(
+    shards: pd.DataFrame, fold: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(training, validation) shards; all, if possible without the split test, twice for none."""
     try:
         return choose_fold(shards, fold)
@@ -50,7 +52,9 @@ def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
     """
     if labels.ndim == 1:
         known = range(len(classes))
-        return [str(classes[label]) if label in known else "" for label in labels.tolist()]
+        return [
+            str(classes[label]) if label in known else "" for label in labels.tolist()
+        ]
     present = labels if labels.ndim == 2 else np.any(labels, axis=(1, 2))
     names = ([str(classes[c]) for c in np.flatnonzero(row).tolist()] for row in present)
     return [", ".join(own) or "none" for own in names]
@@ -71,7 +75,9 @@ def pair_with_sources(
         return [], []
     split = shard["split"]
     columns = {"image_id": str, "file": str, "record": int}
-    rows = pd.read_csv(io.StringIO(text), usecols=list(columns), dtype=columns, na_filter=False)
+    rows = pd.read_csv(
+        io.StringIO(text), usecols=list(columns), dtype=columns, na_filter=False
+    )
     name = shard["file"][len(shard["folder"]) :].lstrip("/")
     rows = rows[(rows["file"] == name) & (rows["record"] < count)]
     planned = storage.read_parquet(plan, columns=["image_id", "split", "path"])
@@ -79,14 +85,19 @@ def pair_with_sources(
     rows = rows.merge(planned[planned["split"] == split], on="image_id")
     found = rows[["record", "image_id", "path"]].to_numpy().tolist()
     known = {number: told for number, *told in found}
-    for number, record in enumerate(read_images(shards.head(1)).take(count).as_numpy_iterator()):
+    for number, record in enumerate(
+        read_images(shards.head(1)).take(count).as_numpy_iterator()
+    ):
         image_id, path = known.get(number, ("", ""))
         try:
             source = read_upright(storage.read_bytes(path), bit_depth="keep" * deep)
         except (*storage.GONE, RefusedImage):  # removed or changed since it was written
             continue
         pictures.append((source, record[key]))
-        sizes = [f"{width} × {height}" for height, width, _ in (source.shape, record[key].shape)]
+        sizes = [
+            f"{width} × {height}"
+            for height, width, _ in (source.shape, record[key].shape)
+        ]
         titles.append((f"{image_id}\n{sizes[0]}", f"record {number}\n{sizes[1]}"))
     return pictures, titles
 
@@ -94,7 +105,11 @@ def pair_with_sources(
 def first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """(uint8 picture, {label: uint8 mask}) of the first record with a mask, else of the first."""
     schema, records = shards["schema"].iloc[0], read_images(shards).take(50)
-    masked = (r for r in records.as_numpy_iterator() if any(r[k].any() for k in schema.label_keys))
+    masked = (
+        r
+        for r in records.as_numpy_iterator()
+        if any(r[k].any() for k in schema.label_keys)
+    )
     shown = next(masked, None) or next(records.as_numpy_iterator())
     return shown[schema.image_key], {key: shown[key] for key in schema.label_keys}
 
@@ -118,7 +133,9 @@ def count_images(batches: tf.data.Dataset, classes: int) -> tuple[int, np.ndarra
     return images, per_class
 
 
-def describe_missing(per_class: Sequence[int], classes: Sequence[Any], most: int = 5) -> str:
+def describe_missing(
+    per_class: Sequence[int], classes: Sequence[Any], most: int = 5
+) -> str:
     """A line that names the classes without a validation image. per_class: images of each class.
 
     >>> describe_missing([3, 0], ["day", "night"])
@@ -127,7 +144,9 @@ def describe_missing(per_class: Sequence[int], classes: Sequence[Any], most: int
     'Each of 2 classes has validation images.'
     """
     counts = zip(classes, per_class, strict=True)
-    named = [(name, count) for name, count in counts if name is not None]  # a gap in LABEL_MAP
+    named = [
+        (name, count) for name, count in counts if name is not None
+    ]  # a gap in LABEL_MAP
     missing = [str(name) for name, count in named if not count]
     if not named:
         return "The records have no classes."
@@ -149,18 +168,26 @@ def list_reader_steps(
     schema, size = one_schema(shards), as_size(image_size)
 
     def read_whole(record: tf.Tensor) -> tf.Tensor:
-        data = tf.io.parse_single_example(record, feature_dict(schema))[schema.image_key]
+        data = tf.io.parse_single_example(record, feature_dict(schema))[
+            schema.image_key
+        ]
         pixels = tf.io.decode_image(data, 3, expand_animations=False)
-        top, left, height, width = tf.unstack(choose_window(tf.shape(pixels)[:2], size, "random"))
+        top, left, height, width = tf.unstack(
+            choose_window(tf.shape(pixels)[:2], size, "random")
+        )
         return fit_to_size(pixels[top : top + height, left : left + width], size)
 
     window = partial(decode_record, schema=schema, size=size, crop="random", jpeg=False)
-    files = tf.data.Dataset.from_tensor_slices((list(shards["file"]), list(shards["compression"])))
+    files = tf.data.Dataset.from_tensor_slices(
+        (list(shards["file"]), list(shards["compression"]))
+    )
     records = files.flat_map(tf.data.TFRecordDataset).repeat()
     ways = {"records, one after the other": records.map(read_whole)}
     ways["+ decoded on all cores"] = records.map(read_whole, num_parallel_calls=CORES)
     ways["+ only the window decoded"] = records.map(window, num_parallel_calls=CORES)
-    ways = {name: way.batch(batch_size, drop_remainder=True) for name, way in ways.items()}
+    ways = {
+        name: way.batch(batch_size, drop_remainder=True) for name, way in ways.items()
+    }
     whole = read_batches(shards, image_size=size, batch_size=batch_size, training=True)
     return ways | {"+ shards read side by side, in any order": whole}
 
@@ -178,5 +205,8 @@ def measure_speed(batches: tf.data.Dataset, seconds: float = 1.0) -> float:
 
 def compare_speeds(ways: Mapping[str, tf.data.Dataset], rounds: int = 3) -> pd.Series:
     """Median images per second of each way, measured in turns."""
-    rates = [{name: measure_speed(way, 0.5) for name, way in ways.items()} for _ in range(rounds)]
+    rates = [
+        {name: measure_speed(way, 0.5) for name, way in ways.items()}
+        for _ in range(rounds)
+    ]
     return pd.DataFrame(rates).median()

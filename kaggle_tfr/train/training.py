@@ -49,7 +49,9 @@ class Devices:
     def scope(self) -> Iterator[None]:
         """Models made in it are on the devices; on a TPU in bfloat16, with float32 weights."""
         before = keras.config.dtype_policy()
-        keras.config.set_dtype_policy("mixed_bfloat16" if self.kind == "tpu" else before)
+        keras.config.set_dtype_policy(
+            "mixed_bfloat16" if self.kind == "tpu" else before
+        )
         try:
             with self.strategy.scope() if self.strategy else nullcontext():
                 yield
@@ -65,7 +67,10 @@ def find_devices(device: str = "auto") -> Devices:
         unless device is "cpu"; KERAS_BACKEND was set too late. ValueError: another `device`.
     """
     check_value("DEVICE", device)
-    backend, finders = keras.config.backend(), {"jax": _find_jax, "tensorflow": _find_tensorflow}
+    backend, finders = (
+        keras.config.backend(),
+        {"jax": _find_jax, "tensorflow": _find_tensorflow},
+    )
     wanted = os.environ.get("KERAS_BACKEND") or backend
     if wanted != backend or backend not in finders:
         what = f"KERAS_BACKEND is '{wanted}', keras was imported with '{backend}'."
@@ -134,7 +139,9 @@ def _find_tpu() -> Devices | None:
             strategy = tf.distribute.TPUStrategy(resolver)
         except (ValueError, tf.errors.OpError):
             continue
-        return Devices("tpu", f"TPU ({address})", strategy.num_replicas_in_sync, strategy)
+        return Devices(
+            "tpu", f"TPU ({address})", strategy.num_replicas_in_sync, strategy
+        )
     return None
 
 
@@ -148,7 +155,9 @@ def check_labels(shards: pd.DataFrame) -> None:
     for folder, schema, labels in columns.itertuples(index=False, name=None):
         if not (labels.classes and schema.label_keys):
             what = f"the records in '{folder}' have no labels"
-            remedy = "To train here, set LABEL_COLUMN in the recipe and run 01 to 05 again"
+            remedy = (
+                "To train here, set LABEL_COLUMN in the recipe and run 01 to 05 again"
+            )
         elif schema.kind == "multi":
             what = f"an image in '{folder}' can have several labels"
             remedy = "To train on these, use a model of your own with a sigmoid for each label"
@@ -174,7 +183,9 @@ def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
     return np.asarray(model.predict_on_batch(images))[: len(images)]
 
 
-def normalization(stats: str | MeanStd = IMAGENET, image_dtype: str = "uint8") -> keras.Layer:
+def normalization(
+    stats: str | MeanStd = IMAGENET, image_dtype: str = "uint8"
+) -> keras.Layer:
     """A layer from uint8 pixels to float32 (pixel / 255 − mean) / std, one multiply-add.
 
     image_dtype: of the pixels; those of uint16 are divided by 65535.
@@ -183,7 +194,10 @@ def normalization(stats: str | MeanStd = IMAGENET, image_dtype: str = "uint8") -
     """
     if isinstance(stats, str):
         held = json.loads(storage.read_bytes(storage.join(stats, "stats.json")))
-        stats = [held["mean"][c] / 255 for c in "RGB"], [held["std"][c] / 255 for c in "RGB"]
+        stats = (
+            [held["mean"][c] / 255 for c in "RGB"],
+            [held["std"][c] / 255 for c in "RGB"],
+        )
     mean, std = np.asarray(stats, np.float64)
     if mean.shape != (3,) or std.min() <= 0 or max(mean.max(), std.max()) > 1:
         what = f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each"
@@ -218,7 +232,10 @@ def build_model(
             keras.layers.BatchNormalization(momentum=0.8),
             keras.layers.Activation("relu"),
         ]
-    layers += [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(classes, dtype="float32")]
+    layers += [
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(classes, dtype="float32"),
+    ]
     model = keras.Sequential(layers, name="small_network")
     model.compile(
         optimizer=keras.optimizers.Adam(learning_rate),
@@ -227,33 +244,44 @@ def build_model(
         # the images: it divides by the padding too.
         weighted_metrics=[
             keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True),
+            keras.metrics.SparseCategoricalCrossentropy(
+                "cross_entropy", from_logits=True
+            ),
         ],
     )
     return model
 
 
-def count_confusions(model: keras.Model, batches: tf.data.Dataset, classes: int) -> pd.DataFrame:
+def count_confusions(
+    model: keras.Model, batches: tf.data.Dataset, classes: int
+) -> pd.DataFrame:
     """One row a pair of classes that occurs in validation batches: int64 true, predicted, images.
 
     Sorted. Memory is bounded by the pairs, for any number of classes.
     """
     pairs: Counter[int] = Counter()
     for images, labels, mask in batches.as_numpy_iterator():
-        codes = labels.astype(np.int64) * classes + np.argmax(predict(model, images), axis=-1)
+        codes = labels.astype(np.int64) * classes + np.argmax(
+            predict(model, images), axis=-1
+        )
         pairs.update(codes[mask > 0].tolist())
     rows = [(*divmod(pair, classes), images) for pair, images in sorted(pairs.items())]
     return pd.DataFrame(rows, columns=["true", "predicted", "images"], dtype=np.int64)
 
 
 def list_mistakes(
-    model: keras.Model, batches: tf.data.Dataset, classes: Sequence[Any], count: int = 12
+    model: keras.Model,
+    batches: tf.data.Dataset,
+    classes: Sequence[Any],
+    count: int = 12,
 ) -> tuple[list[np.ndarray], list[str]]:
     """(pictures, "true → predicted") of the first `count` mistakes; no later batch is read."""
     pictures, titles = list[np.ndarray](), list[str]()
     for images, labels, mask in batches.as_numpy_iterator():
         predicted = np.argmax(predict(model, images), axis=-1)
-        for row in np.flatnonzero((predicted != labels) & (mask > 0))[: count - len(titles)]:
+        for row in np.flatnonzero((predicted != labels) & (mask > 0))[
+            : count - len(titles)
+        ]:
             pictures.append(images[row])
             titles.append(f"{classes[labels[row]]} → {classes[predicted[row]]}")
         if len(titles) == count:
@@ -270,11 +298,15 @@ def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
     )
 
 
-def compare_throughput(reader_speed: float, seconds: Sequence[float], images: int) -> pd.DataFrame:
+def compare_throughput(
+    reader_speed: float, seconds: Sequence[float], images: int
+) -> pd.DataFrame:
     """Images/s of the reader, the first epoch and, median, the later ones, of `images` each."""
     first, later = seconds[0], float(np.median(seconds[1:] or seconds))
     names = ["reader alone", "first epoch, which compiles", "later epochs"]
-    return pd.DataFrame({"images/s": [reader_speed, images / first, images / later]}, index=names)
+    return pd.DataFrame(
+        {"images/s": [reader_speed, images / first, images / later]}, index=names
+    )
 
 
 def write_submission(
@@ -299,11 +331,17 @@ def write_submission(
         ids += [name.decode() for name in more[key][mask > 0].tolist()]
         scores.append(predict(model, images)[mask > 0].astype(np.float64))
     odds = np.exp(np.clip(np.concatenate(scores), -500, 500))
-    shares = odds / (odds.sum(axis=1, keepdims=True) if labels.kind == "single" else 1 + odds)
+    shares = odds / (
+        odds.sum(axis=1, keepdims=True) if labels.kind == "single" else 1 + odds
+    )
     folders = test["folder"].unique()  # one that has the competition's template will do
     texts = (storage.read_text(storage.join(folder, SUBMISSION)) for folder in folders)
     held = next(filter(None, texts), "").lstrip("\ufeff")
-    template = pd.read_csv(io.StringIO(held), dtype=str, keep_default_na=False) if held else None
+    template = (
+        pd.read_csv(io.StringIO(held), dtype=str, keep_default_na=False)
+        if held
+        else None
+    )
     submission = fill_submission(ids, shares, labels, template)
     text = submission.to_csv(index=False, lineterminator="\n")
     storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
@@ -311,7 +349,10 @@ def write_submission(
 
 
 def fill_submission(
-    ids: Sequence[str], scores: np.ndarray, labels: Labels, template: pd.DataFrame | None = None
+    ids: Sequence[str],
+    scores: np.ndarray,
+    labels: Labels,
+    template: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The template's rows, in its order, each id once, with predictions in its columns.
 
@@ -333,7 +374,9 @@ def fill_submission(
     row = _find_rows(names, ids)
     if len(unread := names[row < 0].unique()):
         said = ", ".join(unread[:10]) + ", …" * (len(unread) > 10)
-        what = f"{len(unread)} of {names.nunique()} test images could not be read, and get"
+        what = (
+            f"{len(unread)} of {names.nunique()} test images could not be read, and get"
+        )
         print(f"{what} what is most often predicted: {said}")
     if scores.ndim == 4:
         label = asked.str.rpartition("_")[2] if in_id else template[others[0]]
@@ -342,7 +385,9 @@ def fill_submission(
         codes = [encode_mask(scores[at, :, :, c]) if at >= 0 else "" for at, c in pairs]
         return template.assign(**{others[-1]: codes})
     usual = np.bincount(scores.argmax(axis=1), minlength=len(classes)).argmax()
-    typical = np.eye(len(classes))[usual] if labels.kind == "single" else scores.mean(axis=0)
+    typical = (
+        np.eye(len(classes))[usual] if labels.kind == "single" else scores.mean(axis=0)
+    )
     filled = np.where(row[:, None] >= 0, scores[row], typical)
     return _write_classes(template, list(others), filled, labels.kind, classes)
 
@@ -352,13 +397,20 @@ def _find_id_column(template: pd.DataFrame, ids: Sequence[str]) -> str:
     for column in template:
         with suppress(ValueError):
             names = template[column]
-            _find_rows(pd.concat([names, names.str.rpartition("_")[0]]).reset_index(drop=True), ids)
+            _find_rows(
+                pd.concat([names, names.str.rpartition("_")[0]]).reset_index(drop=True),
+                ids,
+            )
             return str(column)
     return str(template.columns[0])
 
 
 def _write_classes(
-    template: pd.DataFrame, columns: list[str], scores: np.ndarray, kind: str, classes: list[str]
+    template: pd.DataFrame,
+    columns: list[str],
+    scores: np.ndarray,
+    kind: str,
+    classes: list[str],
 ) -> pd.DataFrame:
     """The template with the scores (n, classes) in its columns: one, or one a class."""
     best = scores.argmax(axis=1)
@@ -373,7 +425,9 @@ def _write_classes(
         return template.assign(**{columns[0]: text})
     if unknown := [name for name in columns if name not in classes]:
         what = f"{SUBMISSION} has the column '{unknown[0]}', which is no class."
-        raise ValueError(f"{what}{near_miss(unknown[0], classes)} There are {', '.join(classes)}.")
+        raise ValueError(
+            f"{what}{near_miss(unknown[0], classes)} There are {', '.join(classes)}."
+        )
     flags = template[columns].isin(["0", "1"]).all(axis=None)
     values = present.astype(int) if flags else scores
     return template.assign(**{name: values[:, classes.index(name)] for name in columns})
@@ -385,7 +439,9 @@ def _find_rows(names: pd.Series, ids: Sequence[str]) -> np.ndarray:
     Class folders' ids are paths; a template may leave out folder and ending.
     """
     for shorten in (r"", r".*/", r".*/|\.\w+$"):
-        own = pd.Index(pd.Series(list(ids), dtype=str).str.replace(shorten, "", regex=True))
+        own = pd.Index(
+            pd.Series(list(ids), dtype=str).str.replace(shorten, "", regex=True)
+        )
         row = own.get_indexer(pd.Index(names)) if own.is_unique else np.array([-1])
         if (row >= 0).any():
             return row

@@ -17,14 +17,26 @@ from kaggle_tfr.paths import TEST_FOLDER
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import list_names
 
-COLUMNS = ["file", "split", "fold", "count", "bytes", "sha256", "part", "shard", "refused"]
+COLUMNS = [
+    "file",
+    "split",
+    "fold",
+    "count",
+    "bytes",
+    "sha256",
+    "part",
+    "shard",
+    "refused",
+]
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
 RUN = "journal/run"  # holds the id of the run that writes the part
 
 COVER = "dataset-cover-image.png"  # as `publish` makes it; of another ending, it is the user's
 
-Row = dict[Any, Any]  # of COLUMNS and rejects; in the journal also number (of the shard)
+Row = dict[
+    Any, Any
+]  # of COLUMNS and rejects; in the journal also number (of the shard)
 _key = itemgetter("part", "split", "fold", "shard")
 
 
@@ -33,16 +45,28 @@ def is_claimed(part_dir: str, run_id: str) -> bool:
     return storage.read_text(storage.join(part_dir, RUN)) == run_id
 
 
-def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False) -> list[Row]:
+def open_part(
+    part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
+) -> list[Row]:
     """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
     Raises: ValueError: written after another plan, or with test shards at its top; a row leads out
         of the part.
     """
-    path, text, sums = storage.join(part_dir, "plan.json"), plan.to_json(), read_sums(part_dir)
-    stale = [] if sums.get("plan.json") == sha256_of_text(text) else _find_stale(part_dir, plan)
+    path, text, sums = (
+        storage.join(part_dir, "plan.json"),
+        plan.to_json(),
+        read_sums(part_dir),
+    )
+    stale = (
+        []
+        if sums.get("plan.json") == sha256_of_text(text)
+        else _find_stale(part_dir, plan)
+    )
     if stale and not overwrite:
         mend = "Set OVERWRITE = True to write it anew, another OUT_DIR, or take the change back."
-        raise ValueError(f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}")
+        raise ValueError(
+            f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}"
+        )
     misplaced = "" if stale else _find_misplaced(part_dir, plan)
     if misplaced and not overwrite:
         raise ValueError(
@@ -52,7 +76,9 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
         )
     if stale or misplaced:
         clear_part(part_dir)
-    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())  # other runs stop
+    storage.write_atomically(
+        storage.join(part_dir, RUN), run_id.encode()
+    )  # other runs stop
     if not storage.is_remote(part_dir):  # a bucket shows whole objects only
         for left in storage.list_files("journal/*.tmp", part_dir):
             storage.remove(left)
@@ -62,7 +88,11 @@ def open_part(part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
     rows = match_plan(read_rows_of_part(part_dir), plan)
     # What was refused is told by rejects.csv alone: without it those shards are written again.
     rejects = {name: own for name, own in sums.items() if name == "rejects.csv"}
-    return [r for r in rows if not r["refused"]] if find_changed(part_dir, rejects) else rows
+    return (
+        [r for r in rows if not r["refused"]]
+        if find_changed(part_dir, rejects)
+        else rows
+    )
 
 
 def _find_stale(part_dir: str, plan: Plan) -> list[str]:
@@ -72,12 +102,16 @@ def _find_stale(part_dir: str, plan: Plan) -> list[str]:
         return ["its plan.json cannot be read"]
     except FileNotFoundError:
         there = storage.exists(storage.join(part_dir, "shards.csv"))
-        return ["it has a shards.csv, but no plan.json: put its own back"] if there else []
+        return (
+            ["it has a shards.csv, but no plan.json: put its own back"] if there else []
+        )
 
 
 def _find_misplaced(part_dir: str, plan: Plan) -> str:
     """The name of a test shard that is at the top of the part, "" where there is none."""
-    shards = {(s.part, s.split, s.fold, s.index): s for s in plan.shards if s.split == "test"}
+    shards = {
+        (s.part, s.split, s.fold, s.index): s for s in plan.shards if s.split == "test"
+    }
     begun = storage.exists(storage.join(part_dir, "plan.json"))
     for row in read_rows_of_part(part_dir) if shards and begun else []:
         shard = shards.get(_key(row))
@@ -96,7 +130,10 @@ def differences(old: Plan, new: Plan) -> list[str]:
         for plan in (old, new)
     )
     names = [name for name in now if was[name] != now[name]]
-    named = [f"{name.upper()}: {was[name]!r:.60} there, {now[name]!r:.60} now" for name in names]
+    named = [
+        f"{name.upper()}: {was[name]!r:.60} there, {now[name]!r:.60} now"
+        for name in names
+    ]
     return named or ["the images: their list, labels, sizes or shards"]
 
 
@@ -106,7 +143,11 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
     """
     table = storage.join(part_dir, "shards.csv")
     listed = _read_csv(table, COLUMNS)
-    refused = _read_csv(storage.join(part_dir, "rejects.csv"), REJECT_COLUMNS) if listed else []
+    refused = (
+        _read_csv(storage.join(part_dir, "rejects.csv"), REJECT_COLUMNS)
+        if listed
+        else []
+    )
     for row in listed:
         row["rejects"] = [reject for reject in refused if reject["file"] == row["file"]]
     noted = storage.list_files("journal/*.json", part_dir)
@@ -127,11 +168,18 @@ def list_rows(part_dir: str) -> tuple[list[Row], list[Row]]:
     """As `read_rows_of_part`, and rows of all other shards, by their names; −1 and "" are unknown.
     Raises: FileNotFoundError: there is no shard. ValueError.
     """
-    rows, blank = read_rows_of_part(part_dir), {"sha256": "", "part": 0, "shard": -1, "refused": 0}
-    found = {path[len(part_dir) :].lstrip("/"): told for path, *told in list_names(part_dir)}
+    rows, blank = (
+        read_rows_of_part(part_dir),
+        {"sha256": "", "part": 0, "shard": -1, "refused": 0},
+    )
+    found = {
+        path[len(part_dir) :].lstrip("/"): told for path, *told in list_names(part_dir)
+    }
     for row in rows:
         found.pop(row["file"], None)
-    others = [dict(zip(COLUMNS, (n, *o), strict=False)) | blank for n, o in found.items()]
+    others = [
+        dict(zip(COLUMNS, (n, *o), strict=False)) | blank for n, o in found.items()
+    ]
     if not rows and not others:
         mend = "Name a folder that 04_write made, or one that holds shards."
         what = f"'{part_dir}' is no part: it holds neither shards.csv nor a file named *.tfrec*."
@@ -174,7 +222,11 @@ def clear_part(part_dir: str) -> None:
     Raises: ValueError: a listed file is outside the part; then no file was removed.
     """
     rows, sums = read_rows_of_part(part_dir), read_sums(part_dir)
-    names = [RUN, *(row["file"] for row in rows), *(f"index/{row['file']}.idx" for row in rows)]
+    names = [
+        RUN,
+        *(row["file"] for row in rows),
+        *(f"index/{row['file']}.idx" for row in rows),
+    ]
     tables = {f"{row['split']}.csv" for row in rows}
     beside = [*sums, *PART_FILES, *sorted(tables), COVER]
     names += [name for name in beside if name not in ("plan.json", "shards.csv", SUMS)]
@@ -186,8 +238,12 @@ def clear_part(part_dir: str) -> None:
         for path in paths:
             folder = os.path.realpath(os.path.dirname(path))
             if os.path.commonpath([top, folder]) != top:
-                what = f"'{path}' is in '{folder}', to which a link inside the part leads"
-                raise ValueError(f"{what}: no file of '{part_dir}' was removed. Remove that link.")
+                what = (
+                    f"'{path}' is in '{folder}', to which a link inside the part leads"
+                )
+                raise ValueError(
+                    f"{what}: no file of '{part_dir}' was removed. Remove that link."
+                )
     for path in paths:
         storage.remove(path)
     remove_journal(part_dir)

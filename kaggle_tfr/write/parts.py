@@ -85,7 +85,12 @@ def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
         size, count = table["bytes"].sum(), table["count"].sum()
         low, high = plan.forecast["low"] * count, plan.forecast["high"] * count
         text = f"{format_bytes(size)}, forecast {format_bytes(low)} to {format_bytes(high)}"
-        limits = {"value": size, "low": low, "high": high, "limit": plan.settings.limit_bytes}
+        limits = {
+            "value": size,
+            "low": low,
+            "high": high,
+            "limit": plan.settings.limit_bytes,
+        }
         rows[f"part {part}"] = limits | {"text": text}
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -113,33 +118,52 @@ def write_parts(
     plan = _check_plan(read_plan(work_dir), part, metadata_for)
     storage.remove_leftovers(work_dir)
     numbers = [part] if part else range(1, plan.n_parts + 1)
-    folders = {number: storage.join(out_dir or work_dir, f"part-{number}") for number in numbers}
+    folders = {
+        number: storage.join(out_dir or work_dir, f"part-{number}")
+        for number in numbers
+    }
     left_over = _find_left_over(out_dir or work_dir, plan, part)
     if overwrite:
-        removed = [folder for folder, number in left_over.items() if number > plan.n_parts]
+        removed = [
+            folder for folder, number in left_over.items() if number > plan.n_parts
+        ]
         _check_no_input(work_dir, [*folders.values(), *removed])
     _clear_left_over(left_over, plan, overwrite=overwrite)
     done, run_id = dict[int, Row](), uuid.uuid4().hex
     for number, folder in folders.items():
         rows = journal.open_part(folder, plan, run_id, overwrite=overwrite)
-        label, check = f"Checking finished shards of part {number}", partial(_check_shard, folder)
-        done |= {row["number"]: row for row in parallel.run(check, rows, label=label) if row}
+        label, check = (
+            f"Checking finished shards of part {number}",
+            partial(_check_shard, folder),
+        )
+        done |= {
+            row["number"]: row for row in parallel.run(check, rows, label=label) if row
+        }
     problem = _write_missing(work_dir, plan, folders, done, run_id)
     for number, folder in folders.items():
         shards = [shard.number for shard in plan.shards if shard.part == number]
         if done.keys() >= set(shards):
             own = {shard: done[shard] for shard in shards}
             tfds = "tfds" in metadata_for
-            sidecars.close_part(work_dir, folder, plan, own, tfds=tfds, license_name=license_name)
+            sidecars.close_part(
+                work_dir, folder, plan, own, tfds=tfds, license_name=license_name
+            )
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)
-        _stop(problem, f"Stopped after {len(done)} of {wanted} shards, which are whole and stay")
-    return pd.DataFrame([done[number] for number in sorted(done)], columns=journal.COLUMNS)
+        _stop(
+            problem,
+            f"Stopped after {len(done)} of {wanted} shards, which are whole and stay",
+        )
+    return pd.DataFrame(
+        [done[number] for number in sorted(done)], columns=journal.COLUMNS
+    )
 
 
 def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
     """Raise a ValueError when images of the plan are in a part that OVERWRITE would remove."""
-    table = storage.read_parquet(storage.join(work_dir, "plan.parquet"), columns=["path"])
+    table = storage.read_parquet(
+        storage.join(work_dir, "plan.parquet"), columns=["path"]
+    )
     image_dirs = {os.path.dirname(path) for path in table["path"]}
     real_image_dirs = {_real_path(folder) for folder in image_dirs}
     for part_dir in part_dirs:
@@ -155,7 +179,9 @@ def _real_path(folder: str) -> str:
     return folder if storage.is_remote(folder) else os.path.realpath(folder)
 
 
-def _clear_left_over(left_over: Mapping[str, int], plan: Plan, *, overwrite: bool) -> None:
+def _clear_left_over(
+    left_over: Mapping[str, int], plan: Plan, *, overwrite: bool
+) -> None:
     """Remove parts of other plans that no run of this plan writes, or stop because of them.
 
     left_over: of `_find_left_over`. Another run may be writing the plan's other parts at this
@@ -176,14 +202,22 @@ def _clear_left_over(left_over: Mapping[str, int], plan: Plan, *, overwrite: boo
     for folder in removed:
         if not read_fingerprint(folder):
             what = f"'{folder}' has shards, but no plan.json that 04_write has made"
-            raise ValueError(f"{what}: its files stay. Move it away, or set another OUT_DIR.")
+            raise ValueError(
+                f"{what}: its files stay. Move it away, or set another OUT_DIR."
+            )
         if not storage.is_remote(folder) and os.path.islink(folder):
-            what = f"'{folder}', left over from another plan, is a link to another folder"
+            what = (
+                f"'{folder}', left over from another plan, is a link to another folder"
+            )
             raise ValueError(f"{what}: its files stay. Remove that link.")
     for folder in removed:
         journal.clear_part(folder)
         others = _remove_empty_folders(folder)
-        stay = f"; files that 04_write did not make stay: {', '.join(others)}" if others else ""
+        stay = (
+            f"; files that 04_write did not make stay: {', '.join(others)}"
+            if others
+            else ""
+        )
         print(f"'{folder}', left over from another plan, was removed{stay}")
 
 
@@ -236,7 +270,9 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
         what = f'METADATA is ["tfds"]; TFDS reads no COMPRESSION = "{plan.settings.compression}".'
         raise ValueError(f'{what} Plan with COMPRESSION = "", or set METADATA = [].')
     if not 0 <= part <= plan.n_parts:
-        raise ValueError(f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that.")
+        raise ValueError(
+            f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that."
+        )
     if metadata_for:
         if not find_spec("tensorflow_datasets"):
             mend = 'Run: pip install "kaggle-tfr[tfds]", or set METADATA = [].'
@@ -247,7 +283,11 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
         plan = replace(plan, settings=settings, shards=shards, fingerprint=fingerprint)
     check_names(plan)
     here = parallel.package_versions()
-    other = [f"{k} {v} ({here.get(k)} here)" for k, v in plan.versions.items() if v != here.get(k)]
+    other = [
+        f"{k} {v} ({here.get(k)} here)"
+        for k, v in plan.versions.items()
+        if v != here.get(k)
+    ]
     if other:
         text = "parts written with different versions can differ in their bytes, not in what they"
         warnings.warn(f"planned with {', '.join(other)}: {text} show.", stacklevel=3)
@@ -257,7 +297,9 @@ def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
 def _check_shard(folder: str, row: Row) -> Row | None:
     """The row when its shard has the row's size and sha256; a damaged file is removed."""
     path = storage.join(folder, row["file"])
-    with contextlib.suppress(FileNotFoundError):  # a disk that gives no answer is no damage
+    with contextlib.suppress(
+        FileNotFoundError
+    ):  # a disk that gives no answer is no damage
         whole = storage.size_and_time(path)[0] == row["bytes"]
         if whole and storage.sha256_of(path) == row["sha256"]:
             return row
@@ -267,7 +309,9 @@ def _check_shard(folder: str, row: Row) -> Row | None:
 
 def _stop(problem: str, text: str) -> None:
     if problem != TIME_OVER:
-        raise OSError(f"{text}: {problem} Then run 04_write again: it goes on from here.")
+        raise OSError(
+            f"{text}: {problem} Then run 04_write again: it goes on from here."
+        )
     print(
         f"{text}.\nThe session's {notebook.session_hours()} hours are nearly over. Push the kernel "
         "again with its own output as a source (`python -m kaggle_tfr push` does): it goes on."
@@ -276,7 +320,11 @@ def _stop(problem: str, text: str) -> None:
 
 
 def _write_missing(
-    work_dir: str, plan: Plan, folders: Mapping[int, str], done: dict[int, Row], run_id: str
+    work_dir: str,
+    plan: Plan,
+    folders: Mapping[int, str],
+    done: dict[int, Row],
+    run_id: str,
 ) -> str:
     """Writes the shards that are not `done`, adds their rows to it; returns why it stopped."""
     missing = [s for s in plan.shards if s.part in folders and s.number not in done]
@@ -322,7 +370,9 @@ class ShardTask(NamedTuple):
     shard: Shard
     rows: pd.DataFrame
     part_dir: str
-    allowance_bytes: int  # to which the shard may grow without the part passing its limit
+    allowance_bytes: (
+        int  # to which the shard may grow without the part passing its limit
+    )
     run_id: str
 
 
@@ -344,8 +394,12 @@ def write_shard(task: ShardTask) -> ShardOutcome:
         problem = str(stop)
     except (OSError, tf.errors.OpError) as error:
         ours, problem = True, CLAIM_LOST
-        with contextlib.suppress(OSError):  # the folder cannot be read, as the error says
-            ours = is_claimed(task.part_dir, task.run_id)  # another run removes this one's files
+        with contextlib.suppress(
+            OSError
+        ):  # the folder cannot be read, as the error says
+            ours = is_claimed(
+                task.part_dir, task.run_id
+            )  # another run removes this one's files
         if ours:
             problem = _explain_error(error, task.part_dir)
     return ShardOutcome(task.shard, row, problem, task.allowance_bytes)
@@ -358,7 +412,10 @@ def _explain_error(error: Exception, part_dir: str) -> str:
         return f"{text}. Put that file back."
     free = f"{storage.free_bytes(part_dir) / 1e6:,.1f} MB are free for '{part_dir}'"
     is_full = isinstance(error, tf.errors.ResourceExhaustedError)
-    is_full |= isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    is_full |= isinstance(error, OSError) and error.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+    )
     return f"{text} ({free}). {DISK_FULL if is_full else 'Fix the cause that the error names.'}"
 
 
@@ -380,9 +437,22 @@ def _write_whole(task: ShardTask) -> Row:
         if not compression and size != bounds[-1]:
             what = f"'{temporary}' has {size:,} bytes after closing, expected {bounds[-1]:,}."
             raise OSError(what)
-        name, sha256 = task.plan.file_name(shard, len(lengths)), storage.sha256_of(temporary)
-        row = {"file": name, "split": shard.split, "fold": shard.fold, "count": len(lengths)}
-        row |= {"bytes": size, "sha256": sha256, "part": shard.part, "shard": shard.index}
+        name, sha256 = (
+            task.plan.file_name(shard, len(lengths)),
+            storage.sha256_of(temporary),
+        )
+        row = {
+            "file": name,
+            "split": shard.split,
+            "fold": shard.fold,
+            "count": len(lengths),
+        }
+        row |= {
+            "bytes": size,
+            "sha256": sha256,
+            "part": shard.part,
+            "shard": shard.index,
+        }
         row |= {"refused": len(rejects), "rejects": rejects, "number": shard.number}
         if not compression:
             path = storage.join(task.part_dir, f"index/{name}.idx")
@@ -427,7 +497,9 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
             lengths.append(len(record))
             size += len(record) + FRAME_BYTES
             if size > task.allowance_bytes:
-                what = f"after {len(lengths):,} of {task.shard.count:,} images, and only"
+                what = (
+                    f"after {len(lengths):,} of {task.shard.count:,} images, and only"
+                )
                 left = f"{task.allowance_bytes:,} are left for it. The forecast was at most"
                 has = f"the part would pass its limit: shard {task.shard.number} has {size:,} bytes"
                 high = f"{task.shard.bytes_high:,}. {LIMIT_PASSED}"
@@ -439,7 +511,9 @@ def _check_unchanged(data: bytes, row: Row) -> None:
     """Raises RefusedImage unless the bytes are those that 01 saw; a plan may not know of them."""
     was, now = row.get("n_bytes") or len(data), len(data)
     if was != now:
-        raise RefusedImage(f"changed since 01_explore: {was:,} bytes there, {now:,} now")
+        raise RefusedImage(
+            f"changed since 01_explore: {was:,} bytes there, {now:,} now"
+        )
     if row.get("digest") and row["digest"] != storage.digest(data):
         raise RefusedImage(f"changed since 01_explore: other {now:,} bytes")
 
@@ -447,8 +521,14 @@ def _check_unchanged(data: bytes, row: Row) -> None:
 class ByteBudget:
     """What each part's limit leaves beside bytes written and reserved by shards under way."""
 
-    def __init__(self, plan: Plan, missing: Iterable[Shard], rows: Iterable[Row]) -> None:
-        self.limit, self.lock, self.left = plan.shard_limit_bytes, threading.Lock(), Counter[int]()
+    def __init__(
+        self, plan: Plan, missing: Iterable[Shard], rows: Iterable[Row]
+    ) -> None:
+        self.limit, self.lock, self.left = (
+            plan.shard_limit_bytes,
+            threading.Lock(),
+            Counter[int](),
+        )
         self.planned = Counter[int]()  # upper bounds of the shards that have not begun
         for shard in missing:
             self.left[shard.part] = self.limit
@@ -472,4 +552,6 @@ class ByteBudget:
     def release(self, outcome: ShardOutcome) -> None:
         """Ends a shard's reservation, of which it took what it weighs."""
         with self.lock:
-            self.left[outcome.shard.part] += outcome.allowance_bytes - outcome.row.get("bytes", 0)
+            self.left[outcome.shard.part] += outcome.allowance_bytes - outcome.row.get(
+                "bytes", 0
+            )

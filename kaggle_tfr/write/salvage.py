@@ -39,15 +39,22 @@ def salvage_part(part_dir: str, out_dir: str) -> tuple[pd.DataFrame, pd.DataFram
     storage.make_folder(storage.scratch_folder(out_dir))
     copy = partial(_copy_shard, part_dir=part_dir, out_dir=out_dir)
     found = list(parallel.run(copy, ordered, label="Reading shards", ordered=True))
-    shards = pd.DataFrame([row for row, _ in found if row["count"]], columns=journal.COLUMNS)
-    lost = pd.DataFrame([one for _, losses in found for one in losses], columns=LOST_COLUMNS)
+    shards = pd.DataFrame(
+        [row for row, _ in found if row["count"]], columns=journal.COLUMNS
+    )
+    lost = pd.DataFrame(
+        [one for _, losses in found for one in losses], columns=LOST_COLUMNS
+    )
     texts = {"lost.csv": lost.to_csv(index=False, lineterminator="\n")}
     for name in ("schema.json", "labels.json"):
         if text := storage.read_text(storage.join(part_dir, name)):
             texts[name] = text
     with suppress(FileNotFoundError, IsADirectoryError, ValueError):
         plan = read_plan(part_dir)
-        texts |= {"schema.json": plan.schema.to_json(), "labels.json": plan.labels.to_json()}
+        texts |= {
+            "schema.json": plan.schema.to_json(),
+            "labels.json": plan.labels.to_json(),
+        }
     texts["shards.csv"] = shards.to_csv(index=False, lineterminator="\n")
     for name, text in texts.items():
         storage.write_atomically(storage.join(out_dir, name), text.encode())
@@ -59,7 +66,9 @@ def _copy_shard(row: Row, part_dir: str, out_dir: str) -> tuple[Row, list[Lost]]
     """The row of the new shard, which is not there if its count is 0, and what was lost."""
     file, path = row["file"], storage.join(part_dir, row["file"])
     if not storage.exists(path) or storage.is_folder(path):
-        return row | {"count": 0}, [(file, -1, 0, f"the file is missing: {row['count']} records")]
+        return row | {"count": 0}, [
+            (file, -1, 0, f"the file is missing: {row['count']} records")
+        ]
     index = read_index(storage.join(part_dir, "index", f"{file}.idx"))
     with (
         storage.on_disk(path) as local,
@@ -67,16 +76,26 @@ def _copy_shard(row: Row, part_dir: str, out_dir: str) -> tuple[Row, list[Lost]]
     ):
         packed = storage.looks_packed(local)
         plain = storage.unpack(local, f"{scratch}/plain") if packed else str(local)
-        ways, whole = [index] * (len(index) > 1) + [list_frames(plain)], f"{scratch}/whole"
-        kept, damaged = max((_split(plain, way) for way in ways), key=lambda way: len(way[0]))
+        ways, whole = (
+            [index] * (len(index) > 1) + [list_frames(plain)],
+            f"{scratch}/whole",
+        )
+        kept, damaged = max(
+            (_split(plain, way) for way in ways), key=lambda way: len(way[0])
+        )
         options = tf.io.TFRecordOptions(compression_type="GZIP" * packed)
-        with open(plain, "rb") as source, tf.io.TFRecordWriter(whole, options) as writer:
+        with (
+            open(plain, "rb") as source,
+            tf.io.TFRecordWriter(whole, options) as writer,
+        ):
             for offset, end in kept:
                 source.seek(offset + 12)
                 writer.write(source.read(end - offset - FRAME_BYTES))
         lost: list[Lost] = [(file, *place, "damaged, or cut off") for place in damaged]
         if (more := row["count"] - len(kept) - len(lost)) > 0:
-            lost.append((file, -1, os.path.getsize(plain), f"{more} more records are not there"))
+            lost.append(
+                (file, -1, os.path.getsize(plain), f"{more} more records are not there")
+            )
         counted = re.search(r"(?<=\d-)\d+(?=\.tfrec$)", file)
         if counted and int(counted[0]) == row["count"]:
             file = f"{file[: counted.start()]}{len(kept)}.tfrec"

@@ -47,7 +47,9 @@ def close_part(
             _write_sidecars(work_dir, part_dir, plan, rows, tfds=tfds)
         described, renewed = renew_metadata(part_dir, plan, listed, license_name)
         if described != renewed:
-            storage.write_atomically(storage.join(part_dir, DATASET_FILE), renewed.encode())
+            storage.write_atomically(
+                storage.join(part_dir, DATASET_FILE), renewed.encode()
+            )
     journal.remove_journal(part_dir)
 
 
@@ -67,7 +69,10 @@ def _write_sidecars(
             _write_tfds(scratch, plan, shards)
         for name, text in _list_texts(work_dir, plan, shards, rows).items():
             Path(scratch, name).write_bytes(text.encode())
-        own = {path.name: storage.sha256_of(path) for path in sorted(Path(scratch).iterdir())}
+        own = {
+            path.name: storage.sha256_of(path)
+            for path in sorted(Path(scratch).iterdir())
+        }
         text = checksums.format_sums(sums | own)
         Path(scratch, SUMS).write_bytes(text.encode())
         own[SUMS] = checksums.sha256_of_text(text)
@@ -75,7 +80,9 @@ def _write_sidecars(
             storage.remove(storage.join(part_dir, "rejects.csv"))
         changed = checksums.find_changed(part_dir, own)
         for name in sorted(changed, key="shards.csv".__eq__):
-            storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
+            storage.publish_file(
+                os.path.join(scratch, name), storage.join(part_dir, name)
+            )
 
 
 def _list_texts(
@@ -83,14 +90,22 @@ def _list_texts(
 ) -> dict[str, str]:
     """What most files beside the shards hold, by their names."""
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
-    rejects = [reject | {"file": row["file"]} for row in rows.values() for reject in row["rejects"]]
-    refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(index=False, lineterminator="\n")
+    rejects = [
+        reject | {"file": row["file"]}
+        for row in rows.values()
+        for reject in row["rejects"]
+    ]
+    refused = pd.DataFrame(rejects, columns=REJECT_COLUMNS).to_csv(
+        index=False, lineterminator="\n"
+    )
     texts = {"rejects.csv": refused} if rejects else {}
     texts |= {
         "plan.json": plan.to_json(),
         "schema.json": describe_schema(plan),
         "labels.json": plan.labels.to_json(),
-        "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(classes)),
+        "labels.txt": "".join(
+            f"{label}:{name}\n" for label, name in enumerate(classes)
+        ),
         "shards.csv": shards.to_csv(index=False, lineterminator="\n"),
     }
     submission = storage.read_text(storage.join(work_dir, SUBMISSION))
@@ -109,13 +124,20 @@ def _mend_index(part_dir: str, name: str, row: Row, sha256: str) -> str:
     return storage.sha256_of(path)
 
 
-def find_changed(part_dir: str, plan: Plan | None, rows: Sequence[Row]) -> dict[str, str]:
+def find_changed(
+    part_dir: str, plan: Plan | None, rows: Sequence[Row]
+) -> dict[str, str]:
     """What is wrong with the files beside a part's shards, by name.
 
     plan: None where it or shards.csv cannot be read: then SHA256SUMS alone tells.
     """
-    sums, shards = checksums.read_sums(part_dir), {row["file"]: row["sha256"] for row in rows}
-    wrong = checksums.find_changed(part_dir, {n: own for n, own in sums.items() if n not in shards})
+    sums, shards = (
+        checksums.read_sums(part_dir),
+        {row["file"]: row["sha256"] for row in rows},
+    )
+    wrong = checksums.find_changed(
+        part_dir, {n: own for n, own in sums.items() if n not in shards}
+    )
     if not plan:
         return wrong
     needed = {"plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv"}
@@ -138,7 +160,10 @@ def renew_metadata(
     license_name: "" for the one that stands there.
     """
     text = storage.read_text(storage.join(part_dir, DATASET_FILE))
-    made, found = describe_dataset(plan, rows[0]["part"], pd.DataFrame(rows, columns=COLUMNS)), {}
+    made, found = (
+        describe_dataset(plan, rows[0]["part"], pd.DataFrame(rows, columns=COLUMNS)),
+        {},
+    )
     with suppress(ValueError, TypeError, KeyError, RecursionError):
         found = json.loads(text)
         made |= {name: found[name] for name in YOURS}
@@ -151,22 +176,38 @@ def describe_schema(plan: Plan) -> str:
     # With nothing resized, originals of any kind may have kept their bytes; JPEG has 8 bits.
     several = plan.image.resize == "none" or plan.schema.image_dtype == "uint16"
     format_ = "jpeg or png" if several else plan.image.format.lower()
-    return plan.schema.to_json(compression=plan.settings.compression, image_format=format_)
+    return plan.schema.to_json(
+        compression=plan.settings.compression, image_format=format_
+    )
 
 
-def _write_image_tables(work_dir: str, folder: str, plan: Plan, rows: Mapping[int, Row]) -> None:
+def _write_image_tables(
+    work_dir: str, folder: str, plan: Plan, rows: Mapping[int, Row]
+) -> None:
     """Writes a CSV a split, a row a record, with one shard's rows in memory at a time."""
     begun = set[str]()  # for a `stat` that fails would say that no file is there
-    for shard, table in read_rows(work_dir, [s for s in plan.shards if s.number in rows]):
+    for shard, table in read_rows(
+        work_dir, [s for s in plan.shards if s.number in rows]
+    ):
         row, path = rows[shard.number], os.path.join(folder, f"{shard.split}.csv")
         refused = [reject["image_id"] for reject in row["rejects"]]
         kept = table[~table["image_id"].isin(refused)].assign(file=row["file"])
-        kept = kept.assign(source_height=kept.get("height"), source_width=kept.get("width"))
+        kept = kept.assign(
+            source_height=kept.get("height"), source_width=kept.get("width")
+        )
         kept["record"] = range(len(kept))
-        kept = kept[[name for name in _table_columns(plan, shard.split) if name in kept]]
-        how: dict[str, Any] = {"header": path not in begun, "index": False, "lineterminator": "\n"}
+        kept = kept[
+            [name for name in _table_columns(plan, shard.split) if name in kept]
+        ]
+        how: dict[str, Any] = {
+            "header": path not in begun,
+            "index": False,
+            "lineterminator": "\n",
+        }
         text = kept.to_csv(**how)
-        if "\r" in text:  # at which readers end a row, unless quoted: Python before 3.13 does not
+        if (
+            "\r" in text
+        ):  # at which readers end a row, unless quoted: Python before 3.13 does not
             text = kept.to_csv(quoting=csv.QUOTE_NONNUMERIC, **how)
         with open(path, "ab") as file:
             file.write(text.encode())
@@ -179,7 +220,9 @@ def _table_columns(plan: Plan, split: str) -> list[str]:
     columns = ["image_id", *schema.label_columns]
     columns += ["label", "label_name"] if schema is plan.schema else []
     columns += [source for field in schema.fields for source in field.sources]
-    columns = [name for name in columns if name not in ("height", "width", "format", "split")]
+    columns = [
+        name for name in columns if name not in ("height", "width", "format", "split")
+    ]
     # Codes of masks follow the picture's size, so its size before counts.
     columns += ["source_height", "source_width"] if schema.kind == "masks" else []
     return [*dict.fromkeys(columns), "fold", "file", "record"]
@@ -191,12 +234,17 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
     """
     of = f" part {part} of {plan.n_parts}" if plan.n_parts > 1 else ""
     tail = "tfrecords" + (f"-{part}-of-{plan.n_parts}" if of else "")
-    count, name = int(shards["count"].sum()), " ".join(plan.labels.name.split()) or "images"
+    count, name = (
+        int(shards["count"].sum()),
+        " ".join(plan.labels.name.split()) or "images",
+    )
     subtitle = f"{count:,} images of {len(plan.labels.classes):,} classes as TFRecord shards{of}"
     return {
         "title": f"{name[: 50 - len(' TFRecords' + of)]} TFRecords{of}",
         "id": f"{OWNER}/{to_slug(name, tail)}",
-        "subtitle": subtitle if len(subtitle) <= 80 else f"{count:,} images as TFRecord shards",
+        "subtitle": subtitle
+        if len(subtitle) <= 80
+        else f"{count:,} images as TFRecord shards",
         "description": _describe_part(plan, part, shards),
         "licenses": [],
         "keywords": [],
@@ -206,9 +254,15 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
 def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     image, classes = plan.image, [str(name) for name in plan.labels.classes]
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"
-    how = f" quality {image.quality}, {image.subsampling}" if image.format == "JPEG" else ""
+    how = (
+        f" quality {image.quality}, {image.subsampling}"
+        if image.format == "JPEG"
+        else ""
+    )
     folds = shards.groupby(["split", "fold"])["count"].agg(["size", "sum"])
-    rows = [f"| {s} | {f} | {n} | {count:,} |" for (s, f), n, count in folds.itertuples()]
+    rows = [
+        f"| {s} | {f} | {n} | {count:,} |" for (s, f), n, count in folds.itertuples()
+    ]
     table = "\n".join(rows)
     return f"""\
 {shards["count"].sum():,} images in {len(shards)} TFRecord shards, \
@@ -240,8 +294,12 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
     near = f"{checks['max_bits']} of 256 bits of four perceptual hashes"
     if checks["second_look"]:
         near += f", or {checks['candidate_bits']} where a geometric verification has confirmed it"
-    numbers = [name for name in checks if name not in DuplicateSettings.__dataclass_fields__]
-    rows = [f"| {name.replace('_', ' ')} | {round(checks[name], 4):,} |" for name in numbers]
+    numbers = [
+        name for name in checks if name not in DuplicateSettings.__dataclass_fields__
+    ]
+    rows = [
+        f"| {name.replace('_', ' ')} | {round(checks[name], 4):,} |" for name in numbers
+    ]
     table = "\n".join(["| leakage check of all parts | |", "|---|---|", *rows])
     near += "."
     if checks.get("mirrored"):  # plans of earlier versions do not contain it
@@ -260,11 +318,17 @@ def _write_tfds(folder: str, plan: Plan, shards: pd.DataFrame) -> None:
     name = name if name[0].isalpha() else f"images_{name.strip('_')}"
     splits, empty = [], []
     # TFDS knows one kind of record: test images without a label are left to other readers.
-    own = [split for split in shards["split"] if plan.schema.for_split(split) is plan.schema]
+    own = [
+        split
+        for split in shards["split"]
+        if plan.schema.for_split(split) is plan.schema
+    ]
     for split, rows in shards[shards["split"].isin(own)].groupby("split"):
         lengths, size = rows["count"].tolist(), int(rows["bytes"].sum())
         place = TEST_FOLDER if split == "test" else ""
-        of_split = tfds.core.ShardedFileTemplate(data_dir=folder, template=place + template)
+        of_split = tfds.core.ShardedFileTemplate(
+            data_dir=folder, template=place + template
+        )
         splits.append(tfds.core.SplitInfo(split, lengths, size, of_split))
         # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
         # that its pattern does not take.
@@ -290,4 +354,8 @@ def _feature(features: Any, field: Field, plan: Plan) -> Any:
         return features.Sequence(features.Text()) if field.size else features.Text()
     dtype = {"int64": np.int64, "float": np.float32}[field.type]
     shape = (None if field.size < 0 else field.size,)
-    return features.Tensor(shape=shape, dtype=dtype) if field.size else features.Scalar(dtype)
+    return (
+        features.Tensor(shape=shape, dtype=dtype)
+        if field.size
+        else features.Scalar(dtype)
+    )

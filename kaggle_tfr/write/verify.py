@@ -21,7 +21,13 @@ from PIL import Image, ImageOps
 from kaggle_tfr import checksums, parallel, storage
 from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
-from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright, turn
+from kaggle_tfr.images.header import (
+    Header,
+    RefusedImage,
+    read_header,
+    read_upright,
+    turn,
+)
 from kaggle_tfr.parameters import settings
 from kaggle_tfr.plan.plan import Plan, PlanSettings, read_plan, read_rows
 from kaggle_tfr.schema import Labels, RecordSchema, encode
@@ -30,24 +36,40 @@ from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 
 FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
-SOURCE_COLUMNS = ["part", "file", "record", "image_id", "psnr", "psnr_swapped", "problem"]
+SOURCE_COLUMNS = [
+    "part",
+    "file",
+    "record",
+    "image_id",
+    "psnr",
+    "psnr_swapped",
+    "problem",
+]
 MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
-MARGIN_DB = 1.0  # by which a wrong version must fit better: some pictures look the same turned
+MARGIN_DB = (
+    1.0  # by which a wrong version must fit better: some pictures look the same turned
+)
 # How a record lies that fits once it is turned as this EXIF orientation asks for.
 _TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
 _TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
 _SWAPPED = "red and blue are swapped"
 
 Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
-Sums = Counter[str]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
+Sums = Counter[
+    str
+]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
 Stats = dict[str, Sums]  # by split
 
 
 class Verification(NamedTuple):
     """What the reading of part folders has shown."""
 
-    faults: pd.DataFrame  # record from 0, −1 for the file; offset in the (unpacked) file
-    sources: pd.DataFrame  # sampled records' PSNR in dB against the source as Pillow resizes it
+    faults: (
+        pd.DataFrame
+    )  # record from 0, −1 for the file; offset in the (unpacked) file
+    sources: (
+        pd.DataFrame
+    )  # sampled records' PSNR in dB against the source as Pillow resizes it
     stats: dict[str, Stats]  # of each folder, for `save_stats`
 
 
@@ -106,7 +128,9 @@ def verify_parts(
         sources += check.sources
         stats[check.part_dir][check.row["split"]].update(check.sums)
     named = pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS)
-    return Verification(named, pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS), stats)
+    return Verification(
+        named, pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS), stats
+    )
 
 
 def _compare_plans(folders: Sequence[str]) -> Iterator[Fault]:
@@ -114,7 +138,9 @@ def _compare_plans(folders: Sequence[str]) -> Iterator[Fault]:
 
     Readers take all parts of a folder for one dataset. Parts of several folders are checked apart.
     """
-    first_parts = dict[str, tuple[str, str]]()  # (part folder, fingerprint) by the folder around
+    first_parts = dict[
+        str, tuple[str, str]
+    ]()  # (part folder, fingerprint) by the folder around
     for folder in folders:
         around, _, name = os.path.abspath(folder).rpartition("/")
         fingerprint = read_fingerprint(folder)
@@ -129,10 +155,14 @@ def _compare_plans(folders: Sequence[str]) -> Iterator[Fault]:
 
 def _find_parts(folder: str) -> list[str]:
     """The part folders in a folder: itself, or those directly in it, finished or not, or itself."""
-    if any(storage.exists(storage.join(folder, name)) for name in ("shards.csv", "journal")):
+    if any(
+        storage.exists(storage.join(folder, name)) for name in ("shards.csv", "journal")
+    ):
         return [folder]
     tables = storage.list_files("*/shards.csv", folder)
-    plans = storage.list_files("*/plan.json", folder)  # also of parts that are not finished
+    plans = storage.list_files(
+        "*/plan.json", folder
+    )  # also of parts that are not finished
     return sorted({path.rpartition("/")[0] for path in tables + plans}) or [folder]
 
 
@@ -143,7 +173,9 @@ def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]]]:
     Raises: FileNotFoundError: it holds no shard. ValueError: a row leads out of it.
     """
     (listed, others), plan = journal.list_rows(folder), None
-    with suppress(FileNotFoundError, IsADirectoryError, storage.NotAFileError, ValueError):
+    with suppress(
+        FileNotFoundError, IsADirectoryError, storage.NotAFileError, ValueError
+    ):
         plan = read_plan(folder)
     rows = listed or others
     problems = sidecars.find_changed(folder, plan if listed else None, rows)
@@ -153,7 +185,9 @@ def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]]]:
         if unread and storage.exists(storage.join(folder, name)):
             problems[name] = "it cannot be read; run 04_write again"
     if not plan:
-        print(f"'{folder}' has no plan: its records are held against its other files alone.")
+        print(
+            f"'{folder}' has no plan: its records are held against its other files alone."
+        )
     found = [*_compare_with_plan(plan, rows)] if plan and listed else []
     found += [(row["file"], "not in shards.csv") for row in others if listed]
     return plan or _guess_plan(folder), rows, [*problems.items(), *found]
@@ -178,22 +212,36 @@ def _compare_with_plan(plan: Plan, rows: Sequence[Row]) -> Iterator[tuple[str, s
 
 
 def _choose_sources(
-    work_dir: str, plan: Plan, rows: Sequence[Row], sample: int, rng: np.random.Generator
+    work_dir: str,
+    plan: Plan,
+    rows: Sequence[Row],
+    sample: int,
+    rng: np.random.Generator,
 ) -> dict[str, dict[str, str]]:
     """The paths of some images of some shards, by file and image_id."""
     files = {row["number"]: row["file"] for row in journal.match_plan(rows, plan)}
-    numbers = sorted(rng.permutation(sorted(files))[: min(sample, MAX_COMPARED_SHARDS)].tolist())
+    numbers = sorted(
+        rng.permutation(sorted(files))[: min(sample, MAX_COMPARED_SHARDS)].tolist()
+    )
     shares, chosen = np.diff(np.linspace(0, sample, len(numbers) + 1).astype(int)), {}
     shards = read_rows(work_dir, [plan.shards[int(number)] for number in numbers])
     for share, (shard, table) in zip(shares, shards, strict=True):
         some = table.sample(min(len(table), share), random_state=rng)
-        chosen[files[shard.number]] = dict(zip(some["image_id"], some["path"], strict=True))
+        chosen[files[shard.number]] = dict(
+            zip(some["image_id"], some["path"], strict=True)
+        )
     return chosen
 
 
-def _list_checks(folder: str, plan: Plan, rows: Sequence[Row], chosen: Row) -> Iterator[ShardCheck]:
+def _list_checks(
+    folder: str, plan: Plan, rows: Sequence[Row], chosen: Row
+) -> Iterator[ShardCheck]:
     """A task a shard, each with its own rows only, read as they are asked for."""
-    left, schema, slim = {row["file"]: row for row in rows}, plan.schema, plan.for_worker()
+    left, schema, slim = (
+        {row["file"]: row for row in rows},
+        plan.schema,
+        plan.for_worker(),
+    )
     fields = (*schema.fields, *schema.test_fields)
     texts = [source for one in fields if one.type == "bytes" for source in one.sources]
     text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
@@ -202,13 +250,22 @@ def _list_checks(folder: str, plan: Plan, rows: Sequence[Row], chosen: Row) -> I
     for split in sorted({row["split"] for row in rows} if told else ()):
         path = storage.join(folder, f"{split}.csv")
         # Of a broken table the shards are read without their rows; the file is named elsewhere.
-        with suppress(*storage.GONE, KeyError, ValueError), storage.on_disk(path) as local:
-            blocks = pd.read_csv(local, dtype=text, keep_default_na=False, chunksize=20_000)
+        with (
+            suppress(*storage.GONE, KeyError, ValueError),
+            storage.on_disk(path) as local,
+        ):
+            blocks = pd.read_csv(
+                local, dtype=text, keep_default_na=False, chunksize=20_000
+            )
             records = (block.assign(split=split).to_dict("records") for block in blocks)
-            for file, group in groupby(chain.from_iterable(records), itemgetter("file")):
+            for file, group in groupby(
+                chain.from_iterable(records), itemgetter("file")
+            ):
                 own = list(group)
                 if file in left:
-                    yield ShardCheck(folder, slim, left.pop(file), own, chosen.get(file, {}))
+                    yield ShardCheck(
+                        folder, slim, left.pop(file), own, chosen.get(file, {})
+                    )
     for row in left.values():
         yield ShardCheck(folder, slim, row, [], {})
 
@@ -233,9 +290,13 @@ def check_shard(check: ShardCheck) -> ShardCheck:
                 data = storage.read_frame(plain, offset, end - offset)
             except ValueError:
                 problem = "cannot be read: it is damaged"
-                problem += ", or the file ends in the middle of it" * (end == bounds[-1])
+                problem += ", or the file ends in the middle of it" * (
+                    end == bounds[-1]
+                )
             else:
-                problem = _check_record(check, number, data, records[number : number + 1])
+                problem = _check_record(
+                    check, number, data, records[number : number + 1]
+                )
                 if index != [0] and index[number : number + 2] != [offset, end]:
                     problem = problem or "the index has another offset or length"
             if problem:
@@ -257,7 +318,9 @@ def check_shard(check: ShardCheck) -> ShardCheck:
     return check
 
 
-def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence[Row]) -> str:
+def _check_record(
+    check: ShardCheck, number: int, data: bytes, planned: Sequence[Row]
+) -> str:
     """What is wrong with a record, "" when nothing is; its image is decoded once for all checks."""
     schema = check.plan.schema.for_split(check.row["split"])
     try:
@@ -276,10 +339,14 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
     check.sums.update(sum_channels(pixels))
     image_id = planned[0]["image_id"] if planned else ""
     if image_id in check.chosen:
-        with suppress(*storage.GONE, RefusedImage):  # removed or changed since it was written
+        with suppress(
+            *storage.GONE, RefusedImage
+        ):  # removed or changed since it was written
             source = storage.read_bytes(check.chosen[image_id])
             compared = compare_with_source(source, pixels, check.plan.image)
-            check.sources.append((check.part_dir, check.row["file"], number, image_id, *compared))
+            check.sources.append(
+                (check.part_dir, check.row["file"], number, image_id, *compared)
+            )
             if compared[-1]:
                 return f"it does not show its source as it is: {compared[-1]}"
     for side in ("height", "width"):
@@ -289,15 +356,23 @@ def _check_record(check: ShardCheck, number: int, data: bytes, planned: Sequence
             return f"'{key}' says {said}, the image has {length} pixels"
     if header.orientation != 1:
         return f"its image lies turned (EXIF orientation {header.orientation})"
-    return _find_difference(data, images[0], header, check.plan, planned[0]) if planned else ""
+    return (
+        _find_difference(data, images[0], header, check.plan, planned[0])
+        if planned
+        else ""
+    )
 
 
-def _find_difference(data: bytes, image: bytes, header: Header, plan: Plan, wanted: Row) -> str:
+def _find_difference(
+    data: bytes, image: bytes, header: Header, plan: Plan, wanted: Row
+) -> str:
     """The first feature that is not what the plan's row, encoded with this image, gives."""
     size = {"height": header.height, "width": header.width}
     if "source_height" in wanted:
         size = {"height": wanted["source_height"], "width": wanted["source_width"]}
-    picture = Converted(image, header.height, header.width, header.format, touched=False)
+    picture = Converted(
+        image, header.height, header.width, header.format, touched=False
+    )
     try:
         planned = encode(wanted | size, picture, plan.schema, plan.image)
     except (ValueError, KeyError) as error:
@@ -327,7 +402,12 @@ def compare_with_source(
     height, width = pixels.shape[:2]
     read = read_upright(source, max(height, width), settings.bit_depth)
     if read.dtype == np.uint16:
-        levels = (np.arange(65536) * 255 / max(1, read.max())).round().clip(0, 255).astype(np.uint8)
+        levels = (
+            (np.arange(65536) * 255 / max(1, read.max()))
+            .round()
+            .clip(0, 255)
+            .astype(np.uint8)
+        )
         read, pixels = levels[read], levels[pixels]
     upright = Image.fromarray(read)
     if settings.size is not None and settings.resize in ("center_crop", "fill"):
@@ -339,7 +419,9 @@ def compare_with_source(
     wanted = np.asarray(upright.resize((width, height), Image.Resampling.HAMMING))
     # Thumbnails tell the ways to lie apart, at a tenth of the time.
     thumbnail = min(width, 64), min(height, 64)
-    small, own = (cv2.resize(x, thumbnail, interpolation=cv2.INTER_AREA) for x in (wanted, pixels))
+    small, own = (
+        cv2.resize(x, thumbnail, interpolation=cv2.INTER_AREA) for x in (wanted, pixels)
+    )
     others = {"": own, _SWAPPED: own[..., ::-1]}
     others |= {
         f"the picture is {name}": turn(own, way)
@@ -357,9 +439,15 @@ def sum_channels(pixels: np.ndarray) -> Sums:
     unit = 1 if pixels.dtype == np.uint8 else Fraction(1, 257)
     channels = cv2.split(pixels)  # OpenCV adds up in float64, which holds them exactly
     squares = [cv2.norm(channel, cv2.NORM_L2SQR) for channel in channels]
-    numbers = [1, channels[0].size, *(round(n) * unit for n in cv2.sumElems(pixels)[:3])]
+    numbers = [
+        1,
+        channels[0].size,
+        *(round(n) * unit for n in cv2.sumElems(pixels)[:3]),
+    ]
     numbers += [round(n) * unit**2 for n in squares]
-    return Counter(dict(zip(("images", "pixels", *"RGB", "RR", "GG", "BB"), numbers, strict=True)))
+    return Counter(
+        dict(zip(("images", "pixels", *"RGB", "RR", "GG", "BB"), numbers, strict=True))
+    )
 
 
 def describe_sums(sums: Sums) -> dict[str, Any]:
@@ -369,7 +457,9 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     if not (n := sums["pixels"]):
         raise ValueError("there is no pixel to average: no good image, or no record.")
     # Python's whole numbers and fractions do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
-    std = {name: ((n * sums[name * 2] - sums[name] ** 2) / n**2) ** 0.5 for name in "RGB"}
+    std = {
+        name: ((n * sums[name * 2] - sums[name] ** 2) / n**2) ** 0.5 for name in "RGB"
+    }
     mean = {name: float(sums[name] / n) for name in "RGB"}
     return {"mean": mean, "std": std, "images": sums["images"], "pixels": n}
 

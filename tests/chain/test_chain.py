@@ -33,7 +33,11 @@ def work(root, tmp_path_factory):
     call = ["run", str(root / "recipes" / "sample.yaml"), "-p", "WORK_DIR", "work"]
     for name, value in SMALL.items():
         call += ["-p", name, str(value)]
-    with (folder / "said.txt").open("w") as said, chdir(folder), fork_kernels(compare_once):
+    with (
+        (folder / "said.txt").open("w") as said,
+        chdir(folder),
+        fork_kernels(compare_once),
+    ):
         with redirect_stdout(said), redirect_stderr(said):
             status = main([*call, "--only", "01", "02", "03", "04", "05", "07"])
         assert status == 0, Path("said.txt").read_text()
@@ -50,8 +54,14 @@ def truth(work):
 
 def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
     """rejects.csv names the planted faults, each by its reason, and nothing else."""
-    rejects = pd.read_csv(work / "rejects.csv", dtype=str).set_index("image_id")["problem"]
-    assert set(rejects.index) == {*truth["refused"], *truth["test_refused"], truth["unlisted"]}
+    rejects = pd.read_csv(work / "rejects.csv", dtype=str).set_index("image_id")[
+        "problem"
+    ]
+    assert set(rejects.index) == {
+        *truth["refused"],
+        *truth["test_refused"],
+        truth["unlisted"],
+    }
     for image_id, reason in (truth["refused"] | truth["test_refused"]).items():
         assert rejects[image_id].startswith(reason)
     assert rejects[truth["unlisted"]] == "no row in train.csv"
@@ -85,7 +95,9 @@ def test_exactly_the_planted_leaks_are_named(work, truth):
     """leaks.csv names each test image with its labelled twin, whose label gives it away."""
     leaks = pd.read_csv(work / "leaks.csv").set_index("test_id")
     assert leaks["image_id"].to_dict() == truth["leaks"]
-    assert leaks["label_name"].to_dict() == {k: truth["test_labels"][k] for k in truth["leaks"]}
+    assert leaks["label_name"].to_dict() == {
+        k: truth["test_labels"][k] for k in truth["leaks"]
+    }
 
 
 def test_the_submission_has_each_id_once_and_in_order(work, truth):
@@ -129,7 +141,10 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
     assert said.items() <= schema.items()
     kinds = {"bytes": tf.string, "int64": tf.int64}
     names, of_test = (
-        {field["name"]: tf.io.FixedLenFeature([], kinds[field["type"]]) for field in schema[name]}
+        {
+            field["name"]: tf.io.FixedLenFeature([], kinds[field["type"]])
+            for field in schema[name]
+        }
         for name in ("fields", "test_fields")
     )
     test = read_plainly(unlabelled, features=of_test)
@@ -163,7 +178,11 @@ def test_the_driver_says_where_everything_lies_of_a_bucket(work, tmp_path, monke
         tf.io.gfile.makedirs(f"{bucket}/part-1")
         tf.io.gfile.copy(str(work / name), f"{bucket}/{name}")
     said = summarize(bucket)
-    for text in (f"{bucket}/part-1/ (", f"{bucket}/report.html", f"{tmp_path}/work/notebooks/"):
+    for text in (
+        f"{bucket}/part-1/ (",
+        f"{bucket}/report.html",
+        f"{tmp_path}/work/notebooks/",
+    ):
         assert text in said
     assert "written" in said
     assert f"{bucket}/notebooks" not in said
@@ -198,6 +217,8 @@ def test_executed_notebooks_show_each_figure_once(work):
             assert len(images) <= 1, cell.source
             pictures += len(images)
             loud = [o.text for o in cell.outputs if o.get("name") == "stderr"]
-            assert not [text for text in loud if "Warning" in text or "Traceback" in text], loud
+            assert not [
+                text for text in loud if "Warning" in text or "Traceback" in text
+            ], loud
     saved = list(Path(work / "figures").glob("*.png"))
     assert pictures == len(saved) >= 10

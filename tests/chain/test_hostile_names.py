@@ -47,7 +47,10 @@ def draw_names():
 
     @seed(0)
     @hypothesis_settings(
-        max_examples=1, database=None, suppress_health_check=list(HealthCheck), deadline=None
+        max_examples=1,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        deadline=None,
     )
     @given(st.lists(TEXT, min_size=N_NAMES, max_size=N_NAMES, unique=True))
     def draw(names):
@@ -68,10 +71,14 @@ def write_input(folder, names):
     classes, groups = names[:5], names[5:45]
     with open(folder / "train.csv", "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, quoting=csv.QUOTE_ALL)
-        rows.writerow(["image_id", f"label {HOSTILE[0]}", f"patient_id {HOSTILE[1]}", names[-1]])
+        rows.writerow(
+            ["image_id", f"label {HOSTILE[0]}", f"patient_id {HOSTILE[1]}", names[-1]]
+        )
         for number, name in enumerate(names):
             image_id = f"{name}.jpg"
-            rows.writerow([image_id, classes[number % 5], groups[number % 40], str(number)])
+            rows.writerow(
+                [image_id, classes[number % 5], groups[number % 40], str(number)]
+            )
             data = saved(scene(40, 48, number)) if number % 20 else b"no picture"
             (folder / "pictures" / image_id).write_bytes(data)
 
@@ -86,13 +93,24 @@ def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
     write_input(tmp_path / "input", names)
     environment = os.environ | {"PYTHONPATH": str(root)}
     call = [sys.executable, "-m", "kaggle_tfr"]
-    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    options = {
+        "cwd": tmp_path,
+        "env": environment,
+        "capture_output": True,
+        "text": True,
+    }
     subprocess.run([*call, "init", "input", "-o", "recipe.yaml"], check=True, **options)
     values = load_recipe(str(tmp_path / "recipe.yaml"))
     label_column = f"label {HOSTILE[0]}"
     values_of_data = {"ID_COLUMN": "image_id", "LABEL_COLUMN": label_column}
     assert values.items() >= values_of_data.items()
-    assert not values.keys() & {"OUT_DIR", "WORK_DIR", "OVERWRITE", "BACKEND", "SCHEDULER"}
+    assert not values.keys() & {
+        "OUT_DIR",
+        "WORK_DIR",
+        "OVERWRITE",
+        "BACKEND",
+        "SCHEDULER",
+    }
 
     small = ["-p", "IMAGE_SIZE", "32", "-p", "GROUP_COLUMN", f"patient_id {HOSTILE[1]}"]
     run = [*call, "run", "recipe.yaml", "-p", "WORK_DIR", "work", *small]
@@ -106,7 +124,9 @@ def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
     assert page.comments == []
     assert all(source.startswith("data:image/webp;base64,") for source in page.images)
     part = tmp_path / "work" / "part-1"
-    assert (part / "report.html").read_bytes() == (tmp_path / "work" / "report.html").read_bytes()
+    assert (part / "report.html").read_bytes() == (
+        tmp_path / "work" / "report.html"
+    ).read_bytes()
     with open(tmp_path / "work" / "accounting.csv", encoding="utf-8") as file:
         counts = {row["outcome"]: int(row["images"]) for row in csv.DictReader(file)}
     assert counts["total"] == N_NAMES

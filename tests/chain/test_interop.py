@@ -38,7 +38,9 @@ def test_the_index_alone_finds_every_record(part):
         data, found = shard.read_bytes(), []
         lines = (part / "index" / f"{shard.name}.idx").read_text().splitlines()
         for offset, length in (map(int, line.split()) for line in lines):
-            features = Example.FromString(data[offset + 12 : offset + length - 4]).features.feature
+            features = Example.FromString(
+                data[offset + 12 : offset + length - 4]
+            ).features.feature
             image, label = features["image"].bytes_list, features["label"].int64_list
             found.append((image.value[0], label.value[0]))
         assert found == [(r["image"], r["label"]) for r in read_plainly([shard])]
@@ -48,7 +50,9 @@ def test_the_index_alone_finds_every_record(part):
 @pytest.mark.parametrize("schema", ["default", "petals", "flowers", "cassava"])
 def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
     """tfds.builder_from_directory gives the records' own images and labels, for any schema."""
-    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra tfds is not installed")
+    tfds = pytest.importorskip(
+        "tensorflow_datasets", reason="the extra tfds is not installed"
+    )
     import tensorflow as tf
 
     plan, _ = plan_images(table, tmp_path, schema=schema)
@@ -73,7 +77,9 @@ def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
 
 def test_tensorflow_datasets_reads_labelled_test_images(table, tmp_path):
     """Their shards are in the part's folder test/, and a split of their own."""
-    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra tfds is not installed")
+    tfds = pytest.importorskip(
+        "tensorflow_datasets", reason="the extra tfds is not installed"
+    )
     table = table.assign(split=["test"] * 6 + ["train"] * (len(table) - 6))
     table["fold"] = table["fold"].where(table["split"] == "train", -1)
     plan_images(table, tmp_path)
@@ -98,7 +104,9 @@ def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
     write_parts(str(tmp_path), metadata_for=["tfds"])
     ours = {v for k, v in digests(part).items() if k.endswith(".tfrec")}
     found = digests(tmp_path / "part-1").items()
-    assert {v for k, v in found if ".tfrecord-" in k and not k.startswith("index")} == ours
+    assert {
+        v for k, v in found if ".tfrecord-" in k and not k.startswith("index")
+    } == ours
     with pytest.raises(ValueError, match=r"SHARD_NAME.*OVERWRITE"):
         write_parts(str(tmp_path))
     write_parts(str(tmp_path), overwrite=True)
@@ -107,7 +115,12 @@ def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("x", 1), ("Čassava läaves", 1), ("日本", 12), ("a very long name of a dataset, " * 4, 3)],
+    [
+        ("x", 1),
+        ("Čassava läaves", 1),
+        ("日本", 12),
+        ("a very long name of a dataset, " * 4, 3),
+    ],
 )
 def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
     """6 to 50 characters for title and slug, 20 to 80 for the subtitle, no licence of our own."""
@@ -134,7 +147,12 @@ def test_the_description_tells_counts_and_recipe(part):
 def test_the_description_claims_what_was_checked(part):
     """By which radius, with which second look, and the numbers that the check has found."""
     plan, shards = read_plan(str(part)), pd.read_csv(part / "shards.csv")
-    checks = {"max_bits": 12, "exact_hashes": False, "leaks": "report", "second_look": False}
+    checks = {
+        "max_bits": 12,
+        "exact_hashes": False,
+        "leaks": "report",
+        "second_look": False,
+    }
     checks |= {"candidate_bits": 60, "images": 24_000, "clusters_across_folds": 0}
     text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
     assert "pictures within 12 of 256 bits of four perceptual hashes." in text
@@ -143,7 +161,10 @@ def test_the_description_claims_what_was_checked(part):
     checks |= {"second_look": True, "mirrored": True}
     text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
     assert "or 60 where a geometric verification has confirmed it" in text
-    assert "Mirrored copies, and copies rotated by right angles, were searched for too." in text
+    assert (
+        "Mirrored copies, and copies rotated by right angles, were searched for too."
+        in text
+    )
     assert "| mirrored |" not in text
 
 
@@ -156,4 +177,6 @@ def test_a_licence_goes_into_finished_parts_too(part, tmp_path):
         values = json.loads((part / "dataset-metadata.json").read_text())
         assert values["licenses"] == [{"name": name or "CC-BY-4.0"}]
     after = digests(part)
-    assert {name for name in before if before[name] != after[name]} == {"dataset-metadata.json"}
+    assert {name for name in before if before[name] != after[name]} == {
+        "dataset-metadata.json"
+    }

@@ -55,12 +55,26 @@ def lab(root, tmp_path_factory):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    call = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
+    call = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        f"--port={port}",
+    ]
     call += ["--ip=127.0.0.1", "--IdentityProvider.token=", "--expose-app-in-browser"]
-    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
-    environment |= {"HOME": str(checkout.parent), "JUPYTER_CONFIG_DIR": str(checkout.parent)}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "MPLBACKEND"
+    }
+    environment |= {
+        "HOME": str(checkout.parent),
+        "JUPYTER_CONFIG_DIR": str(checkout.parent),
+    }
     with (checkout.parent / "log.txt").open("w") as log:
-        server = subprocess.Popen(call, cwd=checkout, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(
+            call, cwd=checkout, env=environment, stdout=log, stderr=log
+        )
     address = f"http://127.0.0.1:{port}"
     try:
         wait_for(lambda: urllib.request.urlopen(f"{address}/api", timeout=5).status)
@@ -73,14 +87,23 @@ def lab(root, tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Headless Chromium, as tall as a notebook, so that every cell is drawn."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="selenium is not installed"
+    )
     options, driver = webdriver.ChromeOptions(), shutil.which("chromedriver")
     options.binary_location = shutil.which("chromium") or ""
     if not options.binary_location or not driver:
         pytest.skip("there is no chromium with its chromedriver on this machine")
     flags = ["headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run"]
-    flags += ["disable-background-networking", "disable-component-update", "disable-sync"]
-    flags += [f"user-data-dir={tmp_path_factory.mktemp('profile')}", "window-size=1250,9000"]
+    flags += [
+        "disable-background-networking",
+        "disable-component-update",
+        "disable-sync",
+    ]
+    flags += [
+        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
+        "window-size=1250,9000",
+    ]
     for flag in flags:
         options.add_argument(f"--{flag}")
     window = webdriver.Chrome(options, webdriver.ChromeService(driver))

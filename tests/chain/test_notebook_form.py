@@ -35,8 +35,12 @@ def test_cells_are_thin(notebook):
     sources = cells(notebook)
     forbidden = ast.FunctionDef | ast.ClassDef | ast.For | ast.While
     for source in sources:
-        assert not [node for node in ast.walk(ast.parse(source)) if isinstance(node, forbidden)]
-    lengths = [len(source.splitlines()) for source in sources if source[:8] != "WORK_DIR"]
+        assert not [
+            node for node in ast.walk(ast.parse(source)) if isinstance(node, forbidden)
+        ]
+    lengths = [
+        len(source.splitlines()) for source in sources if source[:8] != "WORK_DIR"
+    ]
     assert max(lengths) <= 8
     assert statistics.median(lengths) <= 3
 
@@ -47,7 +51,9 @@ def test_the_parameters_cell_holds_literals_only(notebook):
     The cell after it stops a misspelt one, wherever it was set.
     """
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    (index,) = [n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", [])]
+    (index,) = [
+        n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", [])
+    ]
     source, after = cells(notebook)[index : index + 2]
     for node in ast.parse(source).body:
         assert isinstance(node, ast.Assign)
@@ -61,7 +67,9 @@ def test_the_parameters_cell_holds_literals_only(notebook):
 def test_few_names_are_imported(notebook):
     """A notebook takes its steps whole, in at most four lines; what it calls exists."""
     sources = cells(notebook)
-    lines = [line for line in sources[0].splitlines() if line.startswith("from kaggle_tfr")]
+    lines = [
+        line for line in sources[0].splitlines() if line.startswith("from kaggle_tfr")
+    ]
     names = {}
     for line in lines:
         exec(line, names)
@@ -69,7 +77,9 @@ def test_few_names_are_imported(notebook):
     for node in ast.walk(ast.parse("\n".join(sources))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             owner = names.get(node.value.id)
-            assert not isinstance(owner, types.ModuleType) or hasattr(owner, node.attr), node.attr
+            assert not isinstance(owner, types.ModuleType) or hasattr(
+                owner, node.attr
+            ), node.attr
 
 
 def test_tables_are_shown_escaped(notebook):
@@ -94,14 +104,18 @@ def test_what_figures_leave_unsaid_is_said(root, name, call):
 
 def test_half_of_all_cells_have_two_lines_at_most(root):
     """A reader meets one thing at a time."""
-    read = [json.loads((root / "notebooks" / f"{n}.ipynb").read_text()) for n in NOTEBOOKS]
+    read = [
+        json.loads((root / "notebooks" / f"{n}.ipynb").read_text()) for n in NOTEBOOKS
+    ]
     lengths = [len(source.splitlines()) for one in read for source in cells(one)]
     assert statistics.median(lengths) <= 2
 
 
 def test_each_technique_is_shown_on_one_picture(notebook):
     """Cells tagged `lesson` show it by the field's own libraries; the report leaves them out."""
-    lessons = [c for c in notebook["cells"] if "lesson" in c["metadata"].get("tags", [])]
+    lessons = [
+        c for c in notebook["cells"] if "lesson" in c["metadata"].get("tags", [])
+    ]
     code = "\n".join("".join(c["source"]) for c in lessons if c["cell_type"] == "code")
     if notebook["cells"][0]["source"][0][:3] < "# 7":
         assert [name for name in LIBRARIES if f"{name}." in code]
@@ -112,9 +126,13 @@ def test_the_story_has_its_order(notebook):
     text = cells(notebook, "markdown")
     assert notebook["cells"][0]["cell_type"] == "markdown"
     assert text[0].startswith("# ")
-    headings = [line for part in text for line in part.splitlines() if line.startswith("## ")]
+    headings = [
+        line for part in text for line in part.splitlines() if line.startswith("## ")
+    ]
     assert headings[0] == "## Parameters"
     assert headings[-1] == "## Next"
-    numbers = [line.split()[1] for line in headings if line.split()[1].rstrip(".").isdigit()]
+    numbers = [
+        line.split()[1] for line in headings if line.split()[1].rstrip(".").isdigit()
+    ]
     assert numbers == [f"{n}." for n in range(1, len(numbers) + 1)]
     assert numbers

@@ -25,11 +25,36 @@ def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
     """`papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files."""
     make_input(recipe, tmp_path / "in")
     text, options = f"recipes/{recipe}.yaml", ["-p", "INPUT_DIR", str(tmp_path / "in")]
-    by_hand = [*options, "-p", "WORK_DIR", str(tmp_path / "hand"), "-k", "python3", "-f", text]
-    commands = [["papermill", f"notebooks/{s}.ipynb", f"{tmp_path}/{s}.ipynb"] for s in USUAL]
+    by_hand = [
+        *options,
+        "-p",
+        "WORK_DIR",
+        str(tmp_path / "hand"),
+        "-k",
+        "python3",
+        "-f",
+        text,
+    ]
+    commands = [
+        ["papermill", f"notebooks/{s}.ipynb", f"{tmp_path}/{s}.ipynb"] for s in USUAL
+    ]
     commands = [[*command, *by_hand] for command in commands]
-    commands += [["kaggle_tfr", "run", text, *options, "-p", "WORK_DIR", str(tmp_path / "driver")]]
-    run = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    commands += [
+        [
+            "kaggle_tfr",
+            "run",
+            text,
+            *options,
+            "-p",
+            "WORK_DIR",
+            str(tmp_path / "driver"),
+        ]
+    ]
+    run = {
+        "env": os.environ | {"PYTHONPATH": str(ROOT)},
+        "capture_output": True,
+        "text": True,
+    }
     for command in commands:
         whole = [sys.executable, "-m", *command]
         done = subprocess.run(whole, cwd=ROOT, check=False, timeout=600, **run)

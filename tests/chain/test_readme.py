@@ -35,7 +35,9 @@ def blocks(readme, language):
 
 def test_every_make_target_exists(readme, root):
     """Each `make X` of the README is a target of the Makefile."""
-    targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE)
+    )
     named = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", readme, re.MULTILINE))
     assert {first or second for first, second in named} <= targets
     assert {"demo", "test"} <= targets
@@ -64,11 +66,22 @@ def test_what_is_shown_can_be_run(readme):
 
 def write_cassava(folder):
     """The small sample under cassava's names, and its second source in the folders of 2019."""
-    main_input, earlier = folder / "cassava-leaf-disease-classification", folder / "cassava-disease"
+    main_input, earlier = (
+        folder / "cassava-leaf-disease-classification",
+        folder / "cassava-disease",
+    )
     write_small_sample(main_input)
-    numbers = {"flower": "0", "night": "1", "portrait": "2", "sunset": "3", "temple": "4"}
+    numbers = {
+        "flower": "0",
+        "night": "1",
+        "portrait": "2",
+        "sunset": "3",
+        "temple": "4",
+    }
     table = pd.read_csv(main_input / "train.csv", dtype=str)
-    table.assign(label=table["label"].map(numbers)).to_csv(main_input / "train.csv", index=False)
+    table.assign(label=table["label"].map(numbers)).to_csv(
+        main_input / "train.csv", index=False
+    )
     for number, path in enumerate(sorted((main_input / "more/images").glob("*"))):
         name = ("cbb", "cbsd", "cgm", "cmd", "healthy")[number % 5]
         target = earlier / "train/train" / name / path.name
@@ -80,7 +93,9 @@ def write_cassava(folder):
 def run_functions(values, notebooks):
     """In place of `notebook.run_recipe`: the functions that the notebooks call, on 40 images."""
     work = paths.work_dir(values.get("WORK_DIR", ""))
-    steps = [name[:2] for name in notebooks] if values["INPUT_DIR"] else []  # not the sample
+    steps = (
+        [name[:2] for name in notebooks] if values["INPUT_DIR"] else []
+    )  # not the sample
     if "01" in steps:
         run_values(values | {"LIMIT": 40, "IMAGE_SIZE": 64}, work)
     if "03" in steps:
@@ -102,7 +117,9 @@ def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeyp
     write_cassava(tmp_path)
     section = readme.partition("## Your own images")[2].partition("\n## ")[0]
     recipe, additions = blocks(section, "yaml")[:2]
-    lines = "".join([*blocks(readme.partition("\n## The")[0], "bash"), *blocks(section, "bash")])
+    lines = "".join(
+        [*blocks(readme.partition("\n## The")[0], "bash"), *blocks(section, "bash")]
+    )
     calls = [shlex.split(line, comments=True) for line in lines.splitlines()]
     calls = [call for call in calls if call and call[0] in ("kaggle-tfr", "papermill")]
     assert len(calls) == 8
@@ -131,19 +148,29 @@ def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeyp
     assert added["problem"].str.contains("left out by LABEL_MAP: healthy").any()
 
 
-def test_what_is_published_is_what_the_pushed_kernel_leaves(readme, tmp_path, monkeypatch):
+def test_what_is_published_is_what_the_pushed_kernel_leaves(
+    readme, tmp_path, monkeypatch
+):
     """`publish` names the output folder of the kernel that `kernel` made, which has a licence."""
     monkeypatch.chdir(tmp_path)
     section = readme.partition("## On Kaggle")[2].partition("\n## ")[0]
-    calls = [shlex.split(line, comments=True) for line in blocks(section, "bash")[0].splitlines()]
-    commands = {words[1]: words[1:] for words in reversed(calls)}  # the first of each name
+    calls = [
+        shlex.split(line, comments=True)
+        for line in blocks(section, "bash")[0].splitlines()
+    ]
+    commands = {
+        words[1]: words[1:] for words in reversed(calls)
+    }  # the first of each name
     kernel, push, publish = (commands[name] for name in ("kernel", "push", "publish"))
 
     assert main(kernel) == 0
 
     (made,) = Path(push[1]).iterdir()
     assert Path(publish[1]) == Path(push[-1], made.name, "part-1")
-    assert "LICENSE = " in (made / "kernel.ipynb").read_text().partition("From the recipe")[2]
+    assert (
+        "LICENSE = "
+        in (made / "kernel.ipynb").read_text().partition("From the recipe")[2]
+    )
 
 
 def test_every_link_and_picture_is_there(readme, root):
@@ -157,7 +184,9 @@ def test_every_link_and_picture_is_there(readme, root):
 
 def test_the_reading_order_names_every_module(readme, root):
     """The code map lists the whole package, nothing more and nothing less."""
-    tree = readme.partition("## Read the code")[2].partition("```")[2].partition("```")[0]
+    tree = (
+        readme.partition("## Read the code")[2].partition("```")[2].partition("```")[0]
+    )
     listed = {"": set(re.findall(r"^  (\w+)\.py", tree, re.MULTILINE))}
     for room, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
         listed[room] = set(re.findall(r"(\w+)\.py", text))

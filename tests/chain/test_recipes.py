@@ -31,11 +31,20 @@ def run(recipe, work, pattern, features, compression="", **changes):
     images, table, _ = run_chain(recipe, str(work), **changes)
     part = Path(work, "part-1")
     paths = {str(path.relative_to(part)): path for path in sorted(part.rglob(pattern))}
-    records = {n: read_plainly([path], compression, features) for n, path in paths.items()}
+    records = {
+        n: read_plainly([path], compression, features) for n, path in paths.items()
+    }
     counts = pd.read_csv(part / "shards.csv", index_col="file")["count"].to_dict()
-    counts = {file: n for file, n in counts.items() if "/test-Id" not in file}  # unlabelled
+    counts = {
+        file: n for file, n in counts.items() if "/test-Id" not in file
+    }  # unlabelled
     assert {file: len(held) for file, held in records.items()} == counts
-    return images, table, records, [record for file in counts for record in records[file]]
+    return (
+        images,
+        table,
+        records,
+        [record for file in counts for record in records[file]],
+    )
 
 
 def decode(data):
@@ -57,15 +66,30 @@ def test_landmark(tmp_path):
     large, small = draw_pictures(10, 450, 600), draw_pictures(20, 200, 300)[10:]
     for k, picture in enumerate(large + small):
         image_id = f"{k:02d}ab{k:012x}"
-        save_picture(picture, tmp_path.joinpath("in/train", *image_id[:3], f"{image_id}.jpg"))
+        save_picture(
+            picture, tmp_path.joinpath("in/train", *image_id[:3], f"{image_id}.jpg")
+        )
         rows.append(f"{image_id},{[7, 1000, 203093][k % 3]}\n")
     (tmp_path / "in" / "train.csv").write_text("id,landmark_id\n" + "".join(rows))
-    work, features = tmp_path / "work", {"image": TEXT, "label": INT, "height": INT, "width": INT}
-    changes = {"INPUT_DIR": str(tmp_path / "in"), "SHARD_IMAGES": 6, "VALIDATION_SIZE": 0.2}
+    work, features = (
+        tmp_path / "work",
+        {"image": TEXT, "label": INT, "height": INT, "width": INT},
+    )
+    changes = {
+        "INPUT_DIR": str(tmp_path / "in"),
+        "SHARD_IMAGES": 6,
+        "VALIDATION_SIZE": 0.2,
+    }
 
-    images, table, records, flat = run("landmark-2021", work, "*.tfrecords", features, **changes)
+    images, table, records, flat = run(
+        "landmark-2021", work, "*.tfrecords", features, **changes
+    )
 
-    assert json.loads(Path(work, "labels.json").read_text())["classes"] == [7, 1000, 203093]
+    assert json.loads(Path(work, "labels.json").read_text())["classes"] == [
+        7,
+        1000,
+        203093,
+    ]
     name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
     assert all(name.fullmatch(file) for file in records)
     assert len(flat) == len(images) == 20
@@ -103,12 +127,18 @@ def test_cassava(tmp_path):
         assert pixels.shape == (64, 96, 3)
         assert int(name.split(".")[0]) % 3 == record["target"]
         assert psnr_of(pixels, tmp_path / "in" / "train_images" / name) > 28
-    listed = pd.read_csv(tmp_path / "part-1" / "train.csv", dtype=str, index_col="image_id")
-    held_in = {r["image_name"].decode(): file for file, held in records.items() for r in held}
+    listed = pd.read_csv(
+        tmp_path / "part-1" / "train.csv", dtype=str, index_col="image_id"
+    )
+    held_in = {
+        r["image_name"].decode(): file for file, held in records.items() for r in held
+    }
     assert len(held_in) == 45
     assert listed["file"].to_dict() == held_in
     del features["target"]
-    test = read_plainly([tmp_path / "part-1/test/test-Id_df00-3.tfrec"], features=features)
+    test = read_plainly(
+        [tmp_path / "part-1/test/test-Id_df00-3.tfrec"], features=features
+    )
     names = sorted(record["image_name"].decode() for record in test)
     assert names == [f"{k:010d}.jpg" for k in (45, 46, 47)]
     assert decode(test[0]["image"]).shape == (64, 96, 3)
@@ -125,11 +155,23 @@ def test_imagenet(tmp_path):
                 save_picture(next(pictures), path, quality=92)
     (tmp_path / "in" / "label_map.json").write_text('{"n01443537": 0, "n01440764": 1}')
     features = {"label": INT, "image_raw": TEXT}
-    changes = {"LABEL_MAP": "label_map.json", "SHARD_IMAGES": 8, "INPUT_DIR": str(tmp_path / "in")}
+    changes = {
+        "LABEL_MAP": "label_map.json",
+        "SHARD_IMAGES": 8,
+        "INPUT_DIR": str(tmp_path / "in"),
+    }
 
-    _, table, records, flat = run("imagenet", tmp_path, "*.tfrecord", features, "GZIP", **changes)
+    _, table, records, flat = run(
+        "imagenet", tmp_path, "*.tfrecord", features, "GZIP", **changes
+    )
 
-    files = ["test/test-0", "train/train-0", "train/train-1", "train/train-2", "val/val-0"]
+    files = [
+        "test/test-0",
+        "train/train-0",
+        "train/train-1",
+        "train/train-2",
+        "val/val-0",
+    ]
     assert sorted(records) == [f"{file}.tfrecord" for file in files]
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image_raw"])
@@ -166,11 +208,15 @@ def test_clouds(tmp_path, clouds):
     features = dict.fromkeys(["height", "width", "depth"], INT)
     features |= dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT)
 
-    *_, records, flat = run("clouds", tmp_path, "*.tfrecords", features, INPUT_DIR=str(folder))
+    *_, records, flat = run(
+        "clouds", tmp_path, "*.tfrecords", features, INPUT_DIR=str(folder)
+    )
 
     assert sorted(records) == [f"raw_train_images_{i:04d}.tfrecords" for i in range(20)]
     assert {len(held) for held in records.values()} == {2}
-    by_bytes = {path.read_bytes(): path.name for path in (folder / "train_images").iterdir()}
+    by_bytes = {
+        path.read_bytes(): path.name for path in (folder / "train_images").iterdir()
+    }
     seen = set()
     for record in flat:
         name = by_bytes[record["image_raw"]]
@@ -184,12 +230,24 @@ def test_clouds(tmp_path, clouds):
 def test_masks_shrink_with_their_pictures(tmp_path, clouds):
     """At half the size each mask covers a quarter of the pixels, at half the coordinates."""
     folder, masks = clouds
-    changes = {"INPUT_DIR": str(folder), "RESIZE": "short_side", "IMAGE_SIZE": 70, "N_SHARDS": 2}
-    named = {"name": "image_id", "image_raw": "image", "height": "height", "width": "width"}
+    changes = {
+        "INPUT_DIR": str(folder),
+        "RESIZE": "short_side",
+        "IMAGE_SIZE": 70,
+        "N_SHARDS": 2,
+    }
+    named = {
+        "name": "image_id",
+        "image_raw": "image",
+        "height": "height",
+        "width": "width",
+    }
     labels = {key.lower(): {"from": key, "type": "bytes"} for key in ("Fish", "Flower")}
 
     features = {"name": TEXT, "fish": TEXT, "flower": TEXT, "height": INT, "width": INT}
-    *_, flat = run("clouds", tmp_path, "*.tfrecords", features, SCHEMA=named | labels, **changes)
+    *_, flat = run(
+        "clouds", tmp_path, "*.tfrecords", features, SCHEMA=named | labels, **changes
+    )
 
     assert len(flat) == 40
     for record in flat:
@@ -202,7 +260,9 @@ def test_masks_shrink_with_their_pictures(tmp_path, clouds):
             mask = flat.reshape(105, 70).T
             whole = masks[record["name"].decode(), label]
             # Each small pixel is one of the four it stands for.
-            blocks = whole.reshape(70, 2, 105, 2).transpose(0, 2, 1, 3).reshape(70, 105, 4)
+            blocks = (
+                whole.reshape(70, 2, 105, 2).transpose(0, 2, 1, 3).reshape(70, 105, 4)
+            )
             assert ((mask == blocks.min(axis=2)) | (mask == blocks.max(axis=2))).all()
             assert abs(4 * int(mask.sum()) - int(whole.sum())) <= 4 * 150
 
@@ -211,7 +271,9 @@ def test_masks_shrink_with_their_pictures(tmp_path, clouds):
 def petals(tmp_path_factory):
     folder = tmp_path_factory.mktemp("petals")
     for k, picture in enumerate(draw_pictures(48, 200, 260)):
-        save_picture(picture, folder / ["daisy", "rose", "tulip"][k % 3] / f"{k}.jpg", quality=92)
+        save_picture(
+            picture, folder / ["daisy", "rose", "tulip"][k % 3] / f"{k}.jpg", quality=92
+        )
     return folder
 
 
@@ -221,7 +283,9 @@ def test_petals(tmp_path, petals):
     features |= {"size": tf.io.FixedLenFeature([2], tf.int64)}
     features |= {"one_hot_class": tf.io.VarLenFeature(tf.float32)}
 
-    _, table, records, flat = run("petals", tmp_path, "*.tfrec", features, INPUT_DIR=str(petals))
+    _, table, records, flat = run(
+        "petals", tmp_path, "*.tfrec", features, INPUT_DIR=str(petals)
+    )
 
     assert sorted(records) == [f"flowers{i:02d}-3.tfrec" for i in range(16)]
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
@@ -233,7 +297,9 @@ def test_petals(tmp_path, petals):
         assert pixels.shape == (192, 192, 3)
         assert psnr_of(pixels, row["path"], (30, 0, 230, 200)) > 33
         # Full chroma: the three components of the frame header have equal sampling factors.
-        assert {layer[1:3] for layer in Image.open(io.BytesIO(record["image"])).layer} == {(1, 1)}
+        assert {
+            layer[1:3] for layer in Image.open(io.BytesIO(record["image"])).layer
+        } == {(1, 1)}
     for held in records.values():
         assert {record["class"] for record in held} == {0, 1, 2}
 
@@ -262,12 +328,17 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
 
     assert done.code == 0, done.said[-3000:]
     disk, bucket = (
-        {path.name: path.read_bytes() for path in (tmp_path / kind / "part-1").glob("*.tfrec")}
+        {
+            path.name: path.read_bytes()
+            for path in (tmp_path / kind / "part-1").glob("*.tfrec")
+        }
         for kind in ("disk", "bucket")
     )
     assert len(disk) == 16
     assert bucket == disk
-    listed = next(line[6:] for line in done.said.splitlines() if line.startswith("table "))
+    listed = next(
+        line[6:] for line in done.said.splitlines() if line.startswith("table ")
+    )
     assert json.loads(listed) == [
         ["gs://listed/daisy/0.jpg", 200, ""],
         ["gs://listed/daisy/00.jpg", 0, "missing file"],
@@ -290,7 +361,9 @@ def test_petals_tfrecords(tmp_path):
     features = {"image": TEXT, "class": INT, "id": TEXT}
     changes = {"INPUT_DIR": str(tmp_path / "in"), "N_SHARDS": 6}
 
-    images, table, records, flat = run("petals-tfrecords", tmp_path, "*.tfrec", features, **changes)
+    images, table, records, flat = run(
+        "petals-tfrecords", tmp_path, "*.tfrec", features, **changes
+    )
 
     assert len(images) == 40
     assert len(flat) == 39
@@ -307,12 +380,21 @@ def test_flowers(tmp_path):
     """Original bytes of JPEG and PNG, 30 % for validation, labels.txt; a conflict drops out."""
     folder, work = tmp_path / "in", tmp_path / "work"
     for k, picture in enumerate(draw_pictures(60, 100, 130)):
-        kind, label = ("png" if k % 5 == 0 else "jpg"), ["tulip", "daisy", "rose"][k % 3]
+        kind, label = (
+            ("png" if k % 5 == 0 else "jpg"),
+            ["tulip", "daisy", "rose"][k % 3],
+        )
         save_picture(picture, folder / label / f"{k}.{kind}")
     twice = folder / "rose" / "also.jpg"
     twice.write_bytes((folder / "daisy" / "1.jpg").read_bytes())
     (folder / "rose" / "notes.txt").write_text("not a picture")
-    names = {"encoded": TEXT, "format": TEXT, "class/label": INT, "height": INT, "width": INT}
+    names = {
+        "encoded": TEXT,
+        "format": TEXT,
+        "class/label": INT,
+        "height": INT,
+        "width": INT,
+    }
     features = {f"image/{name}": kind for name, kind in names.items()}
     changes = {"INPUT_DIR": str(folder), "N_SHARDS": 5}
 
@@ -333,7 +415,9 @@ def test_flowers(tmp_path):
     for record in flat:
         path = by_bytes[record["image/encoded"]]
         assert path.suffix == "." + record["image/format"].decode()
-        assert path.parent.name == ["daisy", "rose", "tulip"][record["image/class/label"]]
+        assert (
+            path.parent.name == ["daisy", "rose", "tulip"][record["image/class/label"]]
+        )
         assert (record["image/height"], record["image/width"]) == (100, 130)
     before = {path: path.stat().st_mtime_ns for path in work.glob("part-1/*.tfrecord")}
     run_chain("flowers", str(work), **changes)
@@ -343,6 +427,8 @@ def test_flowers(tmp_path):
 def test_every_line_of_a_recipe_says_what_it_is_for(root):
     """Each setting has a comment, on its line."""
     for path in sorted((root / "recipes").glob("*.yaml")):
-        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        lines = [
+            line for line in path.read_text().splitlines() if not line.startswith("#")
+        ]
         bare = [line for line in lines if " # " not in line]
         assert bare == [], path.name

@@ -21,7 +21,9 @@ COUNT = "Reading images: 1,064 of 5,390 in 2 s (29/s, 16 s to go)"
 
 
 def shown(**data):
-    return new_output("execute_result", {name.replace("_", "/"): v for name, v in data.items()})
+    return new_output(
+        "execute_result", {name.replace("_", "/"): v for name, v in data.items()}
+    )
 
 
 def make_png():
@@ -44,24 +46,36 @@ def page(tmp_path):
         new_markdown_cell("## Parameters"),
         new_code_cell("hidden = 1", outputs=[new_output("stream", text="parameters")]),
         new_markdown_cell("## 1. What a lesson shows", **lesson),
-        new_code_cell("lesson", outputs=[printed, shown(text_plain="lesson")], **lesson),
+        new_code_cell(
+            "lesson", outputs=[printed, shown(text_plain="lesson")], **lesson
+        ),
         new_markdown_cell("## 2. Sizes & <shapes>"),
         new_code_cell("secret_code()", outputs=[printed, shown(image_png=png)]),
         new_code_cell("", outputs=[shown(text_html="<table><td>a cell</td></table>")]),
         new_code_cell("", outputs=[new_output("display_data", bar)]),
         new_code_cell("", outputs=[shown(text_html=f"<td>{tmp_path}/in/a.jpg</td>")]),
-        new_code_cell("", outputs=[shown(text_html=f"<td>{MORE}/b.jpg {MORE}-2/c.jpg</td>")]),
+        new_code_cell(
+            "", outputs=[shown(text_html=f"<td>{MORE}/b.jpg {MORE}-2/c.jpg</td>")]
+        ),
         new_markdown_cell("## Next"),
         new_markdown_cell("Something else."),
     ]
     for name in ("notebooks", "part-1", "part-2", "in"):
         (tmp_path / name).mkdir()
-    nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / "01_explore.ipynb")
+    nbformat.write(
+        new_notebook(cells=cells), tmp_path / "notebooks" / "01_explore.ipynb"
+    )
     (tmp_path / "accounting.csv").write_text("outcome,images,share\nwritten,3,0.75\n")
     for name, fingerprint in ((".", "a1"), ("part-1", "a1"), ("part-2", "b2")):
         (tmp_path / name / "shards.csv").write_text("file\n")
-        (tmp_path / name / "plan.json").write_text(json.dumps({"fingerprint": fingerprint}))
-    values = {"WORK_DIR": str(tmp_path), "INPUT_DIR": f"{tmp_path}/in", "NAME": "roses & co"}
+        (tmp_path / name / "plan.json").write_text(
+            json.dumps({"fingerprint": fingerprint})
+        )
+    values = {
+        "WORK_DIR": str(tmp_path),
+        "INPUT_DIR": f"{tmp_path}/in",
+        "NAME": "roses & co",
+    }
     values["MORE_INPUTS"] = [
         {"INPUT_DIR": "below"},
         {"INPUT_DIR": MORE},
@@ -77,7 +91,9 @@ def test_it_shows_what_the_notebooks_show(page):
     order += ["<code>labels</code> &amp; images", "<h3>Sizes &amp; &lt;shapes&gt;</h3>"]
     order += ["3 of &lt;4&gt;", "<img", "a cell", "INPUT_DIR/a.jpg"]
     order += ["<td>more/b.jpg more-2/c.jpg</td>"]
-    assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
+    assert [page.index(text) for text in order] == sorted(
+        page.index(text) for text in order
+    )
     assert page.count("<img") == 1
 
 
@@ -123,14 +139,18 @@ def test_its_copies_go_with_the_parts_in_out_dir(tmp_path):
 def write_page(folder, names, **values):
     """report.html of a run whose ids, classes, columns, groups and reasons are the names."""
     (folder / "notebooks").mkdir(parents=True)
-    table = pd.DataFrame(dict.fromkeys(names, names), index=pd.Index(names, name=names[0]))
+    table = pd.DataFrame(
+        dict.fromkeys(names, names), index=pd.Index(names, name=names[0])
+    )
     accounting = pd.DataFrame({"outcome": names, "images": 1, "share": 0.1})
     accounting.to_csv(folder / "accounting.csv", index=False)
     lines = "\n".join(names) + f"\n{folder}/in/a.jpg"
     cells = [
         new_markdown_cell("# 1 · Explore"),
         new_code_cell("", outputs=[shown(text_html=table._repr_html_())]),
-        new_code_cell("", outputs=[shown(text_html=show_table(table, index=True)._repr_html_())]),
+        new_code_cell(
+            "", outputs=[shown(text_html=show_table(table, index=True)._repr_html_())]
+        ),
         new_code_cell("", outputs=[shown(text_html=show_table(table)._repr_html_())]),
         new_code_cell("", outputs=[new_output("stream", text=lines)]),
         new_code_cell("", outputs=[shown(image_png=make_png())]),
@@ -144,7 +164,9 @@ def write_page(folder, names, **values):
 
 def test_names_of_the_data_are_text(tmp_path):
     """Hostile names give the elements and attributes that harmless ones give, and are shown."""
-    harmless = Elements(write_page(tmp_path / "a", [f"name {n}" for n in range(len(HOSTILE))]))
+    harmless = Elements(
+        write_page(tmp_path / "a", [f"name {n}" for n in range(len(HOSTILE))])
+    )
     hostile = Elements(write_page(tmp_path / "b", list(HOSTILE)))
     assert hostile.found == harmless.found
     assert hostile.comments == []
@@ -167,7 +189,9 @@ def test_tables_that_do_not_escape_are_cleaned(tmp_path):
 
 def test_a_cleaned_table_keeps_spans_and_shown_text_alone():
     """A span is a number; what a browser would run or draw by is no text to show."""
-    rows = "<tr><th colspan=2 rowspan='x'>a<script>b</script><style>c</style>d</th></tr>"
+    rows = (
+        "<tr><th colspan=2 rowspan='x'>a<script>b</script><style>c</style>d</th></tr>"
+    )
     assert clean_table(f"<table>{rows}</table>") == (
         '<table><tr><th colspan="2">ad</th></tr></table>'
     )

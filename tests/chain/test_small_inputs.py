@@ -70,7 +70,9 @@ def test_rejects_are_saved_where_no_image_is_good(root, tmp_path):
     """01 then ends with the most frequent reasons and the file that names each image."""
     for number in range(3):
         (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / "a" / f"{number}.jpg").write_bytes(b"" if number else b"no image")
+        (tmp_path / "in" / "a" / f"{number}.jpg").write_bytes(
+            b"" if number else b"no image"
+        )
     values = {"INPUT_DIR": str(tmp_path / "in"), "WORK_DIR": str(tmp_path / "work")}
     with pytest.raises(ValueError, match=r"2 × empty file.*1 × .*rejects\.csv"):
         run_notebook(root, "01", SMALL | values | {"SOURCE": "folders"})
@@ -83,7 +85,11 @@ CASES = {
     # case: the notebooks to run, and one that ends with an error.
     "one image": (("01", "02", "03", "04", "05"), "", ""),
     "one class": (("01", "02", "03"), "07", "at least two classes, and found 3 of 1"),
-    "no labels": (("01", "02", "03", "04", "05"), "06", "have no labels.*set LABEL_COLUMN"),
+    "no labels": (
+        ("01", "02", "03", "04", "05"),
+        "06",
+        "have no labels.*set LABEL_COLUMN",
+    ),
     "several labels": (("01", "02", "03", "04", "05"), "06", "can have several labels"),
 }
 
@@ -100,19 +106,29 @@ OF_SEVERAL_LABELS = (
 def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     """From 01 to 05, whatever there is nothing to show of; 06 and 07 name what they need."""
     folder = tmp_path / "in"
-    values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work"), "SOURCE": "folders"}
+    values = {
+        "INPUT_DIR": str(folder),
+        "WORK_DIR": str(tmp_path / "work"),
+        "SOURCE": "folders",
+    }
     if case == "several labels":
         save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
         rows = "image_id,cat,dog,owl\n0.jpg,1,1,0\n1.jpg,1,0,0\n2.jpg,0,0,0\n"
         (folder / "train.csv").write_text(rows)
-        values |= {"SOURCE": "csv", "LABEL_COLUMN": ["cat", "dog", "owl"], "MIRRORED": True}
+        values |= {
+            "SOURCE": "csv",
+            "LABEL_COLUMN": ["cat", "dog", "owl"],
+            "MIRRORED": True,
+        }
     elif case == "no labels":
         save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
         (folder / "train.csv").write_text("image_id\n0.jpg\n1.jpg\n2.jpg\n")
         values |= {"SOURCE": "csv", "LABEL_COLUMN": []}
     else:
         name = "$a$<img src=x onerror=alert(1)>" if case == "one class" else "a"
-        save_images(folder, *(f"{name}/{name}{n}.jpg" for n in range(3 if name != "a" else 1)))
+        save_images(
+            folder, *(f"{name}/{name}{n}.jpg" for n in range(3 if name != "a" else 1))
+        )
     notebooks, last, error = CASES[case]
     for number in notebooks:
         names = run_notebook(root, number, SMALL | values)
@@ -125,7 +141,9 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     planned = json.loads((tmp_path / "work" / "plan.json").read_text())
     assert planned["checks"]["mirrored"] == (case == "several labels")
     several = ["1 of 3 classes has no validation image", *OF_SEVERAL_LABELS]
-    assert [text in printed for text in several] == [case == "several labels"] * len(several)
+    assert [text in printed for text in several] == [case == "several labels"] * len(
+        several
+    )
     if last:
         with pytest.raises(ValueError, match=error):
             run_notebook(root, last, SMALL | values)

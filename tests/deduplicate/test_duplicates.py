@@ -17,19 +17,29 @@ from kaggle_tfr.images.header import turn
 def cropped(image):
     """5 % off the width and the height, half on each side."""
     x, y = image.width / 40, image.height / 40
-    return image.crop((round(x), round(y), round(image.width - x), round(image.height - y)))
+    return image.crop(
+        (round(x), round(y), round(image.width - x), round(image.height - y))
+    )
 
 
 # The ways a picture comes back into a dataset, each with the floors of its recall within 25 bits,
 # and with geometric verification, which finds what a border has moved to where no hash looks.
 COPIES = {
-    "half size": (lambda i: i.resize((i.width // 2, i.height // 2), Image.LANCZOS), 0.99, 0.99),
+    "half size": (
+        lambda i: i.resize((i.width // 2, i.height // 2), Image.LANCZOS),
+        0.99,
+        0.99,
+    ),
     "low quality": (lambda i: i, 0.99, 0.99),
     "cropped": (cropped, 0.85, 0.97),
     "grey": (lambda i: i.convert("L"), 0.99, 0.99),
     "brighter": (lambda i: ImageEnhance.Brightness(i).enhance(1.2), 0.9, 0.95),
     "darker": (lambda i: ImageEnhance.Brightness(i).enhance(0.8), 0.98, 0.98),
-    "framed": (lambda i: ImageOps.expand(i, round(0.03 * max(i.size)), "black"), 0.0, 0.9),
+    "framed": (
+        lambda i: ImageOps.expand(i, round(0.03 * max(i.size)), "black"),
+        0.0,
+        0.9,
+    ),
 }
 
 
@@ -39,7 +49,9 @@ def hash_images(images, work):
 
 def images_of(paths):
     """The table of files, sized as they are, labelled by their folders."""
-    table = pd.DataFrame({"image_id": [p.name for p in paths], "path": [str(p) for p in paths]})
+    table = pd.DataFrame(
+        {"image_id": [p.name for p in paths], "path": [str(p) for p in paths]}
+    )
     table["label_name"] = [p.parent.name for p in paths]
     table["label"] = pd.factorize(table["label_name"], sort=True)[0]
     table = table.assign(split="train", problem="", height=128, width=128)
@@ -83,7 +95,9 @@ WIDE = pytest.param(70, (29_000, 29_500), (52, 58), marks=pytest.mark.heavy)  # 
 
 # Of 306 pairs 44, give or take what another OpenCV sees in a few.
 @pytest.mark.parametrize(("bits", "n", "accepted"), [(45, (300, 312), (42, 46)), WIDE])
-def test_geometry_confirms_near_pairs_and_finds_others(flowers, flower_hashes, bits, n, accepted):
+def test_geometry_confirms_near_pairs_and_finds_others(
+    flowers, flower_hashes, bits, n, accepted
+):
     """Of 306 or 29,276 it accepts the 32 near and others, all of one scene when seen by eye."""
     verified = verify_geometry(flowers, find_pairs(flower_hashes, bits))
     assert n[0] < len(verified) < n[1]
@@ -98,7 +112,9 @@ def check_recall(originals, folder):
         copies = {kind: change(original) for kind, (change, *_) in COPIES.items()}
         for kind, copy in {"": original, **copies}.items():
             paths.append(folder / f"{number:04d}-{kind}.jpg")
-            paths[-1].write_bytes(saved(copy, quality=40 if kind == "low quality" else 95))
+            paths[-1].write_bytes(
+                saved(copy, quality=40 if kind == "low quality" else 95)
+            )
     images = images_of(paths)
     pairs = find_pairs(hash_images(images, str(folder)), 70)
     same = pairs["a"] // n_kinds == pairs["b"] // n_kinds
@@ -121,13 +137,17 @@ def test_copies_of_scenes_are_found_and_nothing_else(tmp_path):
 
 
 @pytest.mark.heavy
-def test_copies_of_a_thousand_photos_are_found_and_nothing_else(data_dir, tmp_path, flower_hashes):
+def test_copies_of_a_thousand_photos_are_found_and_nothing_else(
+    data_dir, tmp_path, flower_hashes
+):
     """60 photographs and 940 flowers, seven copies each; flowers with near-duplicates stay out."""
     pairs = find_pairs(flower_hashes, 45)
     single = flower_hashes.drop(index=np.unique(pairs[["a", "b"]]))
     chosen = single["path"].iloc[:: len(single) // 940][:940]
     photos = sorted((data_dir / "photos").iterdir())
-    check_recall([Image.open(path).convert("RGB") for path in [*photos, *chosen]], tmp_path)
+    check_recall(
+        [Image.open(path).convert("RGB") for path in [*photos, *chosen]], tmp_path
+    )
 
 
 @pytest.mark.heavy
@@ -137,7 +157,10 @@ def test_leaks_planted_in_a_thousand_photos_are_found(data_dir, tmp_path):
     By chance no two of these flowers that are one scene are in two splits: any other leak is false.
     """
     flowers = sorted((data_dir / "flowers").glob("*/*"))
-    originals = [*sorted((data_dir / "photos").iterdir()), *flowers[:: len(flowers) // 940][:940]]
+    originals = [
+        *sorted((data_dir / "photos").iterdir()),
+        *flowers[:: len(flowers) // 940][:940],
+    ]
     order, kinds = np.random.default_rng(14).permutation(1000), list(COPIES)
     planted = {int(row): kinds[k % len(kinds)] for k, row in enumerate(order[:50])}
     images = images_of(originals)
@@ -151,16 +174,23 @@ def test_leaks_planted_in_a_thousand_photos_are_found(data_dir, tmp_path):
     pairs = find_pairs(hash_images(images, str(tmp_path)), 70)
     near = pairs[pairs["distance"] <= 25]
     table = pd.DataFrame({"planted": pd.Series(planted).value_counts().reindex(kinds)})
-    for name, chosen in {"25 bits": near, "second look": verify_geometry(images, pairs)}.items():
+    for name, chosen in {
+        "25 bits": near,
+        "second look": verify_geometry(images, pairs),
+    }.items():
         leaks = find_leaks(images, chosen, find_clusters(images, chosen))
         right = leaks["b"].map(dict(enumerate(planted, 1000))) == leaks["a"]
         table[name] = leaks["a"][right].map(planted).value_counts()
         table.loc["false", name] = (~right).sum()
     table = table.fillna(0).astype(int)
     print(f"\n{table}\nall found:\n{table.drop('false').sum().to_string()}")
-    floors = pd.DataFrame({kind: floor for kind, (_, *floor) in COPIES.items()}).T.to_numpy()
+    floors = pd.DataFrame(
+        {kind: floor for kind, (_, *floor) in COPIES.items()}
+    ).T.to_numpy()
     assert (table[["25 bits", "second look"]].loc["false"] == 0).all()
-    assert (table.iloc[:-1, 1:] >= (floors - 0.15) * table.iloc[:-1, :1].to_numpy()).all(axis=None)
+    assert (
+        table.iloc[:-1, 1:] >= (floors - 0.15) * table.iloc[:-1, :1].to_numpy()
+    ).all(axis=None)
 
 
 def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
@@ -171,7 +201,9 @@ def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
         copy = Image.fromarray(turn(np.asarray(pictures[0]), number).copy())
         pictures += [copy.resize((copy.width // 2, copy.height // 2))]
     crop = pictures[1].crop((left, 20, pictures[1].width, 180))
-    pictures += [crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT).rotate(90, expand=True)]
+    pictures += [
+        crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT).rotate(90, expand=True)
+    ]
     for number, picture in enumerate(pictures):
         (tmp_path / f"{number:02d}.jpg").write_bytes(saved(picture))
     images = images_of(sorted(tmp_path.glob("*.jpg")))
@@ -191,7 +223,10 @@ def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
     found = verified[verified["accepted"] & (verified["b"] == 11)]
     assert found[["a", "orientation"]].to_numpy().tolist() == [[1, 5]]
     plain = find_pairs(hashes, 25).assign(plain=True)[["a", "b", "plain"]]
-    for turned in (pairs, verified[verified["accepted"]]):  # within 25 bits when turned, and not
+    for turned in (
+        pairs,
+        verified[verified["accepted"]],
+    ):  # within 25 bits when turned, and not
         added = pairs_added(turned, hashes, 25)[["a", "b"]].to_numpy().tolist()
         rest = turned.merge(plain, how="left")
         assert added == rest[rest["plain"].isna()][["a", "b"]].to_numpy().tolist()
@@ -202,12 +237,19 @@ def test_flat_pictures_pair_only_when_their_files_are_equal(tmp_path):
     """Blank pages of other shades have the same hash, and are no duplicates; a true copy is."""
     pages = [Image.new("L", (200, 150), shade) for shade in (40, 90, 140, 190, 90)]
     for page in pages:
-        page.paste(scene(150, 200).convert("L").resize((12, 9)), (20, 30))  # a printed mark
+        page.paste(
+            scene(150, 200).convert("L").resize((12, 9)), (20, 30)
+        )  # a printed mark
     pictures = list(map(saved, pages))
-    for number, data in enumerate([*pictures, saved(scene()), saved(scene(), quality=70)]):
+    for number, data in enumerate(
+        [*pictures, saved(scene()), saved(scene(), quality=70)]
+    ):
         (tmp_path / f"{number}.jpg").write_bytes(data)
     images = images_of(sorted(tmp_path.glob("*.jpg")))
     hashes = hash_images(images, str(tmp_path))
     pairs = find_pairs(hashes, 25, 20)
     assert pairs[["a", "b"]].to_numpy().tolist() == [[1, 4], [5, 6]]
-    assert propose_copies(images, hashes, pairs)[["a", "b"]].to_numpy().tolist() == [[1, 4], [5, 6]]
+    assert propose_copies(images, hashes, pairs)[["a", "b"]].to_numpy().tolist() == [
+        [1, 4],
+        [5, 6],
+    ]

@@ -23,22 +23,30 @@ def images(tmp_path):
 
 @pytest.fixture
 def pairs():
-    return pd.DataFrame(np.argwhere(np.tri(7, k=-1).T), columns=["a", "b"]).assign(distance=60)
+    return pd.DataFrame(np.argwhere(np.tri(7, k=-1).T), columns=["a", "b"]).assign(
+        distance=60
+    )
 
 
 def test_the_same_scene_is_told_from_another(images, pairs):
     """Copies lie where one transform says, other pictures do not; a near pair stays accepted."""
     pairs.loc[2, "distance"] = 10
     verified = verify_geometry(images, pairs)
-    accepted, refused = (verified[verified["accepted"] == value] for value in (True, False))
+    accepted, refused = (
+        verified[verified["accepted"] == value] for value in (True, False)
+    )
     assert accepted[["a", "b"]].to_numpy().tolist() == [[0, 1], [0, 2], [0, 3], [1, 2]]
     assert accepted["inliers"].min() == verified["inliers"][2] <= 6
     assert refused["inliers"].max() <= 6
 
 
-def test_a_turned_pair_is_accepted_unverified_within_its_own_radius_alone(images, pairs):
+def test_a_turned_pair_is_accepted_unverified_within_its_own_radius_alone(
+    images, pairs
+):
     """Four fifths of `max_bits`: round flowers are 21 to 25 bits from others that are turned."""
-    far = pairs[pairs["b"] == 4].assign(distance=[25, 20, 21, 25], orientation=[1, 8, 8, 2])
+    far = pairs[pairs["b"] == 4].assign(
+        distance=[25, 20, 21, 25], orientation=[1, 8, 8, 2]
+    )
     verified = verify_geometry(images, far, max_bits=25)
     assert verified["accepted"].tolist() == [True, True, False, False]
     assert verified["orientation"].tolist() == [1, 8, 8, 2]
@@ -53,4 +61,6 @@ def test_a_rerun_verifies_only_what_is_new(images, pairs, monkeypatch, tmp_path)
     assert not verified
     images.loc[3, "n_bytes"] += 1
     verify_geometry(images, pairs, str(tmp_path))
-    assert sorted(verified) == sorted(np.flatnonzero((pairs["a"] == 3) | (pairs["b"] == 3)))
+    assert sorted(verified) == sorted(
+        np.flatnonzero((pairs["a"] == 3) | (pairs["b"] == 3))
+    )

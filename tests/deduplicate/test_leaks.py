@@ -36,8 +36,12 @@ def draw_hashes(seed, n_centres, n, equal):
     rng = np.random.default_rng(seed)
     centres = rng.integers(0, 256, (n_centres, 32), np.uint8)
     codes = centres[rng.integers(0, n_centres, n)]
-    codes[:, 0] ^= rng.integers(0, 8, n, np.uint8) * (rng.random(n) < (0.1 if equal else 1))
-    codes[:, 9] ^= rng.integers(0, 8, n, np.uint8) * (rng.random(n) < (0.1 if equal else 1))
+    codes[:, 0] ^= rng.integers(0, 8, n, np.uint8) * (
+        rng.random(n) < (0.1 if equal else 1)
+    )
+    codes[:, 9] ^= rng.integers(0, 8, n, np.uint8) * (
+        rng.random(n) < (0.1 if equal else 1)
+    )
     return codes
 
 
@@ -100,7 +104,9 @@ def test_twenty_thousand_blank_pages_are_not_a_hundred_million_leaks():
 def test_a_validation_image_of_the_datas_own_leaks_too():
     """The later split's image is the test_id; keep says what the clusters do to the other."""
     images = images_of(["train", "validation", "test", "train"])
-    pairs = pd.DataFrame([[0, 1, 5], [1, 2, 6], [1, 3, 60]], columns=["a", "b", "distance"])
+    pairs = pd.DataFrame(
+        [[0, 1, 5], [1, 2, 6], [1, 3, 60]], columns=["a", "b", "distance"]
+    )
     pairs["accepted"] = [True, True, False]
     leaks = find_leaks(images, pairs, find_clusters(images, pairs, keep="first"))
     assert leaks[LEAK_COLUMNS].to_numpy().tolist() == [
@@ -113,20 +119,31 @@ def test_leaks_csv_is_written_always(tmp_path):
     """It has a header where nothing leaks, and only the columns that a person needs."""
     images = images_of(["train", "train", "test"])
     pairs = pd.DataFrame([[0, 1, 5]], columns=["a", "b", "distance"])
-    with pytest.raises(FileNotFoundError, match="Run 02_deduplicate with this WORK_DIR first"):
+    with pytest.raises(
+        FileNotFoundError, match="Run 02_deduplicate with this WORK_DIR first"
+    ):
         load_clusters(str(tmp_path))
     for number, head in enumerate((1, 0)):
         clusters = find_clusters(images, pairs.head(head))
         leaks = find_leaks(images, pairs.head(head), clusters)
         save_clusters(clusters, leaks, DuplicateSettings(leaks="drop"), str(tmp_path))
-        assert (tmp_path / "leaks.csv").read_text() == ",".join(LEAK_COLUMNS) + "\n", number
+        assert (tmp_path / "leaks.csv").read_text() == ",".join(LEAK_COLUMNS) + "\n", (
+            number
+        )
     assert load_clusters(str(tmp_path))[1] == DuplicateSettings(leaks="drop")
     values = json.loads((tmp_path / "duplicates.json").read_text())
     assert values.pop("mirrored") is False
-    (tmp_path / "duplicates.json").write_text(json.dumps(values))  # as earlier versions wrote it
+    (tmp_path / "duplicates.json").write_text(
+        json.dumps(values)
+    )  # as earlier versions wrote it
     assert load_clusters(str(tmp_path))[1] == DuplicateSettings(leaks="drop")
     pairs.loc[1] = [1, 2, 7]
     clusters = find_clusters(images, pairs, keep="first")
-    save_clusters(clusters, find_leaks(images, pairs, clusters), DuplicateSettings(), str(tmp_path))
+    save_clusters(
+        clusters,
+        find_leaks(images, pairs, clusters),
+        DuplicateSettings(),
+        str(tmp_path),
+    )
     rows = (tmp_path / "leaks.csv").read_text().splitlines()[1:]
     assert rows == ["te2,tr1,rose,7,test,train,False"]

@@ -9,7 +9,12 @@ from PIL import Image
 from support.scenes import scene
 
 from kaggle_tfr.deduplicate import pairs
-from kaggle_tfr.deduplicate.pairs import count_by_radius, examples_around, find_pairs, near_pairs
+from kaggle_tfr.deduplicate.pairs import (
+    count_by_radius,
+    examples_around,
+    find_pairs,
+    near_pairs,
+)
 from kaggle_tfr.images.hashing import HASHES, hash_picture
 from kaggle_tfr.images.header import turn
 
@@ -43,14 +48,20 @@ def crowded_codes(seed, n, spread):
 
 
 @settings(max_examples=12)
-@given(st.integers(0, 2**32 - 1), st.integers(0, 25), st.sampled_from([0.0, 0.01, 0.04, 0.2]))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 25),
+    st.sampled_from([0.0, 0.01, 0.04, 0.2]),
+)
 def test_tables_find_exactly_what_brute_force_finds(seed, radius, spread):
     """No pair is missed, added or counted twice, with equal codes and bits that never change."""
     codes = crowded_codes(seed, 40, spread)
     numbers = [int.from_bytes(code.tobytes(), "big") for code in codes]
     close = [[(x ^ y).bit_count() <= radius for y in numbers] for x in numbers]
     design = np.array_split(np.arange(44), (43 - radius) // 2), 3
-    assert near_by_design(codes, radius, design) == np.argwhere(np.triu(close, 1)).tolist()
+    assert (
+        near_by_design(codes, radius, design) == np.argwhere(np.triu(close, 1)).tolist()
+    )
 
 
 @pytest.mark.parametrize("design", [None, (np.array_split(np.arange(44), 9), 3)])
@@ -62,7 +73,9 @@ def test_turned_codes_are_compared_as_exactly(design):
     for number in (1, 2):
         copies = bits[:100] ^ (rng.random((100, 256)) < 0.05)
         bits[100 * number : 100 * number + 100, turns[number]] = copies
-    apart = np.stack([(bits[:, None] ^ bits[:, turn]).sum(axis=2, dtype=int) for turn in turns])
+    apart = np.stack(
+        [(bits[:, None] ^ bits[:, turn]).sum(axis=2, dtype=int) for turn in turns]
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "choose_design", lambda *_: design)
         patch.setattr(pairs, "SLICE", 32)
@@ -87,7 +100,9 @@ def test_ten_thousand_skewed_codes_give_the_pairs_of_brute_force(radius):
 @pytest.mark.parametrize("radius", [0, 25, 110, 256])
 def test_without_faiss_the_pairs_are_the_same(monkeypatch, radius):
     """Kaggle's image has none: NumPy finds by itself what faiss finds, blanks and opposites too."""
-    codes = np.concatenate([crowded_codes(radius, 300, 0.1), np.zeros((2, 32), np.uint8)])
+    codes = np.concatenate(
+        [crowded_codes(radius, 300, 0.1), np.zeros((2, 32), np.uint8)]
+    )
     codes[-1] = 255
     expected = near_by_design(codes, radius, None)
     monkeypatch.setitem(sys.modules, "faiss", None)
@@ -112,7 +127,9 @@ def test_a_pair_given_in_either_order_has_the_same_orientation(way):
     later = turn(first, {6: 8, 8: 6}.get(way, way))
     assert np.array_equal(turn(later, way), first)
     hashed = [hash_picture(Image.fromarray(pixels.copy())) for pixels in (first, later)]
-    words = np.array([np.append(bits, turned).view(">u8") for bits, _, turned in hashed])
+    words = np.array(
+        [np.append(bits, turned).view(">u8") for bits, _, turned in hashed]
+    )
     words = words.astype(np.uint64)
 
     for a, b in ((0, 1), (1, 0)):
@@ -135,14 +152,18 @@ def test_a_hundred_thousand_equal_hashes_are_one_cluster_and_not_five_billion_pa
     codes = np.concatenate([np.tile(many, (100_000, 1)), np.tile(few, (4, 1)), [near]])
     found = find_pairs(hashes_of(codes), 25)
     assert len(found) == 99_999 + 6 + 1
-    assert found.loc[found["distance"] == 3, ["a", "b"]].to_numpy().tolist() == [[0, 100_004]]
+    assert found.loc[found["distance"] == 3, ["a", "b"]].to_numpy().tolist() == [
+        [0, 100_004]
+    ]
     assert ((found["a"] >= 100_000) & (found["distance"] == 0)).sum() == 6
 
 
 def test_the_table_of_radii_counts_pairs_and_agreement():
     """Worked by hand: three pairs, the second between two labels, and one with a test image."""
     images = pd.DataFrame({"label": [0, 0, 1, 1, -1]})
-    found = pd.DataFrame({"a": [0, 1, 2, 2], "b": [1, 2, 3, 4], "distance": [0, 7, 9, 9]})
+    found = pd.DataFrame(
+        {"a": [0, 1, 2, 2], "b": [1, 2, 3, 4], "distance": [0, 7, 9, 9]}
+    )
     table = count_by_radius(images, found, [0, 5, 9])
     rows = [[0, 1, 1, 1, 1], [5, 1, 1, 0, np.nan], [9, 4, 2 / 3, 3, 0.5]]
     assert list(table) == ["radius", "pairs", "agree", "new", "new_agree"]

@@ -47,8 +47,14 @@ def special(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         expected = dict.fromkeys(["pipe.jpg", "socket.jpg"], NO_FILE)
         expected |= {"device.jpg": "link leads outside INPUT_DIR"}
-        expected |= {"folder.jpg": "unreadable: Is a directory", "broken.jpg": "missing file"}
-        return expected | {"loop.jpg": LOOP, "through.jpg": "unreadable: Not a directory"}
+        expected |= {
+            "folder.jpg": "unreadable: Is a directory",
+            "broken.jpg": "missing file",
+        }
+        return expected | {
+            "loop.jpg": LOOP,
+            "through.jpg": "unreadable: Not a directory",
+        }
 
     return put
 
@@ -61,7 +67,9 @@ def test_bad_names_and_special_files_of_a_csv(tmp_path, special):
     for name in ("1.jpg", "\udce9.jpg"):
         put_image(folder / "test_images" / name)
     (folder / "sample_submission.csv").write_text("image_id,label\n1.jpg,x\n")
-    listed = "".join(f"{name},x\n" for name in [*expected, "n\0.jpg", "../1.jpg", "3" * 300])
+    listed = "".join(
+        f"{name},x\n" for name in [*expected, "n\0.jpg", "../1.jpg", "3" * 300]
+    )
     (folder / "train.csv").write_text(f"image_id,label\n1.jpg,x\n{listed}")
 
     _, refused = explore(folder)
@@ -74,8 +82,12 @@ def test_bad_names_and_special_files_of_a_csv(tmp_path, special):
     (folder / "train.csv").write_text("image_id,label\n1.jpg,x\n")
     shutil.rmtree(folder / "test_images")
     (folder / "sample_submission.csv").unlink()
-    names = [name for name in expected if os.path.lexists(folder / "train_images" / name)]
-    unlisted = dict.fromkeys({*names, "\\udce9.jpg"} - {"../1.jpg"}, "no row in train.csv")
+    names = [
+        name for name in expected if os.path.lexists(folder / "train_images" / name)
+    ]
+    unlisted = dict.fromkeys(
+        {*names, "\\udce9.jpg"} - {"../1.jpg"}, "no row in train.csv"
+    )
     assert explore(folder)[1] == unlisted
 
 
@@ -84,7 +96,9 @@ def test_bad_names_and_special_files_in_class_folders(tmp_path, special):
     folder = tmp_path / "in"
     for name in ("cat/1.jpg", "dog/a\\b.jpg"):
         put_image(folder / name)
-    expected = {f"cat/{name}": problem for name, problem in special(folder / "cat").items()}
+    expected = {
+        f"cat/{name}": problem for name, problem in special(folder / "cat").items()
+    }
     for name in ("cat/\udce9.jpg", "\udce9/a\\b.jpg"):
         put_image(folder / name)
     os.symlink("loop", folder / "loop")
@@ -92,7 +106,10 @@ def test_bad_names_and_special_files_in_class_folders(tmp_path, special):
     labels, refused = explore(folder, source="folders")
 
     assert labels.classes == ("cat", "dog")
-    expected |= {"cat/\\udce9.jpg": NO_TEXT, "\\udce9/a\\b.jpg": "class name is no text"}
+    expected |= {
+        "cat/\\udce9.jpg": NO_TEXT,
+        "\\udce9/a\\b.jpg": "class name is no text",
+    }
     assert refused == expected
 
 
@@ -107,9 +124,21 @@ def test_a_pipe_as_the_csv_is_named(tmp_path):
 
 def test_every_name_comes_through_the_chain_and_a_pipe_stops_it(tmp_path):
     """Ends of lines, quotes and commas in names; a picture that has become a pipe is named."""
-    names = ["\r", "a\rb", "a\nb", "a\r\nb", 'a"b', "a,b", " a ", "a\u2028b", *"0123456789"]
+    names = [
+        "\r",
+        "a\rb",
+        "a\nb",
+        "a\r\nb",
+        'a"b',
+        "a,b",
+        " a ",
+        "a\u2028b",
+        *"0123456789",
+    ]
     for number, picture in enumerate(draw_pictures(len(names), 90, 120)):
-        save_picture(picture, tmp_path / "in" / "x\r"[number % 2] / f"{names[number]}.jpg")
+        save_picture(
+            picture, tmp_path / "in" / "x\r"[number % 2] / f"{names[number]}.jpg"
+        )
     save_picture(picture, tmp_path / "in" / "x" / "\r.png")
     os.truncate(tmp_path / "in" / "x" / "\r.png", 99)
     changes = {"INPUT_DIR": str(tmp_path / "in"), "N_SHARDS": 2, "VALIDATION_SIZE": 0.0}
@@ -119,15 +148,21 @@ def test_every_name_comes_through_the_chain_and_a_pipe_stops_it(tmp_path):
 
     part = tmp_path / "work" / "part-1"
     assert verify_parts(str(part), work).faults.empty
-    written = pd.read_csv(part / "train.csv", keep_default_na=False)["image_id"].tolist()
+    written = pd.read_csv(part / "train.csv", keep_default_na=False)[
+        "image_id"
+    ].tolist()
     assert sorted(written) == sorted(images["image_id"][images["problem"] == ""])
     rejects = pd.read_csv(tmp_path / "work" / "rejects.csv")
-    assert rejects[["image_id", "problem"]].to_numpy().tolist() == [["x/\\r.png", "truncated"]]
+    assert rejects[["image_id", "problem"]].to_numpy().tolist() == [
+        ["x/\\r.png", "truncated"]
+    ]
     (part / shards["file"].iloc[0]).unlink()
     for path in images["path"]:
         os.remove(path)
         os.mkfifo(path)
-    with pytest.raises(OSError, match=r"Stopped after 1 of 2 shards.*no regular file: '.*jpg'"):
+    with pytest.raises(
+        OSError, match=r"Stopped after 1 of 2 shards.*no regular file: '.*jpg'"
+    ):
         write_parts(work)
 
 
@@ -135,6 +170,10 @@ def test_the_work_folder_cannot_be_the_input(tmp_path):
     """A person's own labels.json and rejects.csv stay; a link to the folder is the folder."""
     (tmp_path / "in").mkdir()
     os.symlink("in", tmp_path / "link")
-    with pytest.raises(ValueError, match=r"WORK_DIR and INPUT_DIR are both '.*/link'.*Set WORK_D"):
+    with pytest.raises(
+        ValueError, match=r"WORK_DIR and INPUT_DIR are both '.*/link'.*Set WORK_D"
+    ):
         input_or_sample(str(tmp_path / "link"), str(tmp_path / "in"))
-    assert input_or_sample(str(tmp_path / "in"), str(tmp_path / "in" / "work")).endswith("/in")
+    assert input_or_sample(
+        str(tmp_path / "in"), str(tmp_path / "in" / "work")
+    ).endswith("/in")

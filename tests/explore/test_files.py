@@ -7,7 +7,13 @@ from support.inputs import put_csv, put_image, read
 from support.readers import make_example, make_picture, write_shard
 
 from kaggle_tfr.explore.rows import InputSettings
-from kaggle_tfr.explore.table import count_images, measure, read_table, save_images, save_submission
+from kaggle_tfr.explore.table import (
+    count_images,
+    measure,
+    read_table,
+    save_images,
+    save_submission,
+)
 from kaggle_tfr.parameters import settings
 
 OUTSIDE = "link leads outside INPUT_DIR"
@@ -24,15 +30,25 @@ def test_links_of_class_folders_stay_within_the_input(tmp_path):
     put_image(tmp_path / "real" / "dog" / "2.jpg")
     os.symlink(tmp_path / "secret" / "s.jpg", tmp_path / "real" / "cat" / "file.jpg")
     os.symlink("../cat/1.jpg", tmp_path / "real" / "dog" / "inside.jpg")
-    put_image(tmp_path / "real-2" / "3.jpg")  # its path begins as that of INPUT_DIR does
+    put_image(
+        tmp_path / "real-2" / "3.jpg"
+    )  # its path begins as that of INPUT_DIR does
     os.symlink("../../real-2/3.jpg", tmp_path / "real" / "dog" / "beside.jpg")
     os.symlink("../secret", tmp_path / "real" / "evil")
     os.symlink("real", tmp_path / "input")  # INPUT_DIR itself may be a link
 
     images, labels = read(tmp_path / "input", source="folders")
 
-    expected = {"cat/1.jpg": "", "cat/file.jpg": OUTSIDE, "dog/2.jpg": "", "dog/inside.jpg": ""}
-    assert problems(images) == expected | {"dog/beside.jpg": OUTSIDE, "evil/s.jpg": OUTSIDE}
+    expected = {
+        "cat/1.jpg": "",
+        "cat/file.jpg": OUTSIDE,
+        "dog/2.jpg": "",
+        "dog/inside.jpg": "",
+    }
+    assert problems(images) == expected | {
+        "dog/beside.jpg": OUTSIDE,
+        "evil/s.jpg": OUTSIDE,
+    }
     assert labels.classes == ("cat", "dog")
 
 
@@ -54,32 +70,46 @@ def test_links_of_a_csv_stay_within_the_input(tmp_path):
     assert not (tmp_path / "sample_submission.csv").exists()
     os.rename(folder / "train.csv", tmp_path / "secret" / "train.csv")
     os.symlink("../secret/train.csv", folder / "train.csv")
-    with pytest.raises(ValueError, match=r"LABELS_CSV '.*train.csv' is a link that leads outside"):
+    with pytest.raises(
+        ValueError, match=r"LABELS_CSV '.*train.csv' is a link that leads outside"
+    ):
         read(folder)
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("LABELS_CSV", "*/labels.csv"), ("LABEL_MAP", "train_images/map.json")]
+    ("name", "given"),
+    [("LABELS_CSV", "*/labels.csv"), ("LABEL_MAP", "train_images/map.json")],
 )
-def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(tmp_path, name, given):
+def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(
+    tmp_path, name, given
+):
     """A CSV that a pattern matches, and a map of labels: what they hold would be shown."""
     folder = put_csv(tmp_path / "in", "image_id,label\na.jpg,x\n", ["a.jpg"])
     file = given.rpartition("/")[2]
-    (tmp_path / file).write_text('{"x": 0}' if name == "LABEL_MAP" else "image_id,label\na.jpg,x\n")
+    (tmp_path / file).write_text(
+        '{"x": 0}' if name == "LABEL_MAP" else "image_id,label\na.jpg,x\n"
+    )
     os.symlink(f"../../{file}", folder / "train_images" / file)
-    with pytest.raises(ValueError, match=rf"{name} '.*/{file}' is a link that leads outside"):
+    with pytest.raises(
+        ValueError, match=rf"{name} '.*/{file}' is a link that leads outside"
+    ):
         read(folder, **{name.lower(): given})
 
 
 def test_links_to_shards_stay_within_the_input(tmp_path):
-    write_shard(tmp_path / "in" / "a.tfrec", [make_example(image=make_picture(9), label=0)])
+    write_shard(
+        tmp_path / "in" / "a.tfrec", [make_example(image=make_picture(9), label=0)]
+    )
     write_shard(tmp_path / "b.tfrec", [make_example(image=make_picture(9), label=0)])
     os.symlink("../b.tfrec", tmp_path / "in" / "b.tfrec")
 
     images, _ = read(tmp_path / "in", source="tfrecords")
 
     rows = images[["image_id", "problem"]].to_numpy().tolist()
-    assert rows == [["a.tfrec#0", ""], ["b.tfrec#0", OUTSIDE]]  # not its record beside it
+    assert rows == [
+        ["a.tfrec#0", ""],
+        ["b.tfrec#0", OUTSIDE],
+    ]  # not its record beside it
 
 
 @pytest.mark.parametrize("source", ["folders", "csv", "tfrecords"])
@@ -102,7 +132,9 @@ def test_our_own_folders_in_the_input_are_never_input(tmp_path, source, capsys):
 
     for folder in (tmp_path, tmp_path.with_name("link")):
         chosen = settings(InputSettings, given)
-        images, _ = read_table(str(folder), chosen, [str(tmp_path / "work"), f"{folder}/out"])
+        images, _ = read_table(
+            str(folder), chosen, [str(tmp_path / "work"), f"{folder}/out"]
+        )
 
         read = images["image_id"].str.partition(".")[0].tolist()
         # A shard has no row in a CSV, and is named as any other file of the images' folder.
@@ -123,7 +155,9 @@ PATHS = {"PATH_TEMPLATE": "{image_id}", "TEST_CSV": ""}
         ({**PATHS, "TEST_PATH_TEMPLATE": "test/*/*"}, ["cat/1.jpg", "c/3.jpg"]),
     ],
 )
-def test_other_folders_and_files_are_no_input_wherever_they_are(tmp_path, given, expected):
+def test_other_folders_and_files_are_no_input_wherever_they_are(
+    tmp_path, given, expected
+):
     """Of the system or ours, also beside test images, and a text that describes these."""
     put_csv(tmp_path, "image_id,label\ncat/1.jpg,x\n")
     others = ["@eaDir/9.jpg", "test/@eaDir/9.jpg", "test/work/9.jpg"]
@@ -131,7 +165,9 @@ def test_other_folders_and_files_are_no_input_wherever_they_are(tmp_path, given,
         put_image(tmp_path / name)
     (tmp_path / "test" / "c" / "notes.txt").write_text("no image")
 
-    images, _ = read_table(str(tmp_path), settings(InputSettings, given), [f"{tmp_path}/test/work"])
+    images, _ = read_table(
+        str(tmp_path), settings(InputSettings, given), [f"{tmp_path}/test/work"]
+    )
 
     assert images["image_id"].tolist() == expected
 
@@ -161,7 +197,8 @@ def test_class_folders_without_images_are_named_and_left_out(tmp_path, capsys):
     assert labels.classes == ("heic", "rose")
     said = capsys.readouterr().out
     assert (
-        "3 of 5 class folders hold no image and are left out: '__MACOSX', 'lily', 'tulip'" in said
+        "3 of 5 class folders hold no image and are left out: '__MACOSX', 'lily', 'tulip'"
+        in said
     )
 
 

@@ -141,7 +141,13 @@ def make_many_classes(folder):
     return truth
 
 
-LAYOUTS = [make_roboflow, make_huggingface, make_paths, make_patients, make_many_classes]
+LAYOUTS = [
+    make_roboflow,
+    make_huggingface,
+    make_paths,
+    make_patients,
+    make_many_classes,
+]
 
 
 @pytest.fixture(params=LAYOUTS, ids=lambda make: make.__name__.removeprefix("make_"))
@@ -155,7 +161,9 @@ def read_records(work):
     """{image id: (labels, split, fold)} by the shards' names and TensorFlow alone."""
     import tensorflow as tf
 
-    features = dict.fromkeys(["image", "image_id"], tf.io.FixedLenFeature([], tf.string))
+    features = dict.fromkeys(
+        ["image", "image_id"], tf.io.FixedLenFeature([], tf.string)
+    )
     whole_numbers = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
     features |= dict.fromkeys(["label", "labels"], whole_numbers)
     found = {}
@@ -185,7 +193,9 @@ def check_records(truth, work):
     folds_of = {}
     for image_id, group in truth.groups.items():
         folds_of.setdefault(group, set()).add(records[image_id][2])
-    assert {group: len(folds) for group, folds in folds_of.items()} == dict.fromkeys(folds_of, 1)
+    assert {group: len(folds) for group, folds in folds_of.items()} == dict.fromkeys(
+        folds_of, 1
+    )
 
 
 def test_init_and_the_chain_give_the_truth(layout):
@@ -205,7 +215,9 @@ def test_the_command_line_gives_the_truth(layout, root):
     command = [sys.executable, "-m", "kaggle_tfr"]
     run = {"cwd": recipe.parent, "env": {**os.environ, "PYTHONPATH": str(root)}}
     subprocess.run([*command, "init", "in"], check=True, **run)
-    subprocess.run([*command, "run", "recipe.yaml", "-p", "WORK_DIR", str(work)], check=True, **run)
+    subprocess.run(
+        [*command, "run", "recipe.yaml", "-p", "WORK_DIR", str(work)], check=True, **run
+    )
 
     check_records(truth, work)
     assert (work / "report.html").is_file()

@@ -16,7 +16,9 @@ def images(tmp_path):
     """A table of twelve pictures on disk, the last of them cut short."""
     paths = [tmp_path / f"{number:02d}.jpg" for number in range(12)]
     for number, path in enumerate(paths):
-        path.write_bytes(saved(scene(90, 120, seed=number))[: 2000 if number == 11 else None])
+        path.write_bytes(
+            saved(scene(90, 120, seed=number))[: 2000 if number == 11 else None]
+        )
     names = [path.name for path in paths]
     return pd.DataFrame({"image_id": names, "path": map(str, paths), "problem": ""})
 
@@ -26,17 +28,26 @@ def reads(monkeypatch):
     """The paths of the files that were read, as it happens."""
     paths, read_many = [], storage.read_many
     monkeypatch.setattr(parallel, "BLOCK", 2)
-    monkeypatch.setattr(storage, "read_many", lambda these: paths.extend(these) or read_many(these))
+    monkeypatch.setattr(
+        storage, "read_many", lambda these: paths.extend(these) or read_many(these)
+    )
     return paths
 
 
 def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
     """Each row is of its own file; a truncated one gets a problem, a refused one keeps its own."""
-    images = measure(images[::-1].assign(problem=[""] * 11 + ["no label"]), work_dir=str(tmp_path))
+    images = measure(
+        images[::-1].assign(problem=[""] * 11 + ["no label"]), work_dir=str(tmp_path)
+    )
     table = load_hashes(images, str(tmp_path))
     assert table["image_id"].tolist() == images["image_id"].tolist()
-    expected = [hash_picture(check_image(read_bytes(path))[1])[0] for path in table["path"][1:11]]
-    assert (table.loc[1:10, list(HASHES)].to_numpy(">u8").copy().view("u1") == expected).all()
+    expected = [
+        hash_picture(check_image(read_bytes(path))[1])[0]
+        for path in table["path"][1:11]
+    ]
+    assert (
+        table.loc[1:10, list(HASHES)].to_numpy(">u8").copy().view("u1") == expected
+    ).all()
     assert table["problem"].tolist() == ["truncated"] + [""] * 10 + ["no label"]
     assert (table["digest"] == "").tolist() == (table["problem"] != "").tolist()
     assert images["digest"].tolist() == table["digest"].tolist()
@@ -56,13 +67,17 @@ def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
     for name in ("04.jpg", "new.jpg"):
         (tmp_path / name).write_bytes(saved(scene(90, 120, seed=99), quality=70))
     images.loc[len(images)] = ["new.jpg", new, ""]
-    with pytest.raises(ValueError, match=r"lacks 2 images, such as '.*11.jpg'. Run 01_explore"):
+    with pytest.raises(
+        ValueError, match=r"lacks 2 images, such as '.*11.jpg'. Run 01_explore"
+    ):
         load_hashes(images, work)
     again = measure(images, work_dir=work)
     assert sorted(reads) == sorted([changed, new, images["path"][11]])
     hashes = load_hashes(again, work)
     (tmp_path / "hashes.parquet").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no '.*hashes.parquet'. Run 01_explore"):
+    with pytest.raises(
+        FileNotFoundError, match=r"no '.*hashes.parquet'. Run 01_explore"
+    ):
         load_hashes(again, work)
     pd.testing.assert_frame_equal(again, measure(images, work_dir=work))
     pd.testing.assert_frame_equal(hashes, load_hashes(again, work))
@@ -90,7 +105,9 @@ def test_hashes_are_those_that_the_clusters_were_made_with(images, reads, tmp_pa
     assert files == {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
 
 
-def test_what_was_done_before_a_stop_is_not_done_again(images, reads, monkeypatch, tmp_path):
+def test_what_was_done_before_a_stop_is_not_done_again(
+    images, reads, monkeypatch, tmp_path
+):
     """A run that dies half-way leaves its hashes behind, and the next does the rest alone."""
 
     def die_half_way(function, items, **_):
@@ -124,4 +141,6 @@ def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads, tmp_path
     assert reads == [images["path"][11]]  # which has a problem, and is read each time
     kept = pd.read_parquet(tmp_path / "hashes.parquet")
     assert kept["path"].tolist() == images["path"].tolist()
-    assert (kept["digest"] == measured["digest"]).tolist() == [n != 3 for n in range(12)]
+    assert (kept["digest"] == measured["digest"]).tolist() == [
+        n != 3 for n in range(12)
+    ]

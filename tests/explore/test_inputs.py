@@ -15,7 +15,9 @@ ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
 def competition(tmp_path):
     """train.csv, train_images/ and test_images/, where two are listed and one is damaged."""
     put_csv(tmp_path, ROWS, ["a.jpg", "b.jpg"])
-    (tmp_path / "sample_submission.csv").write_text("image_id,label\nt2.jpg,x\nt1.jpg,x\n")
+    (tmp_path / "sample_submission.csv").write_text(
+        "image_id,label\nt2.jpg,x\nt1.jpg,x\n"
+    )
     put_image(tmp_path / "test_images" / "t1.jpg")
     (tmp_path / "test_images" / "t2.jpg").write_bytes(b"\xff\xd8\xff")
     return tmp_path
@@ -40,7 +42,9 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     save_submission(images, str(competition), settings(InputSettings, {}), str(work))
     given = (competition / "sample_submission.csv").read_bytes()
     assert (work / "sample_submission.csv").read_bytes() == given
-    save_submission(images[:2], str(competition), settings(InputSettings, {}), str(work))
+    save_submission(
+        images[:2], str(competition), settings(InputSettings, {}), str(work)
+    )
     assert not (work / "sample_submission.csv").exists()
 
 
@@ -49,7 +53,9 @@ def test_test_images_without_a_csv_are_those_that_the_template_matches(competiti
     images, _ = read(competition, test_csv="", test_path_template="test_images/*")
     assert of_test(images)["image_id"].tolist() == ["t1.jpg", "t2.jpg"]
     (competition / "train.csv").write_text("image_id,label\na,x\nb,y\n")
-    images, _ = read(competition, test_csv="", path_template="train_images/{image_id}.jpg")
+    images, _ = read(
+        competition, test_csv="", path_template="train_images/{image_id}.jpg"
+    )
     assert of_test(images)["image_id"].tolist() == ["t1", "t2"]
     assert of_test(images)["path"].iloc[0] == f"{competition}/test_images/t1.jpg"
 
@@ -62,7 +68,9 @@ def test_test_images_of_masks_and_of_several_labels(tmp_path):
     put_image(tmp_path / "test_images" / "t.jpg")
     names = {"id_column": "Image_Label", "label_column": "code", "test_csv": "sub.csv"}
     images, _ = read(tmp_path, source="rle_csv", **names)
-    assert of_test(images)[["image_id", "Fish", "Sugar"]].to_numpy().tolist() == [["t.jpg", "", ""]]
+    assert of_test(images)[["image_id", "Fish", "Sugar"]].to_numpy().tolist() == [
+        ["t.jpg", "", ""]
+    ]
 
     put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n", ["a.jpg"])
     images, _ = read(tmp_path, label_column=["x", "y"], label_kind="multi", test_csv="")
@@ -74,22 +82,38 @@ def test_test_images_of_masks_and_of_several_labels(tmp_path):
     ("files", "pattern", "expected"),
     [
         (["cat/1.jpg", "dog/2.jpg", "test/3.jpg"], "*/*", {"test/3.jpg": ("test", -1)}),
-        (["cat/1.jpg", "dog/2.jpg", "Test/any/3.jpg"], "*/*", {"Test/any/3.jpg": ("test", -1)}),
-        (["cat/1.jpg", "test_images/3.jpg"], "*/*", {"test_images/3.jpg": ("test", -1)}),
+        (
+            ["cat/1.jpg", "dog/2.jpg", "Test/any/3.jpg"],
+            "*/*",
+            {"Test/any/3.jpg": ("test", -1)},
+        ),
+        (
+            ["cat/1.jpg", "test_images/3.jpg"],
+            "*/*",
+            {"test_images/3.jpg": ("test", -1)},
+        ),
         (["train/cat/1.jpg", "test/3.jpg"], "*/*/*", {"test/3.jpg": ("test", -1)}),
         (["train/cat/1.jpg", "test/x/3.jpg"], "*/*/*", {"test/x/3.jpg": ("test", -1)}),
-        (["train/cat/1.jpg", "test/cat/3.jpg"], "*/*/*", {"test/cat/3.jpg": ("test", 0)}),
+        (
+            ["train/cat/1.jpg", "test/cat/3.jpg"],
+            "*/*/*",
+            {"test/cat/3.jpg": ("test", 0)},
+        ),
         (["in/cat/1.jpg", "in/test/3.jpg"], "in/*/*", {"in/test/3.jpg": ("test", -1)}),
         (["train/cat/1.jpg", "val/cat/3.jpg"], "*/*/*", {"val/cat/3.jpg": ("val", 0)}),
     ],
 )
-def test_a_folder_called_like_a_split_is_never_a_class(tmp_path, files, pattern, expected):
+def test_a_folder_called_like_a_split_is_never_a_class(
+    tmp_path, files, pattern, expected
+):
     """Test images lie in no class folder, in one, or in the classes' own: only then labelled."""
     for name in files:
         put_image(tmp_path / name)
     images, labels = read(tmp_path, source="folders", pattern=pattern)
 
-    found = images.set_index("image_id")[["split", "label"]].apply(tuple, axis=1).to_dict()
+    found = (
+        images.set_index("image_id")[["split", "label"]].apply(tuple, axis=1).to_dict()
+    )
     assert found.items() >= expected.items()
     assert len(images) == len(files)
     assert not {"test", "Test", "test_images", "any", "x"} & set(labels.classes)
@@ -121,10 +145,23 @@ def test_further_inputs_join_by_the_names_of_their_classes(tmp_path):
 
     assert labels.classes == ("x", "y")
     assert images[["image_id", "source", "label"]].to_numpy().tolist() == [
-        *(["a.jpg", 0, 0], ["b.jpg", 0, 1], ["1/a.jpg", 1, 1], ["c.jpg", 1, 0], ["d.jpg", 1, -1]),
+        *(
+            ["a.jpg", 0, 0],
+            ["b.jpg", 0, 1],
+            ["1/a.jpg", 1, 1],
+            ["c.jpg", 1, 0],
+            ["d.jpg", 1, -1],
+        ),
         ["x/9.jpg", 2, 0],
     ]
-    assert images["problem"].tolist() == ["", "", "", "", "left out by LABEL_MAP: z", ""]
+    assert images["problem"].tolist() == [
+        "",
+        "",
+        "",
+        "",
+        "left out by LABEL_MAP: z",
+        "",
+    ]
     assert images["path"].iloc[2] == f"{more}/img/a.jpg"
 
 
@@ -152,18 +189,39 @@ MORE = {
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels_csv": "sample_submission.csv"}, r"LABELS_CSV and TEST_CSV are both 'sample_sub"),
+        (
+            {"labels_csv": "sample_submission.csv"},
+            r"LABELS_CSV and TEST_CSV are both 'sample_sub",
+        ),
         ({"test_csv": "no.csv"}, r"no file '.*no.csv'. Set TEST_CSV"),
-        ({"test_csv": "odd.csv"}, r"TEST_CSV '.*odd.csv' has no.*It has name. Set TEST_ID_C"),
-        ({"test_path_template": "t/*.png", "test_csv": ""}, r"TEMPLATE 't/\*.png' matches"),
-        ({"test_path_template": "t/{image_id}"}, r"none of the 2 .*or set TEST_PATH_TEMPLATE"),
-        ({"more_inputs": [{"INPUT_DIR": "more"}]}, r"has 1 classes .* 'z'.*LABEL_MAP: {\"z\":"),
+        (
+            {"test_csv": "odd.csv"},
+            r"TEST_CSV '.*odd.csv' has no.*It has name. Set TEST_ID_C",
+        ),
+        (
+            {"test_path_template": "t/*.png", "test_csv": ""},
+            r"TEMPLATE 't/\*.png' matches",
+        ),
+        (
+            {"test_path_template": "t/{image_id}"},
+            r"none of the 2 .*or set TEST_PATH_TEMPLATE",
+        ),
+        (
+            {"more_inputs": [{"INPUT_DIR": "more"}]},
+            r"has 1 classes .* 'z'.*LABEL_MAP: {\"z\":",
+        ),
         (
             {"more_inputs": [{"INPUT_DIR": "more", "LABEL_SEPARATOR": " "}]},
             r"input 1 \('.*more'\) has labels of the kind 'multi', the main input 'single'",
         ),
-        ({"more_inputs": [{"LABELS_CSV": "x"}]}, "MORE_INPUTS takes mappings with an INPUT_DIR"),
-        ({"more_inputs": [{"INPUT_DIR": "a", "LABEL_MOP": ""}]}, 'Did you mean "LABEL_MAP"'),
+        (
+            {"more_inputs": [{"LABELS_CSV": "x"}]},
+            "MORE_INPUTS takes mappings with an INPUT_DIR",
+        ),
+        (
+            {"more_inputs": [{"INPUT_DIR": "a", "LABEL_MOP": ""}]},
+            'Did you mean "LABEL_MAP"',
+        ),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_helps(competition, changes, message):
@@ -178,22 +236,32 @@ def test_half_of_a_test_set_is_an_error(tmp_path):
     put_csv(tmp_path, ROWS, ["a.jpg", "b.jpg"])
     images, _ = read(tmp_path)
     assert len(images) == 2
-    pd.DataFrame({"image_id": ["t1.jpg"]}).to_csv(tmp_path / "sample_submission.csv", index=False)
+    pd.DataFrame({"image_id": ["t1.jpg"]}).to_csv(
+        tmp_path / "sample_submission.csv", index=False
+    )
     with pytest.raises(FileNotFoundError, match=r"has 'sample_sub.*', but no 'test_im"):
         read(tmp_path)
 
 
 def test_the_ids_of_a_submission_may_have_another_column(competition, tmp_path):
     """TEST_ID_COLUMN names it; the template may call the id as the labels' CSV does."""
-    (competition / "sample_submission.csv").write_text("label,file\nx,t2.jpg\nx,t1.jpg\n")
-    with pytest.raises(ValueError, match=r"has no column 'image_id'.*Set TEST_ID_COLUMN to one"):
+    (competition / "sample_submission.csv").write_text(
+        "label,file\nx,t2.jpg\nx,t1.jpg\n"
+    )
+    with pytest.raises(
+        ValueError, match=r"has no column 'image_id'.*Set TEST_ID_COLUMN to one"
+    ):
         read(competition)
 
     images, _ = read(competition, test_id_column="file")
 
     assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
     (competition / "train.csv").write_text(ROWS.replace("image_id", "name"))
-    given = {"id_column": "name", "path_template": "train_images/{name}", "test_id_column": "file"}
+    given = {
+        "id_column": "name",
+        "path_template": "train_images/{name}",
+        "test_id_column": "file",
+    }
     for template in ("test_images/{name}", "test_images/{file}"):
         images, _ = read(competition, **given, test_path_template=template)
         assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
@@ -203,7 +271,9 @@ def test_the_ids_of_a_submission_may_have_another_column(competition, tmp_path):
 def test_ids_may_be_paths_of_any_depth(tmp_path, template):
     """Beside blanks in the header; files that describe images are not named, forgotten ones are."""
     folder = tmp_path / "bilder" if template != "{image_id}" else tmp_path
-    put_csv(tmp_path, " image_id ;\tlabel\na/20/Foto.jpg;x\nb/1.jpg;y\nmissing.jpg;x\n;x\n")
+    put_csv(
+        tmp_path, " image_id ;\tlabel\na/20/Foto.jpg;x\nb/1.jpg;y\nmissing.jpg;x\n;x\n"
+    )
     for name in ("a/20/Foto.jpg", "b/1.jpg", "b/forgotten.heic"):
         put_image((folder / name).with_suffix(".jpg"))
     (folder / "b" / "forgotten.jpg").rename(folder / "b" / "forgotten.heic")
@@ -227,13 +297,19 @@ NONE = "no label: no label column holds 1"
     ("text", "kind", "problems"),
     [
         (FLAGS, "auto", ["", ""]),
-        (FLAGS + "c.jpg,2,0\n", "auto", ["", "", "label column 'rust' holds '2', not 0 or 1"]),
+        (
+            FLAGS + "c.jpg,2,0\n",
+            "auto",
+            ["", "", "label column 'rust' holds '2', not 0 or 1"],
+        ),
         (FLAGS + "c.jpg,1,1\nd.jpg,0,0\n", "single", ["", "", SEVERAL, NONE]),
     ],
 )
 def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys, text, kind, problems):
     """Recognised and said under "auto"; asked for, other rows are rejected."""
-    folder = put_csv(tmp_path, text, [f"{name}.jpg" for name in "abcd"[: len(problems)]])
+    folder = put_csv(
+        tmp_path, text, [f"{name}.jpg" for name in "abcd"[: len(problems)]]
+    )
     given = {"label_column": ["rust", "scab"], "label_kind": kind}
 
     images, labels = read(folder, **given)
@@ -241,7 +317,9 @@ def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys, text, kind, pr
     assert (labels.kind, labels.classes) == ("single", ("rust", "scab"))
     assert images["problem"].tolist() == problems
     assert images["label"].tolist()[:2] == [0, 1]
-    assert ("exactly one 1 in 2 label columns" in capsys.readouterr().out) == (kind == "auto")
+    assert ("exactly one 1 in 2 label columns" in capsys.readouterr().out) == (
+        kind == "auto"
+    )
     images, labels = read(folder, **given, label_map={"scab": 0, "rust": 1})
     assert (images["label"].tolist()[:2], labels.classes) == ([1, 0], ("scab", "rust"))
 
@@ -256,7 +334,9 @@ def test_columns_of_0_and_1_stay_several_labels(tmp_path, row, kind):
 
 def test_rows_of_a_given_test_split_do_not_tell_the_kind_of_label(tmp_path):
     """A test set whose answers are left out has 0 in every column."""
-    text = "image_id,rust,scab,split\na.jpg,1,0,train\nb.jpg,0,1,train\nc.jpg,0,0,test\n"
+    text = (
+        "image_id,rust,scab,split\na.jpg,1,0,train\nb.jpg,0,1,train\nc.jpg,0,0,test\n"
+    )
     folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg"])
 
     images, labels = read(folder, label_column=["rust", "scab"], split_column="split")

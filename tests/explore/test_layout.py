@@ -34,7 +34,9 @@ def put(folder, files, **tables):
 
 LAYOUTS = {
     "names with their ending": (
-        lambda at: put_csv(at, "image_id,label\na.jpg,x\nb.jpg,y\n", ["a.jpg", "b.jpg"]),
+        lambda at: put_csv(
+            at, "image_id,label\na.jpg,x\nb.jpg,y\n", ["a.jpg", "b.jpg"]
+        ),
         {"PATH_TEMPLATE": "train_images/{image_id}", "LABEL_COLUMN": "label"},
         (2, 0, "single"),
     ),
@@ -46,7 +48,10 @@ LAYOUTS = {
             sample_submission="id;species\nc;x\nd;x\n",
         ),
         {"PATH_TEMPLATE": "images/{image_id}.png", "LABEL_COLUMN": "species"}
-        | {"TEST_CSV": "sample_submission.csv", "TEST_PATH_TEMPLATE": "test/{image_id}.png"},
+        | {
+            "TEST_CSV": "sample_submission.csv",
+            "TEST_PATH_TEMPLATE": "test/{image_id}.png",
+        },
         (2, 2, "single"),
     ),
     "tests in no CSV": (
@@ -59,7 +64,9 @@ LAYOUTS = {
         (2, 1, "single"),
     ),
     "paths as ids": (
-        lambda at: put(at, ["x/a.jpg", "y/b.jpg"], all="path,label\nx/a.jpg,u\ny/b.jpg,v\n"),
+        lambda at: put(
+            at, ["x/a.jpg", "y/b.jpg"], all="path,label\nx/a.jpg,u\ny/b.jpg,v\n"
+        ),
         {"PATH_TEMPLATE": "{image_id}", "LABELS_CSV": "all.csv"},
         (2, 0, "single"),
     ),
@@ -69,7 +76,11 @@ LAYOUTS = {
             ["bilder/a/20/x.jpg", "bilder/b/21/y.jpg", "bilder/b/99/z.jpg"],
             liste="Datei;Art\na/20/x.jpg;u\nb/21/y.jpg;v\nb/99/z.jpg;v\n",
         ),
-        {"PATH_TEMPLATE": "bilder/{image_id}", "LABELS_CSV": "liste.csv", "ID_COLUMN": "Datei"},
+        {
+            "PATH_TEMPLATE": "bilder/{image_id}",
+            "LABELS_CSV": "liste.csv",
+            "ID_COLUMN": "Datei",
+        },
         (3, 0, "single"),
     ),
     "folders by the first digits": (
@@ -118,7 +129,9 @@ LAYOUTS = {
         (4, 0, "single"),
     ),
     "split folders": (
-        lambda at: put(at, [*(f"train/{n}" for n in FLOWERS), "val/rose/5.jpg", "test/6.jpg"]),
+        lambda at: put(
+            at, [*(f"train/{n}" for n in FLOWERS), "val/rose/5.jpg", "test/6.jpg"]
+        ),
         {"SOURCE": "folders", "PATTERN": "*/*/*"},
         (5, 1, "single"),
     ),
@@ -159,7 +172,9 @@ def test_the_recipes_own_layouts_are_told(tmp_path, recipe, root):
     images, labels, _ = read(tmp_path / "in", tmp_path / "r.yaml")
 
     given = load_recipe(recipe) | {"INPUT_DIR": str(tmp_path / "in")}
-    expected, its = explore.read_table(given["INPUT_DIR"], settings(explore.InputSettings, given))
+    expected, its = explore.read_table(
+        given["INPUT_DIR"], settings(explore.InputSettings, given)
+    )
     columns = ["image_id", "path", "split", "label", "label_name"]
     assert images[columns].equals(expected[columns])
     assert labels.classes == its.classes
@@ -182,7 +197,8 @@ def test_shards_are_told(tmp_path):
     data = (tmp_path / "a.jpg").read_bytes()
     for split in ("train", "val"):
         records = [
-            make_example(image=data, label=k % 2, id=f"{split}{k}".encode()) for k in range(4)
+            make_example(image=data, label=k % 2, id=f"{split}{k}".encode())
+            for k in range(4)
         ]
         write_shard(tmp_path / "in" / split / "00-4.tfrec", records)
     assert main(["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]) == 0
@@ -206,7 +222,10 @@ def test_what_is_no_layout_is_an_error(tmp_path, capsys):
     assert "neither class folders nor a CSV" in capsys.readouterr().err
     (tmp_path / "in" / "train.csv").write_text("image_id,label\nc,x\n")
     assert [main(call), main(call)] == [0, 1]
-    assert "r.yaml' exists, and init replaces none. Name another" in capsys.readouterr().err
+    assert (
+        "r.yaml' exists, and init replaces none. Name another"
+        in capsys.readouterr().err
+    )
 
 
 def test_what_is_not_sure_is_said(tmp_path, capsys):
@@ -220,7 +239,10 @@ def test_what_is_not_sure_is_said(tmp_path, capsys):
     recipe = tmp_path / "r.yaml"
     assert main(["init", str(tmp_path / "in"), "-o", str(recipe)]) == 0
     said = capsys.readouterr().out
-    for text in ("not sure: LABEL_COLUMN could also be one of site", "more.csv names pictures too"):
+    for text in (
+        "not sure: LABEL_COLUMN could also be one of site",
+        "more.csv names pictures too",
+    ):
         assert text in said
         assert f"# not sure: {text.removeprefix('not sure: ')}" in recipe.read_text()
     assert f"kaggle-tfr run {recipe}" in said
@@ -242,7 +264,9 @@ ODD_FLAGS = "id,patient_id,rust,scab\n" + "".join(
     f"{k:02d},p{k % 7},{k % 2 if k != 4 else 2},{k // 2 % 2}\n" for k in range(40)
 )
 ROBOFLOW = "filename, cat, dog\n{}1.jpg,1,0\n{}2.jpg,0,1\n"
-HUGGINGFACE = {f"{split}/metadata.csv": "file_name,label\n1.png,a\n2.png,b\n" for split in SPLITS}
+HUGGINGFACE = {
+    f"{split}/metadata.csv": "file_name,label\n1.png,a\n2.png,b\n" for split in SPLITS
+}
 # name: (images, texts of CSVs, what is in the recipe, what the comments contain)
 TOLD = {
     "odd flag": (
@@ -275,13 +299,19 @@ TOLD = {
     ),
     "few groups": (
         [f"i/{k}.jpg" for k in range(8)],
-        {"train.csv": "id,site,kind\n" + "".join(f"{k},s{k % 2},{k % 3}\n" for k in range(8))},
+        {
+            "train.csv": "id,site,kind\n"
+            + "".join(f"{k},s{k % 2},{k % 3}\n" for k in range(8))
+        },
         {"LABEL_COLUMN": "kind"},
         ["not sure: GROUP_COLUMN could be 'site', but it has 2 values"],
     ),
     "groups within classes": (
         [f"i/{k}.jpg" for k in range(24)],
-        {"train.csv": "id,group,kind\n" + "".join(f"{k},g{k % 6},k{k % 6}\n" for k in range(24))},
+        {
+            "train.csv": "id,group,kind\n"
+            + "".join(f"{k},g{k % 6},k{k % 6}\n" for k in range(24))
+        },
         {"LABEL_COLUMN": "kind"},
         ["not sure: GROUP_COLUMN could be 'group', but each class has one value"],
     ),
@@ -295,24 +325,40 @@ TOLD = {
         [f"i/{k}.jpg" for k in range(20)],
         {
             "train.csv": "id,split,patient,kind\n"
-            + "".join(f"{k},{['train', 'val'][k % 2]},p{k % 7},{k % 3}\n" for k in range(20))
+            + "".join(
+                f"{k},{['train', 'val'][k % 2]},p{k % 7},{k % 3}\n" for k in range(20)
+            )
         },
         {"SPLIT_COLUMN": "split", "N_FOLDS": 0, "LABEL_COLUMN": "kind"},
-        ["not sure: GROUP_COLUMN could be 'patient', whose values are in several given splits"],
+        [
+            "not sure: GROUP_COLUMN could be 'patient', whose values are in several given splits"
+        ],
     ),
     "Roboflow": (
         [f"{split}/{split[0]}{k}.jpg" for split in SPLITS for k in (1, 2)],
-        {f"{split}/_classes.csv": ROBOFLOW.format(split[0], split[0]) for split in SPLITS},
+        {
+            f"{split}/_classes.csv": ROBOFLOW.format(split[0], split[0])
+            for split in SPLITS
+        },
         {"LABELS_CSV": "*/_classes.csv", "PATH_TEMPLATE": "{csv_folder}/{image_id}"}
-        | {"SPLIT_COLUMN": "csv_folder", "LABEL_COLUMN": ["cat", "dog"], "TEST_PATH_TEMPLATE": ""}
+        | {
+            "SPLIT_COLUMN": "csv_folder",
+            "LABEL_COLUMN": ["cat", "dog"],
+            "TEST_PATH_TEMPLATE": "",
+        }
         | {"ID_COLUMN": "filename", "N_FOLDS": 0},
         ["'csv_folder': given splits (test, train, valid)", "one class per image"],
     ),
     "a CSV of a split whose images are missing": (
         [f"{split}/{split[:2]}{k}.jpg" for split in SPLITS[:2] for k in (1, 2)],
-        {f"{split}/_classes.csv": ROBOFLOW.format(split[:2], split[:2]) for split in SPLITS},
+        {
+            f"{split}/_classes.csv": ROBOFLOW.format(split[:2], split[:2])
+            for split in SPLITS
+        },
         {"LABELS_CSV": "train/_classes.csv", "PATH_TEMPLATE": "train/{image_id}"},
-        ["not sure: not used, for no column names images that are there: test/_classes.csv"],
+        [
+            "not sure: not used, for no column names images that are there: test/_classes.csv"
+        ],
     ),
     "HuggingFace, a CSV in each split": (
         [f"{split}/{k}.png" for split in SPLITS for k in (1, 2)],
@@ -324,13 +370,23 @@ TOLD = {
     "HuggingFace, one CSV": (
         ["1.png", "sub/2.gif"],
         {"metadata.csv": "file_name,label\n1.png,a\nsub/2.gif,b\n"},
-        {"LABELS_CSV": "metadata.csv", "PATH_TEMPLATE": "{image_id}", "LABEL_COLUMN": "label"},
+        {
+            "LABELS_CSV": "metadata.csv",
+            "PATH_TEMPLATE": "{image_id}",
+            "LABEL_COLUMN": "label",
+        },
         ["not sure: no test images were seen"],
     ),
     "HuggingFace, one CSV whose paths begin with a split": (
         ["train/1.png", "train/sub/2.gif", "test/3.png"],
-        {"metadata.csv": "file_name,label\ntrain/1.png,a\ntrain/sub/2.gif,b\ntest/3.png,b\n"},
-        {"PATH_TEMPLATE": "{image_id}", "SPLIT_COLUMN": "file_name", "TEST_PATH_TEMPLATE": ""},
+        {
+            "metadata.csv": "file_name,label\ntrain/1.png,a\ntrain/sub/2.gif,b\ntest/3.png,b\n"
+        },
+        {
+            "PATH_TEMPLATE": "{image_id}",
+            "SPLIT_COLUMN": "file_name",
+            "TEST_PATH_TEMPLATE": "",
+        },
         ["ids begin with given splits (test, train), which are kept"],
     ),
     "test images among the labelled ones": (
@@ -341,8 +397,15 @@ TOLD = {
     ),
     "another column of test ids": (
         ["train/a.jpg", "train/b.jpg", "test/c.jpg"],
-        {"train.csv": "id,kind\na,x\nb,y\n", "sample_submission.csv": "Image,x,y\nc,0,0\n"},
-        {"TEST_CSV": "sample_submission.csv", "TEST_ID_COLUMN": "Image", "ID_COLUMN": "id"}
+        {
+            "train.csv": "id,kind\na,x\nb,y\n",
+            "sample_submission.csv": "Image,x,y\nc,0,0\n",
+        },
+        {
+            "TEST_CSV": "sample_submission.csv",
+            "TEST_ID_COLUMN": "Image",
+            "ID_COLUMN": "id",
+        }
         | {"TEST_PATH_TEMPLATE": "test/{image_id}.jpg"},
         ["its ids are in the column 'Image'"],
     ),
@@ -359,8 +422,18 @@ TOLD = {
         ["not sure: sample_submission.csv names test images (test/{image_id}.jpg)"],
     ),
     "empty and system folders": (
-        [*FLOWERS, "__MACOSX/daisy/1.jpg", ".ipynb_checkpoints/1.jpg", "@eaDir/a/1.jpg"],
-        {"work/plan.json": "{}", "work/figures/a.png": "", "empty/note.txt": "", "recipe.yaml": ""},
+        [
+            *FLOWERS,
+            "__MACOSX/daisy/1.jpg",
+            ".ipynb_checkpoints/1.jpg",
+            "@eaDir/a/1.jpg",
+        ],
+        {
+            "work/plan.json": "{}",
+            "work/figures/a.png": "",
+            "empty/note.txt": "",
+            "recipe.yaml": "",
+        },
         {"SOURCE": "folders", "PATTERN": "*/*"},
         [
             "class folders such as daisy, rose, tulip",
@@ -392,7 +465,11 @@ def test_the_folder_in_a_slug_is_part_of_the_input(tmp_path, monkeypatch):
     """An attached input with one top folder: INPUT_DIR leads into it, whatever the mount is."""
     monkeypatch.setattr(paths, "KAGGLE_INPUT", str(tmp_path / "input"))
     monkeypatch.chdir(tmp_path)
-    mounts = {"tf-flowers": "tf-flowers", "ada/tea": "ada/tea", "petals": "datasets/ada/petals"}
+    mounts = {
+        "tf-flowers": "tf-flowers",
+        "ada/tea": "ada/tea",
+        "petals": "datasets/ada/petals",
+    }
     expected = {"petals": "datasets/ada/petals"}
     for number, (source, mount) in enumerate(mounts.items()):
         put(tmp_path / "input" / mount / "flower_photos", FLOWERS)
@@ -404,7 +481,9 @@ def test_the_folder_in_a_slug_is_part_of_the_input(tmp_path, monkeypatch):
         assert len(images) == len(FLOWERS)
 
 
-def test_init_in_the_folder_itself_is_not_disturbed_by_its_products(tmp_path, monkeypatch):
+def test_init_in_the_folder_itself_is_not_disturbed_by_its_products(
+    tmp_path, monkeypatch
+):
     """`init .` again, after a run has left work/ and a recipe beside the one folder of images."""
     put(tmp_path / "photos" / "all", FLOWERS)
     monkeypatch.chdir(tmp_path / "photos")
@@ -423,19 +502,34 @@ def test_parts_alone_are_shards(tmp_path):
         (tmp_path / part).mkdir()
         (tmp_path / part / "plan.json").touch()
         (tmp_path / part / "x-f0-000-1.tfrec").touch()
-    assert layout.tell_layout(str(tmp_path))[0] == {"SOURCE": "tfrecords", "PATTERN": "*/*"}
+    assert layout.tell_layout(str(tmp_path))[0] == {
+        "SOURCE": "tfrecords",
+        "PATTERN": "*/*",
+    }
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         ("missing -o r.yaml", "'missing' is neither a folder here nor a Kaggle input"),
-        ("in/train.csv -o r.yaml", "'in/train.csv' is a file, not a folder. Give the folder of"),
-        ("file:///x -o r.yaml", "'file:///x' is an address; init inspects folders of this machine"),
-        ("gs://a/b -o r.yaml", "'gs://a/b' is a bucket; init inspects folders of this machine"),
+        (
+            "in/train.csv -o r.yaml",
+            "'in/train.csv' is a file, not a folder. Give the folder of",
+        ),
+        (
+            "file:///x -o r.yaml",
+            "'file:///x' is an address; init inspects folders of this machine",
+        ),
+        (
+            "gs://a/b -o r.yaml",
+            "'gs://a/b' is a bucket; init inspects folders of this machine",
+        ),
         ("in -o old.yaml", "The recipe 'old.yaml' exists, and init replaces none."),
         ("in -o in", "'in' is a folder. Name the recipe's file: -o in/recipe.yaml"),
-        ("in -o no/r.yaml", "There is no folder 'no' for the recipe 'no/r.yaml'. Make the folder"),
+        (
+            "in -o no/r.yaml",
+            "There is no folder 'no' for the recipe 'no/r.yaml'. Make the folder",
+        ),
     ],
 )
 def test_a_wrong_call_is_explained(tmp_path, monkeypatch, capsys, call, message):
@@ -475,7 +569,9 @@ def test_a_full_disk_leaves_no_recipe_behind(tmp_path, monkeypatch, capsys):
 def test_a_recipe_that_would_be_read_differently_gets_no_name(tmp_path, monkeypatch):
     """Were a value not escaped, the recipe would not appear, instead of holding other values."""
     monkeypatch.setattr(recipe, "_to_yaml", str)
-    with pytest.raises(ValueError, match="would be read with another NAME, OVERWRITE than was"):
+    with pytest.raises(
+        ValueError, match="would be read with another NAME, OVERWRITE than was"
+    ):
         recipe.save_recipe({"NAME": "a\nOVERWRITE: true"}, [], str(tmp_path / "r.yaml"))
     assert os.listdir(tmp_path) == []
 
@@ -483,12 +579,41 @@ def test_a_recipe_that_would_be_read_differently_gets_no_name(tmp_path, monkeypa
 INJECTION = "x\nOVERWRITE: true\nBACKEND: dask"
 HOSTILE = [
     INJECTION,
-    *("a: b # c", "'\"", "{image_id.__class__}", "{", "%s", "!!python/object/apply:os.system"),
-    *("&a", "*a", "<<", "- x", "? x", "\t", "a\rSEED: 1", "a\x85SEED: 1", "a\u2028SEED: 1"),
-    *("\ufeff", "\u202e", "\x1b[2J", "\\n", "\U0001f600", "\udce9", "z" * 2000, "~", "null", ""),
+    *(
+        "a: b # c",
+        "'\"",
+        "{image_id.__class__}",
+        "{",
+        "%s",
+        "!!python/object/apply:os.system",
+    ),
+    *(
+        "&a",
+        "*a",
+        "<<",
+        "- x",
+        "? x",
+        "\t",
+        "a\rSEED: 1",
+        "a\x85SEED: 1",
+        "a\u2028SEED: 1",
+    ),
+    *(
+        "\ufeff",
+        "\u202e",
+        "\x1b[2J",
+        "\\n",
+        "\U0001f600",
+        "\udce9",
+        "z" * 2000,
+        "~",
+        "null",
+        "",
+    ),
 ]
 CHARACTERS = st.one_of(
-    st.characters(), st.sampled_from("\0\n\r\t\x85\u2028\u2029\ud83d\ude00#:{}[]'\"&*!%@`\\,-? ")
+    st.characters(),
+    st.sampled_from("\0\n\r\t\x85\u2028\u2029\ud83d\ude00#:{}[]'\"&*!%@`\\,-? "),
 )
 NO_TEXT = re.compile(r"[\0\ud800-\udfff]")  # which a recipe refuses, see `check_value`
 NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(CHARACTERS, max_size=40))
@@ -502,15 +627,25 @@ def test_names_from_the_data_stay_values(tmp_path_factory, names):
     A name with NUL or with bytes that are no UTF-8 is refused.
     """
     folder, table, column, other = names
-    values = {"INPUT_DIR": folder, "LABELS_CSV": table, "ID_COLUMN": column, "QUALITY": 90}
-    values |= {"LABEL_COLUMN": [column, other], "PATH_TEMPLATE": f"{folder}/{{image_id}}"}
+    values = {
+        "INPUT_DIR": folder,
+        "LABELS_CSV": table,
+        "ID_COLUMN": column,
+        "QUALITY": 90,
+    }
+    values |= {
+        "LABEL_COLUMN": [column, other],
+        "PATH_TEMPLATE": f"{folder}/{{image_id}}",
+    }
     path = tmp_path_factory.getbasetemp() / "hostile.yaml"
 
     text = recipe.format_recipe(values, names)
     path.write_text(text, encoding="utf-8")
 
     if NO_TEXT.search("".join(names)):
-        with pytest.raises(ValueError, match="NUL, or bytes that are no UTF-8, in a name"):
+        with pytest.raises(
+            ValueError, match="NUL, or bytes that are no UTF-8, in a name"
+        ):
             load_recipe(str(path))
     else:
         assert load_recipe(str(path)) == values
@@ -549,8 +684,21 @@ def test_a_folder_of_odd_names_gets_a_recipe(tmp_path_factory, name):
     assert values["LABELS_CSV"] == f"{name}.csv"
     assert values["PATH_TEMPLATE"].format(image_id="1.jpg") == f"{name}/1.jpg"
     assert (values["ID_COLUMN"], values["LABEL_COLUMN"]) == (f"{name} id", name.strip())
-    expected = {"NAME", "INPUT_DIR", "SOURCE", "LABELS_CSV", "ID_COLUMN", "LABEL_COLUMN"}
-    expected |= {"PATH_TEMPLATE", "TEST_PATH_TEMPLATE", "IMAGE_SIZE", "RESIZE", "QUALITY"}
+    expected = {
+        "NAME",
+        "INPUT_DIR",
+        "SOURCE",
+        "LABELS_CSV",
+        "ID_COLUMN",
+        "LABEL_COLUMN",
+    }
+    expected |= {
+        "PATH_TEMPLATE",
+        "TEST_PATH_TEMPLATE",
+        "IMAGE_SIZE",
+        "RESIZE",
+        "QUALITY",
+    }
     assert set(values) == expected | {"N_FOLDS"}
     assert all(line.isprintable() for line in printed)
 
@@ -561,7 +709,9 @@ def test_an_error_shows_names_as_one_line(tmp_path, file):
     folder = tmp_path / "a\x1b[2J\nb"
     folder.mkdir()
     (folder / file).touch()
-    with pytest.raises((FileNotFoundError, ValueError), match=r"a\\u001b\[2J\\nb' has") as error:
+    with pytest.raises(
+        (FileNotFoundError, ValueError), match=r"a\\u001b\[2J\\nb' has"
+    ) as error:
         layout.tell_layout(str(folder))
     assert str(error.value).isprintable()
 

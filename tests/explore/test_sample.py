@@ -28,7 +28,11 @@ def truth(sample):
 
 @pytest.fixture(scope="module")
 def labels(sample, truth):
-    return pd.read_csv(sample / "train.csv", dtype=str).set_index("image_id")["label"].to_dict()
+    return (
+        pd.read_csv(sample / "train.csv", dtype=str)
+        .set_index("image_id")["label"]
+        .to_dict()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +56,14 @@ def test_it_is_kaggles_layout_at_the_size_promised(sample, truth, labels, pictur
     assert counts == truth["classes"]
     assert sum(path.stat().st_size for path in sample.rglob("*")) < 60e6
     kinds = ("written", "refused", "duplicates", "conflicts", "test", "test_refused")
-    others = len(truth["test_labels"]) + len(list((sample / "more" / "images").iterdir()))
-    assert len(labels) + 1 + others == inputs["inputs"] == sum(inputs[name] for name in kinds)
+    others = len(truth["test_labels"]) + len(
+        list((sample / "more" / "images").iterdir())
+    )
+    assert (
+        len(labels) + 1 + others
+        == inputs["inputs"]
+        == sum(inputs[name] for name in kinds)
+    )
     assert (others, len(truth["leaks"]), len(truth["across_sources"])) == (100, 8, 5)
 
 
@@ -62,7 +72,9 @@ def test_the_same_bytes_every_time(tmp_path):
     first, second = (write_small_sample(tmp_path / name) for name in "ab")
     assert first == second == json.loads((tmp_path / "a" / "truth.json").read_text())
     for path in (tmp_path / "a").rglob("*.*"):
-        assert (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes() == path.read_bytes()
+        assert (
+            tmp_path / "b" / path.relative_to(tmp_path / "a")
+        ).read_bytes() == path.read_bytes()
     (tmp_path / "a" / "train.csv").write_text("mine")
     write_sample(str(tmp_path / "a"))
     assert (tmp_path / "a" / "train.csv").read_text() == "mine"
@@ -71,8 +83,12 @@ def test_the_same_bytes_every_time(tmp_path):
 def test_only_planted_pictures_look_alike(truth, pictures):
     """By imagehash's four hashes planted copies are within 6 of 256 bits, all others beyond 50."""
     hashes = (imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash)
-    small = [ImageOps.contain(one.convert("RGB"), (256, 256)) for one in pictures.values()]
-    bits = np.array([np.concatenate([h(one).hash.ravel() for h in hashes]) for one in small])
+    small = [
+        ImageOps.contain(one.convert("RGB"), (256, 256)) for one in pictures.values()
+    ]
+    bits = np.array(
+        [np.concatenate([h(one).hash.ravel() for h in hashes]) for one in small]
+    )
     position = {name: k for k, name in enumerate(pictures)}
     planted = [pair for kind in PAIRS for pair in truth[kind]]
     planted += combinations(truth["group_of_three"], 2)
@@ -80,7 +96,11 @@ def test_only_planted_pictures_look_alike(truth, pictures):
     distance = (bits[:, None] != bits[None]).sum(axis=2)
 
     assert max(distance[pair] for pair in planted) <= 6
-    others = [distance[pair] for pair in combinations(range(len(bits)), 2) if pair not in planted]
+    others = [
+        distance[pair]
+        for pair in combinations(range(len(bits)), 2)
+        if pair not in planted
+    ]
     assert min(others) > 50
 
 
@@ -111,22 +131,36 @@ def test_faults_and_unusual_formats_are_what_they_are_called(sample, truth, labe
     assert name["missing file"] in labels
     assert (folder / truth["unlisted"]).exists()
     assert truth["unlisted"] not in labels
-    opened = {kind: Image.open(folder / name) for name, kind in truth["odd_formats"].items()}
-    kinds = {"grey JPEG": "JPEG L", "CMYK JPEG": "JPEG CMYK", "PNG with alpha": "PNG RGBA"}
+    opened = {
+        kind: Image.open(folder / name) for name, kind in truth["odd_formats"].items()
+    }
+    kinds = {
+        "grey JPEG": "JPEG L",
+        "CMYK JPEG": "JPEG CMYK",
+        "PNG with alpha": "PNG RGBA",
+    }
     kinds |= {"16-bit PNG": "PNG I;16", "WebP": "WEBP RGB"}
     assert {kind: f"{one.format} {one.mode}" for kind, one in opened.items()} == kinds
     turned = truth["orientation_6"]
     picture = Image.open(folder / turned["image_id"])
-    assert (picture.getexif()[0x0112], *picture.size) == (6, turned["height"], turned["width"])
+    assert (picture.getexif()[0x0112], *picture.size) == (
+        6,
+        turned["height"],
+        turned["width"],
+    )
 
 
 def test_colour_alone_tells_most_classes_apart(pictures, labels, truth):
     """Nearest mean colour guesses most labels, so that a small network has something to learn."""
-    names = [name for name in pictures if name in labels and name not in truth["odd_formats"]]
+    names = [
+        name for name in pictures if name in labels and name not in truth["odd_formats"]
+    ]
     pixels = [pictures[name].convert("RGB").resize((1, 1)) for name in names]
     colours = np.array([np.asarray(pixel, float).ravel() for pixel in pixels])
     classes, truths = np.unique([labels[name] for name in names], return_inverse=True)
-    means = np.array([colours[truths == label].mean(axis=0) for label in range(len(classes))])
+    means = np.array(
+        [colours[truths == label].mean(axis=0) for label in range(len(classes))]
+    )
     guess = np.argmin(((colours[:, None] - means[None]) ** 2).sum(axis=2), axis=1)
 
     assert (guess == truths).mean() > 0.6

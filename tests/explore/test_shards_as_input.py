@@ -33,7 +33,9 @@ def records(tmp_path, monkeypatch):
 
 
 def read(folder, **changes):
-    return explore.read_table(str(folder), explore.InputSettings(source="tfrecords", **changes))
+    return explore.read_table(
+        str(folder), explore.InputSettings(source="tfrecords", **changes)
+    )
 
 
 def write_plainly(folder):
@@ -46,8 +48,12 @@ def write_plainly(folder):
         with tf.io.TFRecordWriter(str(folder / name), "GZIP") as writer:
             for k in range(12 * number, 12 * number + count):
                 feature = {"jpeg": PICTURES[k % 40], "name": f"{k}.jpg".encode()}
-                values = {key: tf.train.BytesList(value=[v]) for key, v in feature.items()}
-                features = {k: tf.train.Feature(bytes_list=v) for k, v in values.items()}
+                values = {
+                    key: tf.train.BytesList(value=[v]) for key, v in feature.items()
+                }
+                features = {
+                    k: tf.train.Feature(bytes_list=v) for k, v in values.items()
+                }
                 if number < 3:
                     value = tf.train.Int64List(value=[k % 3])
                     features["target"] = tf.train.Feature(int64_list=value)
@@ -72,7 +78,9 @@ def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
     members = [io.BytesIO() for _ in range(3)]
     for number, member in enumerate(members):
         with gzip.GzipFile(["", "a.tfrec", ""][number], "wb", fileobj=member) as file:
-            file.write(plain[number * 5000 : (number + 1) * 5000 if number < 2 else None])
+            file.write(
+                plain[number * 5000 : (number + 1) * 5000 if number < 2 else None]
+            )
     block = members[2].getvalue()  # bgzip's has a field with its length
     block = block[:3] + b"\x04" + block[4:10] + b"\x06\0BC\x02\0\xff\xff" + block[10:]
     data = members[0].getvalue() + members[1].getvalue() + block
@@ -99,7 +107,9 @@ def test_every_header_of_gzip_is_read_past(tmp_path, behind):
     """
     plain = gzip.compress(b"abc", mtime=0)
     fields = {4: b"\x03\0xyz", 8: b"name\0", 16: b"comment\0", 2: b"\x12\x34", 0: b""}
-    members = [plain[:3] + bytes([flag]) + plain[4:10] + own for flag, own in fields.items()]
+    members = [
+        plain[:3] + bytes([flag]) + plain[4:10] + own for flag, own in fields.items()
+    ]
     every = plain[:3] + b"\x1e" + plain[4:10] + b"".join(fields.values())
     data = b"".join(head + plain[10:] for head in [*members, every]) + behind
     (tmp_path / "packed").write_bytes(data)
@@ -135,30 +145,49 @@ def test_our_own_part_goes_through_again(tmp_path):
     assert shards["count"].sum() == 24
     assert pictures_by_id(tmp_path / "work" / "part-1") == pictures_by_id(part)
     classes = [
-        json.loads(Path(f, "labels.json").read_text())["classes"] for f in (part, "work")[:1]
+        json.loads(Path(f, "labels.json").read_text())["classes"]
+        for f in (part, "work")[:1]
     ]
-    assert json.loads((tmp_path / "work" / "labels.json").read_text())["classes"] == classes[0]
+    assert (
+        json.loads((tmp_path / "work" / "labels.json").read_text())["classes"]
+        == classes[0]
+    )
 
 
 def test_a_tfds_dataset_goes_through(tmp_path):
     """Features called image and label, in files such as name-train.tfrecord-00000-of-00002."""
-    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra tfds is not installed")
+    tfds = pytest.importorskip(
+        "tensorflow_datasets", reason="the extra tfds is not installed"
+    )
     image = tfds.features.Image(encoding_format="jpeg")
     label = tfds.features.ClassLabel(num_classes=3)
     features = tfds.features.FeaturesDict({"image": image, "label": label})
     for number, k in enumerate(range(0, 40, 20)):
-        held = [{"image": Path(tmp_path, f"{i}.jpg"), "label": i % 3} for i in range(k, k + 20)]
+        held = [
+            {"image": Path(tmp_path, f"{i}.jpg"), "label": i % 3}
+            for i in range(k, k + 20)
+        ]
         for one, data in zip(held, PICTURES[k : k + 20], strict=True):
             one["image"].write_bytes(data)
-        examples = [features.serialize_example({**one, "image": str(one["image"])}) for one in held]
-        write_shard(tmp_path / "in" / f"d-train.tfrecord-{number:05d}-of-00002", examples)
+        examples = [
+            features.serialize_example({**one, "image": str(one["image"])})
+            for one in held
+        ]
+        write_shard(
+            tmp_path / "in" / f"d-train.tfrecord-{number:05d}-of-00002", examples
+        )
 
-    run_chain("sample", str(tmp_path / "work"), INPUT_DIR=str(tmp_path / "in"), **SETTINGS)
+    run_chain(
+        "sample", str(tmp_path / "work"), INPUT_DIR=str(tmp_path / "in"), **SETTINGS
+    )
 
     written = pictures_by_id(tmp_path / "work" / "part-1")
     expected = {}
     for k in range(40):
-        expected[f"d-train.tfrecord-{k // 20:05d}-of-00002#{k % 20}"] = (PICTURES[k], k % 3)
+        expected[f"d-train.tfrecord-{k // 20:05d}-of-00002#{k % 20}"] = (
+            PICTURES[k],
+            k % 3,
+        )
     assert written == expected
 
 
@@ -167,12 +196,23 @@ def test_plain_gzip_shards_say_what_they_hold(tmp_path, capsys):
     images, labels = read(write_plainly(tmp_path / "in"))
 
     assert labels.classes == (0, 1, 2)
-    assert images["image_id"].tolist() == [f"{k}.jpg" for k in [*range(36, 42), *range(34)]]
+    assert images["image_id"].tolist() == [
+        f"{k}.jpg" for k in [*range(36, 42), *range(34)]
+    ]
     said = capsys.readouterr().out
-    assert "test: image jpeg, label –, image_id name (by 6 records of test-3.tfrecord)" in said
-    assert "train: image jpeg, label target, image_id name (by 12 records of train-0" in said
+    assert (
+        "test: image jpeg, label –, image_id name (by 6 records of test-3.tfrecord)"
+        in said
+    )
+    assert (
+        "train: image jpeg, label target, image_id name (by 12 records of train-0"
+        in said
+    )
     tests = images[images["split"] == "test"]
-    assert tests[["label", "label_name", "problem"]].to_numpy().tolist() == [[-1, "", ""]] * 6
+    assert (
+        tests[["label", "label_name", "problem"]].to_numpy().tolist()
+        == [[-1, "", ""]] * 6
+    )
     for row in images.itertuples():
         k = int(row.image_id.split(".")[0])
         assert storage.read_bytes(row.path) == PICTURES[k % 40]
@@ -193,10 +233,14 @@ def test_plain_gzip_shards_go_through(tmp_path):
 def test_ten_flipped_bytes_are_ten_rejected_rows(tmp_path):
     """Named by file and byte, whether a picture, a checksum or a length is hit; 30 go through."""
     records = [
-        make_example(image=data, label=k % 3, id=b"%d" % k) for k, data in enumerate(PICTURES)
+        make_example(image=data, label=k % 3, id=b"%d" % k)
+        for k, data in enumerate(PICTURES)
     ]
     path = Path(write_shard(tmp_path / "in" / "a.tfrec", records))
-    data, offsets = bytearray(path.read_bytes()), np.cumsum([0, *(len(r) + 16 for r in records)])
+    data, offsets = (
+        bytearray(path.read_bytes()),
+        np.cumsum([0, *(len(r) + 16 for r in records)]),
+    )
     hit = range(0, 40, 4)
     for number, k in enumerate(hit):
         # In the length, its checksum, the record, and the record's checksum, in turn.
@@ -218,7 +262,9 @@ def test_ten_flipped_bytes_are_ten_rejected_rows(tmp_path):
 
 def test_a_record_that_goes_bad_after_exploring_is_refused(tmp_path):
     """By the forecast and by the writer, as a damaged file is: by its shard and byte."""
-    records = [make_example(image=data, label=k % 3) for k, data in enumerate(PICTURES[:30])]
+    records = [
+        make_example(image=data, label=k % 3) for k, data in enumerate(PICTURES[:30])
+    ]
     path = Path(write_shard(tmp_path / "in" / "a.tfrec", records))
     images, labels = read(path.parent)
     table = measure(images, labels).assign(fold=0, split="train")
@@ -242,13 +288,17 @@ def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
     """No TFRecord, an empty one, a missing one, one cut in the middle: plain and packed."""
     records = [make_example(image=data, label=0) for data in PICTURES[:6]]
     for name, compression in (("plain", ""), ("packed", "GZIP")):
-        path = Path(write_shard(tmp_path / "in" / f"{name}.tfrec", records, compression))
+        path = Path(
+            write_shard(tmp_path / "in" / f"{name}.tfrec", records, compression)
+        )
         path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
     write_shard(tmp_path / "in" / "whole.tfrec", records)
     (tmp_path / "in" / "empty.tfrec").touch()
     (tmp_path / "in" / "other.tfrec").write_bytes(b"PK\x03\x04 is a zip" * 99)
     (tmp_path / "in" / "tiny.tfrec").write_bytes(b"\0")
-    (tmp_path / "in" / "shards.csv").write_text("file,split\ngone.tfrec,train\nwhole.tfrec,train\n")
+    (tmp_path / "in" / "shards.csv").write_text(
+        "file,split\ngone.tfrec,train\nwhole.tfrec,train\n"
+    )
 
     images, _ = read(tmp_path / "in")
 
@@ -259,7 +309,9 @@ def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
     assert named["empty"] == f"'{tmp_path}/in/empty.tfrec' holds no record"
     for name in ("plain", "packed", "other", "tiny"):
         assert named[name].startswith(f"'{tmp_path}/in/{name}.tfrec' at byte ")
-    good = images[images["problem"] == ""]["image_id"].str.split(".").str[0].value_counts()
+    good = (
+        images[images["problem"] == ""]["image_id"].str.split(".").str[0].value_counts()
+    )
     assert good.to_dict() == {"whole": 6, "plain": 4, "packed": good["packed"]}
     assert 3 <= good["packed"] <= 4
 
@@ -281,14 +333,20 @@ def test_bad_input_is_named_with_its_mend(tmp_path):
     both = r"a.tfrec' each of left, right looks like the image.*INPUT_SCHEMA: \{left: image, …\}"
     with pytest.raises(ValueError, match=both):
         read(tmp_path / "two")
-    images, _ = read(tmp_path / "two", input_schema={"right": "image", "label": "label"})
+    images, _ = read(
+        tmp_path / "two", input_schema={"right": "image", "label": "label"}
+    )
     assert storage.read_bytes(images["path"][0]) == right
     assert images["other"].tolist() == ["x"]
     write_shard(tmp_path / "none" / "a.tfrec", [make_example(label=1, text=b"x")])
     with pytest.raises(ValueError, match="none of label, text looks like the image"):
         read(tmp_path / "none")
-    write_shard(tmp_path / "2" / "a.tfrec", [make_example(image=left, label=1, target=2)])
-    with pytest.raises(ValueError, match=r"each of label, target looks like the label.*INPUT_SCH"):
+    write_shard(
+        tmp_path / "2" / "a.tfrec", [make_example(image=left, label=1, target=2)]
+    )
+    with pytest.raises(
+        ValueError, match=r"each of label, target looks like the label.*INPUT_SCH"
+    ):
         read(tmp_path / "2")
     with pytest.raises(ValueError, match='INPUT_SCHEMA.*Did you mean "petals"'):
         read(tmp_path / "two", input_schema="petal")
@@ -308,14 +366,22 @@ def test_labels_are_texts_or_numbers_and_may_be_mapped(tmp_path):
     assert images["species"].tolist() == [5, 9, -1]
     assert set(images["split"]) == {"validation"}
     schema = {"image": "image", "species": "label", "image_id": "image_id"}
-    images, labels = read(tmp_path / "in", input_schema=schema, label_map={"9": 0, "5": 1})
+    images, labels = read(
+        tmp_path / "in", input_schema=schema, label_map={"9": 0, "5": 1}
+    )
     assert (labels.classes, images["label"].tolist()) == ((9, 5), [1, 0, -1])
     assert images["problem"].tolist() == ["", "", "no label"]
-    (tmp_path / "in" / "labels.json").write_text('{"classes": [null, "a", "b", "c", "d", "e"]}')
+    (tmp_path / "in" / "labels.json").write_text(
+        '{"classes": [null, "a", "b", "c", "d", "e"]}'
+    )
     images, labels = read(tmp_path / "in", input_schema=schema)
     assert images["label"].tolist() == [5, -1, -1]
     assert images["label_name"].tolist() == ["e", "", ""]
-    assert images["problem"].tolist() == ["", "label 9 is no class of labels.json", "no label"]
+    assert images["problem"].tolist() == [
+        "",
+        "label 9 is no class of labels.json",
+        "no label",
+    ]
     assert images["record_label"].tolist() == ["rose", "daisy", "rose"]
     ids = ["same", "validation/a.tfrec#1", "validation/a.tfrec#2"]
     assert images["image_id"].tolist() == ids
@@ -325,16 +391,28 @@ def test_several_labels_come_as_they_were_written(tmp_path):
     """Lists of 0 and 1 of our own schema, and run-length codes of the preset clouds."""
     fields = [{"name": "image", "source": "image", "type": "bytes", "size": 0}]
     fields += [{"name": "tags", "source": "labels", "type": "int64", "size": 2}]
-    schema = {"fields": fields, "kind": "multi", "n_classes": 2, "label_columns": ["cat", "dog"]}
-    labels = {"kind": "multi", "classes": ["cat", "dog"], "label_columns": ["cat", "dog"]}
-    records = [make_example(image=make_picture(9), tags=tags) for tags in ([1, 0], [1, 1], [0])]
+    schema = {
+        "fields": fields,
+        "kind": "multi",
+        "n_classes": 2,
+        "label_columns": ["cat", "dog"],
+    }
+    labels = {
+        "kind": "multi",
+        "classes": ["cat", "dog"],
+        "label_columns": ["cat", "dog"],
+    }
+    records = [
+        make_example(image=make_picture(9), tags=tags) for tags in ([1, 0], [1, 1], [0])
+    ]
     write_shard(tmp_path / "multi" / "a.tfrec", records)
     (tmp_path / "multi" / "schema.json").write_text(json.dumps(schema))
     (tmp_path / "multi" / "labels.json").write_text(json.dumps(labels))
     codes = {"fish": b"1 3", "flower": b"", "gravel": b"", "sugar": b"5 2"}
     size = {"height": 32, "width": 48, "depth": 3}
     write_shard(
-        tmp_path / "masks" / "a.tfrec", [make_example(image_raw=PICTURES[0], **codes, **size)]
+        tmp_path / "masks" / "a.tfrec",
+        [make_example(image_raw=PICTURES[0], **codes, **size)],
     )
 
     images, labels = read(tmp_path / "multi")
@@ -357,7 +435,9 @@ def test_a_changed_shard_is_indexed_anew(tmp_path, records):
     assert storage.read_bytes(f"{path}#2") == PICTURES[3]
     frame = len(make_example(image=PICTURES[3])) + 16
     assert storage.size_and_time(f"{path}#2") == (frame, 1)
-    with pytest.raises(FileNotFoundError, match="#3' is not there: the shard has 3 records"):
+    with pytest.raises(
+        FileNotFoundError, match="#3' is not there: the shard has 3 records"
+    ):
         storage.read_bytes(f"{path}#3")
     (tmp_path / "work" / "plan.json").write_text("{}")
     copy_plan(str(tmp_path / "work"), str(tmp_path / "copy"))
@@ -370,7 +450,10 @@ def test_records_of_shards_that_are_gone_or_changed_are_removed(tmp_path, record
 
     def save(*names):
         for name in names:
-            shard = [make_example(image=data, label=k % 2) for k, data in enumerate(PICTURES[:6])]
+            shard = [
+                make_example(image=data, label=k % 2)
+                for k, data in enumerate(PICTURES[:6])
+            ]
             write_shard(tmp_path / "in" / f"{name}.tfrec", shard, "GZIP")
         images, labels = read(tmp_path / "in")
         explore.save_images(measure(images, labels), labels, str(tmp_path / "work"))
@@ -379,7 +462,12 @@ def test_records_of_shards_that_are_gone_or_changed_are_removed(tmp_path, record
     before = save("a", "b")
     os.utime(tmp_path / "in" / "a.tfrec", ns=(1, 1))
     after = save()
-    assert [name.split("-")[0] for name in after] == ["a.tfrec", "a.tfrec", "b.tfrec", "b.tfrec"]
+    assert [name.split("-")[0] for name in after] == [
+        "a.tfrec",
+        "a.tfrec",
+        "b.tfrec",
+        "b.tfrec",
+    ]
     assert set(before) & set(after) == {name for name in before if name[0] == "b"} | {
         name for name in before if name.endswith(".frames")
     }
@@ -422,7 +510,9 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
     damaged = bytearray((tmp_path / "in" / "train" / "a.tfrec").read_bytes())
     damaged[500] ^= 1
     (tmp_path / "in" / "train" / "a.tfrec").write_bytes(damaged)
-    run_chain("sample", str(tmp_path / "disk"), INPUT_DIR=str(tmp_path / "in"), **SETTINGS)
+    run_chain(
+        "sample", str(tmp_path / "disk"), INPUT_DIR=str(tmp_path / "in"), **SETTINGS
+    )
     code = (
         "from support.chain import run_chain\n"
         f"run_chain('sample', {str(tmp_path / 'cloud')!r}, INPUT_DIR='gs://shards', **{SETTINGS})\n"
@@ -432,12 +522,17 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
         done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
     assert done.code == 0, done.said[-3000:]
-    disk, bucket = (pictures_by_id(tmp_path / kind / "part-1") for kind in ("disk", "cloud"))
+    disk, bucket = (
+        pictures_by_id(tmp_path / kind / "part-1") for kind in ("disk", "cloud")
+    )
     assert len(disk) == 39
     assert bucket == disk
     rejects = pd.read_csv(tmp_path / "cloud" / "rejects.csv")
     assert rejects["path"].tolist() == ["gs://shards/train/a.tfrec#0"]
-    assert rejects["problem"][0] == "'gs://shards/train/a.tfrec' at byte 0: the record is damaged"
+    assert (
+        rejects["problem"][0]
+        == "'gs://shards/train/a.tfrec' at byte 0: the record is damaged"
+    )
 
 
 LABELLED = {"label_column": "label"}
@@ -450,7 +545,9 @@ def test_a_float_or_a_list_of_one_is_a_label(tmp_path):
     records = [make_example(image=PICTURES[k], labels=[k % 2]) for k in range(4)]
     write_shard(tmp_path / "list" / "a.tfrec", records)
     records = [make_example(image=PICTURES[k], label=k % 2) for k in range(3)]
-    write_shard(tmp_path / "lacks" / "a.tfrec", [*records, make_example(image=PICTURES[3])])
+    write_shard(
+        tmp_path / "lacks" / "a.tfrec", [*records, make_example(image=PICTURES[3])]
+    )
 
     empty = example_class().FromString(make_example(image=PICTURES[3]))
     empty.features.feature["label"].int64_list.SetInParent()
@@ -459,29 +556,55 @@ def test_a_float_or_a_list_of_one_is_a_label(tmp_path):
     for kind, last in {"float": 1, "list": 1, "lacks": -1, "empty": -1}.items():
         images, labels = read(tmp_path / kind, **LABELLED)
         assert (labels.classes, images["label"].tolist()) == ((0, 1), [0, 1, 0, last])
-        assert images["problem"].tolist() == ["", "", "", "no label" if last < 0 else ""]
+        assert images["problem"].tolist() == [
+            "",
+            "",
+            "",
+            "no label" if last < 0 else "",
+        ]
 
 
 def test_a_split_without_a_label_is_an_error_unless_asked_for(tmp_path):
     """It names the features; a list of 0 and 1 can then be chosen; tests need no label."""
     tags = [[1, 0], [0, 1], [1, 1]]
-    records = [make_example(image=PICTURES[k], tags=tags[k], score=k / 4) for k in range(3)]
+    records = [
+        make_example(image=PICTURES[k], tags=tags[k], score=k / 4) for k in range(3)
+    ]
     write_shard(tmp_path / "in" / "train.tfrec", records)
     write_shard(tmp_path / "in" / "test.tfrec", [make_example(image=PICTURES[9])])
 
     there = r"label of the split 'train'.*score \(float\), tags \(list of int\).*INPUT_SCHEMA"
     with pytest.raises(ValueError, match=there):
         read(tmp_path / "in", **LABELLED)
-    with pytest.raises(ValueError, match=r"no record of the split 'train' has a label in .*'kind'"):
-        read(tmp_path / "in", **LABELLED, input_schema={"image": "image", "kind": "label"})
-    images, _ = read(tmp_path / "in", **LABELLED, input_schema={"image": "image", "score": "label"})
+    with pytest.raises(
+        ValueError, match=r"no record of the split 'train' has a label in .*'kind'"
+    ):
+        read(
+            tmp_path / "in",
+            **LABELLED,
+            input_schema={"image": "image", "kind": "label"},
+        )
+    images, _ = read(
+        tmp_path / "in", **LABELLED, input_schema={"image": "image", "score": "label"}
+    )
     broken = [f"label {score} is not a whole number" for score in (0.25, 0.5)]
     assert images["problem"].tolist()[1:] == ["", *broken]
     write_shard(tmp_path / "two" / "valid.tfrec", records)
-    write_shard(tmp_path / "two" / "train.tfrec", [make_example(image=PICTURES[9], label=0)])
-    with pytest.raises(ValueError, match=r"no record of the split 'validation' has a label in"):
-        read(tmp_path / "two", **LABELLED, input_schema={"image": "image", "label": "label"})
-    for asked in ({"label_column": []}, {**LABELLED, "input_schema": {"image": "image"}}):
+    write_shard(
+        tmp_path / "two" / "train.tfrec", [make_example(image=PICTURES[9], label=0)]
+    )
+    with pytest.raises(
+        ValueError, match=r"no record of the split 'validation' has a label in"
+    ):
+        read(
+            tmp_path / "two",
+            **LABELLED,
+            input_schema={"image": "image", "label": "label"},
+        )
+    for asked in (
+        {"label_column": []},
+        {**LABELLED, "input_schema": {"image": "image"}},
+    ):
         images, _ = read(tmp_path / "in", **asked)
         assert images[["label", "problem"]].to_numpy().tolist() == [[-1, ""]] * 4
     images, labels = read(
@@ -502,7 +625,9 @@ def test_a_record_has_no_extension_to_be_wrong(tmp_path):
 
 def test_features_called_like_our_columns_get_a_prefix(tmp_path):
     """A part's own tables have columns `file` and `record`, which tell where a record is."""
-    record = make_example(image=PICTURES[0], label=0, file=b"scan.dcm", record=7, site=b"B")
+    record = make_example(
+        image=PICTURES[0], label=0, file=b"scan.dcm", record=7, site=b"B"
+    )
     write_shard(tmp_path / "in" / "a.tfrec", [record])
     images, _ = read(tmp_path / "in", **LABELLED)
     assert not {"file", "record"}.intersection(images)

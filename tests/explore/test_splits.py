@@ -8,9 +8,7 @@ from kaggle_tfr.explore.table import save_submission
 from kaggle_tfr.parameters import settings
 from kaggle_tfr.plan import assign_folds
 
-SPLITS = (
-    "image_id,label,split\na.jpg,x,train\nb.jpg,y,Valid\nc.jpg,x,TEST\nd.jpg,x,holdout\ne.jpg,x,\n"
-)
+SPLITS = "image_id,label,split\na.jpg,x,train\nb.jpg,y,Valid\nc.jpg,x,TEST\nd.jpg,x,holdout\ne.jpg,x,\n"
 ROBOFLOW = {
     "labels_csv": "*/_classes.csv",
     "id_column": "filename",
@@ -22,7 +20,9 @@ ROBOFLOW = {
 
 
 def rows_of(images, *columns):
-    return {row[0]: row[1:] for row in images[["image_id", *columns]].to_numpy().tolist()}
+    return {
+        row[0]: row[1:] for row in images[["image_id", *columns]].to_numpy().tolist()
+    }
 
 
 def put_roboflow(folder):
@@ -55,14 +55,24 @@ def test_given_splits_stay(tmp_path):
     }
     folded = assign_folds(images[images["problem"] == ""], n_folds=1, seed=0)
     assert folded["split"].tolist() == ["train", "validation", "test"]
-    with pytest.raises(ValueError, match=r"SPLIT_COLUMN 'label' names no split: it holds 'x', 'y'"):
+    with pytest.raises(
+        ValueError, match=r"SPLIT_COLUMN 'label' names no split: it holds 'x', 'y'"
+    ):
         read(folder, split_column="label")
-    (tmp_path / "train.csv").write_text("image_id,label,split\na.jpg,x,test\nb.jpg,y,TEST\n")
-    with pytest.raises(ValueError, match=r"'split' makes every row a test image.*train on"):
+    (tmp_path / "train.csv").write_text(
+        "image_id,label,split\na.jpg,x,test\nb.jpg,y,TEST\n"
+    )
+    with pytest.raises(
+        ValueError, match=r"'split' makes every row a test image.*train on"
+    ):
         read(folder, split_column="split")
-    with pytest.raises(ValueError, match=r"SPLIT_COLUMN is 'split', but SOURCE is 'folders'"):
+    with pytest.raises(
+        ValueError, match=r"SPLIT_COLUMN is 'split', but SOURCE is 'folders'"
+    ):
         read(folder, split_column="split", source="folders")
-    with pytest.raises(ValueError, match=r"SPLIT_COLUMN 'spilt' .*Did you mean \"split\""):
+    with pytest.raises(
+        ValueError, match=r"SPLIT_COLUMN 'spilt' .*Did you mean \"split\""
+    ):
         read(folder, split_column="spilt")
 
 
@@ -79,9 +89,16 @@ def test_test_rows_of_a_csv_keep_their_labels_or_need_none(tmp_path, capsys):
     """All have labels, or none has: blank, or a placeholder that is no class of the others."""
     names = [f"{name}.jpg" for name in "abcd"]
     text = "image_id,label,split\na.jpg,x,train\nb.jpg,y,train\nc.jpg,{},test\nd.jpg,{},test\n"
-    expected = {("x", "y"): [0, 1], ("", ""): [-1, -1], ("?", "?"): [-1, -1], ("x", ""): [0, -1]}
+    expected = {
+        ("x", "y"): [0, 1],
+        ("", ""): [-1, -1],
+        ("?", "?"): [-1, -1],
+        ("x", ""): [0, -1],
+    }
     for pair, found in expected.items():
-        images, labels = read(put_csv(tmp_path, text.format(*pair), names), split_column="split")
+        images, labels = read(
+            put_csv(tmp_path, text.format(*pair), names), split_column="split"
+        )
         assert labels.classes == ("x", "y")
         assert images["label"].tolist() == [0, 1, *found]
         lost = "no label" if pair == ("x", "") else ""
@@ -109,12 +126,19 @@ def test_roboflows_export_is_read_whole(tmp_path, capsys):
 
 def test_one_id_in_several_folders_is_several_images(tmp_path):
     """As in HuggingFace's train/0.png and test/0.png; a test CSV may lack the labels."""
-    texts = {"train": "file_name,label\n0.jpg,x\n1.jpg,y\n", "test": "file_name\n0.jpg\n"}
+    texts = {
+        "train": "file_name,label\n0.jpg,x\n1.jpg,y\n",
+        "test": "file_name\n0.jpg\n",
+    }
     for split, text in texts.items():
         for name in ("0.jpg", "1.jpg"):
             put_image(tmp_path / split / name)
         (tmp_path / split / "metadata.csv").write_text(text)
-    changes = {"labels_csv": "*/metadata.csv", "id_column": "file_name", "label_column": "label"}
+    changes = {
+        "labels_csv": "*/metadata.csv",
+        "id_column": "file_name",
+        "label_column": "label",
+    }
 
     images, _ = read(tmp_path, **ROBOFLOW | changes)
 
@@ -133,13 +157,18 @@ def test_a_test_csv_with_answers_is_not_published(tmp_path, capsys):
     given |= {"test_id_column": "file", "test_path_template": "test/{file}"}
     text = "file,cat,dog\nd.jpg,0,1\ne.jpg,1,0\n"
     work.mkdir()
-    expected = {"_classes.csv": "file,cat,dog\nd.jpg,0,0\ne.jpg,0,0\n", "submission.csv": text}
+    expected = {
+        "_classes.csv": "file,cat,dog\nd.jpg,0,0\ne.jpg,0,0\n",
+        "submission.csv": text,
+    }
     for name, saved in expected.items():
         (folder / "test" / name).write_text(text)
         given["test_csv"] = f"test/{name}"
         images, _ = read(folder, **given)
 
-        chosen = settings(InputSettings, {key.upper(): value for key, value in given.items()})
+        chosen = settings(
+            InputSettings, {key.upper(): value for key, value in given.items()}
+        )
         save_submission(images, str(folder), chosen, str(work))
 
         assert (work / "sample_submission.csv").read_text() == saved
@@ -158,13 +187,22 @@ def test_labels_that_a_test_csv_without_labels_would_lose_are_named(tmp_path, ca
         assert (lost in capsys.readouterr().out) == bool(template)
 
 
-def test_validation_images_of_a_further_input_are_called_as_those_of_the_main_one(tmp_path):
+def test_validation_images_of_a_further_input_are_called_as_those_of_the_main_one(
+    tmp_path,
+):
     """Readers take one split to validate on: two names of it would leave some out."""
-    for name in ("in/train/x/1.jpg", "in/val/x/2.jpg", "old/train/x/3.jpg", "old/valid/x/4.jpg"):
+    for name in (
+        "in/train/x/1.jpg",
+        "in/val/x/2.jpg",
+        "old/train/x/3.jpg",
+        "old/valid/x/4.jpg",
+    ):
         put_image(tmp_path / name)
     more = [{"INPUT_DIR": str(tmp_path / "old")}]
 
-    images, _ = read(tmp_path / "in", source="folders", pattern="*/*/*", more_inputs=more)
+    images, _ = read(
+        tmp_path / "in", source="folders", pattern="*/*/*", more_inputs=more
+    )
 
     own, given = images["split"][:2].tolist(), images["split"][2:].tolist()
     assert sorted(own) == sorted(given)
@@ -174,7 +212,9 @@ def test_validation_images_of_a_further_input_are_called_as_those_of_the_main_on
 def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
     """They keep their split where SPLIT_COLUMN or split folders tell it; a line says so."""
     put_csv(tmp_path, "image_id,label\na.jpg,x\nb.jpg,y\n", ["a.jpg", "b.jpg"])
-    more = put_csv(tmp_path / "more", "image_id,label,split\nm.jpg,x,train\nv.jpg,y,valid\n")
+    more = put_csv(
+        tmp_path / "more", "image_id,label,split\nm.jpg,x,train\nv.jpg,y,valid\n"
+    )
     for name in ("m.jpg", "v.jpg"):
         put_image(more / "train_images" / name)
     for name in ("train/x/1.jpg", "val/y/2.jpg", "test/y/3.jpg"):

@@ -18,11 +18,15 @@ CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}
 
 def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
     """Ids are text, with leading zeros; whole-number labels stay integers; refused are listed."""
-    folder = put_csv(tmp_path / "in", "image_id,label\n007,10\n010,9\nNA,10\n", ["007.jpg"])
+    folder = put_csv(
+        tmp_path / "in", "image_id,label\n007,10\n010,9\nNA,10\n", ["007.jpg"]
+    )
     table, labels = read(folder, name="n", path_template="train_images/{image_id}.jpg")
     images, work = measure(table, labels), tmp_path / "work"
 
-    with pytest.raises(FileNotFoundError, match=r"no '.*images.parquet'. Run 01_explore"):
+    with pytest.raises(
+        FileNotFoundError, match=r"no '.*images.parquet'. Run 01_explore"
+    ):
         load_images(str(work))
     save_images(images, labels, str(work))
     again, labels_again = load_images(str(work))
@@ -35,7 +39,10 @@ def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
     assert json.loads((work / "labels.json").read_text()) == classes
     assert (work / "labels.txt").read_text() == "0:9\n1:10\n"
     assert json.loads((work / "label_map.json").read_text()) == {"9": 0, "10": 1}
-    missing = [f"{name},{folder}/train_images/{name}.jpg,missing file" for name in ("010", "NA")]
+    missing = [
+        f"{name},{folder}/train_images/{name}.jpg,missing file"
+        for name in ("010", "NA")
+    ]
     assert (work / "rejects.csv").read_text().splitlines()[1:] == missing
 
 
@@ -50,7 +57,11 @@ def test_paths_index_into_the_id(tmp_path):
     paths = [f"{tmp_path}/train/a/b/ab12.jpg", f"{tmp_path}/train/c/d/cd34.jpg", ""]
     assert images["path"].tolist() == paths
     assert images["problem"].tolist() == ["", "missing file", short]
-    assert images[["height", "width", "format"]].to_numpy().tolist()[0] == [24, 32, "JPEG"]
+    assert images[["height", "width", "format"]].to_numpy().tolist()[0] == [
+        24,
+        32,
+        "JPEG",
+    ]
 
 
 def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
@@ -58,13 +69,23 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
     rows = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
     rows += ["../../etc/passwd,x", "..\\..\\boot.ini,x", "a..b.jpg,x"]
     names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"]
-    text = "\n".join(["image_id,label,age,width", *(f"{row},30,640" for row in rows), ""])
+    text = "\n".join(
+        ["image_id,label,age,width", *(f"{row},30,640" for row in rows), ""]
+    )
 
     images = measure(*read(put_csv(tmp_path, text, names)))
 
     clash, outside = "listed with different labels: x, y", "id leads out of INPUT_DIR"
     assert images["problem"].tolist() == [
-        *("", "listed twice: the first row counts", clash, clash, "no label", "no id", ""),
+        *(
+            "",
+            "listed twice: the first row counts",
+            clash,
+            clash,
+            "no label",
+            "no id",
+            "",
+        ),
         *(outside, outside, "missing file", "no row in train.csv"),
     ]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 0, 0, -1]
@@ -88,7 +109,9 @@ def test_a_csv_may_be_parted_by_semicolons_or_tabs(tmp_path, sep):
 
     pd.testing.assert_frame_equal(table, expected)
     assert labels_again == labels
-    with pytest.raises(ValueError, match=r"no column 'id'.* It has image_id.label.note. Set ID_C"):
+    with pytest.raises(
+        ValueError, match=r"no column 'id'.* It has image_id.label.note. Set ID_C"
+    ):
         read(folder, id_column="id")
 
 
@@ -101,7 +124,9 @@ def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
     table, labels = read(tmp_path, source="folders", pattern="*/*")
 
     assert labels.classes == ("Aster", "näive rose", "菊")
-    assert measure(table, labels)[["image_id", "format", "problem"]].to_numpy().tolist() == [
+    assert measure(table, labels)[
+        ["image_id", "format", "problem"]
+    ].to_numpy().tolist() == [
         ["Aster/3.webp", "WEBP", ""],
         ["Aster/notes.txt", "", "not an image"],
         ["näive rose/1.jpg", "JPEG", ""],
@@ -111,7 +136,12 @@ def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
 
 def test_a_split_folder_on_top_gives_the_split(tmp_path):
     """The class is the folder below; labels follow a given map; LIMIT spreads over the table."""
-    for name in ("train/cat/1.JPEG", "val/cat/2.JPEG", "test/dog/3.JPEG", "train/dog/4.JPEG"):
+    for name in (
+        "train/cat/1.JPEG",
+        "val/cat/2.JPEG",
+        "test/dog/3.JPEG",
+        "train/dog/4.JPEG",
+    ):
         put_image(tmp_path / name)
     (tmp_path / "map.json").write_text('{"dog": 0, "cat": 2, "cow": 1}')
     changes = {"source": "folders", "pattern": "*/*/*.JPEG", "label_map": "map.json"}
@@ -136,14 +166,19 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
     assert table["rust"].dtype == np.int8
     assert table["label_name"].tolist()[:3] == ["rust|scab", "scab", ""]
     assert table["label"].tolist()[:3] == [1, 2, 0]
-    problems = ["label column 'rust' holds '2', not 0 or 1", "no label in column 'rust'"]
+    problems = [
+        "label column 'rust' holds '2', not 0 or 1",
+        "no label in column 'rust'",
+    ]
     assert table["problem"].tolist() == ["", "", "", *problems]
 
 
 def test_a_separated_list_of_labels(tmp_path):
     """LABEL_SEPARATOR splits one column into labels; numbers sort as numbers."""
     text = "image_id,label\na.jpg,10 9\nb.jpg,9\nc.jpg,\n"
-    table, labels = read(put_csv(tmp_path, text, ["a.jpg", "b.jpg"]), label_separator=" ")
+    table, labels = read(
+        put_csv(tmp_path, text, ["a.jpg", "b.jpg"]), label_separator=" "
+    )
 
     assert labels.classes == (9, 10)
     assert table[["9", "10"]].to_numpy().tolist() == [[1, 1], [1, 0], [0, 0]]
@@ -166,9 +201,21 @@ def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
     assert labels.classes == labels.label_columns == ("1", "Fish")
     columns = ["image_id", "Fish", "1", "label_name", "problem"]
     assert measure(table, labels)[columns].to_numpy().tolist() == [
-        ["b.jpg", "768 2", "", "Fish", "Fish: run-length code leaves the image: pixel 769 of 768"],
+        [
+            "b.jpg",
+            "768 2",
+            "",
+            "Fish",
+            "Fish: run-length code leaves the image: pixel 769 of 768",
+        ],
         ["a_1.jpg", "1 2 5 3", "", "Fish", ""],
-        ["c.jpg", "1 2 3", "", "Fish", "Fish: run-length code is odd in length: 3 numbers"],
+        [
+            "c.jpg",
+            "1 2 3",
+            "",
+            "Fish",
+            "Fish: run-length code is odd in length: 3 numbers",
+        ],
         ["d.jpg", "", "4 4", "1", "label '1' listed twice"],
     ]
 
@@ -176,14 +223,29 @@ def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
 @pytest.mark.parametrize("name", ["{}.jpg", "car_{}.jpg", "{}_01.jpg", "car_{}"])
 def test_plain_ids_have_one_mask_class(tmp_path, name):
     """Ids of files: one class, and one mask of several rows; a broken code is its image's alone."""
-    codes = {"0": ["40 3", "1 2", "41 5"], "1": [""], "2": ["7 1"], "3": ["1 2 3", "9"], "4": ["x"]}
-    rows = [f"{name.format(image)},{code}\n" for image in codes for code in codes[image]]
+    codes = {
+        "0": ["40 3", "1 2", "41 5"],
+        "1": [""],
+        "2": ["7 1"],
+        "3": ["1 2 3", "9"],
+        "4": ["x"],
+    }
+    rows = [
+        f"{name.format(image)},{code}\n" for image in codes for code in codes[image]
+    ]
     template = "train_images/{image_id}" + ("" if name.endswith("jpg") else ".jpg")
-    files = [template.partition("/")[2].format(image_id=name.format(image)) for image in codes]
+    files = [
+        template.partition("/")[2].format(image_id=name.format(image))
+        for image in codes
+    ]
     folder = put_csv(tmp_path, "id,code\n" + "".join(rows), files)
     table, labels = read(folder, **CODES, path_template=template)
 
-    assert (labels.kind, labels.classes, labels.label_columns) == ("masks", ("code",), ("code",))
+    assert (labels.kind, labels.classes, labels.label_columns) == (
+        "masks",
+        ("code",),
+        ("code",),
+    )
     assert table["image_id"].tolist() == [name.format(image) for image in codes]
     assert table["code"].tolist()[:3] == ["1 2 40 6", "", "7 1"]
     assert table["label_name"].tolist() == ["code", "", "code", "code", "code"]
@@ -248,11 +310,31 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
     ("changes", "error", "message"),
     [
         ({"pattern": "*.jpg"}, ValueError, r"PATTERN '\*.jpg' has no class folder"),
-        ({"pattern": "*/*/*"}, FileNotFoundError, r"no file matches '\*/\*/\*'.* Set PATTERN"),
-        ({"label_map": {"x": 0}}, ValueError, r"LABEL_MAP .* the first is 'rose'. Add them"),
-        ({"label_map": {"rose": 0, "x": 0}}, ValueError, r"label 0 to both 'rose' and 'x'"),
-        ({"label_map": {"0": "rose"}}, ValueError, r'takes {"class": label}.* \'0\' has \'rose\''),
-        ({"label_map": {"classes": ["rose"]}}, ValueError, r"but 'classes' has \['rose'\]. Mend"),
+        (
+            {"pattern": "*/*/*"},
+            FileNotFoundError,
+            r"no file matches '\*/\*/\*'.* Set PATTERN",
+        ),
+        (
+            {"label_map": {"x": 0}},
+            ValueError,
+            r"LABEL_MAP .* the first is 'rose'. Add them",
+        ),
+        (
+            {"label_map": {"rose": 0, "x": 0}},
+            ValueError,
+            r"label 0 to both 'rose' and 'x'",
+        ),
+        (
+            {"label_map": {"0": "rose"}},
+            ValueError,
+            r'takes {"class": label}.* \'0\' has \'rose\'',
+        ),
+        (
+            {"label_map": {"classes": ["rose"]}},
+            ValueError,
+            r"but 'classes' has \['rose'\]. Mend",
+        ),
     ],
 )
 def test_class_folders_that_do_not_fit_the_settings(tmp_path, changes, error, message):

@@ -30,7 +30,9 @@ SHARDS = 20
 def cluster(tmp_path_factory):
     """A cluster without a worker as yet, where a task is given up with the second that it kills."""
     limit = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
-    with start_cluster(tmp_path_factory.mktemp("cluster"), workers=0, env=limit) as cluster:
+    with start_cluster(
+        tmp_path_factory.mktemp("cluster"), workers=0, env=limit
+    ) as cluster:
         yield cluster
 
 
@@ -60,12 +62,16 @@ def work(tmp_path_factory):
 def test_workers_that_are_missing_or_die_of_a_task_are_named(cluster, monkeypatch):
     """The message has the command that starts workers; a task that kills them does not end all."""
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
-    with pytest.raises(ConnectionError, match=f"no worker for 1 s.*worker {cluster.address}"):
+    with pytest.raises(
+        ConnectionError, match=f"no worker for 1 s.*worker {cluster.address}"
+    ):
         parallel.use_backend(0, "dask", cluster.address)
     monkeypatch.undo()
     cluster.add_workers(3)
     parallel.use_backend(0, "dask", cluster.address)
-    with pytest.raises(RuntimeError, match="every worker that took it died.*memory-limit"):
+    with pytest.raises(
+        RuntimeError, match="every worker that took it died.*memory-limit"
+    ):
         list(parallel.run(end_worker, [1], label="ends"))
     assert len(cluster.joined()) == 1
 
@@ -114,7 +120,9 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
 
     def interrupt():
         wait_until(lambda: count() > 1, "two shards")
-        on_cluster.signal(signal.SIGSTOP)  # else they might be through before the interrupt is felt
+        on_cluster.signal(
+            signal.SIGSTOP
+        )  # else they might be through before the interrupt is felt
         _thread.interrupt_main()
 
     # What a shell starts in the background is deaf to interrupts.
@@ -150,7 +158,9 @@ def test_another_run_takes_a_part_over(work, on_cluster, tmp_path):
 
 def test_order_is_kept_where_it_is_asked_for(on_cluster):
     """The first results wait for the slowest, and come first."""
-    found = parallel.run(partial(square, slow=3), range(40), label="squares", ordered=True)
+    found = parallel.run(
+        partial(square, slow=3), range(40), label="squares", ordered=True
+    )
     assert list(found) == [number * number for number in range(40)]
 
 
@@ -165,7 +175,9 @@ def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
 
     assert len(sent) == 2 * 2 + 32
     count = on_cluster.client.run_on_scheduler
-    wait_until(lambda: not count(lambda dask_scheduler: len(dask_scheduler.tasks)), "no task")
+    wait_until(
+        lambda: not count(lambda dask_scheduler: len(dask_scheduler.tasks)), "no task"
+    )
 
 
 ITEMS = ("four", "can't multiply"), (threading.Lock(), "pickle")
@@ -178,7 +190,9 @@ def test_an_error_in_a_task_is_raised_here(on_cluster, item, match):
         list(parallel.run(square, [item], label="squares"))
 
 
-def test_after_the_scheduler_s_death_the_run_can_be_taken_up(work, on_cluster, tmp_path):
+def test_after_the_scheduler_s_death_the_run_can_be_taken_up(
+    work, on_cluster, tmp_path
+):
     """What was finished stays, the error says so, and the next run needs no cluster.
 
     The last test on this cluster.
@@ -227,9 +241,19 @@ def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
     folder, _ = work
     (tmp_path / "seed").mkdir()
     (tmp_path / "seed" / "note").write_text("makes the bucket")
-    with serve_bucket(tmp_path) as bucket, start_cluster(tmp_path, env=bucket.env) as cluster:
+    with (
+        serve_bucket(tmp_path) as bucket,
+        start_cluster(tmp_path, env=bucket.env) as cluster,
+    ):
         bucket.seed_objects("parts", tmp_path / "seed")
-        command = [sys.executable, "-c", WRITE_AND_READ, folder, "gs://parts/run", cluster.address]
+        command = [
+            sys.executable,
+            "-c",
+            WRITE_AND_READ,
+            folder,
+            "gs://parts/run",
+            cluster.address,
+        ]
         options = {"capture_output": True, "text": True, "timeout": 300}
         with worker_dies(cluster):
             done = subprocess.run(command, check=False, env=cluster.env, **options)
@@ -242,7 +266,9 @@ def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
     """Without SCHEDULER a run has its own workers, and leaves none; the message says how to go."""
     assert "2 worker threads" in parallel.use_backend(2, "dask")
 
-    assert sorted(parallel.run(square, range(20), label="squares")) == [n * n for n in range(20)]
+    assert sorted(parallel.run(square, range(20), label="squares")) == [
+        n * n for n in range(20)
+    ]
     address = parallel._active["client"].scheduler.address
     parallel.close_backend()
 
@@ -260,7 +286,9 @@ def test_without_the_extra_the_message_says_what_to_install():
         "parallel.use_backend(2, 'dask')"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
 
     assert done.stdout.startswith("2 threads on this machine [1, 2]")
     last = done.stderr.strip().splitlines()[-1]

@@ -25,19 +25,29 @@ IMAGES = pd.DataFrame(
     }
 )
 PICTURE = np.zeros((20, 30, 3), np.uint8)
-CHECKED = pd.DataFrame({"psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0], "problem": ""})
+CHECKED = pd.DataFrame(
+    {"psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0], "problem": ""}
+)
 LIMITS = {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"}
 LIMITS = pd.DataFrame(LIMITS, index=["part 1"])
-CONFUSIONS = pd.DataFrame({"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]})
+CONFUSIONS = pd.DataFrame(
+    {"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]}
+)
 
 
-EXTRA = {"split": ["train", "train", "validation"], "fold": [0, -1, -1], "label_name": "rose"}
+EXTRA = {
+    "split": ["train", "train", "validation"],
+    "fold": [0, -1, -1],
+    "label_name": "rose",
+}
 EXTRA = pd.DataFrame(EXTRA)
 
 
 def folded(classes):
     names = [f"class {n // 4:03d}" for n in range(4 * classes)]
-    return pd.DataFrame({"split": "train", "fold": list(range(4)) * classes, "label_name": names})
+    return pd.DataFrame(
+        {"split": "train", "fold": list(range(4)) * classes, "label_name": names}
+    )
 
 
 # All between two of a logarithm's main ticks, where it names those in between too.
@@ -49,7 +59,11 @@ BY_LABEL = LABELS.assign(split="train", fold=[0, 1, 0, 1], label_name=NAMES)
 LONG = [f"photographs_of_the_garden_in_the_spring_of_2024_{n}_({kind}).jpg" for n, kind in
         enumerate(("first", "second", "third", "fourth"))]  # fmt: skip
 
-HELD_OUT = {"split": ["train"] * 9 + ["validation"] * 5, "fold": -1, "label_name": "ab" + "a" * 12}
+HELD_OUT = {
+    "split": ["train"] * 9 + ["validation"] * 5,
+    "fold": -1,
+    "label_name": "ab" + "a" * 12,
+}
 HELD_OUT = pd.DataFrame(HELD_OUT | {"label_name": [*HELD_OUT["label_name"]]})
 
 
@@ -74,10 +88,18 @@ FIGURES = {
     "many_folds": lambda: figures.plot_folds(folded(100)),
     "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
     "source_check": lambda: figures.plot_source_check(CHECKED),
-    "dollars": lambda: figures.plot_counts({"$1 & $2": 1, r"$\frac{$": 2}, "Of $a^b$ and $", "$"),
-    "more_dollars": lambda: figures.plot_grid([PICTURE] * 2, [r"$\frac{$", "$$"], title="$\\x$"),
-    "grid": lambda: figures.plot_grid([PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"),
-    "pairs": lambda: figures.plot_pairs([(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"),
+    "dollars": lambda: figures.plot_counts(
+        {"$1 & $2": 1, r"$\frac{$": 2}, "Of $a^b$ and $", "$"
+    ),
+    "more_dollars": lambda: figures.plot_grid(
+        [PICTURE] * 2, [r"$\frac{$", "$$"], title="$\\x$"
+    ),
+    "grid": lambda: figures.plot_grid(
+        [PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"
+    ),
+    "pairs": lambda: figures.plot_pairs(
+        [(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"
+    ),
     "confusion": lambda: figures.plot_confusion(CONFUSIONS, ["daisy", "rose", "tulip"]),
     "many_confusions": lambda: figures.plot_confusion(CONFUSIONS, range(81_313)),
     "held_out": lambda: figures.plot_folds(HELD_OUT),
@@ -87,12 +109,18 @@ FIGURES = {
     "folds_of_labels": lambda: figures.plot_folds(BY_LABEL, ["cat", "dog"]),
     "many_steep": lambda: figures.plot_folds(folded(100).iloc[2:300]),
     "many_pairs": lambda: figures.plot_distances(pd.Series([3] * 3000 + [40]), 25),
-    "long_names": lambda: figures.plot_pairs([(PICTURE, PICTURE)] * 2, [LONG[:2], LONG[2:]], "x"),
-    "long_classes": lambda: figures.plot_counts(dict.fromkeys(LONG, 1), "word " * 40, "images"),
+    "long_names": lambda: figures.plot_pairs(
+        [(PICTURE, PICTURE)] * 2, [LONG[:2], LONG[2:]], "x"
+    ),
+    "long_classes": lambda: figures.plot_counts(
+        dict.fromkeys(LONG, 1), "word " * 40, "images"
+    ),
     "long_confusions": lambda: figures.plot_confusion(CONFUSIONS, LONG),
     "leakage": lambda: figures.plot_leakage(0.8, 0.5, 0.2, 0.4, "Copies add 30 points"),
     "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
-    "masks": lambda: figures.plot_masks(PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}),
+    "masks": lambda: figures.plot_masks(
+        PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}
+    ),
 }
 
 
@@ -110,7 +138,9 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
     assert box.x1 < figure.get_figwidth() + 0.05
     assert box.y1 < figure.get_figheight() + 0.05
     written = figure.findobj(Text)
-    assert not any(text.get_parse_math() or "mathdefault" in text.get_text() for text in written)
+    assert not any(
+        text.get_parse_math() or "mathdefault" in text.get_text() for text in written
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +163,9 @@ def test_counts_stand_beside_the_names_of_their_classes(name, numbers, names):
 
 def test_folds_show_what_never_validates_and_only_labelled_test_images():
     """Train rows without a fold have a column of their own, unlabelled test images none."""
-    table = pd.DataFrame({"split": ["train", "train", "test", "test"], "fold": [0, -1, -1, -1]})
+    table = pd.DataFrame(
+        {"split": ["train", "train", "test", "test"], "fold": [0, -1, -1, -1]}
+    )
     figure = figures.plot_folds(table.assign(label_name=["rose", "rose", "rose", ""]))
     columns = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert columns == ["fold 0", "test", "train, never\nvalidates"]
@@ -144,17 +176,26 @@ def test_folds_show_what_never_validates_and_only_labelled_test_images():
     ("draw", "line"),
     [
         (lambda: figures.plot_pairs([], [], title="0 pairs"), "0 pairs"),
-        (lambda: figures.plot_distances(pd.Series([], dtype=int), 25), "0 pairs within 25 bits"),
+        (
+            lambda: figures.plot_distances(pd.Series([], dtype=int), 25),
+            "0 pairs within 25 bits",
+        ),
         (
             lambda: figures.plot_folds(folded(100).assign(fold=-1)),
             "No folds: 400 images of 100 classes",
         ),
-        (lambda: figures.plot_source_check(CHECKED.head(0)), "0 records beside their sources"),
+        (
+            lambda: figures.plot_source_check(CHECKED.head(0)),
+            "0 records beside their sources",
+        ),
         (
             lambda: figures.plot_confusion(CONFUSIONS.head(2), range(81_313)),
             "0 of 8 images mistaken",
         ),
-        (lambda: figures.plot_limits(LIMITS.assign(limit=9e9), "Parts"), "part 1: 10 of 19"),
+        (
+            lambda: figures.plot_limits(LIMITS.assign(limit=9e9), "Parts"),
+            "part 1: 10 of 19",
+        ),
     ],
 )
 def test_an_empty_case_is_a_line(draw, line, tmp_path, capsys):
@@ -195,8 +236,12 @@ def test_titles_say_what_came_out():
     }
     for name, title in said.items():
         figure = FIGURES[name]()
-        heads = [axis.get_title("left") for axis in figure.axes] + [figure.get_suptitle()]
-        assert title in [head.replace("\n", " ") for head in heads]  # a long one has two lines
+        heads = [axis.get_title("left") for axis in figure.axes] + [
+            figure.get_suptitle()
+        ]
+        assert title in [
+            head.replace("\n", " ") for head in heads
+        ]  # a long one has two lines
 
 
 def test_names_stay_apart_and_their_ends_are_seen():
@@ -207,7 +252,9 @@ def test_names_stay_apart_and_their_ends_are_seen():
     assert len(cells) == 4
     assert all(left.x1 < right.x0 for left, right in pairwise(cells))
     titles = [axis.title.get_text() for axis in figure.axes if axis.images]
-    assert all(title.startswith("photographs") and title.endswith(").jpg") for title in titles)
+    assert all(
+        title.startswith("photographs") and title.endswith(").jpg") for title in titles
+    )
 
 
 def test_characters_without_a_font_become_codes(monkeypatch, tmp_path, recwarn):
@@ -239,7 +286,9 @@ def test_installed_fonts_are_used(monkeypatch):
 
 def test_one_panorama_does_not_squeeze_the_others():
     """Of a hundred pictures of 100 pixels and one of 20,000 the hundred fill the frame."""
-    table = pd.DataFrame({"problem": "", "width": [100] * 200 + [20_000], "height": 100})
+    table = pd.DataFrame(
+        {"problem": "", "width": [100] * 200 + [20_000], "height": 100}
+    )
     axis = figures.plot_sizes(table).axes[0]
     assert axis.get_xlim()[1] < 300
     assert "1 are beyond the edge" in axis.get_title("left")
@@ -248,7 +297,10 @@ def test_one_panorama_does_not_squeeze_the_others():
 def test_a_size_plot_has_good_images_only_and_one_epoch_stands_in_the_middle():
     """Refused images have no size; a single epoch is epoch 1, with half of one on either side."""
     assert len(FIGURES["sizes"]().axes[0].collections[0].get_offsets()) == 8
-    assert figures.plot_learning({"a": [1], "val_a": [2]}).axes[0].get_xlim() == (0.5, 1.5)
+    assert figures.plot_learning({"a": [1], "val_a": [2]}).axes[0].get_xlim() == (
+        0.5,
+        1.5,
+    )
 
 
 def test_a_figure_is_saved_and_given_back(tmp_path):
@@ -261,7 +313,9 @@ def test_a_figure_is_saved_and_given_back(tmp_path):
 def test_a_figure_that_finds_no_room_names_its_file(tmp_path, monkeypatch):
     """What to do is said as well, and no half figure is left."""
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr("kaggle_tfr.storage.open", mock.Mock(side_effect=full), raising=False)
+    monkeypatch.setattr(
+        "kaggle_tfr.storage.open", mock.Mock(side_effect=full), raising=False
+    )
     with pytest.raises(OSError, match="device: '.*/figures/shown.png'. Make room"):
         figures.save_figure(FIGURES["counts"](), str(tmp_path), "shown")
     assert list((tmp_path / "figures").iterdir()) == []

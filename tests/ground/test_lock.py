@@ -48,7 +48,10 @@ def leave(folder, name="run.lock", **changes):
 def test_a_second_run_stops_at_once(other, tmp_path, capsys):
     """Exit code 1; the error names process, machine and time, and no notebook has run."""
     taken = json.loads((tmp_path / "run.lock").read_text())
-    assert main(["run", "sample", "-p", "WORK_DIR", str(tmp_path), "-p", "N_FOLDS", "3"]) == 1
+    assert (
+        main(["run", "sample", "-p", "WORK_DIR", str(tmp_path), "-p", "N_FOLDS", "3"])
+        == 1
+    )
     said = capsys.readouterr()
     named = f"'{tmp_path}' is in use since {taken['since']} by a run, process {other.pid} on "
     assert named + socket.gethostname() in said.err
@@ -60,10 +63,15 @@ def test_a_second_run_stops_at_once(other, tmp_path, capsys):
 def test_the_run_after_a_killed_one_takes_over_and_says_so(other, tmp_path, capsys):
     """The process is gone, whether or not its parent has seen that."""
     other.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # the last of its threads too
+    os.waitid(
+        os.P_PID, other.pid, os.WEXITED | os.WNOWAIT
+    )  # the last of its threads too
     assert psutil.Process(other.pid).status() == psutil.STATUS_ZOMBIE
     lock.take(str(tmp_path), holder="a run").release()
-    assert f"process {other.pid} on {socket.gethostname()} ended" in capsys.readouterr().out
+    assert (
+        f"process {other.pid} on {socket.gethostname()} ended"
+        in capsys.readouterr().out
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -78,7 +86,9 @@ def test_a_number_of_no_process_or_of_another_one_is_no_holder(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("unseen", ["a number of another container", "a step of the clock"])
+@pytest.mark.parametrize(
+    "unseen", ["a number of another container", "a step of the clock"]
+)
 def test_a_live_process_that_looks_gone_keeps_its_lock(other, tmp_path, unseen):
     """Its lock file is open and locked as long as it lives, whatever its number and start are."""
     taken = json.loads((tmp_path / "run.lock").read_text())
@@ -117,7 +127,9 @@ def test_a_damaged_lock_is_taken_over(tmp_path, monkeypatch, text):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_file_that_is_being_written_is_read_when_it_is_whole(tmp_path, monkeypatch):
+def test_a_lock_file_that_is_being_written_is_read_when_it_is_whole(
+    tmp_path, monkeypatch
+):
     """A process creates its file empty; one that begins at that moment takes nothing over."""
     (tmp_path / "run.lock").touch()
     monkeypatch.setattr(lock.time, "sleep", lambda _: leave(tmp_path, host="far-away"))
@@ -171,10 +183,14 @@ def test_machines_write_different_parts_of_one_plan(tmp_path):
 @pytest.mark.parametrize(
     ("only", "name"), [(["04", "05"], "run-part-2.lock"), (["03", "04"], "run.lock")]
 )
-def test_a_run_of_one_part_takes_the_lock_of_that_part(tmp_path, monkeypatch, only, name):
+def test_a_run_of_one_part_takes_the_lock_of_that_part(
+    tmp_path, monkeypatch, only, name
+):
     """As long as it does not plan, which is for all parts."""
     found = []
-    monkeypatch.setattr(notebook, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock")))
+    monkeypatch.setattr(
+        notebook, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock"))
+    )
     notebook.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
     assert {path.name for path in found} == {name}
     assert not list(tmp_path.glob("*.lock"))

@@ -46,14 +46,19 @@ def test_a_mask_survives_its_code(mask):
         ("1 2 2 1", "run-length code has runs that overlap or go back"),
         ("1 x", "run-length code holds something else than whole numbers"),
         ("1 2.5", "run-length code holds something else than whole numbers"),
-        ("1 99999999999999999999", "run-length code holds something else than whole numbers"),
+        (
+            "1 99999999999999999999",
+            "run-length code holds something else than whole numbers",
+        ),
     ],
 )
 def test_each_fault_of_a_code_has_its_words(code, problem):
     """Decoding such a code raises an error that names code, size and the likely cause."""
     assert find_code_problem(code, 2, 2) == problem
     if problem:
-        with pytest.raises(ValueError, match=f"'{code}' does not fit 2 × 2 pixels: .* height and"):
+        with pytest.raises(
+            ValueError, match=f"'{code}' does not fit 2 × 2 pixels: .* height and"
+        ):
             decode_mask(code, 2, 2)
     else:
         assert np.array_equal(decode_mask(code, 2, 2), decode_slowly(code, 2, 2))

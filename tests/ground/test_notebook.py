@@ -49,7 +49,10 @@ def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsy
 
 def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
     """`--only` takes a number or a name; anything else lists what there is."""
-    assert main(["run", recipe, "--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")]) == 2
+    assert (
+        main(["run", recipe, "--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")])
+        == 2
+    )
     assert 'Did you mean "03_plan"?' in capsys.readouterr().err
 
 
@@ -59,17 +62,32 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
         (["run", "smaple"], "there is no recipe 'smaple'. Did you mean \"sample\"?"),
         (["run", "MINE", "-p", "N_FOLDS", "many"], "N_FOLDS is 'many'"),
         (["run", "MINE", "-p", "N_FOLDS=many"], "N_FOLDS is 'many'"),
-        (["run", "MINE", "-p", "N_FOLDS"], "'N_FOLDS' has no value; write -p N_FOLDS VALUE"),
+        (
+            ["run", "MINE", "-p", "N_FOLDS"],
+            "'N_FOLDS' has no value; write -p N_FOLDS VALUE",
+        ),
         (["run", "MINE", "-p", "N_FOLDS", "--dry-run"], "'N_FOLDS' has no value"),
-        (["kernel", "MINE", "--out", "OUT", "-p", "QUALTY=70"], 'Did you mean "QUALITY"?'),
-        (["kernel", "MINE", "--out", "OUT", "--parts", "0"], "'0' is not a whole number of 1 or"),
+        (
+            ["kernel", "MINE", "--out", "OUT", "-p", "QUALTY=70"],
+            'Did you mean "QUALITY"?',
+        ),
+        (
+            ["kernel", "MINE", "--out", "OUT", "--parts", "0"],
+            "'0' is not a whole number of 1 or",
+        ),
         (["run", ""], "the name is empty"),
         (["sample", ""], "the name is empty"),
         (["run", "MINE", "-p", "WORK_DIR", "a\0b"], "WORK_DIR is 'a\\x00b'"),
         (["run", "MINE", "-p", "INPUT_DIR", "\udcff"], "bytes that are no UTF-8"),
         (["kernel", "MINE", "--out", "OUT", "-p", "N_FOLDS="], "N_FOLDS is None"),
-        (["run", "MINE", "-p", "WORK_DIR", "gs://"], "WORK_DIR is 'gs://', without a bucket"),
-        (["sample", "gs://b/x"], "'gs://b/x' is an address; name a folder of this machine"),
+        (
+            ["run", "MINE", "-p", "WORK_DIR", "gs://"],
+            "WORK_DIR is 'gs://', without a bucket",
+        ),
+        (
+            ["sample", "gs://b/x"],
+            "'gs://b/x' is an address; name a folder of this machine",
+        ),
         (["kernel", "MINE", "--out", "gs://b/x"], "'gs://b/x' is an address"),
         (["publish", "gs://b/x"], "'gs://b/x' is an address"),
         (["runn"], 'Did you mean "run"?'),
@@ -90,7 +108,18 @@ def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, words, message)
 
 def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
     """`-p NAME VALUE` as papermill has it, `-p NAME=VALUE`, and values that look like options."""
-    words = ["-p", "N_FOLDS", "3", "-p", "FOLD", "-1", "-p", "NAME=-x=y", "-p", "SHARD_MB=7"]
+    words = [
+        "-p",
+        "N_FOLDS",
+        "3",
+        "-p",
+        "FOLD",
+        "-1",
+        "-p",
+        "NAME=-x=y",
+        "-p",
+        "SHARD_MB=7",
+    ]
     assert main(["run", recipe, *words, "--dry-run"]) == 0
     said = capsys.readouterr().out
     wanted = ("N_FOLDS: 3", "FOLD: -1", "NAME: '-x=y'", "SHARD_MB: 7")
@@ -100,7 +129,11 @@ def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
 @pytest.mark.parametrize("command", ["verify .", "salvage . --out new"])
 def test_the_start_up_messages_of_tensorflow_are_not_shown(tmp_path, root, command):
     """They come before any log level counts; an error of its import is shown."""
-    lines = ["import os", "os.write(2, b'I0000 oneDNN')", "raise ImportError('not here')"]
+    lines = [
+        "import os",
+        "os.write(2, b'I0000 oneDNN')",
+        "raise ImportError('not here')",
+    ]
     (tmp_path / "tensorflow.py").write_text("\n".join(lines))
     (tmp_path / "shard.tfrec").write_bytes(b"damaged")
     environment = dict(os.environ) | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
@@ -109,7 +142,9 @@ def test_the_start_up_messages_of_tensorflow_are_not_shown(tmp_path, root, comma
     pipes = {"capture_output": True, "text": True}
     done = subprocess.run(words, check=False, env=environment, cwd=tmp_path, **pipes)
     assert "oneDNN" not in done.stderr
-    assert ("damaged" in done.stdout) == (command == "verify .")  # which does without it
+    assert ("damaged" in done.stdout) == (
+        command == "verify ."
+    )  # which does without it
     assert ("not here" in done.stderr) == (command != "verify .")
 
 
@@ -121,7 +156,11 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 
     said, executed = capsys.readouterr(), work / "notebooks" / "01_explore.ipynb"
     assert "[1/1] 01_explore" in said.out
-    shown = ("01_explore.ipynb stopped at cell", "input_or_sample(INPUT_DIR", "FileNotFoundError")
+    shown = (
+        "01_explore.ipynb stopped at cell",
+        "input_or_sample(INPUT_DIR",
+        "FileNotFoundError",
+    )
     assert [text for text in (*shown, str(executed)) if text not in said.err] == []
     assert executed.exists()
     assert not list(work.glob("*.parquet"))
@@ -129,7 +168,10 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 
 @pytest.mark.parametrize(
     ("call", "file"),
-    [("sample FOLDER", "sample_submission.csv"), ("run sample --only 01", "01_explore.ipynb")],
+    [
+        ("sample FOLDER", "sample_submission.csv"),
+        ("run sample --only 01", "01_explore.ipynb"),
+    ],
 )
 def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call, file):
     """Exit code 1, the file, and what to do."""
@@ -144,7 +186,9 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
     assert main(words) == 1
 
     said = capsys.readouterr().err
-    assert said.startswith(f"error: No space left on device: '{folder}/{file}'. Make room"), said
+    assert said.startswith(
+        f"error: No space left on device: '{folder}/{file}'. Make room"
+    ), said
 
 
 def test_half_a_copy_of_the_notebooks_is_in_nobody_s_way(tmp_path, monkeypatch, capsys):
@@ -154,7 +198,9 @@ def test_half_a_copy_of_the_notebooks_is_in_nobody_s_way(tmp_path, monkeypatch, 
     monkeypatch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
     assert main(["notebooks", str(folder)]) == 1
     said = capsys.readouterr().err
-    assert f"No space left on device: '{folder}/02_deduplicate.ipynb'. Make room" in said
+    assert (
+        f"No space left on device: '{folder}/02_deduplicate.ipynb'. Make room" in said
+    )
     monkeypatch.setattr(shutil, "copyfile", copy)
     assert main(["notebooks", str(folder)]) == 0
     assert sorted(path.stem for path in folder.iterdir()) == list(NOTEBOOKS)
@@ -163,19 +209,35 @@ def test_half_a_copy_of_the_notebooks_is_in_nobody_s_way(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        ("run FOLDER", 2, "'FOLDER' is a folder, not a recipe. Make one: kaggle-tfr init FOLDER"),
+        (
+            "run FOLDER",
+            2,
+            "'FOLDER' is a folder, not a recipe. Make one: kaggle-tfr init FOLDER",
+        ),
         ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder, not a recipe"),
         ("run sample -p INPUT_DIR file:///x", 2, "INPUT_DIR is 'file:///x'"),
         ("run sample -p WORK_DIR file:///x", 2, "Write the plain path, '/x'"),
         ("run sample -p TFREC_DIRS https://x/y", 2, "TFREC_DIRS is ['https://x/y']"),
-        ("run file:///x.yaml", 2, "'file:///x.yaml' is an address. Write the plain path"),
+        (
+            "run file:///x.yaml",
+            2,
+            "'file:///x.yaml' is an address. Write the plain path",
+        ),
         ("run https://x/y.yaml", 2, "'https://x/y.yaml' is an address. Download"),
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
         ("sample FOLDER/file", 1, "File exists: 'FOLDER/file'"),
         ("sample FOLDER/file/new", 1, "Not a directory: 'FOLDER/file/new'"),
         ("verify FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
-        ("verify file:///x", 1, "PART_DIR is 'file:///x'; it takes a folder or a gs:// address"),
-        ("salvage FOLDER/nowhere --out FOLDER/new", 1, "there is no folder 'FOLDER/nowhere'"),
+        (
+            "verify file:///x",
+            1,
+            "PART_DIR is 'file:///x'; it takes a folder or a gs:// address",
+        ),
+        (
+            "salvage FOLDER/nowhere --out FOLDER/new",
+            1,
+            "there is no folder 'FOLDER/nowhere'",
+        ),
         ("publish FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
         ("push FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
     ],
@@ -193,7 +255,9 @@ def test_training_runs_by_its_name_only(recipe, monkeypatch):
     """A whole run leaves the training notebook out; `--only 06` is for it alone."""
     ran = []
     monkeypatch.setattr(notebook, "summarize", lambda *_: "")
-    monkeypatch.setattr(notebook, "run_recipe", lambda _, names: ran.append(list(names)))
+    monkeypatch.setattr(
+        notebook, "run_recipe", lambda _, names: ran.append(list(names))
+    )
     assert main(["run", recipe]) == main(["run", recipe, "--only", "06"]) == 0
     assert ran == [list(NOTEBOOKS[:5]), ["06"]]
 
@@ -211,7 +275,9 @@ def test_shards_are_listed_where_they_went(tmp_path):
     assert "0.0 MB; of another plan" in said
 
 
-def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(tmp_path, monkeypatch):
+def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
+    tmp_path, monkeypatch
+):
     """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for part in (1, 2, 10):
@@ -229,7 +295,9 @@ def test_the_account_closes_or_says_so():
     """Counts that do not add up to the total are an error with every number in it."""
     table = account({"written": 3, "refused": 1}, 4)
     assert table["images"].to_dict() == {"written": 3, "refused": 1, "total": 4}
-    with pytest.raises(RuntimeError, match="3 written \\+ 1 refused = 4, but 5 came in"):
+    with pytest.raises(
+        RuntimeError, match="3 written \\+ 1 refused = 4, but 5 came in"
+    ):
         account({"written": 3, "refused": 1}, 5)
 
 
@@ -241,18 +309,33 @@ def drive(tmp_path, root):
         (tmp_path / "nb").mkdir()
         cells = [new_code_cell("WORK_DIR = ''", metadata={"tags": ["parameters"]})]
         made = new_notebook(cells=[*cells, new_code_cell(cell)])
-        made.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+        made.metadata["kernelspec"] = {
+            "name": "python3",
+            "display_name": "",
+            "language": "python",
+        }
         nbformat.write(made, tmp_path / "nb" / "01_explore.ipynb")
         (tmp_path / "r.yaml").write_text("")
-        call = ["run", str(tmp_path / "r.yaml"), "--only", "01", "-p", "WORK_DIR", str(tmp_path)]
+        call = [
+            "run",
+            str(tmp_path / "r.yaml"),
+            "--only",
+            "01",
+            "-p",
+            "WORK_DIR",
+            str(tmp_path),
+        ]
         # What a shell starts in the background, as CI may the tests, has SIGINT ignored.
-        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        code += (
-            "import sys, pathlib, kaggle_tfr.notebook as notebook, kaggle_tfr.__main__ as main\n"
+        code = (
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         )
+        code += "import sys, pathlib, kaggle_tfr.notebook as notebook, kaggle_tfr.__main__ as main\n"
         code += f"notebook.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
         code += f"sys.exit(main.main({call}))"
-        out = {"stdout": terminal or subprocess.PIPE, "stderr": terminal or subprocess.STDOUT}
+        out = {
+            "stdout": terminal or subprocess.PIPE,
+            "stderr": terminal or subprocess.STDOUT,
+        }
         own = {"env": os.environ | {"PYTHONPATH": str(root)}, "start_new_session": True}
         return subprocess.Popen([sys.executable, "-c", code], **out, **own, text=True)
 
@@ -305,7 +388,10 @@ def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
     run.send_signal(signal.SIGINT)
     said += run.communicate(timeout=30)[0]
     assert run.returncode == 130
-    assert said.splitlines() == ["[1/1] 01_explore", "stopped; run the same command to go on"]
+    assert said.splitlines() == [
+        "[1/1] 01_explore",
+        "stopped; run the same command to go on",
+    ]
     ended = psutil.STATUS_ZOMBIE  # and waits for its parent to see it
     assert not [one for one in started if one.is_running() and one.status() != ended]
     assert not list(tmp_path.glob("*.lock"))
@@ -337,7 +423,9 @@ def use_kernel(folder, monkeypatch, script):
 
 
 @pytest.mark.parametrize("taken", [1, pytest.param(9, marks=pytest.mark.heavy)])
-def test_a_kernel_whose_port_was_taken_is_started_again(drive, tmp_path, monkeypatch, taken):
+def test_a_kernel_whose_port_was_taken_is_started_again(
+    drive, tmp_path, monkeypatch, taken
+):
     """Jupyter chooses a free port, which another process may take before the kernel does."""
     code, starts = (0, 2) if taken == 1 else (1, 3)
     script = TAKEN_PORT.replace("STARTS", repr(str(tmp_path / "starts")))
@@ -375,7 +463,9 @@ sys.exit(subprocess.call([sys.executable, "-m", "ipykernel_launcher", "-f", sys.
 
 def test_a_kernel_that_has_begun_is_not_started_again(drive, tmp_path, monkeypatch):
     """Whatever it has printed: cells that ran would run twice."""
-    use_kernel(tmp_path, monkeypatch, BEGUN.replace("STARTS", repr(str(tmp_path / "starts"))))
+    use_kernel(
+        tmp_path, monkeypatch, BEGUN.replace("STARTS", repr(str(tmp_path / "starts")))
+    )
     run = drive("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     said = run.communicate(timeout=60)[0]
     assert run.returncode == 1

@@ -30,10 +30,14 @@ def test_results_are_those_of_a_plain_loop(backend):
 
 
 @pytest.mark.parametrize(("seconds", "lines"), [(3600, 1), (0, 1000)])
-def test_a_log_gets_a_line_each_interval_and_one_at_the_end(capsys, monkeypatch, seconds, lines):
+def test_a_log_gets_a_line_each_interval_and_one_at_the_end(
+    capsys, monkeypatch, seconds, lines
+):
     """Without a terminal there is no bar; a thousand quick items do not flood a log."""
     monkeypatch.setattr(parallel, "SECONDS_BETWEEN_LINES", seconds)
-    list(parallel.run(abs, range(1000), label="images", total=2000, advance=lambda _: 2))
+    list(
+        parallel.run(abs, range(1000), label="images", total=2000, advance=lambda _: 2)
+    )
 
     said = capsys.readouterr().out.splitlines()
     assert len(said) == lines

@@ -19,7 +19,9 @@ from kaggle_tfr.parameters import (
 def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     """Its parameters cell is the table's text: each default as it is checked, and its help."""
     cells = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-    (source,) = [c["source"] for c in cells if "parameters" in c["metadata"].get("tags", [])]
+    (source,) = [
+        c["source"] for c in cells if "parameters" in c["metadata"].get("tags", [])
+    ]
     values: dict = {}
     exec("".join(source), {}, values)  # a cell of literals
 
@@ -55,10 +57,20 @@ def test_other_names_of_a_notebook_are_left_alone():
     A person's own names, ALL-CAPS or not, are no parameters; one that looks like a parameter is an
     error, which also says what to do when it was mended and still stands in the session.
     """
-    names = {"images": 1, "_": 2, "In": [], "Out": {}, "QUALITY": 70, "DEBUG": True, "TOP_K": 5}
+    names = {
+        "images": 1,
+        "_": 2,
+        "In": [],
+        "Out": {},
+        "QUALITY": 70,
+        "DEBUG": True,
+        "TOP_K": 5,
+    }
     check_parameters(names, notebook=True)
 
-    with pytest.raises(ValueError, match="MAX_BITZ is no parameter.*MAX_BITS.*`del MAX_BITZ`"):
+    with pytest.raises(
+        ValueError, match="MAX_BITZ is no parameter.*MAX_BITS.*`del MAX_BITZ`"
+    ):
         check_parameters({**names, "MAX_BITZ": 30, "MAX_BITS": 30}, notebook=True)
     with pytest.raises(ValueError, match="DEBUG is no parameter"):
         check_parameters(names)
@@ -101,9 +113,15 @@ def test_every_recipe_in_the_folder_is_valid(root):
         ("NAME: café", "is not YAML"),  # written in Latin-1 below
         ("LABEL_MAP: {a: &a [x, x], b: [*a, *a]}", r"without aliases \(\*name\)"),
         (f"NAME: {'x' * (1 << 20)}", "of up to 1,048,576 characters"),
-        ("N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3", "'N_FOLDS' is in line 1 and again in line 3"),
+        (
+            "N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3",
+            "'N_FOLDS' is in line 1 and again in line 3",
+        ),
         ("SCHEMA:\n  a: image\n  a: label", "'a' is in line 2 and again in line 3"),
-        ("MORE_INPUTS:\n- {INPUT_DIR: x,\n   'INPUT_DIR': y}", "'INPUT_DIR' is in line 2 and"),
+        (
+            "MORE_INPUTS:\n- {INPUT_DIR: x,\n   'INPUT_DIR': y}",
+            "'INPUT_DIR' is in line 2 and",
+        ),
         ("SEED: 1\n<<: {SEED: 2}", "'SEED' is in line 1 and again in line 2"),
         ("NAME: 2026-13-45", "is not YAML: month must be"),
     ],
@@ -114,7 +132,11 @@ def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
 
     with pytest.raises(ValueError, match=f"mine.yaml.*{message}"):
         load_recipe(str(tmp_path / "mine.yaml"))
-    with pytest.raises(FileNotFoundError, match='Did you mean "sample".*cassava, clouds'):
+    with pytest.raises(
+        FileNotFoundError, match='Did you mean "sample".*cassava, clouds'
+    ):
         load_recipe(str(tmp_path / "smaple.yaml"))
-    with pytest.raises(IsADirectoryError, match="is a folder, not a recipe.*kaggle-tfr init"):
+    with pytest.raises(
+        IsADirectoryError, match="is a folder, not a recipe.*kaggle-tfr init"
+    ):
         load_recipe(str(tmp_path))

@@ -27,10 +27,14 @@ def test_a_bad_template_or_name_says_what_to_mend(call, message):
         call()
 
 
-@pytest.mark.parametrize("name", ["../../x", "/x", "a/../../x", "..\\x", "C:\\x", "gs://b/x"])
+@pytest.mark.parametrize(
+    "name", ["../../x", "/x", "a/../../x", "..\\x", "C:\\x", "gs://b/x"]
+)
 def test_a_shard_stays_in_its_folder_whatever_name_is(name):
     """The template is harmless, and NAME makes a way out of it: the error names both."""
-    with pytest.raises(ValueError, match="'{name}-{i}' with NAME .* leads out of its folder"):
+    with pytest.raises(
+        ValueError, match="'{name}-{i}' with NAME .* leads out of its folder"
+    ):
         format_name("{name}-{i}", name=name, i=0)
 
 
@@ -90,7 +94,9 @@ def test_kaggle_is_asked_for_the_bucket_when_nothing_is_mounted(kaggle, monkeypa
     with pytest.raises(FileNotFoundError, match="no dataset roses"):
         find_input("roses")
     (kaggle[0] / "flowers").mkdir()
-    assert find_input("flowers") == "gs://kds-1234"  # a mount that is empty is not ready yet
+    assert (
+        find_input("flowers") == "gs://kds-1234"
+    )  # a mount that is empty is not ready yet
     (kaggle[0] / "flowers" / "train.csv").touch()
     assert find_input("flowers") == str(kaggle[0] / "flowers")
 
@@ -124,9 +130,15 @@ def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
     found = []
     for folder in (tmp_path, tmp_path / "notebooks"):
         monkeypatch.chdir(folder)
-        found.append([paths.work_dir(""), paths.work_dir("runs/1"), find_input("photos")])
+        found.append(
+            [paths.work_dir(""), paths.work_dir("runs/1"), find_input("photos")]
+        )
 
-    assert found[0] == found[1] == [str(tmp_path / name) for name in ("work", "runs/1", "photos")]
+    assert (
+        found[0]
+        == found[1]
+        == [str(tmp_path / name) for name in ("work", "runs/1", "photos")]
+    )
 
 
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(kaggle):

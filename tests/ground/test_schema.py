@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from support.readers import make_picture
 
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.schema import PRESETS, Labels, RecordSchema, encode, feature_dict, load_schema
+from kaggle_tfr.schema import (
+    PRESETS,
+    Labels,
+    RecordSchema,
+    encode,
+    feature_dict,
+    load_schema,
+)
 
 LABELS, AS_IS = Labels("single", ("daisy", "rose")), ImageSettings(None, "none")
 
@@ -23,12 +30,20 @@ def picture():
 
 
 def make_table(**columns):
-    row = {"image_id": "a.jpg", "label": 1, "label_name": "rose", "height": 20, "width": 30}
+    row = {
+        "image_id": "a.jpg",
+        "label": 1,
+        "label_name": "rose",
+        "height": 20,
+        "width": 30,
+    }
     return pd.DataFrame([row]).assign(**columns)
 
 
 def round_trip(schema, row):
-    found = tf.io.parse_single_example(encode(row, picture(), schema, AS_IS), feature_dict(schema))
+    found = tf.io.parse_single_example(
+        encode(row, picture(), schema, AS_IS), feature_dict(schema)
+    )
     return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
@@ -49,15 +64,25 @@ def test_a_preset_has_the_published_features_and_no_more(name, features):
     masks = ("Fish", "Flower", "Gravel", "Sugar") if name == "clouds" else ()
     labels = Labels("masks", (), masks) if masks else LABELS
     table = make_table(**dict.fromkeys(masks, "1 2"))
-    record = encode(table.iloc[0].to_dict(), picture(), load_schema(name, table, labels), AS_IS)
+    record = encode(
+        table.iloc[0].to_dict(), picture(), load_schema(name, table, labels), AS_IS
+    )
 
-    assert set(tf.train.Example.FromString(record).features.feature) == set(features.split())
+    assert set(tf.train.Example.FromString(record).features.feature) == set(
+        features.split()
+    )
     assert set(PRESETS[name]) == set(features.split())
 
 
 def test_a_schema_of_ones_own_has_fields_of_every_type():
     """Bytes, int64, float, fixed and ragged lists, one-hot; types read off the columns."""
-    row = {"age": 34, "weight": 2.5, "note": "né", "points": "1 2.5 3", "box": [1, 2, 3, 4]}
+    row = {
+        "age": 34,
+        "weight": 2.5,
+        "note": "né",
+        "points": "1 2.5 3",
+        "box": [1, 2, 3, 4],
+    }
     table = make_table(**{name: [value] for name, value in row.items()})
     described = {
         **{name: name for name in ("image", "age", "weight", "note")},
@@ -81,7 +106,9 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
         ("masks", {"Fish": ["1 2"], "Sugar": [""]}, ("Fish", "Sugar"), [b"1 2", b""]),
     ],
 )
-def test_several_labels_become_a_list_and_masks_a_field_each(kind, columns, keys, values):
+def test_several_labels_become_a_list_and_masks_a_field_each(
+    kind, columns, keys, values
+):
     """In place of the field made of `label`: 0 or 1 for each class, or its run-length codes."""
     table, names = make_table(**columns), tuple(columns)
     schema = load_schema("default", table, Labels(kind, names, names))
@@ -135,16 +162,22 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
     spec = field if isinstance(field, dict) else {"type": field}
     schema = load_schema({"image": "image", "x": spec})
 
-    with pytest.raises(ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Mend"):
+    with pytest.raises(
+        ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Mend"
+    ):
         encode({"image_id": "a.jpg", "x": value}, picture(), schema, AS_IS)
 
 
 def test_every_row_is_checked_before_the_work():
     """A column with one bad value is named with its image as soon as the schema meets the table."""
     table = make_table(age=["12"])
-    table = pd.concat([table, table.assign(image_id="b.jpg", age="old")], ignore_index=True)
+    table = pd.concat(
+        [table, table.assign(image_id="b.jpg", age="old")], ignore_index=True
+    )
 
-    with pytest.raises(ValueError, match="image 'b.jpg': the field 'age' takes int64, .* 'old'"):
+    with pytest.raises(
+        ValueError, match="image 'b.jpg': the field 'age' takes int64, .* 'old'"
+    ):
         load_schema({"image": "image", "age": {"type": "int64"}}, table)
 
 
@@ -156,7 +189,10 @@ def test_every_row_is_checked_before_the_work():
         ({"image": "image", "x": {"type": "int32"}}, "field 'x' has type 'int32'"),
         ({"image": "image", "x": {"kind": "bytes"}}, "field 'x' has the key 'kind'"),
         ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
-        ({"image": "image", "x": "labl"}, "made of 'labl', which is no column.*\"label\""),
+        (
+            {"image": "image", "x": "labl"},
+            "made of 'labl', which is no column.*\"label\"",
+        ),
     ],
 )
 def test_a_schema_that_cannot_be_is_named(given, message):
@@ -167,18 +203,27 @@ def test_a_schema_that_cannot_be_is_named(given, message):
 
 def test_a_label_beyond_the_classes_is_named():
     """An unlabelled image has no one-hot vector."""
-    row, schema = make_table().iloc[0].to_dict(), load_schema("petals", make_table(), LABELS)
+    row, schema = (
+        make_table().iloc[0].to_dict(),
+        load_schema("petals", make_table(), LABELS),
+    )
     with pytest.raises(ValueError, match="label -1 is none of 2 classes"):
         encode(row | {"label": -1}, picture(), schema, AS_IS)
 
 
-@given(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False))
+@given(
+    st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False)
+)
 def test_any_value_survives(text, number, fraction):
     """Any text, 64-bit integer and float32 is read back as it was written."""
     types = {"text": "bytes", "number": "int64", "fraction": "float"}
-    schema = load_schema({"image": "image", **{k: {"type": v} for k, v in types.items()}})
+    schema = load_schema(
+        {"image": "image", **{k: {"type": v} for k, v in types.items()}}
+    )
     row = {"image_id": "a", "text": text, "number": number, "fraction": fraction}
-    features = tf.train.Example.FromString(encode(row, picture(), schema, AS_IS)).features.feature
+    features = tf.train.Example.FromString(
+        encode(row, picture(), schema, AS_IS)
+    ).features.feature
 
     assert features["text"].bytes_list.value == [text.encode()]
     assert features["number"].int64_list.value == [number]
@@ -191,4 +236,6 @@ def test_numpy_values_are_taken():
     schema = load_schema({"image": "image", **fields})
     row = {"image_id": "a", "x": np.int8(3), "y": np.array([1, 2], np.float32)}
 
-    assert round_trip(schema, row)["x"] == round_trip(schema, row | {"x": 3.0})["x"] == 3
+    assert (
+        round_trip(schema, row)["x"] == round_trip(schema, row | {"x": 3.0})["x"] == 3
+    )

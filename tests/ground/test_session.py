@@ -43,7 +43,9 @@ def test_imports_change_no_setting(tmp_path):
     names = list_modules()
     assert {"kaggle_tfr.train.training", "kaggle_tfr.write.parts"} <= set(names)
     code = CODE.format(names=names)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -75,7 +77,9 @@ kept = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
 assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
 """
     drop = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
-    environment = {name: value for name, value in os.environ.items() if name not in drop}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in drop
+    }
     run = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
     done = subprocess.run([sys.executable, "-c", code], check=False, **run)
     assert done.returncode == 0, done.stderr
@@ -93,7 +97,9 @@ assert inspect.unwrap(tf) is tf and "tensorflow" not in sys.modules
 assert (tf.setting, tf.backend) == ("4", "tensorflow")
 """
     drop = ("KERAS_BACKEND", "GCS_READ_CACHE_BLOCK_SIZE_MB")
-    environment = {name: value for name, value in os.environ.items() if name not in drop}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in drop
+    }
     places = [str(tmp_path), os.path.dirname(kaggle_tfr.__path__[0])]
     environment["PYTHONPATH"] = os.pathsep.join(places)
     run = {"capture_output": True, "text": True, "env": environment}

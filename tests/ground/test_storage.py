@@ -49,7 +49,9 @@ def test_temporary_files_of_dead_processes_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["notes.tmp", "records"]
 
 
-def test_a_new_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_new_file_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch
+):
     """Another process may clean up in the moment between."""
     real, taken = storage.fcntl.flock, []
 
@@ -103,7 +105,9 @@ def test_links_that_lead_nowhere_are_neither_files_nor_folders(tmp_path):
     (tmp_path / "there" / "\udce9.txt").write_bytes(b"x")
     assert storage.list_folders("*", tmp_path) == [str(tmp_path / "there")]
     names = ["\\udce9.txt", "long.jpg", "loop.jpg", "through.jpg"]
-    assert storage.list_files("*/*", tmp_path) == [f"{tmp_path}/there/{name}" for name in names]
+    assert storage.list_files("*/*", tmp_path) == [
+        f"{tmp_path}/there/{name}" for name in names
+    ]
     assert storage.list_files("*", tmp_path) == []
 
 
@@ -113,8 +117,16 @@ def test_a_user_may_name_any_file_but_a_table_may_not():
     assert storage.resolve("/data/", "a/b.csv") == "/data/a/b.csv"
     for name in ("gs://bucket/b.csv", "/other/b.csv"):
         assert storage.resolve("/data", name) == name
-    for name in ("gs://bucket/b.csv", "/other/b.csv", "../b.csv", "a/../../b.csv", "a/.."):
-        with pytest.raises(ValueError, match=f"'{name}' leads out of its folder '/data'"):
+    for name in (
+        "gs://bucket/b.csv",
+        "/other/b.csv",
+        "../b.csv",
+        "a/../../b.csv",
+        "a/..",
+    ):
+        with pytest.raises(
+            ValueError, match=f"'{name}' leads out of its folder '/data'"
+        ):
             storage.join("/data", "ok", name)
 
 

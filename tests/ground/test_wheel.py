@@ -38,8 +38,21 @@ def wheel(root, tmp_path_factory):
     for name in FOLDERS:
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(root / name, folder / name, ignore=leave)
-    options = ["--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(folder / "made")]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", *options]
+    options = [
+        "--no-deps",
+        "--no-build-isolation",
+        "--quiet",
+        "--wheel-dir",
+        str(folder / "made"),
+    ]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "wheel",
+        *options,
+    ]
     subprocess.run([*pip, str(folder)], check=True, timeout=120)
     (made,) = (folder / "made").glob("*.whl")
     return made
@@ -50,8 +63,17 @@ def call(wheel, tmp_path_factory):
     """Runs `kaggle-tfr …` in a folder; its environment has the wheel, and ours for the rest."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder]
-    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        folder,
+    ]
+    outside = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    }
     install = [*pip, "install", "--no-deps", "--quiet", wheel]
     subprocess.run(install, check=True, timeout=120, env=outside)
     (site,) = folder.glob("lib/python*/site-packages")
@@ -60,7 +82,9 @@ def call(wheel, tmp_path_factory):
     def run(*words, cwd, timeout=300, program="kaggle-tfr"):
         command = [folder / "bin" / program, *words]
         settings = {"capture_output": True, "text": True, "env": outside}
-        return subprocess.run(command, check=False, cwd=cwd, timeout=timeout, **settings)
+        return subprocess.run(
+            command, check=False, cwd=cwd, timeout=timeout, **settings
+        )
 
     return run
 
@@ -75,7 +99,9 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
         held = {name: archive.read(name) for name in archive.namelist()}
     info = {name: held.pop(name) for name in list(held) if ".dist-info/" in name}
     inside = {name.removeprefix("kaggle_tfr/"): data for name, data in held.items()}
-    assert inside == {name.removeprefix("kaggle_tfr/"): data for name, data in wanted.items()}
+    assert inside == {
+        name.removeprefix("kaggle_tfr/"): data for name, data in wanted.items()
+    }
     (licence,) = [data for name, data in info.items() if name.endswith("/LICENSE")]
     assert b"Apache License" in licence
 
@@ -84,7 +110,9 @@ def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
     """--version, a bundled recipe by its name, the notebooks copied out, and the sample."""
     assert call("--version", cwd=tmp_path).stdout == f"kaggle-tfr {__version__}\n"
     planned = call("run", "sample", "--dry-run", cwd=tmp_path)
-    assert planned.stdout.startswith(f"work folder: {tmp_path}/work\n01_explore\n"), planned.stderr
+    assert planned.stdout.startswith(f"work folder: {tmp_path}/work\n01_explore\n"), (
+        planned.stderr
+    )
     assert call("notebooks", "nb", cwd=tmp_path).returncode == 0
     assert sorted(path.stem for path in (tmp_path / "nb").iterdir()) == list(NOTEBOOKS)
     again = call("notebooks", "nb", cwd=tmp_path)
@@ -101,7 +129,8 @@ def test_the_lock_has_what_is_asked_for_and_names_no_index(root):
         pins.setdefault(canonicalize_name(pin.name), []).append(str(pin.specifier)[2:])
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     asked = [
-        line.partition("#")[0] for line in (root / "requirements.txt").read_text().splitlines()
+        line.partition("#")[0]
+        for line in (root / "requirements.txt").read_text().splitlines()
     ]
     for name in ("dask", "tfds", "jax", "kaggle", "bench", "dev"):
         asked += extras["optional-dependencies"][name]

@@ -17,7 +17,8 @@ HOPPER_HEX = "1f0b1f3f3f1800009d8a745883d71ea571327254f33354543f4bbf3f3f180800"
 
 def hashed(data, *, exact=False):
     return hash_picture(
-        opened(data) if exact else check_image(data, bit_depth="stretch")[1], exact=exact
+        opened(data) if exact else check_image(data, bit_depth="stretch")[1],
+        exact=exact,
     )
 
 
@@ -27,7 +28,12 @@ def differing(data, other, **exact):
 
 def test_exact_bits_are_those_that_imagehash_prints():
     """Four imagehash strings after each other; of a known picture what they have always been."""
-    functions = imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash
+    functions = (
+        imagehash.average_hash,
+        imagehash.phash,
+        imagehash.dhash,
+        imagehash.whash,
+    )
     for data in (HOPPER.read_bytes(), saved(scene(seed=3), quality=80)):
         expected = "".join(str(function(opened(data))) for function in functions)
         assert hashed(data, exact=True)[0].tobytes().hex() == expected
@@ -36,8 +42,12 @@ def test_exact_bits_are_those_that_imagehash_prints():
 
 def test_fast_hashes_of_photos_are_hardly_a_bit_from_exact_ones(data_dir):
     """Decoding small, grey and once moves less than 0.3 of 256 bits on average, five at most."""
-    photos = [file.read_bytes() for file in sorted((data_dir / "photos").iterdir())[::2]]
-    pictures = [saved(scene(700, 800, seed=1), kind) for kind in ("JPEG", "PNG", "WEBP")]
+    photos = [
+        file.read_bytes() for file in sorted((data_dir / "photos").iterdir())[::2]
+    ]
+    pictures = [
+        saved(scene(700, 800, seed=1), kind) for kind in ("JPEG", "PNG", "WEBP")
+    ]
     off = [differing(picture, picture, exact=True) for picture in photos + pictures]
     assert np.mean(off[: len(photos)]) < 0.3
     assert max(off) <= 5
@@ -45,7 +55,10 @@ def test_fast_hashes_of_photos_are_hardly_a_bit_from_exact_ones(data_dir):
 
 def test_hash_and_record_see_the_same_picture():
     """Alpha over white, 16 bits as 8, indices as colours, upright: as in the record's image."""
-    colours, ramp = scene(520, 560, seed=2), Image.linear_gradient("L").resize((560, 520))
+    colours, ramp = (
+        scene(520, 560, seed=2),
+        Image.linear_gradient("L").resize((560, 520)),
+    )
     grey, white = colours.convert("L"), Image.new("RGB", colours.size, "white")
     over_white, with_alpha = Image.composite(colours, white, ramp), colours.copy()
     with_alpha.putalpha(ramp)
@@ -56,12 +69,16 @@ def test_hash_and_record_see_the_same_picture():
     shows += [(Image.fromarray(levels), grey), (with_alpha, over_white)]
     shows = [(saved(image, "PNG"), plain) for image, plain in shows]
     shows += [(saved(with_alpha.convert("LA"), "PNG"), over_white)]
-    shows += [(saved(colours.transpose(Image.Transpose.ROTATE_90), orientation=6), colours)]
+    shows += [
+        (saved(colours.transpose(Image.Transpose.ROTATE_90), orientation=6), colours)
+    ]
     shows += [(saved(indexed, "PNG", transparency=bytes(range(0, 256, 4))), faded)]
     settings = ImageSettings(None, "none", format="PNG", bit_depth="stretch")
     for data, plain in shows:
         record = convert(data, settings).data
-        assert max(differing(data, other) for other in (saved(plain, "PNG"), record)) <= 3
+        assert (
+            max(differing(data, other) for other in (saved(plain, "PNG"), record)) <= 3
+        )
         assert hashed(data)[1] == pytest.approx(hashed(record)[1], abs=0.5)
 
 
@@ -72,7 +89,10 @@ def test_hashes_of_the_turned_picture_follow_from_the_stored_bits(data_dir):
         grey = check_image(photo.read_bytes())[1]
         bits, _, turned = hash_picture(grey)
         known = np.unpackbits(np.append(bits, turned))[TURNS]
-        shown = (Image.fromarray(turn(np.asarray(grey), number).copy()) for number in range(1, 9))
+        shown = (
+            Image.fromarray(turn(np.asarray(grey), number).copy())
+            for number in range(1, 9)
+        )
         real = np.unpackbits([hash_picture(picture)[0] for picture in shown], axis=1)
         off = np.append(off, (known != real).sum(axis=1)[:, None], axis=1)
     assert off[:4].max() == 0
@@ -85,7 +105,10 @@ def test_only_pictures_without_texture_count_as_flat(data_dir):
     rng = np.random.default_rng(0)
     ramp = np.tile(np.linspace(0, 255, 400), (300, 1))
     flats = [np.full((300, 400), 90.0), ramp, ramp.T, rng.normal(128, 12, (300, 400))]
-    photos = [*(data_dir / "photos").iterdir(), *sorted((data_dir / "flowers").glob("*/*"))[::40]]
+    photos = [
+        *(data_dir / "photos").iterdir(),
+        *sorted((data_dir / "flowers").glob("*/*"))[::40],
+    ]
     for flat in flats:
         assert hashed(saved(Image.fromarray(flat.clip(0, 255).astype("u1"))))[1] < FLAT
     pictures = [saved(scene()), *(photo.read_bytes() for photo in photos)]

@@ -16,17 +16,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageOps, JpegImagePlugin, PngImagePlugin
 from support.fuzzing import load, verdict
-from support.scenes import grey_profile, opened, saved, scene, wide_profile, wide_to_srgb
+from support.scenes import (
+    grey_profile,
+    opened,
+    saved,
+    scene,
+    wide_profile,
+    wide_to_srgb,
+)
 
 from kaggle_tfr.images import convert as pictures
-from kaggle_tfr.images.convert import ImageSettings, check_image, convert, psnr, read_pixels
-from kaggle_tfr.images.header import RefusedImage, count_channels, read_header, read_upright
+from kaggle_tfr.images.convert import (
+    ImageSettings,
+    check_image,
+    convert,
+    psnr,
+    read_pixels,
+)
+from kaggle_tfr.images.header import (
+    RefusedImage,
+    count_channels,
+    read_header,
+    read_upright,
+)
 from kaggle_tfr.parameters import PARAMETERS
 
 PASS = ImageSettings(None, resize="none")
 KEEP = replace(PASS, format="PNG", pass_through=False)
 LANCZOS = Image.Resampling.LANCZOS
-CHOICES = {name: st.sampled_from(PARAMETERS[name].choices) for name in ("RESIZE", "RESAMPLE")}
+CHOICES = {
+    name: st.sampled_from(PARAMETERS[name].choices) for name in ("RESIZE", "RESAMPLE")
+}
 SIDES = st.tuples(st.integers(1, 90), st.integers(1, 90))
 OTHER = "unsupported kind: TIFF with pixels of mode"
 LOSSLESS = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": True}}
@@ -74,7 +94,9 @@ def test_every_orientation_comes_out_upright(orientation, kind):
 @pytest.mark.parametrize("resize", ["short_side", "stretch", "fill", "center_crop"])
 def test_a_scaled_and_cropped_picture_is_still_upright(orientation, resize):
     """Decoding at half size, resizing, turning and cropping happen in a way that commutes."""
-    chosen = ImageSettings((96, 128) if resize != "short_side" else (96, 96), resize=resize)
+    chosen = ImageSettings(
+        (96, 128) if resize != "short_side" else (96, 96), resize=resize
+    )
     data = saved(scene(400, 600), orientation=orientation)
     upright = convert(saved(Image.fromarray(shown(data))), chosen)
     turned = convert(data, chosen)
@@ -90,26 +112,38 @@ def test_scaled_pixels_are_never_smaller_than_asked():
         for part in (height, 8, 3, 1):
             least = (height // part, width // part)
             assert (np.array(read_pixels(data, least).shape[:2]) >= least).all()
-        assert read_pixels(data, (height // 4, width // 4)).shape[:2] == (height // 4, width // 4)
+        assert read_pixels(data, (height // 4, width // 4)).shape[:2] == (
+            height // 4,
+            width // 4,
+        )
         assert min(read_grey(data, 100).size) == 100
         assert min(read_grey(data, 101).size) >= 101
 
 
-PICTURE, FILES = scene(40, 60), [saved(scene(), kind) for kind in ("JPEG", "PNG", "WEBP")]
+PICTURE, FILES = (
+    scene(40, 60),
+    [saved(scene(), kind) for kind in ("JPEG", "PNG", "WEBP")],
+)
 FILES += [saved(scene(), progressive=True)]
 MODES = {"JPEG": "L CMYK", "PNG": "1 L P RGB", "WEBP": "RGB", "GIF": "P", "BMP": "RGB"}
 MODES |= {"TIFF": "RGB CMYK", "PPM": "RGB"}
 KINDS = [(kind, mode, {}) for kind, modes in MODES.items() for mode in modes.split()]
-KINDS += [("JPEG", "RGB", option) for option in ({"progressive": True}, {"keep_rgb": True})]
+KINDS += [
+    ("JPEG", "RGB", option) for option in ({"progressive": True}, {"keep_rgb": True})
+]
 
 
 @pytest.mark.parametrize(("kind", "mode", "options"), KINDS)
-def test_every_kind_becomes_the_rgb_that_pillow_and_tensorflow_read(kind, mode, options):
+def test_every_kind_becomes_the_rgb_that_pillow_and_tensorflow_read(
+    kind, mode, options
+):
     """Lossless kinds exactly, JPEG within 2 levels; so does TensorFlow the record, its channels."""
     import tensorflow as tf
 
     data = saved(PICTURE.convert(mode), kind, **options)
-    record = convert(data, ImageSettings((256, 256), quality=95, subsampling="4:4:4")).data
+    record = convert(
+        data, ImageSettings((256, 256), quality=95, subsampling="4:4:4")
+    ).data
     assert levels_off(read_pixels(data), shown(data)) <= (2 if kind == "JPEG" else 0)
     assert levels_off(read_upright(data), shown(data)) == 0
     if kind != "JPEG":
@@ -125,7 +159,9 @@ def with_alpha(mode):
     """A PNG and its pixels over white, by the arithmetic."""
     image = PICTURE.quantize(16) if mode == "P" else PICTURE.convert(mode)
     if mode != "P":
-        image.putalpha(Image.fromarray(np.tile(np.arange(0, 240, 4, dtype=np.uint8), (40, 1))))
+        image.putalpha(
+            Image.fromarray(np.tile(np.arange(0, 240, 4, dtype=np.uint8), (40, 1)))
+        )
     data = saved(image, "PNG", **{"transparency": 3} if mode == "P" else {})
     rgba = np.asarray(opened(data).convert("RGBA"), float)
     return data, 255 + (rgba[..., :3] - 255) * rgba[..., 3:] / 255
@@ -143,12 +179,17 @@ MADE += [(sixteen_bits, values, 0) for values in ((1,), (3,))]
 
 
 @pytest.mark.parametrize(("make", "values", "limit"), MADE)
-def test_alpha_lies_over_white_and_sixteen_bits_keep_their_high_byte(make, values, limit):
+def test_alpha_lies_over_white_and_sixteen_bits_keep_their_high_byte(
+    make, values, limit
+):
     """Records, hashes and the source check see one picture, within a level of the arithmetic."""
     data, expected = make(*values)
     record = opened(convert(data, KEEP).data)
     grey = np.asarray(check_image(data)[1])
-    assert max(levels_off(pixels, expected) for pixels in (record, read_upright(data))) <= limit
+    assert (
+        max(levels_off(pixels, expected) for pixels in (record, read_upright(data)))
+        <= limit
+    )
     assert levels_off(grey, np.asarray(record.convert("L"))) <= 1
     assert convert(data, PASS).touched
 
@@ -158,7 +199,10 @@ def test_a_wide_gamut_profile_is_converted_to_srgb(kind):
     """The colours are those of the textbook's matrices, within 2 levels in every pixel."""
     data = saved(PICTURE, kind, icc_profile=wide_profile(), **LOSSLESS.get(kind, {}))
     expected = wide_to_srgb(opened(data).convert("RGB"))
-    assert max(levels_off(read(data), expected) for read in (read_pixels, read_upright)) <= 2
+    assert (
+        max(levels_off(read(data), expected) for read in (read_pixels, read_upright))
+        <= 2
+    )
 
 
 def test_a_wide_gamut_photo_is_converted_when_it_shrinks():
@@ -178,7 +222,9 @@ def test_fine_stripes_become_grey_below_half_size(kind, resample, limit):
     stripes[:, ::2] = 255
     data = saved(Image.fromarray(stripes), kind)
     for side in (64, 100, 200, 255, 256, 300, 341, 400, 500, 512):
-        made = convert(data, ImageSettings((side, side), resample=resample, format="PNG"))
+        made = convert(
+            data, ImageSettings((side, side), resample=resample, format="PNG")
+        )
         assert shown(made.data)[8:-8, 8:-8].std() < limit, side
 
 
@@ -196,7 +242,9 @@ def test_the_steps_are_as_near_to_lanczos_as_an_area_step(ratio, loss, data_dir)
         ours = shown(convert(data, ImageSettings((side, side), format="PNG")).data)
         expected = reduced(data, *ours.shape[:2])
         area = cv2.resize(shown(data), ours.shape[1::-1], interpolation=cv2.INTER_AREA)
-        jpegs = [shown(saved(Image.fromarray(pixels), quality=70)) for pixels in (ours, area)]
+        jpegs = [
+            shown(saved(Image.fromarray(pixels), quality=70)) for pixels in (ours, area)
+        ]
         ratios = [psnr(pixels, expected) for pixels in (ours, area, *jpegs)]
         losses.append((ratios[1] - ratios[0], ratios[3] - ratios[2]))
     assert (np.mean(losses, axis=0) < (loss, min(loss, 0.5))).all()
@@ -208,20 +256,30 @@ def test_lanczos_is_pillows(data_dir):
     files = sorted((data_dir / "photos").iterdir())
     losses = []
     for four in (files[k : k + 4] for k in range(0, 40, 4)):
-        tiles = [ImageOps.fit(Image.open(file).convert("RGB"), (500, 375)) for file in four]
-        data = saved(Image.fromarray(np.vstack([np.hstack(tiles[:2]), np.hstack(tiles[2:])])))
+        tiles = [
+            ImageOps.fit(Image.open(file).convert("RGB"), (500, 375)) for file in four
+        ]
+        data = saved(
+            Image.fromarray(np.vstack([np.hstack(tiles[:2]), np.hstack(tiles[2:])]))
+        )
         expected = reduced(data, 192, 256)
         full = shown(saved(Image.fromarray(expected), quality=70))
-        losses.append(psnr(full, expected) - psnr(shown(convert(data, chosen).data), expected))
+        losses.append(
+            psnr(full, expected) - psnr(shown(convert(data, chosen).data), expected)
+        )
     assert np.mean(losses) < 0.2
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 600))
 def test_short_side_shrinks_to_the_side_and_keeps_the_shape(height, width, side):
     """The short side is exact, the long within half a pixel of the shape; nothing is enlarged."""
-    short, long = sorted(pictures.output_size(height, width, ImageSettings((side, side))))
+    short, long = sorted(
+        pictures.output_size(height, width, ImageSettings((side, side)))
+    )
     assert short == min(side, height, width)
-    assert long == pytest.approx(max(height, width) * short / min(height, width), abs=0.5)
+    assert long == pytest.approx(
+        max(height, width) * short / min(height, width), abs=0.5
+    )
 
 
 @settings(max_examples=40)
@@ -241,7 +299,10 @@ def test_the_record_has_the_announced_size(shape, size, resize, resample):
 def test_the_middle_is_kept_as_pillow_does(size):
     """Fill is ImageOps.fit; center_crop takes the middle of a picture of the longer short side."""
     data = saved(scene(300, 500), "PNG")
-    fill, short = ImageSettings(size, "fill", resample="lanczos", format="PNG"), max(size)
+    fill, short = (
+        ImageSettings(size, "fill", resample="lanczos", format="PNG"),
+        max(size),
+    )
     left, top = (short * 5 // 3 - size[1]) // 2, (short - size[0]) // 2
     small = opened(data).resize((round(short * 5 / 3), short), LANCZOS)
     cropped = small.crop((left, top, left + size[1], top + size[0]))
@@ -269,7 +330,9 @@ def test_a_mask_follows_its_picture(resize):
 def test_a_grey_profile_with_the_curve_of_srgb_changes_nothing():
     """So a grey JPEG keeps its bytes, as one of colours does; another curve is applied."""
     grey, chosen = scene(100, 150).convert("L"), ImageSettings((128, 128))
-    same, other = (saved(grey, icc_profile=grey_profile(gamma)) for gamma in (None, 1.8))
+    same, other = (
+        saved(grey, icc_profile=grey_profile(gamma)) for gamma in (None, 1.8)
+    )
     assert convert(same, chosen).data == same
     assert convert(other, chosen).touched
 
@@ -278,13 +341,25 @@ def test_what_needs_nothing_done_keeps_its_own_bytes():
     """A JPEG small enough, also with a profile of sRGB; with "none" a JPEG or PNG; only those."""
     small, chosen = scene(100, 150), ImageSettings((128, 128))
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    profiled = [saved(small, icc_profile=profile) for profile in (srgb, b"no profile at all")]
-    kept = [(saved(scene()), PASS), *((data, chosen) for data in (saved(small), *profiled))]
+    profiled = [
+        saved(small, icc_profile=profile) for profile in (srgb, b"no profile at all")
+    ]
+    kept = [
+        (saved(scene()), PASS),
+        *((data, chosen) for data in (saved(small), *profiled)),
+    ]
     kept += [(saved(scene().convert(mode), "PNG"), PASS) for mode in ("RGB", "L")]
-    other = [saved(scene(129, 150)), saved(small, orientation=6), saved(small.convert("CMYK"))]
+    other = [
+        saved(scene(129, 150)),
+        saved(small, orientation=6),
+        saved(small.convert("CMYK")),
+    ]
     other += [saved(small, icc_profile=wide_profile()), saved(small, "PNG")]
     ways = [replace(chosen, pass_through=False), replace(chosen, format="PNG")]
-    touched = [*((data, chosen) for data in other), *((saved(small), way) for way in ways)]
+    touched = [
+        *((data, chosen) for data in other),
+        *((saved(small), way) for way in ways),
+    ]
     touched += [(saved(small, orientation=3), PASS), (saved(small, "BMP"), PASS)]
     assert all(convert(*pair).data == pair[0] for pair in kept)
     assert not any(convert(*pair).touched for pair in kept)
@@ -301,7 +376,11 @@ def test_the_encoder_does_as_told(subsampling, pillows, quality):
     image = opened(convert(saved(scene()), chosen).data)
     like = opened(saved(scene(), quality=quality, subsampling=pillows))
     assert image.quantization == like.quantization
-    assert JpegImagePlugin.get_sampling(image) == JpegImagePlugin.get_sampling(like) == pillows
+    assert (
+        JpegImagePlugin.get_sampling(image)
+        == JpegImagePlugin.get_sampling(like)
+        == pillows
+    )
     assert "progressive" not in image.info
 
 
@@ -333,7 +412,11 @@ def test_huffman_tables_are_optimised_unless_told_otherwise():
 )
 def test_bad_files_are_refused_with_a_short_reason(data, reason):
     """All ways in say the same, and the text is fit for a table; nothing bad passes through."""
-    calls = [check_image, read_pixels, *(partial(convert, settings=way) for way in (KEEP, PASS))]
+    calls = [
+        check_image,
+        read_pixels,
+        *(partial(convert, settings=way) for way in (KEEP, PASS)),
+    ]
     if data and "ICO" not in reason:  # which Pillow alone would show
         calls += [read_upright, read_grey]
     for call in calls:
@@ -346,7 +429,9 @@ def test_too_many_pixels_are_refused_unread():
     """The header's size decides, also beyond Pillow's own limit of 179 million pixels."""
     for data in (saved(scene(100, 100), kind) for kind in ("JPEG", "PNG")):
         assert check_image(data, max_pixels=10_000)[0].height == 100
-        with pytest.raises(RefusedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"):
+        with pytest.raises(
+            RefusedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"
+        ):
             convert(data, replace(KEEP, max_pixels=9_999))
     large = saved(Image.new("1", (20_000, 10_000)), "PNG")
     with pytest.raises(RefusedImage, match="over MAX_PIXELS"):
@@ -372,7 +457,9 @@ def test_a_bomb_is_refused_before_it_is_unpacked():
     """A PNG's pixels are not touched for its size: 200 MB of them, were they read."""
     bomb = saved(Image.new("1", (20_000, 10_000)), "PNG")
     tracemalloc.start()
-    with mock.patch.object(PngImagePlugin.PngImageFile, "load", side_effect=AssertionError):
+    with mock.patch.object(
+        PngImagePlugin.PngImageFile, "load", side_effect=AssertionError
+    ):
         with pytest.raises(RefusedImage, match="over MAX_PIXELS: 20000 × 10000"):
             read_header(bomb)
         assert read_header(saved(scene(64, 64), "PNG")).plain
@@ -384,20 +471,38 @@ def test_a_bomb_is_refused_before_it_is_unpacked():
     ("size", "resize", "target", "reason"),
     [
         ((60_000, 1), "fill", (512, 512), "over MAX_PIXELS: 30720000 × 512 pixels"),
-        ((60_000, 1), "center_crop", (512, 512), "over MAX_PIXELS: 30720000 × 512 pixels"),
-        ((66_000, 2), "short_side", (2, 2), "JPEG holds no picture of 66000 × 2 pixels"),
+        (
+            (60_000, 1),
+            "center_crop",
+            (512, 512),
+            "over MAX_PIXELS: 30720000 × 512 pixels",
+        ),
+        (
+            (66_000, 2),
+            "short_side",
+            (2, 2),
+            "JPEG holds no picture of 66000 × 2 pixels",
+        ),
     ],
 )
-def test_a_thread_of_pixels_that_would_grow_too_large_is_refused(size, resize, target, reason):
+def test_a_thread_of_pixels_that_would_grow_too_large_is_refused(
+    size, resize, target, reason
+):
     with pytest.raises(RefusedImage, match=reason):
-        convert(saved(Image.new("RGB", size, "teal"), "PNG"), ImageSettings(target, resize))
+        convert(
+            saved(Image.new("RGB", size, "teal"), "PNG"), ImageSettings(target, resize)
+        )
 
 
 def test_a_wrong_extension_is_read_all_the_same_and_noted():
     """The bytes decide, the name is only compared."""
     data = saved(scene(), "PNG")
     assert read_header(data, name="a/b.jpg").note == "wrong extension: .jpg holds PNG"
-    assert read_header(data, name="a/b.PNG").note == read_header(data, name="a/b").note == ""
+    assert (
+        read_header(data, name="a/b.PNG").note
+        == read_header(data, name="a/b").note
+        == ""
+    )
     assert read_header(saved(scene()), name="n0144.JPEG").note == ""
 
 
@@ -405,18 +510,30 @@ def test_a_wrong_extension_is_read_all_the_same_and_noted():
 def test_of_an_animation_the_first_frame_is_taken(kind):
     """The first frame is the record, the note says so, and the file does not pass through."""
     frames = [scene(40, 60, seed).quantize(64) for seed in range(3)]
-    data = saved(frames[0], kind, save_all=True, append_images=frames[1:], **LOSSLESS.get(kind, {}))
+    data = saved(
+        frames[0],
+        kind,
+        save_all=True,
+        append_images=frames[1:],
+        **LOSSLESS.get(kind, {}),
+    )
     assert read_header(data).note == "several frames: the first is used"
     assert convert(data, PASS).touched
     assert psnr(read_pixels(data), np.asarray(frames[0].convert("RGB"))) > 40
 
 
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}, None])
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}, None]
+)
 def test_every_cut_is_noticed_when_pillow_notices_it(options):
     """A JPEG cut anywhere, grey or in colour, is refused if, and only if, Pillow refuses it."""
-    data = saved(scene(24, 40).convert("L" if options is None else "RGB"), **options or {})
+    data = saved(
+        scene(24, 40).convert("L" if options is None else "RGB"), **options or {}
+    )
     for end in range(2, len(data)):
-        refused = {bool(verdict(call, data[:end])) for call in (check_image, read_pixels, load)}
+        refused = {
+            bool(verdict(call, data[:end])) for call in (check_image, read_pixels, load)
+        }
         assert len(refused) == 1, end
 
 
@@ -424,7 +541,9 @@ def zeros_in(data):
     return data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
 
 
-@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"restart_marker_rows": 1}, None])
+@pytest.mark.parametrize(
+    "options", [{}, {"optimize": True}, {"restart_marker_rows": 1}, None]
+)
 def test_half_a_jpeg_with_an_end_marker_is_refused(options):
     """Grey for lack of data is noticed, which Pillow does not; coded grey and bytes behind stay."""
     picture = scene().convert("L" if options is None else "RGB")
@@ -438,7 +557,11 @@ def test_half_a_jpeg_with_an_end_marker_is_refused(options):
         assert verdict(load, half) == ""
         with pytest.raises(RefusedImage, match="truncated: grey to its end"):
             call(half)
-    for behind in (bytes(100), saved(Image.new("RGB", (90, 90)), "BMP"), zeros_in(data)):
+    for behind in (
+        bytes(100),
+        saved(Image.new("RGB", (90, 90)), "BMP"),
+        zeros_in(data),
+    ):
         assert psnr(read_pixels(data + behind), read_pixels(data)) == float("inf")
     zeros = zeros_in(data)
     with pytest.raises(RefusedImage, match="damaged: zeros in its scan"):
@@ -471,7 +594,9 @@ def test_mutated_pictures_are_survived(root, count):
     """Each becomes a readable record or a refusal in seconds, never a record if truncated."""
     found = json.loads(run_python(root, "-m", "support.fuzzing", str(count), "1"))
     assert found.pop("truncated to Pillow") > count / 20
-    assert found.pop("slowest") < 10 < found.pop("refused by Pillow")  # on a busy machine too
+    assert (
+        found.pop("slowest") < 10 < found.pop("refused by Pillow")
+    )  # on a busy machine too
     assert not any(found.values()), found
 
 
@@ -496,7 +621,9 @@ print(faults, window, [in_threads(4) for _ in range(4)][-1] - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator is meant")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="glibc's allocator is meant"
+)
 def test_buffers_are_kept_and_memory_does_not_grow(root):
     """Few new pages after the first pictures; 47 on threads hold what three at once need."""
     faults, window, later = map(float, run_python(root, "-c", FAULTS).split())

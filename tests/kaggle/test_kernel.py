@@ -24,7 +24,12 @@ from support.plans import digests, make_images, plan_images
 from kaggle_tfr import notebook
 from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels
-from kaggle_tfr.kaggle.kernels import PIP_NAMES, carrier_cell, write_kernels, zip_package
+from kaggle_tfr.kaggle.kernels import (
+    PIP_NAMES,
+    carrier_cell,
+    write_kernels,
+    zip_package,
+)
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.parameters import load_recipe
@@ -35,7 +40,9 @@ from kaggle_tfr.write.verify import verify_parts
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """As Kaggle's image: without faiss and iterative-stratification."""
-    return make_environment(tmp_path_factory.mktemp("environment"), ["faiss", "iterstrat"])
+    return make_environment(
+        tmp_path_factory.mktemp("environment"), ["faiss", "iterstrat"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,9 @@ def poor(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tea(tmp_path_factory):
-    (folder,) = write_kernels({"NAME": "tea"}, str(tmp_path_factory.mktemp("tea")), parts=1)
+    (folder,) = write_kernels(
+        {"NAME": "tea"}, str(tmp_path_factory.mktemp("tea")), parts=1
+    )
     return folder
 
 
@@ -63,14 +72,19 @@ def carried(cell):
 
 
 def run_cell(source, python=sys.executable, cwd="/"):
-    settings = {"env": os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"}, "cwd": cwd}
+    settings = {
+        "env": os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},
+        "cwd": cwd,
+    }
     settings |= {"capture_output": True, "text": True}
     return subprocess.run([python, "-"], input=source, check=False, **settings)
 
 
 def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
     """One folder: the steps in their order, one parameters cell, the recipe's values below it."""
-    (folder,) = write_kernels({"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1)
+    (folder,) = write_kernels(
+        {"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1
+    )
     cells, metadata = read_kernel(folder)
     tags = [cell.metadata.get("tags") for cell in cells]
     assert tags.count(["parameters"]) == 1
@@ -86,27 +100,46 @@ def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
 
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
     """Four folders for three parts; those that write take the plan as a kernel source."""
-    values = {"NAME": "tea", "INPUT_DIR": "tea-leaves", "N_FOLDS": 3, "WORK_DIR": "/home/me"}
+    values = {
+        "NAME": "tea",
+        "INPUT_DIR": "tea-leaves",
+        "N_FOLDS": 3,
+        "WORK_DIR": "/home/me",
+    }
     folders = write_kernels(values, str(tmp_path), parts=3, internet=False)
 
     made, metadata = zip(*map(read_kernel, folders), strict=True)
-    names = [f"{OWNER}/tea-tfrecords-{tail}" for tail in ("plan", "part-1", "part-2", "part-3")]
+    names = [
+        f"{OWNER}/tea-tfrecords-{tail}"
+        for tail in ("plan", "part-1", "part-2", "part-3")
+    ]
     assert [m["id"] for m in metadata] == names
-    assert [m["kernel_sources"] for m in metadata] == [[], *[[f"{OWNER}/tea-tfrecords-plan"]] * 3]
+    assert [m["kernel_sources"] for m in metadata] == [
+        [],
+        *[[f"{OWNER}/tea-tfrecords-plan"]] * 3,
+    ]
     assert {tuple(m["competition_sources"]) for m in metadata} == {("tea-leaves",)}
     assert not any(m["enable_internet"] for m in metadata)
     assert any("PART = 2" in cell.source for cell in made[2])
     assert not any("/home/me" in cell.source for cell in made[0])
     # Kaggle's image lacks these two; only the steps before the writing use them.
     for name in ("faiss-cpu", "iterative-stratification"):
-        assert [name in cells[1].source for cells in made] == [True, False, False, False]
+        assert [name in cells[1].source for cells in made] == [
+            True,
+            False,
+            False,
+            False,
+        ]
 
 
 def test_a_kernel_can_be_read(tea):
     """What carries the package is folded, each name is imported once, and no path is set."""
     cells, _ = read_kernel(tea)
     carrier, *visible = [cell for cell in cells if cell.cell_type == "code"]
-    assert carrier.metadata == {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
+    assert carrier.metadata == {
+        "jupyter": {"source_hidden": True},
+        "_kg_hide-input": True,
+    }
     nodes = [node for cell in visible for node in ast.walk(ast.parse(cell.source))]
     names = [
         (getattr(node, "module", ""), alias.name)
@@ -134,10 +167,20 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
         (
             {"INPUT_DIR": "leaves"},
             {"parts": 2},
-            {"kernel_sources": [f"{OWNER}/tea-tfrecords-part-1", f"{OWNER}/tea-tfrecords-part-2"]},
+            {
+                "kernel_sources": [
+                    f"{OWNER}/tea-tfrecords-part-1",
+                    f"{OWNER}/tea-tfrecords-part-2",
+                ]
+            },
             ["tea-tfrecords-part-1", "tea-tfrecords-part-2"],
         ),
-        ({}, {"sources": ["bob/tea-1"]}, {"dataset_sources": ["bob/tea-1"]}, ["bob/tea-1"]),
+        (
+            {},
+            {"sources": ["bob/tea-1"]},
+            {"dataset_sources": ["bob/tea-1"]},
+            ["bob/tea-1"],
+        ),
         (
             {"TFREC_DIRS": ["gs://tea/1", "/kaggle/input/notebooks/bob/tea"]},
             {},
@@ -158,18 +201,26 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
     assert metadata["id"] == f"{OWNER}/tea-training-{machine.lower()}"
     assert metadata["machine_shape"] == machine
     assert metadata["enable_tpu"] == (machine == "TpuV5E8") != metadata["enable_gpu"]
-    assert {k: v for k, v in metadata.items() if k.endswith("_sources") and v} == sources
+    assert {
+        k: v for k, v in metadata.items() if k.endswith("_sources") and v
+    } == sources
     titles = [cell.source for cell in cells if re.match(r"# \d ", cell.source)]
     assert [title.split()[1] for title in titles] == ["5", "6"]
     assert any(f"TFREC_DIRS = {json.dumps(dirs)}" in cell.source for cell in cells)
     # What the TPU image lacks is not asked for.
-    assert not [name for name in ("imagehash", "fastprogress") if f'"{name}"' in cells[1].source]
+    assert not [
+        name for name in ("imagehash", "fastprogress") if f'"{name}"' in cells[1].source
+    ]
 
 
 def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
     """Parts on this machine's disk are refused, and so are machines that there are not."""
     for values, machine, said in (
-        ({"TFREC_DIRS": ["/data/part-1"]}, "TpuV5E8", "TFREC_DIRS '/data/part-1' is a folder of"),
+        (
+            {"TFREC_DIRS": ["/data/part-1"]},
+            "TpuV5E8",
+            "TFREC_DIRS '/data/part-1' is a folder of",
+        ),
         ({}, "TpuV5", 'machine_shape.*Did you mean "TpuV5E8"'),
         ({}, "NvidiaTeslaP100", "retired.*NvidiaTeslaT4"),
     ):
@@ -181,10 +232,18 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
     ("values", "settings", "message"),
     [
         ({"INPUT_DIR": "/data/tea"}, {}, '"competition" or "owner/dataset"'),
-        ({"INPUT_DIR": "/kaggle/input/datasets/ada"}, {}, '"competition" or "owner/dataset"'),
+        (
+            {"INPUT_DIR": "/kaggle/input/datasets/ada"},
+            {},
+            '"competition" or "owner/dataset"',
+        ),
         ({"INPUT_DIR": "gs://tea/leaves"}, {"internet": False}, "internet off"),
         ({}, {"parts": 2}, "bundled sample"),
-        ({"LABEL_MAP": {f"class number {n}": n for n in range(60_000)}}, {}, "900,000.*dataset"),
+        (
+            {"LABEL_MAP": {f"class number {n}": n for n in range(60_000)}},
+            {},
+            "900,000.*dataset",
+        ),
     ],
 )
 def test_what_a_kernel_could_not_use_is_refused(tmp_path, values, settings, message):
@@ -201,7 +260,11 @@ def test_what_a_kernel_could_not_use_is_refused(tmp_path, values, settings, mess
         ("/kaggle/input/tea-leaves/train", "competition_sources", ["tea-leaves"]),
         ("/kaggle/input/competitions/tea", "competition_sources", ["tea"]),
         ("/kaggle/input/datasets/ada/tea/", "dataset_sources", ["ada/tea"]),
-        ("/kaggle/input/notebooks/ada/tea-leaves/out", "kernel_sources", ["ada/tea-leaves"]),
+        (
+            "/kaggle/input/notebooks/ada/tea-leaves/out",
+            "kernel_sources",
+            ["ada/tea-leaves"],
+        ),
         ("gs://tea/leaves", "", []),
     ],
 )
@@ -209,7 +272,9 @@ def test_the_input_is_attached(tmp_path, folder, key, attached):
     """A slug, or what Kaggle mounts in a folder; a bucket needs nothing attached."""
     (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
     metadata = check_metadata(made, KERNEL_FILE).items()
-    found = {name: names for name, names in metadata if name.endswith("_sources") and names}
+    found = {
+        name: names for name, names in metadata if name.endswith("_sources") and names
+    }
     assert found == ({key: attached} if key else {})
 
 
@@ -224,7 +289,10 @@ def test_the_input_is_attached(tmp_path, folder, key, attached):
         ({"machine_shape": "NvidiaTeslaP100"}, "retired.*Use NvidiaTeslaT4"),
         ({"machine_shape": "TpuV5"}, 'machine_shape.*Did you mean "TpuV5E8"'),
         ({"machine_shape": "TpuV232"}, "retired.*Use TpuV5E8"),
-        ({"machine_shape": "TpuV5E8", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
+        (
+            {"machine_shape": "TpuV5E8", "docker_image": "a@sha256:b"},
+            "it overrides the TPU",
+        ),
         ({"enable_tpu": "true", "docker_image": "a@sha256:b"}, "it overrides the TPU"),
     ],
 )
@@ -247,7 +315,11 @@ def test_a_slug_is_what_kaggle_makes_of_a_title():
 def test_the_first_cell_knows_every_requirement(root):
     """The table is that of requirements.txt and of what the package imports."""
     text = (root / "requirements.txt").read_text()
-    names = {re.split(r"[>=<]", line)[0] for line in text.splitlines() if line[:1] not in ("", "#")}
+    names = {
+        re.split(r"[>=<]", line)[0]
+        for line in text.splitlines()
+        if line[:1] not in ("", "#")
+    }
     kernels_do_without = {"papermill", "ipykernel", "nbformat"}
     assert names - set(PIP_NAMES.values()) == kernels_do_without
     assert set(PIP_NAMES.values()) <= names
@@ -257,13 +329,19 @@ def test_the_first_cell_knows_every_requirement(root):
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                full = {getattr(node, "module", None) or alias.name for alias in node.names}
+                full = {
+                    getattr(node, "module", None) or alias.name for alias in node.names
+                }
                 where = (path.parent.name, node in tree.body)
                 found |= {(name.split(".")[0], *where) for name in full}
     others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill"
     known = {*sys.stdlib_module_names, "kaggle_tfr", "tensorflow_datasets", *PIP_NAMES}
     known |= {*others.split()}
-    assert {module for module, *_ in found} - known == {"google", "keras", "jax"}  # with TensorFlow
+    assert {module for module, *_ in found} - known == {
+        "google",
+        "keras",
+        "jax",
+    }  # with TensorFlow
     one_step = {(name, step[3:], False) for name, step in kernels.ONE_STEP.items()}
     assert {place for place in found if place[0] in kernels.ONE_STEP} == one_step
 
@@ -273,7 +351,10 @@ def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
 
     Its sha256 stands beside it.
     """
-    cell, worker = carrier_cell(zip_package(), {}), "import kaggle_tfr.kaggle as k; print(k)"
+    cell, worker = (
+        carrier_cell(zip_package(), {}),
+        "import kaggle_tfr.kaggle as k; print(k)",
+    )
     damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), poor, tmp_path)
     assert "The package in this cell is damaged" in damaged.stderr
     after = f"import subprocess\nsubprocess.run([sys.executable, '-c', '{worker}'])\n"
@@ -281,15 +362,24 @@ def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
     done = run_cell(f"{cell}\n{after}", poor, tmp_path)
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert done.stdout.split()[-1] == str(folder / "kaggle_tfr/kaggle/kernels.py"), done.stderr
+    assert done.stdout.split()[-1] == str(folder / "kaggle_tfr/kaggle/kernels.py"), (
+        done.stderr
+    )
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in done.stdout
 
 
 def test_what_the_image_lacks_is_named_before_any_work(poor, tmp_path):
     """Without internet and wheels the first cell lists what is missing, by pip's names."""
-    needed = {"numpy": "numpy", "nbformat": "faiss-cpu", "papermill": "iterative-stratification"}
+    needed = {
+        "numpy": "numpy",
+        "nbformat": "faiss-cpu",
+        "papermill": "iterative-stratification",
+    }
     done = run_cell(carrier_cell(zip_package(), needed), poor, tmp_path)
-    assert "ImportError: This image lacks faiss-cpu, iterative-stratification" in done.stderr
+    assert (
+        "ImportError: This image lacks faiss-cpu, iterative-stratification"
+        in done.stderr
+    )
     assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stderr
 
 
@@ -303,7 +393,9 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(poor, tmp_path):
         f"{info}/RECORD": f"tinyleaf.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
     }
     (tmp_path / "wheels").mkdir()
-    with zipfile.ZipFile(tmp_path / "wheels" / "tinyleaf-1.0-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(
+        tmp_path / "wheels" / "tinyleaf-1.0-py3-none-any.whl", "w"
+    ) as wheel:
         for name, text in files.items():
             wheel.writestr(name, text)
     script = carrier_cell(zip_package(), {"tinyleaf": "tinyleaf"})
@@ -356,7 +448,9 @@ def test_other_output_is_taken_up(tmp_path, monkeypatch):
     (tmp_path / "tea" / "part-1" / "journal").mkdir(parents=True)
     for name in [*kept, "custom.css", "run.lock"]:
         (tmp_path / "tea" / name).write_text(name)
-    counts = [kernels.restore_previous_output(name, "out") for name in ("tea", "tea", "pea")]
+    counts = [
+        kernels.restore_previous_output(name, "out") for name in ("tea", "tea", "pea")
+    ]
     earlier = digests("tea")
     assert counts == [3, 0, 0]
     assert digests("out") == {name: earlier[name] for name in kept}
@@ -383,14 +477,20 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     """What reached Kaggle runs without checkout or network, here up to the first section."""
     cells = json.loads(pushed)["cells"]
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
-    first, *code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
+    first, *code = [
+        cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"
+    ]
     shrink = "from kaggle_tfr.explore import sample as s\n"
-    shrink += "s.CLASSES = {k: (*v, max(n // 6, 3)) for k, (*v, n) in s.CLASSES.items()}"
+    shrink += (
+        "s.CLASSES = {k: (*v, max(n // 6, 3)) for k, (*v, n) in s.CLASSES.items()}"
+    )
     show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
     show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"
     script = "\n".join([first, shrink, *code, show])
     done = run_python(poor, script, tmp_path / "working", {})
-    assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[-3000:]
+    assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[
+        -3000:
+    ]
     assert "'/kaggle/temp/sample/train.csv'" in done.stdout
     assert done.stdout.split()[-1] == "/kaggle/working"
     assert list((tmp_path / "working").iterdir()) == []
@@ -405,7 +505,10 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
     part = tmp_path / "working" / "part-1"
     assert verify_parts(str(part)).faults.empty
     counts = write_sample(str(tmp_path / "sample"))["counts"]
-    assert pd.read_csv(part / "shards.csv")["count"].sum() == counts["written"] + counts["test"]
+    assert (
+        pd.read_csv(part / "shards.csv")["count"].sum()
+        == counts["written"] + counts["test"]
+    )
 
 
 @pytest.mark.heavy
@@ -425,14 +528,22 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
     assert done.returncode == 0, done.stderr[-3000:]
     made = {path.name for path in (tmp_path / "working").rglob("*") if path.is_file()}
     assert {"model.keras", "05_validation_batch.png", "06_confusions.png"} <= made
-    assert "This machine has a TPU (ISTPUVM=1), which Keras on jax cannot use" in failed.stderr
+    assert (
+        "This machine has a TPU (ISTPUVM=1), which Keras on jax cannot use"
+        in failed.stderr
+    )
 
 
 class Sessions:
     """Runs what is pushed to the stub, as Kaggle would, and gives the stub its output."""
 
     def __init__(self, kaggle, python, folder, inputs):
-        self.kaggle, self.python, self.folder, self.inputs = kaggle, python, folder, inputs
+        self.kaggle, self.python, self.folder, self.inputs = (
+            kaggle,
+            python,
+            folder,
+            inputs,
+        )
         self.faults, self.environments = {}, {}
         kaggle.on_save = self.start
 
@@ -445,9 +556,13 @@ class Sessions:
         version = len(self.kaggle.kernels[slug])
         working = self.folder / f"{slug.split('/')[1]}-{version}"
         sources = request.get("kernelDataSources", [])
-        inputs = {f"notebooks/{source}": self.kaggle.outputs[source] for source in sources}
+        inputs = {
+            f"notebooks/{source}": self.kaggle.outputs[source] for source in sources
+        }
         extra = self.environments.get((slug, version), {})
-        done = run_kernel(self.python, request["text"], working, self.inputs | inputs, **extra)
+        done = run_kernel(
+            self.python, request["text"], working, self.inputs | inputs, **extra
+        )
         if done.returncode:
             self.faults[slug] = done.stderr[-3000:]
         self.kaggle.outputs[slug] = working
@@ -456,16 +571,23 @@ class Sessions:
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
-def test_three_parts_are_planned_written_fetched_and_published(kaggle, environment, tmp_path):
+def test_three_parts_are_planned_written_fetched_and_published(
+    kaggle, environment, tmp_path
+):
     """As a local run byte for byte, though one kernel runs out of time and goes on."""
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
-    places = {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(tmp_path / "local")}
+    places = {
+        "INPUT_DIR": str(tmp_path / "leaves"),
+        "WORK_DIR": str(tmp_path / "local"),
+    }
     local = notebook.run_recipe(values | places, ["01", "02", "03", "04"])
     parts = sorted(path.name for path in Path(local).glob("part-*"))
     assert len(parts) == 3
 
-    folders = write_kernels(values | {"INPUT_DIR": "tea-leaves"}, str(tmp_path / "k"), parts=3)
+    folders = write_kernels(
+        values | {"INPUT_DIR": "tea-leaves"}, str(tmp_path / "k"), parts=3
+    )
     inputs = {"competitions/tea-leaves": tmp_path / "leaves"}
     sessions = Sessions(kaggle, environment, tmp_path, inputs)
     late = (f"{USER}/tea-tfrecords-part-2", 1)

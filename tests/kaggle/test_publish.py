@@ -29,7 +29,10 @@ def make_part(folder, part=1, shards=(), **changes):
     usual = {f"tea-{part}.tfrec": bytes(range(200)) * part, "empty.csv": b""}
     write_part(folder, dict(shards) or usual)
     metadata = {"id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}"}
-    metadata |= {"title": f"Tea TFRecords part {part}", "licenses": [{"name": "CC0-1.0"}]}
+    metadata |= {
+        "title": f"Tea TFRecords part {part}",
+        "licenses": [{"name": "CC0-1.0"}],
+    }
     (folder / DATASET_FILE).write_text(json.dumps(metadata | changes))
     return str(folder)
 
@@ -55,7 +58,9 @@ sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
 
 
 def publish(folders, notes=""):
-    return publish_parts([str(folder) for folder in folders], notes=notes, poll_seconds=0.01)
+    return publish_parts(
+        [str(folder) for folder in folders], notes=notes, poll_seconds=0.01
+    )
 
 
 def checksums(folder):
@@ -111,7 +116,10 @@ def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
     del before["index/a.idx"]
     kaggle.break_upload = {"tea-1.tfrec"}
     assert main(["publish", str(folder)]) == 1
-    assert "tea-1.tfrec. Publish again: it goes on where it stopped" in capsys.readouterr().err
+    assert (
+        "tea-1.tfrec. Publish again: it goes on where it stopped"
+        in capsys.readouterr().err
+    )
     assert kaggle.datasets == {}
     kaggle.break_upload, sent = set(), set(kaggle.received)
     kaggle.received.clear()
@@ -126,28 +134,38 @@ def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
 def test_parts_of_different_plans_are_not_published_as_one_dataset(kaggle, tmp_path):
     """A part of an earlier plan under the same NAME is named, and nothing is sent."""
     folders = []
-    for part, (name, plan) in enumerate([("tea", "a1"), ("rice", "b2"), ("tea", "c3")], 1):
+    for part, (name, plan) in enumerate(
+        [("tea", "a1"), ("rice", "b2"), ("tea", "c3")], 1
+    ):
         files = {"labels.json": {"name": name}, "plan.json": {"fingerprint": plan}}
         shards = {file: json.dumps(values).encode() for file, values in files.items()}
         folders.append(make_part(tmp_path / f"part-{part}", part, shards))
-    with pytest.raises(ValueError, match=r"part-1' and '.*part-3' are of different plans"):
+    with pytest.raises(
+        ValueError, match=r"part-1' and '.*part-3' are of different plans"
+    ):
         publish(folders)
     assert kaggle.datasets == {}
 
 
 def test_a_part_of_many_files_is_one_archive(kaggle, tmp_path):
     """Over 50 at its top: it arrives as a folder, which the reader takes for the part."""
-    folder = Path(make_part(tmp_path / "part-1", shards={f"{n}.tfrec": b"tea" for n in range(60)}))
+    folder = Path(
+        make_part(tmp_path / "part-1", shards={f"{n}.tfrec": b"tea" for n in range(60)})
+    )
     assert list(publish([folder]).state) == ["created"]
     assert list(kaggle.datasets[TEA]) == ["part-1.tar"]
     with tarfile.open(fileobj=io.BytesIO(kaggle.datasets[TEA]["part-1.tar"])) as files:
         files.extractall(tmp_path / "mounted" / "part-1", filter="data")
     assert digests(tmp_path / "mounted" / "part-1") == checksums(folder)
     assert list(publish([folder]).state) == ["there already"]
-    inside = {f"part-1/{name}": (folder / name).read_bytes() for name in checksums(folder)}
+    inside = {
+        f"part-1/{name}": (folder / name).read_bytes() for name in checksums(folder)
+    }
     kaggle.datasets[TEA] = inside
     assert list(publish([folder]).state) == ["there already"]
-    kaggle.datasets[TEA] = {name: data for name, data in inside.items() if "/7." not in name}
+    kaggle.datasets[TEA] = {
+        name: data for name, data in inside.items() if "/7." not in name
+    }
     assert "exists and holds other files" in publish([folder]).problem[0]
 
 
@@ -167,8 +185,12 @@ def test_what_client_2_2_4_does_wrong_is_noticed(kaggle, tmp_path, monkeypatch):
     monkeypatch.setattr(upload, "call", call)
     (row,) = publish([make_part(tmp_path / "one")]).itertuples()
     assert row.state == "incomplete"
-    assert row.problem.startswith("tea-1.tfrec has 200 bytes here, no there. Publish again")
-    many = Path(make_part(tmp_path / "many", shards={f"{n}.tfrec": b"tea" for n in range(60)}))
+    assert row.problem.startswith(
+        "tea-1.tfrec has 200 bytes here, no there. Publish again"
+    )
+    many = Path(
+        make_part(tmp_path / "many", shards={f"{n}.tfrec": b"tea" for n in range(60)})
+    )
     upload.make_cover(str(many))
     inside = {f"many/{name}": (many / name).read_bytes() for name in checksums(many)}
     kaggle.datasets[TEA] = inside
@@ -177,7 +199,12 @@ def test_what_client_2_2_4_does_wrong_is_noticed(kaggle, tmp_path, monkeypatch):
 
 def test_what_passes_a_limit_is_refused_before_the_first_byte(kaggle, folder, capsys):
     """200 GB in a dataset, and 200 GB of all private datasets together."""
-    kaggle.private = {"ada/a": 9 * 10**10, "ada/b": 9 * 10**10, "ada/c": 2 * 10**10, TEA: 10**9}
+    kaggle.private = {
+        "ada/a": 9 * 10**10,
+        "ada/b": 9 * 10**10,
+        "ada/c": 2 * 10**10,
+        TEA: 10**9,
+    }
     assert main(["publish", str(folder)]) == 1
     assert "would hold 200,000,000," in capsys.readouterr().err
     with open(folder / "hole.tfrec", "wb") as file:
@@ -193,7 +220,10 @@ def test_a_quota_exceeded_without_a_word_is_an_error(kaggle, folder, monkeypatch
     kaggle.quota_exceeded = True
     (row,) = publish([folder]).itertuples()
     assert row.state == "incomplete"
-    assert "has not made it, as when the quota of private datasets is exceeded" in row.problem
+    assert (
+        "has not made it, as when the quota of private datasets is exceeded"
+        in row.problem
+    )
 
 
 def test_the_cover_is_made_of_the_part_s_pictures(kaggle, tmp_path):
@@ -220,8 +250,14 @@ def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
     (folder / "train").mkdir()
     for number in range(450):
         (folder / "train" / f"{number}.tfrecord").write_bytes(b"records")
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != DATASET_FILE]
-    kaggle.datasets[TEA] = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    paths = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != DATASET_FILE
+    ]
+    kaggle.datasets[TEA] = {
+        str(path.relative_to(folder)): path.read_bytes() for path in paths
+    }
     assert list(publish([folder]).state) == ["there already"]
 
 
@@ -276,7 +312,9 @@ def test_a_link_out_of_the_part_is_not_sent(kaggle, folder, tmp_path, name, targ
     (folder / "train").mkdir()
     (folder / "train" / "inside").symlink_to("../empty.csv")
     (folder / name).symlink_to(tmp_path / target)
-    with pytest.raises(ValueError, match=f"{name}: a link out of the part, to '{tmp_path}"):
+    with pytest.raises(
+        ValueError, match=f"{name}: a link out of the part, to '{tmp_path}"
+    ):
         publish([folder])
     assert kaggle.received == {}
 
@@ -287,8 +325,14 @@ def test_a_link_out_of_the_part_is_not_sent(kaggle, folder, tmp_path, name, targ
         ({"titel": "x"}, r'no such key.*Did you mean "title"'),
         ({"id": "ada/tea"}, "'tea' has 3 characters; Kaggle wants 6 to 50"),
         ({"licenses": [5]}, r"licenses: \[5\]; Kaggle wants exactly one"),
-        ({"licenses": []}, "Kaggle wants exactly one.*Set LICENSE and run 04_write again"),
-        ({"licenses": [{"name": "cc-by-4"}]}, r'exactly one\. Did you mean "CC-BY-4\.0"'),
+        (
+            {"licenses": []},
+            "Kaggle wants exactly one.*Set LICENSE and run 04_write again",
+        ),
+        (
+            {"licenses": [{"name": "cc-by-4"}]},
+            r'exactly one\. Did you mean "CC-BY-4\.0"',
+        ),
     ],
 )
 def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message):
@@ -308,9 +352,16 @@ def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path, r
     command = [sys.executable, "-c", FRESH_PROCESS]
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run(
-        command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
+        command,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
 
-    codes, _, imported = done.stderr.strip().splitlines()[-1].rpartition(", TensorFlow: ")
+    codes, _, imported = (
+        done.stderr.strip().splitlines()[-1].rpartition(", TensorFlow: ")
+    )
     assert set(ast.literal_eval(codes).values()) == {0}, done.stdout + done.stderr
     assert imported == "False"

@@ -20,8 +20,16 @@ EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 def make_kernel(folder, slug, after="", **changes):
     folder.mkdir(parents=True)
-    metadata = {"id": f"{OWNER}/{slug}", "title": slug.replace("-", " "), "language": "python"}
-    metadata |= {"code_file": "kernel.ipynb", "kernel_type": "notebook", "enable_internet": False}
+    metadata = {
+        "id": f"{OWNER}/{slug}",
+        "title": slug.replace("-", " "),
+        "language": "python",
+    }
+    metadata |= {
+        "code_file": "kernel.ipynb",
+        "kernel_type": "notebook",
+        "enable_internet": False,
+    }
     metadata |= {"kernel_sources": [f"{OWNER}/{after}"] if after else []}
     (folder / "kernel-metadata.json").write_text(json.dumps(metadata | changes))
     (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
@@ -41,7 +49,9 @@ def recipe(tmp_path, kaggle):
     (kaggle.outputs[PLAN] / "plan.json").write_text('{"n_parts": 2}')
     folders = [make_kernel(tmp_path / "k" / "tea-plan", "tea-plan")]
     for part in (1, 2):
-        folders.append(make_kernel(tmp_path / "k" / f"tea-{part}", f"tea-part-{part}", "tea-plan"))
+        folders.append(
+            make_kernel(tmp_path / "k" / f"tea-{part}", f"tea-part-{part}", "tea-plan")
+        )
         leave_part(kaggle, tmp_path / "left" / str(part), part)
     return folders
 
@@ -61,7 +71,9 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     """The planning kernel goes first, the others once it has ended; outputs are fetched."""
     kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
     seen = []
-    kaggle.on_save = lambda request: seen.append((request["slug"], len(kaggle.statuses[PLAN])))
+    kaggle.on_save = lambda request: seen.append(
+        (request["slug"], len(kaggle.statuses[PLAN]))
+    )
     done = push(recipe[::-1], tmp_path)
     assert set(done.state) == {"finished"}
     assert seen[0] == (PLAN, 3)
@@ -89,7 +101,9 @@ def test_training_waits_for_what_is_written(kaggle, one, tmp_path):
 
     assert set(done.state) == {"finished"}, done.problem.tolist()
     assert order[0] == PART
-    assert kaggle.kernels[f"{USER}/tea-training-tpuv5e8"][0]["machineShape"] == "TpuV5E8"
+    assert (
+        kaggle.kernels[f"{USER}/tea-training-tpuv5e8"][0]["machineShape"] == "TpuV5E8"
+    )
     assert (tmp_path / "got" / "tea-training-tpuv5e8" / "model.keras").exists()
 
 
@@ -105,7 +119,9 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
         assert list(push(one, tmp_path).state) == ["finished"]
         assert copy.read_bytes() == bytes(range(50))
     assert len(kaggle.kernels[PART]) == 1
-    (tmp_path / "k/tea-1/kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
+    (tmp_path / "k/tea-1/kernel.ipynb").write_text(
+        json.dumps(EMPTY | {"nbformat_minor": 4})
+    )
     push(one, tmp_path)
     assert len(kaggle.kernels[PART]) == 2
 
@@ -157,7 +173,9 @@ def test_a_first_run_without_its_input_is_pushed_once_more(kaggle, one, tmp_path
     assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 2
 
-    (tmp_path / "k/tea-1/kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
+    (tmp_path / "k/tea-1/kernel.ipynb").write_text(
+        json.dumps(EMPTY | {"nbformat_minor": 4})
+    )
     kaggle.statuses[PART] = ["ERROR"]
     (row,) = push(one, tmp_path).itertuples()
     assert (row.state, len(kaggle.kernels[PART])) == ("failed", 4)
@@ -173,13 +191,17 @@ def find_input_error(slug):
 @pytest.mark.parametrize(
     ("files", "longest"), [(11, 5), pytest.param(451, 200, marks=pytest.mark.heavy)]
 )
-def test_an_output_of_many_files_comes_page_by_page(kaggle, one, tmp_path, files, longest):
+def test_an_output_of_many_files_comes_page_by_page(
+    kaggle, one, tmp_path, files, longest
+):
     """451 files are three pages of at most 200."""
     kaggle.longest = longest
     for number in range(files - 3):
         (kaggle.outputs[PART] / f"{number}.txt").touch()
     assert list(push(one, tmp_path).state) == ["finished"]
-    got = [path for path in (tmp_path / "got" / "tea-part-1").rglob("*") if path.is_file()]
+    got = [
+        path for path in (tmp_path / "got" / "tea-part-1").rglob("*") if path.is_file()
+    ]
     assert len(got) == files + 1  # and the log
     assert kaggle.calls.count("ListKernelSessionOutput") == 3
 
@@ -201,7 +223,9 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
 def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     """After kill -9 while a kernel runs, the next call asks for it and does not push it again."""
     kaggle.statuses[PART] = ["RUNNING"]
-    process = multiprocessing.get_context("fork").Process(target=push, args=(one, tmp_path))
+    process = multiprocessing.get_context("fork").Process(
+        target=push, args=(one, tmp_path)
+    )
     process.start()
     until = time.monotonic() + 60
     while kaggle.calls.count("GetKernelSessionStatus") < 2 and time.monotonic() < until:
@@ -214,7 +238,9 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 1
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "null", '{"state": "finished"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "null", '{"state": "finished"}', "[" * 100_000]
+)
 def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, text):
     """The file beside the output, as a full disk or a user leaves it."""
     (tmp_path / "got").mkdir()
@@ -228,8 +254,14 @@ def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, 
     [
         ({"machine_shape": 5}, "machine_shape: '5', which is none of"),
         ({"machine_shape": ["TpuV5E8"]}, "machine_shape: '.*', which is none of"),
-        ({"kernel_sources": "ada/tea"}, "kernel_sources: 'ada/tea'; Kaggle wants a list of names"),
-        ({"dataset_sources": [5]}, r"dataset_sources: \[5\]; Kaggle wants a list of names"),
+        (
+            {"kernel_sources": "ada/tea"},
+            "kernel_sources: 'ada/tea'; Kaggle wants a list of names",
+        ),
+        (
+            {"dataset_sources": [5]},
+            r"dataset_sources: \[5\]; Kaggle wants a list of names",
+        ),
         ({"code_file": "other.ipynb"}, "code_file: 'other.ipynb' is not a file in the"),
         ({"code_file": None}, "code_file: 'None' is not a file"),
     ],
@@ -254,7 +286,9 @@ def point_outside(folder, secret, way):
 
 
 @pytest.mark.parametrize("way", ["an absolute path", "..", "a link", "a linked folder"])
-def test_code_outside_the_kernels_folder_is_not_sent(kaggle, one, tmp_path, capsys, way):
+def test_code_outside_the_kernels_folder_is_not_sent(
+    kaggle, one, tmp_path, capsys, way
+):
     """A foreign folder could name any file of this machine; good kernels beside it stay as well."""
     secret = tmp_path / "secret.ipynb"
     secret.write_text(json.dumps(EMPTY))
@@ -267,7 +301,9 @@ def test_code_outside_the_kernels_folder_is_not_sent(kaggle, one, tmp_path, caps
     assert main(["push", *one, str(foreign), "--out", str(tmp_path / "got")]) == 1
 
     said = capsys.readouterr().err
-    assert f"code_file: '{metadata['code_file']}' is outside the kernel's folder" in said
+    assert (
+        f"code_file: '{metadata['code_file']}' is outside the kernel's folder" in said
+    )
     assert kaggle.kernels == {}
 
 

@@ -22,7 +22,9 @@ QUICK = settings(max_examples=25, deadline=None)
 
 
 def make_table(labels, clusters=-1, **columns):
-    table = pd.DataFrame({"label": labels, "split": "train"}).assign(cluster=clusters, **columns)
+    table = pd.DataFrame({"label": labels, "split": "train"}).assign(
+        cluster=clusters, **columns
+    )
     return table.assign(label_name="class " + table["label"].astype(str))
 
 
@@ -40,13 +42,23 @@ def tables(draw):
 
 
 def is_whole(table, column):
-    rows = table[table[column].notna() & (table[column] != -1) & (table["split"] != "test")]
+    rows = table[
+        table[column].notna() & (table[column] != -1) & (table["split"] != "test")
+    ]
     return rows.groupby(column)[["split", "fold"]].nunique().eq(1).all(axis=None)
 
 
 @settings(max_examples=15, deadline=None)
-@given(tables(), st.integers(1, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9), st.booleans())
-def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, seed, extra):
+@given(
+    tables(),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.3]),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_no_cluster_and_no_group_is_ever_split(
+    table, n_folds, validation_size, seed, extra
+):
     """Whatever the labels, clusters, patients and folds: no row lost, none of a kind apart."""
     same = {"n_folds": n_folds, "seed": seed, "validation_size": validation_size}
     same |= {"group_column": "patient", "extra_in_validation": extra}
@@ -75,7 +87,10 @@ def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, 
 def clustered(seed, n, largest):
     """(table of one-class clusters, largest cluster of each class)."""
     rng = np.random.default_rng(seed)
-    labels, sizes = rng.integers(0, rng.integers(1, 30), n), rng.integers(1, largest + 1, n)
+    labels, sizes = (
+        rng.integers(0, rng.integers(1, 30), n),
+        rng.integers(1, largest + 1, n),
+    )
     table = make_table(np.repeat(labels, sizes), np.repeat(np.arange(n), sizes))
     return table, pd.Series(sizes).groupby(labels).max()
 
@@ -83,12 +98,18 @@ def clustered(seed, n, largest):
 @QUICK
 @pytest.mark.parametrize("largest", [1, 5])
 @given(st.integers(6, 60), st.integers(2, 5), st.integers(0, 99))
-def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(largest, n, n_folds, seed):
+def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
+    largest, n, n_folds, seed
+):
     """Class counts are as even as clusters allow; without clusters, these and all to within one."""
     table, largest_of = clustered(seed, n, largest)
     folded = assign_folds(table, n_folds=n_folds, seed=seed)
 
-    count = pd.crosstab(folded["label"], folded["fold"]).reindex(columns=range(n_folds)).fillna(0)
+    count = (
+        pd.crosstab(folded["label"], folded["fold"])
+        .reindex(columns=range(n_folds))
+        .fillna(0)
+    )
     assert (np.ptp(count, axis=1) <= largest_of).all()
     assert largest > 1 or np.ptp(count.sum()) <= 1
 
@@ -101,7 +122,10 @@ def test_what_is_held_out_is_what_was_asked_within_one(largest, n, share, seed):
     table, _ = clustered(seed, n, largest)
     folded = assign_folds(table, n_folds=1, seed=seed, validation_size=share)
 
-    held_out, of_class = folded["split"] == "validation", table.groupby("label")["label"]
+    held_out, of_class = (
+        folded["split"] == "validation",
+        table.groupby("label")["label"],
+    )
     off = (held_out - share).groupby(table["label"]).sum()
     assert abs(off.sum()) <= largest + 1e-9
     assert (off.abs() <= largest).all()
@@ -112,7 +136,9 @@ def test_what_is_held_out_is_what_was_asked_within_one(largest, n, share, seed):
 def test_each_image_is_held_out_by_chance():
     """Of ten images of a class each, two or three; over many seeds each in a quarter of all."""
     rules = {"n_folds": 1, "validation_size": 0.25}
-    folded = [assign_folds(make_table(range(10)), seed=seed, **rules) for seed in range(100)]
+    folded = [
+        assign_folds(make_table(range(10)), seed=seed, **rules) for seed in range(100)
+    ]
     held_out = np.array([table["split"] == "validation" for table in folded])
     assert set(held_out.sum(axis=1)) == {2, 3}
     # Five standard deviations about 25 of 100.
@@ -122,7 +148,10 @@ def test_each_image_is_held_out_by_chance():
 def test_folds_do_not_repeat_the_draw_of_what_is_held_out():
     """With one seed, half of the images held out and one of two folds are two different draws."""
     table = make_table([0] * 200)
-    held_out = assign_folds(table, n_folds=1, seed=0, validation_size=0.5)["split"] == "validation"
+    held_out = (
+        assign_folds(table, n_folds=1, seed=0, validation_size=0.5)["split"]
+        == "validation"
+    )
     second_fold = assign_folds(table, n_folds=2, seed=0)["fold"] == 1
     assert held_out.sum() == second_fold.sum() == 100
     # Five standard deviations about 50 of 100.
@@ -132,7 +161,9 @@ def test_folds_do_not_repeat_the_draw_of_what_is_held_out():
 def test_every_band_of_a_long_tail_has_its_share():
     """20,000 images, most of them in classes of 2 to 25: each band within 10 %, all within one."""
     rng = np.random.default_rng(0)
-    sizes = rng.permutation(np.repeat([1, 3, 9, 20, 70, 700], [200, 1500, 500, 300, 40, 3]))
+    sizes = rng.permutation(
+        np.repeat([1, 3, 9, 20, 70, 700], [200, 1500, 500, 300, 40, 3])
+    )
     table = make_table(np.repeat(np.arange(len(sizes)), sizes))
     held_out = assign_folds(table, n_folds=1, seed=1, validation_size=0.05)
     shares = compare_shares(table, held_out, 0.05)
@@ -143,11 +174,18 @@ def test_every_band_of_a_long_tail_has_its_share():
     assert abs(shares.loc["all", "validation"] - 1005) <= 1
     other = assign_folds(table, n_folds=1, seed=2, validation_size=0.05)
     small = table["label"].map(table["label"].value_counts()) <= 5
-    chosen = [set(t["label"][small & (t["split"] == "validation")]) for t in (held_out, other)]
+    chosen = [
+        set(t["label"][small & (t["split"] == "validation")]) for t in (held_out, other)
+    ]
     assert len(chosen[0] & chosen[1]) < len(chosen[0]) / 2
 
     shares = compare_shares(table, assign_folds(table, n_folds=5, seed=1))
-    assert list(shares) == ["classes", "images", *(f"fold {n}" for n in range(5)), "in every fold"]
+    assert list(shares) == [
+        "classes",
+        "images",
+        *(f"fold {n}" for n in range(5)),
+        "in every fold",
+    ]
     assert shares.filter(like="fold ").sub(0.2).abs().max(axis=None) < 0.005
     assert shares["in every fold"].tolist() == [0, 0, 800, 40, 3, 843]
 
@@ -204,15 +242,21 @@ def test_images_that_leave_their_given_split_are_counted_by_direction():
         "3 images leave their given split, because images of the same cluster or group are there: "
         "3 from train to validation."
     )
-    assert describe_moved(count_moved(table.assign(cluster=-1))).startswith("Every image stays")
+    assert describe_moved(count_moved(table.assign(cluster=-1))).startswith(
+        "Every image stays"
+    )
 
 
 @pytest.mark.parametrize("column", ["cluster", "patient"])
 def test_test_images_stay_in_test_and_pull_no_other_row(column):
     """A cluster or group over test and train leaves both where they are, and train's together."""
     split = ["test"] * 4 + ["train"] * 8
-    table = make_table([-1] * 4 + [0] * 8, split=split).assign(**{column: [5, 5, 6, -1] * 3})
-    folded = assign_folds(table, n_folds=2, seed=0, group_column="patient" * (column != "cluster"))
+    table = make_table([-1] * 4 + [0] * 8, split=split).assign(
+        **{column: [5, 5, 6, -1] * 3}
+    )
+    folded = assign_folds(
+        table, n_folds=2, seed=0, group_column="patient" * (column != "cluster")
+    )
     assert folded["split"].tolist() == split
     assert folded["fold"][:4].tolist() == [-1] * 4
     assert folded["fold"][4:].between(0, 1).all()
@@ -244,13 +288,17 @@ def test_other_sources_never_validate_unless_asked():
 
 def test_the_held_out_share_is_that_of_every_class():
     """A validation size of 30 % takes 30 of 100 and 6 of 20."""
-    folded = assign_folds(make_table([0] * 100 + [1] * 20), n_folds=1, seed=3, validation_size=0.3)
+    folded = assign_folds(
+        make_table([0] * 100 + [1] * 20), n_folds=1, seed=3, validation_size=0.3
+    )
     held_out = folded[folded["split"] == "validation"]["label"].value_counts().to_dict()
     assert held_out == {0: 30, 1: 6}
     assert set(folded["fold"][folded["split"] == "train"]) == {0}
 
 
-def test_without_iterative_stratification_only_several_labels_say_what_to_attach(monkeypatch):
+def test_without_iterative_stratification_only_several_labels_say_what_to_attach(
+    monkeypatch,
+):
     """Kaggle's image has none: one label an image does without, several name the way out."""
     monkeypatch.setitem(sys.modules, "iterstrat.ml_stratifiers", None)
     labels, shares = csr_matrix(np.eye(3)[np.arange(30) % 3]), np.full(3, 1 / 3)
@@ -269,7 +317,10 @@ def test_multi_label_images_are_spread_evenly_and_by_cluster():
     codes = table.assign(**{name: np.where(marks[name], "1 3", "") for name in "abcd"})
     same = {"seed": 0, "label_columns": [*"abcd"]}
     folded = assign_folds(table, n_folds=4, **same)
-    held_out = assign_folds(table, n_folds=1, validation_size=0.3, **same)["split"] == "validation"
+    held_out = (
+        assign_folds(table, n_folds=1, validation_size=0.3, **same)["split"]
+        == "validation"
+    )
 
     assert is_whole(folded, "cluster")
     shares = folded.groupby("fold")[[*"abcd"]].sum() / marks.sum()
@@ -298,8 +349,12 @@ def test_the_leakage_check_counts_what_is_wrong():
     """A cluster over two folds, a skewed class, a pair across folds; test images' apart."""
     table = make_table([0, 0, 1, 1], [5, 5, -1, -1], fold=[0, 1, 0, 1], path=[*"abcd"])
     words = {name: np.uint64([1, 3, 1 << 60, 0]) for name in ("average", "perceptual")}
-    words |= {name: np.uint64([0, 0, 2**64 - 1, 2**63]) for name in ("difference", "wavelet")}
-    hashes = pd.DataFrame({"path": [*"abcd"], "texture": [9.0, 9, 9, 1], "problem": ""} | words)
+    words |= {
+        name: np.uint64([0, 0, 2**64 - 1, 2**63]) for name in ("difference", "wavelet")
+    }
+    hashes = pd.DataFrame(
+        {"path": [*"abcd"], "texture": [9.0, 9, 9, 1], "problem": ""} | words
+    )
 
     # a and b are two bits apart, seen from both; d is too flat to tell anything.
     wrong = "leak into one another: clusters_across_folds 1, sampled_pairs_across_folds 2. Run 02_d"
@@ -313,13 +368,19 @@ def test_the_leakage_check_counts_what_is_wrong():
 
     tests = table.assign(split=["train", "test", "train", "test"], fold=[0, -1, 1, -1])
     leakage = check_leakage(tests, hashes=hashes, max_bits=2)
-    assert leakage["clusters_across_folds"] == leakage["sampled_pairs_across_folds"] == 0
+    assert (
+        leakage["clusters_across_folds"] == leakage["sampled_pairs_across_folds"] == 0
+    )
     assert leakage["clusters_across_test"] == 1
     assert leakage["sampled_pairs_with_test"] == 2
 
 
 @QUICK
-@given(st.lists(st.integers(0, 4), min_size=12, max_size=60), st.integers(1, 5), st.integers(1, 3))
+@given(
+    st.lists(st.integers(0, 4), min_size=12, max_size=60),
+    st.integers(1, 5),
+    st.integers(1, 3),
+)
 def test_shards_hold_the_same_of_everything_to_within_one(labels, n_shards, n_parts):
     """Nothing lost, nothing twice; sizes and class counts of a fold's shards differ by one."""
     table = assign_folds(make_table(labels), n_folds=2, seed=0)
@@ -343,7 +404,9 @@ def test_shards_hold_the_same_of_everything_to_within_one(labels, n_shards, n_pa
 
 
 @pytest.mark.parametrize(("yes", "no"), [("1 3", ""), (1, 0)])
-@pytest.mark.parametrize("clusters", [-1, np.arange(200) // 10 * 5 + np.arange(200) % 5])
+@pytest.mark.parametrize(
+    "clusters", [-1, np.arange(200) // 10 * 5 + np.arange(200) % 5]
+)
 def test_a_single_label_column_is_stratified_by_yes_and_no(yes, no, clusters):
     """Of 40 ships in 200 pictures each of five folds has eight, and the held-out 20 % too."""
     ships = np.where(np.arange(200) % 5 == 0, yes, no)
@@ -352,5 +415,7 @@ def test_a_single_label_column_is_stratified_by_yes_and_no(yes, no, clusters):
     folded = assign_folds(table, n_folds=5, **same)
     held_out = assign_folds(table, n_folds=1, validation_size=0.2, **same)
 
-    assert (pd.crosstab(folded["ship"], folded["fold"]).to_numpy() == [[32] * 5, [8] * 5]).all()
+    assert (
+        pd.crosstab(folded["ship"], folded["fold"]).to_numpy() == [[32] * 5, [8] * 5]
+    ).all()
     assert (held_out["split"] == "validation").groupby(ships).sum().tolist() == [32, 8]

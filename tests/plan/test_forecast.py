@@ -29,15 +29,23 @@ WHOLE = ImageSettings(None, "none")
 
 
 def choose(**parameters):
-    return settings(PlanSettings, {name.upper(): value for name, value in parameters.items()})
+    return settings(
+        PlanSettings, {name.upper(): value for name, value in parameters.items()}
+    )
 
 
 def made_table(n_bytes, folds=1, *, labels=0, side=100):
     """A table of JPEG files that are not there, with these sizes."""
     n = len(n_bytes)
-    table = pd.DataFrame({"image_id": [f"{i:07d}" for i in range(n)], "path": "", "split": "train"})
-    table = table.assign(n_bytes=n_bytes, height=side, width=side, format="JPEG", orientation=1)
-    return table.assign(label=labels, label_name="x", cluster=-1, fold=np.arange(n) % folds)
+    table = pd.DataFrame(
+        {"image_id": [f"{i:07d}" for i in range(n)], "path": "", "split": "train"}
+    )
+    table = table.assign(
+        n_bytes=n_bytes, height=side, width=side, format="JPEG", orientation=1
+    )
+    return table.assign(
+        label=labels, label_name="x", cluster=-1, fold=np.arange(n) % folds
+    )
 
 
 def forecast_made(table, image, true_bytes, seeds=(0,), sample=400):
@@ -54,7 +62,10 @@ def forecast_made(table, image, true_bytes, seeds=(0,), sample=400):
 
 def check_held(table, image, true_bytes, largest_width, sample=400):
     """The interval holds the true mean in 95 of 100 seeds, and is narrow."""
-    truth, made = true_bytes.mean(), forecast_made(table, image, true_bytes, range(100), sample)
+    truth, made = (
+        true_bytes.mean(),
+        forecast_made(table, image, true_bytes, range(100), sample),
+    )
     low, high = np.array([forecast.size[1:] for forecast in made]).T
     assert ((low <= truth) & (truth <= high)).sum() >= 95
     assert (high - low).mean() / 2 / truth < largest_width
@@ -132,7 +143,9 @@ def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
 
     with pytest.raises(ValueError, match="no image to plan"):
         make_forecast(table.iloc[:0], schema, WHOLE)
-    with pytest.raises(ValueError, match=r"all 4 images of the sample were refused.*01_explore"):
+    with pytest.raises(
+        ValueError, match=r"all 4 images of the sample were refused.*01_explore"
+    ):
         make_forecast(table, schema, ImageSettings((8, 8)))
 
 
@@ -145,7 +158,11 @@ def check_parts(n_bytes, folds, share, files, noise):
     """Whatever the sizes, exact or sampled: parts fit, are fair, and hold every image once."""
     weight = np.array(n_bytes, float)
     table = made_table(n_bytes, folds, labels=np.arange(len(n_bytes)) % 3)
-    size = {"image_size": 10_000} if noise is None else {"image_size": 100, "resize": "stretch"}
+    size = (
+        {"image_size": 10_000}
+        if noise is None
+        else {"image_size": 100, "resize": "stretch"}
+    )
     if noise is not None:
         weight *= np.exp(np.random.default_rng(noise).normal(0, 0.3, len(weight)))
     (forecast,) = forecast_made(table, choose(**size).image, weight)
@@ -165,7 +182,10 @@ def check_parts(n_bytes, folds, share, files, noise):
     for part, rows in planned.groupby("part"):
         n_shards = sum(shard.part == part for shard in plan.shards)
         assert n_shards + SIDECAR_FILES + rows["split"].nunique() <= files
-        assert weight[rows["image_id"].astype(int)].sum() + len(rows) * row_bytes + fixed <= limit
+        assert (
+            weight[rows["image_id"].astype(int)].sum() + len(rows) * row_bytes + fixed
+            <= limit
+        )
     groups = planned.pivot_table("shard", "fold", "part", ["size", "nunique"])
     assert groups["nunique"].sum(axis=None) == len(plan.shards)
     # Parts take whole shards, equal to within one record.
@@ -183,11 +203,15 @@ quick, many = (
     for n in (10, 1000)
 )
 test_no_part_passes_its_limit = quick(cases(check_parts))
-test_no_part_passes_its_limit_in_a_thousand_cases = pytest.mark.heavy(many(cases(check_parts)))
+test_no_part_passes_its_limit_in_a_thousand_cases = pytest.mark.heavy(
+    many(cases(check_parts))
+)
 
 
 def groups(*counts, expected=0.0):
-    index = pd.MultiIndex.from_product([["train"], range(len(counts))], names=["split", "fold"])
+    index = pd.MultiIndex.from_product(
+        [["train"], range(len(counts))], names=["split", "fold"]
+    )
     return pd.DataFrame({"count": counts, "expected": expected}, index)
 
 
@@ -201,7 +225,9 @@ def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
     n_parts, wanted = next((n, wanted) for n, wanted in enumerate(tried, 1) if wanted)
     total = sum(wanted.values())
     assert n_parts <= 1 + total_gb // 12
-    assert total / n_parts + SIDECAR_FILES + 1 <= 50 - 5  # Kaggle's files, and those of other tools
+    assert (
+        total / n_parts + SIDECAR_FILES + 1 <= 50 - 5
+    )  # Kaggle's files, and those of other tools
     if total > folds * n_parts:
         assert all(100e6 <= weight / shards <= 405e6 for shards in wanted.values())
 
@@ -210,12 +236,16 @@ def test_a_number_of_shards_or_of_images_in_one_is_kept():
     """Sixteen shards over 10, 20 and 50 images: 2, 4 and 10. Of 7,000, 3,000 each: three."""
     by_number = shards_per_group(groups(10, 20, 50), 1, choose(n_shards=16))
     assert by_number == {("train", 0): 2, ("train", 1): 4, ("train", 2): 10}
-    assert shards_per_group(groups(7000), 1, choose(shard_images=3000)) == {("train", 0): 3}
+    assert shards_per_group(groups(7000), 1, choose(shard_images=3000)) == {
+        ("train", 0): 3
+    }
 
 
 def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     """Test shards share one folder, so any number of them counts as one file."""
-    places = pd.MultiIndex.from_tuples([("train", 0), ("test", -1)], names=["split", "fold"])
+    places = pd.MultiIndex.from_tuples(
+        [("train", 0), ("test", -1)], names=["split", "fold"]
+    )
     groups = pd.DataFrame({"count": 900, "expected": 900e6}, places)
     by_size = choose(shard_mb=100, max_part_files=21)
     by_number = choose(shard_images=100, max_part_files=21)
@@ -229,15 +259,23 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     ("choice", "message"),
     [
         ({"n_shards": 2}, r"N_SHARDS = 2, but there are 3 folds"),
-        ({"max_part_files": 10}, r"MAX_PART_FILES = 10 leaves 1 .*Raise MAX_PART_FILES"),
+        (
+            {"max_part_files": 10},
+            r"MAX_PART_FILES = 10 leaves 1 .*Raise MAX_PART_FILES",
+        ),
         ({"part_limit_gb": 0.0003}, r"PART_LIMIT_GB = 0.0003: one record alone"),
-        ({"part_limit_gb": 0.008, "n_shards": 3}, r"need 2 parts, but fold 0 of 'train' has 1"),
+        (
+            {"part_limit_gb": 0.008, "n_shards": 3},
+            r"need 2 parts, but fold 0 of 'train' has 1",
+        ),
     ],
 )
 def test_impossible_limits_name_the_parameter(choice, message):
     """The error says which parameter cannot hold, and what would."""
     table = made_table([500_000] * 20, 3)
-    (forecast,) = forecast_made(table, choose(image_size=10_000).image, np.full(20, 500_000.0))
+    (forecast,) = forecast_made(
+        table, choose(image_size=10_000).image, np.full(20, 500_000.0)
+    )
 
     with pytest.raises(ValueError, match=message):
         plan_made(table, forecast, image_size=10_000, **choice)

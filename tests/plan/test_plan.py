@@ -26,7 +26,9 @@ from kaggle_tfr.write.journal import differences
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
-    return folder / "work", *plan_images(make_images(folder / "images"), folder / "work")
+    return folder / "work", *plan_images(
+        make_images(folder / "images"), folder / "work"
+    )
 
 
 def test_a_saved_plan_is_read_back_equal(planned):
@@ -37,7 +39,16 @@ def test_a_saved_plan_is_read_back_equal(planned):
     assert read_plan(str(work)) == plan
     rows = storage.read_parquet(str(work / "plan.parquet"))
     pd.testing.assert_frame_equal(rows, table, check_dtype=False)
-    assert {"image_id", "path", "split", "label", "cluster", "fold", "shard", "part"} <= set(table)
+    assert {
+        "image_id",
+        "path",
+        "split",
+        "label",
+        "cluster",
+        "fold",
+        "shard",
+        "part",
+    } <= set(table)
     assert values["labels"]["name"] == "trees"
     assert (values["image"]["size"], values["image"]["quality"]) == ([32, 32], 90)
     assert values["schema"]["fields"][0]["name"] == "image"
@@ -68,8 +79,12 @@ def test_a_row_group_is_a_shard(planned):
 )
 def test_numbers_count_what_shares_the_other_fields(planned, template, names):
     """{i} counts from 0 and {n} totals the shards of the same split, fold and part, where named."""
-    shards = [Shard(0, part, "train", fold, 0, 0, 0, 5) for part in (1, 2) for fold in (0, 1)]
-    plan = replace(planned[1], settings=replace(planned[1].settings, shard_name=template))
+    shards = [
+        Shard(0, part, "train", fold, 0, 0, 0, 5) for part in (1, 2) for fold in (0, 1)
+    ]
+    plan = replace(
+        planned[1], settings=replace(planned[1].settings, shard_name=template)
+    )
 
     assert [plan.file_name(shard) for shard in number_shards(shards, template)] == names
 
@@ -86,7 +101,9 @@ def test_numbers_count_what_shares_the_other_fields(planned, template, names):
 )
 def test_test_shards_are_in_a_folder_of_their_own(planned, template, name):
     """The files at the top of a part are labelled, so that a glob of them can be trained on."""
-    plan = replace(planned[1], settings=replace(planned[1].settings, shard_name=template))
+    plan = replace(
+        planned[1], settings=replace(planned[1].settings, shard_name=template)
+    )
     test, train = (Shard(0, 1, split, -1, 0, 0, 1, 5) for split in ("test", "train"))
 
     assert plan.file_name(test) == name
@@ -96,13 +113,22 @@ def test_test_shards_are_in_a_folder_of_their_own(planned, template, name):
 fields = st.permutations(["split", "fold", "part", "count"])
 
 
-@given(fields, st.integers(0, 4), st.sets(st.tuples(*[st.integers(0, 3)] * 3), max_size=40))
+@given(
+    fields, st.integers(0, 4), st.sets(st.tuples(*[st.integers(0, 3)] * 3), max_size=40)
+)
 def test_no_two_shards_share_a_number(order, used, places):
     """Whatever fields a template uses beside {i}, its values are unique over all parts."""
-    shards = [Shard(0, part, "train", *where, 0, 0, 1) for part, *where in sorted(places)]
-    numbered = number_shards(shards, "-".join(f"{{{name}}}" for name in [*order[:used], "i"]))
+    shards = [
+        Shard(0, part, "train", *where, 0, 0, 1) for part, *where in sorted(places)
+    ]
+    numbered = number_shards(
+        shards, "-".join(f"{{{name}}}" for name in [*order[:used], "i"])
+    )
 
-    named = {tuple(getattr(shard, name) for name in [*order[:used], "i"]) for shard in numbered}
+    named = {
+        tuple(getattr(shard, name) for name in [*order[:used], "i"])
+        for shard in numbered
+    }
     assert len(named) == len(places)
 
 
@@ -114,7 +140,11 @@ COLLISION = r"name 'trees-110': .* 10 of train, fold 1 and 0 of train, fold 11"
     [
         ("{name}-{fold}{i}", "trees", COLLISION),
         ("{i}-{fold}{count}", "trees", r"\{fold\} and \{count\} side by side"),
-        ("journal/{i}.json", "trees", r"'journal/0\.json', which a part needs for its own file"),
+        (
+            "journal/{i}.json",
+            "trees",
+            r"'journal/0\.json', which a part needs for its own file",
+        ),
         ("index/{i}", "trees", "for its own file"),
         ("test/{i}.tfrec", "trees", "shard of 'train' into 'test/'"),
         ("{name}/{i}", "schema.json", "for its own file"),
@@ -130,10 +160,14 @@ COLLISION = r"name 'trees-110': .* 10 of train, fold 1 and 0 of train, fold 11"
 def test_names_that_shards_cannot_have_are_refused(planned, template, name, message):
     """Names that repeat, those of a part's own files, too long ones: 03 names them."""
     places = [(fold, i) for fold in (1, 11) for i in range(12)]
-    shards = [Shard(n, 1, "train", fold, i, i, 12, 5) for n, (fold, i) in enumerate(places)]
+    shards = [
+        Shard(n, 1, "train", fold, i, i, 12, 5) for n, (fold, i) in enumerate(places)
+    ]
     plan = planned[1]
     settings = replace(plan.settings, shard_name=template)
-    bad = replace(plan, settings=settings, labels=replace(plan.labels, name=name), shards=shards)
+    bad = replace(
+        plan, settings=settings, labels=replace(plan.labels, name=name), shards=shards
+    )
     with pytest.raises(ValueError, match=message):
         check_names(bad)
     settings = replace(settings, shard_name="{split}{i}-{n}f{fold}x{count}")
@@ -155,17 +189,27 @@ def test_the_fingerprint_ignores_where_the_images_lie(planned):
     same = fingerprint(table, {"q": 90})
 
     assert fingerprint(moved, {"q": 90}) == same
-    assert same not in {fingerprint(relabelled, {"q": 90}), fingerprint(table, {"q": 70})}
+    assert same not in {
+        fingerprint(relabelled, {"q": 90}),
+        fingerprint(table, {"q": 70}),
+    }
 
 
 def test_differences_are_told_by_the_parameter_s_name(planned):
     """What changed is said as a person set it, not by a hash."""
     plan = planned[1]
-    changed = replace(plan, settings=replace(plan.settings, quality=70, group_column="site"))
+    changed = replace(
+        plan, settings=replace(plan.settings, quality=70, group_column="site")
+    )
 
     found = differences(plan, replace(changed, fingerprint="other"))
-    assert sorted(found) == ["GROUP_COLUMN: '' there, 'site' now", "QUALITY: 90 there, 70 now"]
-    assert differences(plan, replace(plan, fingerprint="other"))[0].startswith("the images")
+    assert sorted(found) == [
+        "GROUP_COLUMN: '' there, 'site' now",
+        "QUALITY: 90 there, 70 now",
+    ]
+    assert differences(plan, replace(plan, fingerprint="other"))[0].startswith(
+        "the images"
+    )
     assert differences(plan, changed) == []
 
 
@@ -174,7 +218,9 @@ def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no plan.json in .*Run 03_plan"):
         read_plan(str(tmp_path))
     (tmp_path / "plan.json").write_text('{"name": 1')
-    with pytest.raises(ValueError, match=r"is no plan of this version.*Run 03_plan again"):
+    with pytest.raises(
+        ValueError, match=r"is no plan of this version.*Run 03_plan again"
+    ):
         read_plan(str(tmp_path))
 
 
@@ -191,7 +237,9 @@ def test_test_images_may_be_fewer_than_parts(tmp_path, n):
 
 
 @pytest.mark.parametrize(("tpu", "hours"), [("0", 12), ("1", 9)])
-def test_a_part_is_held_to_the_hours_of_this_machine_s_session(planned, monkeypatch, tpu, hours):
+def test_a_part_is_held_to_the_hours_of_this_machine_s_session(
+    planned, monkeypatch, tpu, hours
+):
     """Kaggle gives a session with a TPU nine hours, others twelve."""
     work, plan, table = planned
     monkeypatch.setenv("ISTPUVM", tpu)

@@ -11,7 +11,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.readers import make_example, make_record, save_noise, write_part, write_shard
+from support.readers import (
+    make_example,
+    make_record,
+    save_noise,
+    write_part,
+    write_shard,
+)
 
 from kaggle_tfr.read.batches import (
     choose_fold,
@@ -70,7 +76,11 @@ def test_decoding_takes_as_many_threads_as_the_cores_that_a_container_may_use(ro
     code += "from kaggle_tfr.read import batches, display\nprint(batches.CORES, display.CORES)"
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        check=True,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout == "3 3\n"
 
@@ -91,7 +101,11 @@ def test_training_is_endless_shuffled_and_fair(shards):
 
 def test_options_change_what_a_batch_holds(shards):
     """One-hot labels, extra features and float32 pixels, as asked for; a misspelt one is named."""
-    choices = {"one_hot": 60, "mean_std": ((0.5,) * 3, (0.25,) * 3), "extra": ["height"]}
+    choices = {
+        "one_hot": 60,
+        "mean_std": ((0.5,) * 3, (0.25,) * 3),
+        "extra": ["height"],
+    }
 
     batches = read_batches(shards, batch_size=4, **SMALL, **choices)
     images, labels, _, features = next(batches.as_numpy_iterator())
@@ -127,7 +141,9 @@ def test_flips_turn_half_of_the_pictures_and_their_masks(tmp_path):
 
 def test_whole_images_come_as_they_were_written(shards):
     """read_images decodes each record whole, in order, or shuffled by a seed."""
-    in_order, mixed = (list(read_images(shards, seed).as_numpy_iterator()) for seed in (None, 3))
+    in_order, mixed = (
+        list(read_images(shards, seed).as_numpy_iterator()) for seed in (None, 3)
+    )
 
     assert in_order[0]["image"].shape == (32, 48, 3)
     for records in (in_order, mixed):
@@ -137,7 +153,10 @@ def test_whole_images_come_as_they_were_written(shards):
 
 def test_a_fold_is_chosen_by_its_number(shards):
     """Validation is the fold, training all others; an error about a missing one lists them."""
-    assert [set(chosen["fold"]) for chosen in choose_fold(shards, 3)] == [{0, 1, 2, 4}, {3}]
+    assert [set(chosen["fold"]) for chosen in choose_fold(shards, 3)] == [
+        {0, 1, 2, 4},
+        {3},
+    ]
     with pytest.raises(ValueError, match=r"folds \[0, 1, 2, 3, 4\]"):
         choose_fold(shards, 7)
 
@@ -150,7 +169,9 @@ def test_images_of_further_sources_always_train(shards):
         training, validation = choose_fold(table, fold)
         assert sorted(training["fold"]) == sorted([-1, -1, *({0, 1, 2} - {fold})])
         assert validation["fold"].tolist() == [fold]
-    with pytest.raises(ValueError, match=r"Fold -1 cannot be validated.*folds \[0, 1, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"Fold -1 cannot be validated.*folds \[0, 1, 2\]"
+    ):
         choose_fold(table, -1)
     table = shards.assign(fold=[0, 0, -1, -1, -1], split=["train"] * 4 + ["validation"])
     assert [len(chosen) for chosen in choose_fold(table, 0)] == [4, 1]
@@ -183,7 +204,9 @@ def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
     schemas = [*shards["schema"][:4], unlabelled]
     mixed = shards.assign(split=["train"] * 4 + ["test"], schema=schemas)
 
-    wanted = r"of the splits 'train' and 'test'.*choose_fold.*shards\['split'\] == 'test'"
+    wanted = (
+        r"of the splits 'train' and 'test'.*choose_fold.*shards\['split'\] == 'test'"
+    )
     with pytest.raises(ValueError, match=wanted):
         read_batches(mixed, batch_size=4, **SMALL)
     with pytest.raises(ValueError, match=wanted):
@@ -208,7 +231,9 @@ def test_the_window_is_what_pillow_cuts_out():
 
 
 @given(
-    *[st.integers(1, 4000)] * 2, *[st.integers(1, 600)] * 2, st.sampled_from(["random", "center"])
+    *[st.integers(1, 4000)] * 2,
+    *[st.integers(1, 600)] * 2,
+    st.sampled_from(["random", "center"]),
 )
 @settings(max_examples=100)
 def test_a_window_is_the_largest_of_its_proportions(height, width, rows, columns, crop):
@@ -226,9 +251,13 @@ def test_a_window_is_the_largest_of_its_proportions(height, width, rows, columns
 
 def test_random_windows_reach_both_ends():
     """Every place a window can have is taken, the first and the last one as well."""
-    choose = tf.function(lambda: choose_window(tf.constant([10, 14]), (10, 10), "random")[:2])
+    choose = tf.function(
+        lambda: choose_window(tf.constant([10, 14]), (10, 10), "random")[:2]
+    )
 
-    assert {tuple(choose().numpy().tolist()) for _ in range(200)} == {(0, n) for n in range(5)}
+    assert {tuple(choose().numpy().tolist()) for _ in range(200)} == {
+        (0, n) for n in range(5)
+    }
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "JPEG"])
@@ -254,5 +283,7 @@ def test_masks_are_cut_like_their_picture(crop):
     found = sample_mask(tf.constant(encode_mask(mask)), 20, window, (10, 10)).numpy()
     whole = sample_mask(tf.constant("3 4 11 2 40 9"), 7, [0, 0, 7, 9], (7, 9)).numpy()
 
-    assert np.array_equal(found, mask[top : top + height, left : left + width][1::2, 1::2])
+    assert np.array_equal(
+        found, mask[top : top + height, left : left + width][1::2, 1::2]
+    )
     assert np.array_equal(whole, decode_mask("3 4 11 2 40 9", 7, 9))

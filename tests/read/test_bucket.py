@@ -31,7 +31,10 @@ def bucket(tmp_path_factory):
     pictures = [save_noise(seed, 320, 240) for seed in range(RECORDS)]
     for shard in range(SHARDS):
         numbered = enumerate(pictures, shard * RECORDS)
-        own = [make_example(image=data, label=n, height=240, width=320) for n, data in numbered]
+        own = [
+            make_example(image=data, label=n, height=240, width=320)
+            for n, data in numbered
+        ]
         shards[f"s-f{shard % 4}-{shard:03d}-{RECORDS}.tfrec"] = (shard % 4, own)
     write_part(folder / "part-1", shards)
     with serve_bucket(tmp_path_factory.mktemp("certificate")) as bucket:
@@ -93,7 +96,9 @@ def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
 def test_training_reads_ahead_over_the_border_of_epochs(shards, bucket, ask):
     """Beyond the epoch in the shuffle buffer further ones arrive, though one batch was taken."""
     before = len(bucket.requests)
-    ask("ready = iter(read_batches(shards, image_size=128, batch_size=32, training=True))")
+    ask(
+        "ready = iter(read_batches(shards, image_size=128, batch_size=32, training=True))"
+    )
     ask("next(ready)")
     until = time.monotonic() + 15
     while len(bucket.requests) - before < 3 * SHARDS and time.monotonic() < until:
@@ -103,7 +108,9 @@ def test_training_reads_ahead_over_the_border_of_epochs(shards, bucket, ask):
     assert len(bucket.requests) - before >= 3 * SHARDS
 
 
-def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(shards, bucket, ask):
+def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(
+    shards, bucket, ask
+):
     """A connection that ends half way costs time, not records; one that keeps ending fails."""
     bucket.cut(f"s-f1-001-{RECORDS}", 20_000)
     assert ask("result = read(shards)") == ALL
@@ -119,7 +126,9 @@ def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(shard
 ROSE = "gs://files/rose/1 ö.jpg"
 # Foreign shards are listed by pattern; a name without a count is counted.
 FOREIGN = "find_shards('gs://flowers/part-1', schema='landmark')['count'].tolist()"
-REMOVED = f"[storage.remove({ROSE!r}), storage.remove({ROSE!r}), storage.exists({ROSE!r})]"
+REMOVED = (
+    f"[storage.remove({ROSE!r}), storage.remove({ROSE!r}), storage.exists({ROSE!r})]"
+)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +138,10 @@ REMOVED = f"[storage.remove({ROSE!r}), storage.remove({ROSE!r}), storage.exists(
         (f"storage.read_bytes({ROSE!r}).decode()", "petal"),
         (f"storage.size_and_time({ROSE!r})[0]", 5),
         (f"storage.sha256_of({ROSE!r})", hashlib.sha256(b"petal").hexdigest()),
-        ("[storage.is_folder('gs://files/' + name) for name in ('rose', 'lily')]", [True, False]),
+        (
+            "[storage.is_folder('gs://files/' + name) for name in ('rose', 'lily')]",
+            [True, False],
+        ),
         (FOREIGN, [RECORDS] * SHARDS),
         (REMOVED, [None, None, False]),
     ],
@@ -145,7 +157,9 @@ def test_objects_are_read_side_by_side_when_their_turn_comes(bucket, ask):
     bucket.peak, bucket.latency, before = 0, 0.2, ask(f"import resource; {faults}")
     ask("taken, many = [], cycle(storage.list_files('*.jpg', 'gs://files'))")
     ask("endless = (taken.append(path) or path for path in many)")
-    sizes = ask("result = [len(data) for data in islice(storage.read_many(endless), 64)]")
+    sizes = ask(
+        "result = [len(data) for data in islice(storage.read_many(endless), 64)]"
+    )
     bucket.latency = 0.0
 
     assert sizes == list(range(1, 65))
@@ -167,7 +181,10 @@ def test_a_missing_bucket_object_or_part_is_named(ask, code, address):
     """What is not there is told by its address."""
     answer = ask(f"result = {code}")
 
-    assert answer["error"] in ("FileNotFoundError", "" if "storage" in code else "OSError")
+    assert answer["error"] in (
+        "FileNotFoundError",
+        "" if "storage" in code else "OSError",
+    )
     assert address in answer["said"]
 
 

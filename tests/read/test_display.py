@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from PIL import Image
-from support.readers import make_example, make_record, save_noise, write_part, write_shard
+from support.readers import (
+    make_example,
+    make_record,
+    save_noise,
+    write_part,
+    write_shard,
+)
 
 from kaggle_tfr import read
 from kaggle_tfr.images.convert import ImageSettings
@@ -39,10 +45,17 @@ def save_paths(work, sources):
 @pytest.mark.parametrize("kind", ["EXIF", "TIFF", "AVIF", "JPEG2000", "JPEG"])
 def test_a_source_of_any_kind_is_shown_upright_beside_its_record(tmp_path, kind):
     """Turned by EXIF, or of a kind that TensorFlow cannot decode: it is shown as it is seen."""
-    part = write_part(tmp_path / "part", {"a.tfrec": (0, [make_record(7), make_record(8)])})
-    rows = pd.DataFrame({"image_id": ["lost", "kept"], "file": "a.tfrec", "record": [0, 1]})
+    part = write_part(
+        tmp_path / "part", {"a.tfrec": (0, [make_record(7), make_record(8)])}
+    )
+    rows = pd.DataFrame(
+        {"image_id": ["lost", "kept"], "file": "a.tfrec", "record": [0, 1]}
+    )
     rows.to_csv(tmp_path / "part" / "train.csv", index=False)
-    sources = {"kept": save_source(tmp_path / "source", kind), "lost": str(tmp_path / "nowhere")}
+    sources = {
+        "kept": save_source(tmp_path / "source", kind),
+        "lost": str(tmp_path / "nowhere"),
+    }
     save_paths(tmp_path, sources)
 
     (pair,), (title,) = read.pair_with_sources(read.find_shards(part), str(tmp_path))
@@ -57,7 +70,9 @@ def test_a_source_of_any_kind_is_shown_upright_beside_its_record(tmp_path, kind)
 def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
     """The rows of a late fold stand far down in the CSV of a large split."""
     part = write_part(tmp_path, {"z.tfrec": (9, [make_record(n) for n in (3, 4)])})
-    rows = pd.DataFrame({"image_id": [f"n{i}" for i in range(120_000)], "file": "a.tfrec"})
+    rows = pd.DataFrame(
+        {"image_id": [f"n{i}" for i in range(120_000)], "file": "a.tfrec"}
+    )
     rows = rows.assign(record=rows.index)
     rows.loc[rows.index[-2:], ["file", "record"]] = [["z.tfrec", 0], ["z.tfrec", 1]]
     rows.to_csv(tmp_path / "train.csv", index=False)
@@ -67,13 +82,18 @@ def test_sources_are_found_however_late_their_shard_is_listed(tmp_path):
     _, titles = read.pair_with_sources(read.find_shards(part), str(tmp_path))
 
     assert [left.split("\n")[0] for left, _ in titles] == ["n119998", "n119999"]
-    assert read.pair_with_sources(read.find_shards(part), f"{tmp_path}/none") == ([], [])
+    assert read.pair_with_sources(read.find_shards(part), f"{tmp_path}/none") == (
+        [],
+        [],
+    )
 
 
 def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):
     """Their records have another schema, which one reader cannot take beside the rest's."""
     files = {f"{name}.tfrec": (0, [make_record(7)]) for name in "ab"}
-    shards = read.find_shards(write_part(tmp_path, files)).assign(split=["test", "train"])
+    shards = read.find_shards(write_part(tmp_path, files)).assign(
+        split=["test", "train"]
+    )
 
     assert [len(chosen) for chosen in read.choose_shown_shards(shards, 0)] == [1, 1]
     assert read.choose_shown_shards(shards, 0)[0]["split"].tolist() == ["train"]
@@ -87,8 +107,14 @@ def test_labels_of_all_kinds_are_named():
     masks[0, 1, 0, 2] = 1
 
     assert read.name_labels(np.array([2, 0, -1]), ["x", "y", 7]) == ["7", "x", ""]
-    assert read.name_labels(np.array([-1, 0]), []) == ["", ""]  # 0 is the label of padding
-    assert read.name_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == ["x, 7", "none"]
+    assert read.name_labels(np.array([-1, 0]), []) == [
+        "",
+        "",
+    ]  # 0 is the label of padding
+    assert read.name_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == [
+        "x, 7",
+        "none",
+    ]
     assert read.name_labels(masks, ["x", "y", 7]) == ["7"]
 
 
@@ -104,7 +130,9 @@ def test_images_are_counted_with_their_labels_and_without_padding():
         batches = tf.data.Dataset.from_tensors((mask, given, mask))
         images, per_class = read.count_images(batches, 2)
         assert (images, per_class.tolist()) == (2, expected[kind])
-    said = read.describe_missing([0, 1, 0], [None, "day", "night"])  # a gap in LABEL_MAP
+    said = read.describe_missing(
+        [0, 1, 0], [None, "day", "night"]
+    )  # a gap in LABEL_MAP
     assert said.startswith("Warning: 1 of 2 classes has no validation image")
     assert said.endswith(": night")
 
@@ -116,7 +144,10 @@ def test_the_first_record_with_a_mask_is_shown(tmp_path, any_mask):
     pictures = [save_noise(n, 48, 32) for n in range(3)]
     codes = ["", half if any_mask else "", ""]
     pairs = zip(pictures, map(str.encode, codes), strict=True)
-    write_shard(tmp_path / "a.tfrec", [make_example(image=data, fish=code) for data, code in pairs])
+    write_shard(
+        tmp_path / "a.tfrec",
+        [make_example(image=data, fish=code) for data, code in pairs],
+    )
     schema = load_schema({"image": "image", "fish": {"from": "Fish", "type": "bytes"}})
 
     picture, masks = read.first_masks(read.find_shards(tmp_path, schema=schema))

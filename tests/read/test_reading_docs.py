@@ -41,20 +41,35 @@ def printed(root, tmp_path_factory):
     for path in sorted((folder / "in" / "train_images").glob("*.jpg"))[::2]:
         with suppress(OSError), Image.open(path) as picture:  # some are damaged
             picture.resize((240, 200)).save(path)
-    _, table, shards = run_chain("sample", str(folder / "work"), INPUT_DIR=str(folder / "in"))
+    _, table, shards = run_chain(
+        "sample", str(folder / "work"), INPUT_DIR=str(folder / "in")
+    )
     assert 0.3 < (table[["height", "width"]].min(axis=1) < 256).mean() < 0.7
     assert set(shards["split"]) == {"train", "test"}
     text = (root / "docs" / "reading.md").read_text()
     sections = dict(
         re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
     )
-    use = (root / "README.md").read_text().partition("## Use the shards")[2].partition("\n## ")[0]
+    use = (
+        (root / "README.md")
+        .read_text()
+        .partition("## Use the shards")[2]
+        .partition("\n## ")[0]
+    )
     blocks = re.findall(r"```python\n(.*?)```", use, re.DOTALL)
     sections |= {f"README {number}": code for number, code in enumerate(blocks, 1)}
     assert sections.keys() == SHOWN.keys()
     python = Path(os.environ.get("TPU_PYTHON", sys.executable)).absolute()
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(root)}
-    options = {"cwd": folder, "env": os.environ | flags, "capture_output": True, "text": True}
+    flags = {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "PYTHONPATH": str(root),
+    }
+    options = {
+        "cwd": folder,
+        "env": os.environ | flags,
+        "capture_output": True,
+        "text": True,
+    }
     script = RUN_ALL.format(examples={name: sections[name] for name in SHOWN})
     done = subprocess.run([str(python), "-c", script], check=False, **options)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -65,7 +80,9 @@ def printed(root, tmp_path_factory):
 def test_an_example_runs_on_a_finished_part(printed, name):
     """JAX on eight devices, grain, torch in two processes, and TensorFlow without the package."""
     if name == "PyTorch" and (find_spec("torch") is None or "TPU_PYTHON" in os.environ):
-        pytest.skip("torch is not installed: its usual package brings gigabytes of CUDA")
+        pytest.skip(
+            "torch is not installed: its usual package brings gigabytes of CUDA"
+        )
 
     assert "Traceback" not in printed[name]
     assert SHOWN[name] in printed[name]

@@ -70,7 +70,9 @@ def test_a_flipped_byte_is_named(part, tmp_path):
     copy = write_part(tmp_path, {"a.tfrec": (0, [make_record(n) for n in range(3)])})
     sizes = [len(make_record(n)) + 16 for n in range(3)]
     starts = np.cumsum([0, *sizes]).tolist()
-    index = "".join(f"{start} {size}\n" for start, size in zip(starts, sizes, strict=False))
+    index = "".join(
+        f"{start} {size}\n" for start, size in zip(starts, sizes, strict=False)
+    )
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "a.tfrec.idx").write_text(index)
     data = bytearray((tmp_path / "a.tfrec").read_bytes())
@@ -80,14 +82,18 @@ def test_a_flipped_byte_is_named(part, tmp_path):
     records = read.Records(read.find_shards(copy))
 
     assert [records[0], records[2]] == [make_record(0), make_record(2)]
-    with pytest.raises(ValueError, match=rf"a\.tfrec' at byte {starts[1]}: the record is damaged"):
+    with pytest.raises(
+        ValueError, match=rf"a\.tfrec' at byte {starts[1]}: the record is damaged"
+    ):
         records[1]
 
 
 def test_a_shard_without_index_or_in_gzip_is_named(tmp_path):
     """Both before anything is read; an index that misses records is none."""
     folder = write_part(tmp_path / "a", {"b.tfrec": (0, [make_record(1)] * 2)})
-    with pytest.raises(ValueError, match=r"b\.tfrec' has no index of its 2 records in .*\.idx"):
+    with pytest.raises(
+        ValueError, match=r"b\.tfrec' has no index of its 2 records in .*\.idx"
+    ):
         read.Records(read.find_shards(folder))
     (tmp_path / "a" / "index").mkdir()
     (tmp_path / "a" / "index" / "b.tfrec.idx").write_text("0 100\n")
@@ -96,7 +102,9 @@ def test_a_shard_without_index_or_in_gzip_is_named(tmp_path):
     length = (tmp_path / "a" / "b.tfrec").stat().st_size // 2
     frames = [(length, second) for second in (10**12, 10**30, -5, 0)]
     # All bytes of the shard together, but a frame that is longer than it.
-    frames += [(first, 2 * length - first) for first in (10**12, 10**30, 2 * length + 5)]
+    frames += [
+        (first, 2 * length - first) for first in (10**12, 10**30, 2 * length + 5)
+    ]
     for first, second in frames:
         lines = f"0 {first}\n{first} {second}\n"
         (tmp_path / "a" / "index" / "b.tfrec.idx").write_text(lines)

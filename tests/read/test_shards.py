@@ -6,13 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.readers import make_example, make_picture, make_record, write_part, write_shard
+from support.readers import (
+    make_example,
+    make_picture,
+    make_record,
+    write_part,
+    write_shard,
+)
 
 from kaggle_tfr.read.batches import read_batches, read_images
 from kaggle_tfr.schema import Field, RecordSchema, encode_mask
 from kaggle_tfr.shards import find_shards, list_inputs
 
-HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))  # the left half of 32 × 48
+HALF = encode_mask(
+    np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1)
+)  # the left half of 32 × 48
 SIZES = {"height": 32, "width": 48}
 # layout: (file name, features beside the picture of record n with class c)
 LAYOUTS = {
@@ -22,7 +30,11 @@ LAYOUTS = {
     ),
     "cassava": (
         "Id_df00-6.tfrec",
-        lambda n, c: {"image": make_picture(n), "target": c, "image_name": b"%d.jpg" % n},
+        lambda n, c: {
+            "image": make_picture(n),
+            "target": c,
+            "image_name": b"%d.jpg" % n,
+        },
     ),
     "imagenet": (  # in GZIP
         "train/train-0.tfrecord",
@@ -93,12 +105,16 @@ def test_a_published_layout_is_read_by_its_name(layout, tmp_path):
 
 def test_a_described_schema_reads_several_labels(tmp_path):
     """A list of 0 and 1 under any name becomes float32 labels."""
-    write_shard(tmp_path / "a.tfrec", [make_example(picture=make_picture(90), tags=[1, 0, 1])])
+    write_shard(
+        tmp_path / "a.tfrec", [make_example(picture=make_picture(90), tags=[1, 0, 1])]
+    )
     fields = Field("picture", "image"), Field("tags", "labels", "int64", 3)
     schema = RecordSchema(fields, "multi", 3, ("x", "y", "z"))
 
     shards = find_shards(tmp_path, schema=schema)
-    _, labels, _ = next(read_batches(shards, image_size=16, batch_size=2).as_numpy_iterator())
+    _, labels, _ = next(
+        read_batches(shards, image_size=16, batch_size=2).as_numpy_iterator()
+    )
 
     assert labels.dtype == np.float32
     assert labels.tolist() == [[1, 0, 1], [0, 0, 0]]
@@ -118,15 +134,32 @@ def test_a_part_of_version_0_1_is_still_read(tmp_path):
 
 
 DEEP = "[" * 100_000
-BROKEN = [b"{", b"[]", b"3", b'"text"', b"null", DEEP.encode(), b"\xff\xfe\x00", b"\0" * 99]
+BROKEN = [
+    b"{",
+    b"[]",
+    b"3",
+    b'"text"',
+    b"null",
+    DEEP.encode(),
+    b"\xff\xfe\x00",
+    b"\0" * 99,
+]
 BROKEN_SIDECARS = [
     *[("schema.json", data) for data in BROKEN],
     *[("plan.json", data) for data in BROKEN],
-    *[("labels.json", data) for data in BROKEN if data != b"[]"],  # a list of names is another's
-    *[("shards.csv", data) for data in [*BROKEN[:1], *BROKEN[6:], b'a,"b\nc', b"a,b\n1,2,3\n"]],
+    *[
+        ("labels.json", data) for data in BROKEN if data != b"[]"
+    ],  # a list of names is another's
+    *[
+        ("shards.csv", data)
+        for data in [*BROKEN[:1], *BROKEN[6:], b'a,"b\nc', b"a,b\n1,2,3\n"]
+    ],
     ("schema.json", b'{"fields": 3}'),
     ("schema.json", b'{"fields": [{"name": "image"}]}'),
-    ("schema.json", b'{"fields": [{"name": "image", "source": "image", "type": "text"}]}'),
+    (
+        "schema.json",
+        b'{"fields": [{"name": "image", "source": "image", "type": "text"}]}',
+    ),
     ("plan.json", b'{"settings": []}'),
     ("plan.json", b'{"settings": {"compression": 7}}'),
     ("plan.json", b'{"settings": {}, "image": "JPEG"}'),
@@ -134,7 +167,10 @@ BROKEN_SIDECARS = [
     ("labels.json", b'{"classes": [[1], {}]}'),
     ("shards.csv", b"file,split,fold,count,bytes\na.tfrec,train,0,one,two\n"),
     ("shards.csv", b"file,split,fold,count,bytes\n,train,0,1,2\n"),
-    ("shards.csv", b"file,split,fold,count,bytes\na.tfrec,train,0,1,9" + b"9" * 30 + b"\n"),
+    (
+        "shards.csv",
+        b"file,split,fold,count,bytes\na.tfrec,train,0,1,9" + b"9" * 30 + b"\n",
+    ),
 ]
 
 
@@ -144,7 +180,9 @@ def test_a_broken_sidecar_is_named_with_what_to_do(tmp_path, name, data):
     part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
     (part / name).write_bytes(data)
 
-    with pytest.raises(ValueError, match=f"(?s)'{part / name}'.*(again|Copy)") as raised:
+    with pytest.raises(
+        ValueError, match=f"(?s)'{part / name}'.*(again|Copy)"
+    ) as raised:
         find_shards(part)
 
     assert type(raised.value) is ValueError
@@ -169,8 +207,12 @@ def test_several_parts_are_read_as_one(tmp_path):
     assert table["file"].iloc[1] == str(tmp_path / "part-2" / "train" / "b.tfrec")
     with pytest.raises(ValueError, match=r"listed twice, .*part-2"):
         find_shards([tmp_path, tmp_path / "part-2"])
-    write_part(tmp_path / "part-3", {"c.tfrec": (0, [make_record(1)])}, classes=["b", "c"])
-    with pytest.raises(ValueError, match=r"part-3' and '.*part-1' number their classes"):
+    write_part(
+        tmp_path / "part-3", {"c.tfrec": (0, [make_record(1)])}, classes=["b", "c"]
+    )
+    with pytest.raises(
+        ValueError, match=r"part-3' and '.*part-1' number their classes"
+    ):
         find_shards(tmp_path)
 
 
@@ -186,32 +228,54 @@ def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
         find_shards(tmp_path)
     with pytest.raises(ValueError, match=different):
         find_shards([tmp_path / f"part-{number}" for number in (1, 2, 3)])
-    with pytest.raises(ValueError, match=r"part-1' and '.*part-3' are of .*MORE_INPUTS"):
+    with pytest.raises(
+        ValueError, match=r"part-1' and '.*part-3' are of .*MORE_INPUTS"
+    ):
         list_inputs(str(tmp_path))
-    assert len(list_inputs(f"{tmp_path}/part-3")) == len(find_shards(tmp_path / "part-3")) == 1
+    assert (
+        len(list_inputs(f"{tmp_path}/part-3"))
+        == len(find_shards(tmp_path / "part-3"))
+        == 1
+    )
 
     (tmp_path / "part-3" / "shards.csv").unlink()
-    assert find_shards(tmp_path)["count"].sum() == len(list_inputs(str(tmp_path))) - 1 == 2
-    (tmp_path / "plan.json").write_text('{"fingerprint": "c3"}')  # of a WORK_DIR planned again
-    with pytest.raises(ValueError, match=rf"'{tmp_path}' and '.*part-1' are of different plans"):
+    assert (
+        find_shards(tmp_path)["count"].sum() == len(list_inputs(str(tmp_path))) - 1 == 2
+    )
+    (tmp_path / "plan.json").write_text(
+        '{"fingerprint": "c3"}'
+    )  # of a WORK_DIR planned again
+    with pytest.raises(
+        ValueError, match=rf"'{tmp_path}' and '.*part-1' are of different plans"
+    ):
         find_shards(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("image", "settings", "told"),
     [
-        ({"format": "JPEG", "resize": "short_side"}, {"compression": "GZIP"}, ["GZIP", True]),
+        (
+            {"format": "JPEG", "resize": "short_side"},
+            {"compression": "GZIP"},
+            ["GZIP", True],
+        ),
         ({"format": "JPEG", "resize": "none"}, {}, ["", False]),
         ({"format": "PNG", "resize": "fill"}, {}, ["", False]),
     ],
 )
-def test_the_plan_tells_the_compression_and_whether_all_are_jpegs(tmp_path, image, settings, told):
+def test_the_plan_tells_the_compression_and_whether_all_are_jpegs(
+    tmp_path, image, settings, told
+):
     """Only what was resized to JPEG is sure to be one: else originals may have kept their bytes."""
     write_part(tmp_path, {"a.tfrec": (0, [])})
-    path = Path(write_shard(tmp_path / "a.tfrec", [make_record(1), make_record(2)], told[0]))
+    path = Path(
+        write_shard(tmp_path / "a.tfrec", [make_record(1), make_record(2)], told[0])
+    )
     rows = f"file,split,fold,count,bytes,sha256\na.tfrec,train,0,2,{path.stat().st_size},0\n"
     (tmp_path / "shards.csv").write_text(rows)
-    (tmp_path / "plan.json").write_text(json.dumps({"image": image, "settings": settings}))
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"image": image, "settings": settings})
+    )
 
     shards = find_shards(tmp_path)
 
@@ -236,7 +300,9 @@ def test_a_cut_or_missing_shard_of_a_part_is_named_by_its_size(tmp_path):
     path = tmp_path / "a.tfrec"
     path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(ValueError, match=r"a\.tfrec' has .* bytes, its shards\.csv says"):
+    with pytest.raises(
+        ValueError, match=r"a\.tfrec' has .* bytes, its shards\.csv says"
+    ):
         find_shards(tmp_path)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"a\.tfrec"):
@@ -247,7 +313,10 @@ def test_a_wrong_or_missing_schema_is_named_with_what_is_there(tmp_path):
     """The message lists the features that the records have and those that were wanted."""
     write_shard(tmp_path / "a.tfrec", [make_example(image=make_picture(9), target=1)])
 
-    has, wants = "image: bytes, target: int64", "image: bytes, label: int64, height: int64, width"
+    has, wants = (
+        "image: bytes, target: int64",
+        "image: bytes, label: int64, height: int64, width",
+    )
     said = rf"a\.tfrec' is not .* have {has}; the schema wants {wants}"
     with pytest.raises(ValueError, match=said):
         find_shards(tmp_path, schema="landmark")
@@ -263,10 +332,14 @@ def test_a_count_in_the_name_that_lies_is_named(tmp_path, said):
     write_shard(tmp_path / "gzip" / "a-00-4.tfrec", records, "GZIP")
     write_shard(tmp_path / "gzip" / f"b-00-{said}.tfrec", records, "GZIP")
 
-    with pytest.raises(ValueError, match=rf"Id_df00-{said}\.tfrec' holds 4 records.* says {said}"):
+    with pytest.raises(
+        ValueError, match=rf"Id_df00-{said}\.tfrec' holds 4 records.* says {said}"
+    ):
         find_shards(tmp_path / "plain", schema="landmark")
     shards = find_shards(tmp_path / "gzip", schema="landmark")
-    with pytest.raises(tf.errors.OpError, match=rf"b-00-{said}\.tfrec' holds 4 records"):
+    with pytest.raises(
+        tf.errors.OpError, match=rf"b-00-{said}\.tfrec' holds 4 records"
+    ):
         list(read_batches(shards, image_size=16, batch_size=2))
 
 
@@ -288,7 +361,8 @@ def test_an_empty_shard_is_read_past(tmp_path, ours, capsys):
     schema = "" if ours else "landmark"
     if ours:
         write_part(
-            tmp_path, {file: (n, records) for n, (file, records) in enumerate(shards.items())}
+            tmp_path,
+            {file: (n, records) for n, (file, records) in enumerate(shards.items())},
         )
     else:
         for file, records in shards.items():
@@ -300,5 +374,7 @@ def test_an_empty_shard_is_read_past(tmp_path, ours, capsys):
     assert found["file"].tolist() == [str(tmp_path / "b.tfrec")]
     assert [record["label"] for record in read_images(found).as_numpy_iterator()] == [1]
     write_part(tmp_path, {"a.tfrec": (0, []), "b.tfrec": (1, [])})
-    with pytest.raises(ValueError, match=r"None of the 2 shards holds a record.*rejects\.csv"):
+    with pytest.raises(
+        ValueError, match=r"None of the 2 shards holds a record.*rejects\.csv"
+    ):
         find_shards(tmp_path)

@@ -24,7 +24,9 @@ def run_chain(recipe, work, **changes):
     """
     is_path = str(recipe).endswith(".yaml")
     given = load_recipe(str(recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml"))
-    if "INPUT_DIR" in changes:  # another input has no second source of this name beside it
+    if (
+        "INPUT_DIR" in changes
+    ):  # another input has no second source of this name beside it
         given.pop("MORE_INPUTS", None)
     return run_values(given | changes, work)
 
@@ -34,18 +36,28 @@ def run_values(changes, work):
     values = DEFAULTS | changes
     check_parameters(values)
     given = settings(explore.InputSettings, values)
-    images, labels = explore.read_table(values["INPUT_DIR"], given, [work, values["OUT_DIR"]])
+    images, labels = explore.read_table(
+        values["INPUT_DIR"], given, [work, values["OUT_DIR"]]
+    )
     images = explore.measure(images, labels, work)
     explore.save_images(images, labels, work)
     explore.save_submission(images, values["INPUT_DIR"], given, work)
-    pairs = deduplicate.find_pairs(explore.load_hashes(images, work), values["MAX_BITS"])
+    pairs = deduplicate.find_pairs(
+        explore.load_hashes(images, work), values["MAX_BITS"]
+    )
     rules = {name.lower(): values[name] for name in ("KEEP", "CONFLICTS", "LEAKS")}
     clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
     leaks = deduplicate.find_leaks(images, pairs, clusters)
     found = settings(deduplicate.DuplicateSettings, values)
     deduplicate.save_clusters(clusters, leaks, found, work)
     chosen = settings(plan.PlanSettings, values)
-    names = ("n_folds", "seed", "validation_size", "group_column", "extra_in_validation")
+    names = (
+        "n_folds",
+        "seed",
+        "validation_size",
+        "group_column",
+        "extra_in_validation",
+    )
     rules = {name: getattr(chosen, name) for name in names}
     rows = deduplicate.choose_rows(images, clusters)
     folded = plan.assign_folds(rows, label_columns=labels.label_columns, **rules)
@@ -62,16 +74,24 @@ def run_values(changes, work):
 
 def write_small_sample(folder):
     """The bundled sample with a sixth of its pictures and all that is planted in it."""
-    classes = {name: (*how, max(n // 6, 3)) for name, (*how, n) in sample.CLASSES.items()}
+    classes = {
+        name: (*how, max(n // 6, 3)) for name, (*how, n) in sample.CLASSES.items()
+    }
     with mock.patch.object(sample, "CLASSES", classes):
         return sample.write_sample(str(folder))
 
 
 def draw_pictures(count, height, width):
     """So many different photographs of that size: cells of three photographs, each way up."""
-    photos = [("sklearn.datasets.images", "china.jpg"), ("sklearn.datasets.images", "flower.jpg")]
+    photos = [
+        ("sklearn.datasets.images", "china.jpg"),
+        ("sklearn.datasets.images", "flower.jpg"),
+    ]
     cells = []
-    for package, name in [*photos, ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg")]:
+    for package, name in [
+        *photos,
+        ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
+    ]:
         with importlib.resources.files(package).joinpath(name).open("rb") as file:
             photo = Image.open(file).convert("RGB")
         for top in range(0, photo.height - 99, 100):
@@ -79,7 +99,11 @@ def draw_pictures(count, height, width):
                 cells.append(photo.crop((left, top, left + 100, top + 100)))
     cells = [cell for cell in cells if np.asarray(cell.convert("L")).std() > 30]
     turns = [None, *Image.Transpose]
-    pictures = [cell if turn is None else cell.transpose(turn) for turn in turns for cell in cells]
+    pictures = [
+        cell if turn is None else cell.transpose(turn)
+        for turn in turns
+        for cell in cells
+    ]
     assert count <= len(pictures)
     size = (width, height), Image.Resampling.BICUBIC
     return [picture.resize(*size) for picture in pictures[:count]]
@@ -104,7 +128,12 @@ def make_input(recipe, folder):
             rows.append(f"{name},{k % 3 * 500}\n")
         elif recipe == "clouds":
             head = "Image_Label,EncodedPixels\n"
-            codes = {"Fish": "1 500", "Flower": "", "Gravel": "" if k % 2 else "7 9", "Sugar": ""}
+            codes = {
+                "Fish": "1 500",
+                "Flower": "",
+                "Gravel": "" if k % 2 else "7 9",
+                "Sugar": "",
+            }
             rows += [f"{name}.jpg_{label},{code}\n" for label, code in codes.items()]
         else:
             rows.append(f"{name}.jpg,{k % 3}\n")

@@ -18,7 +18,11 @@ class Cluster:
     """A scheduler, and the workers that were started: `workers` maps names to processes."""
 
     def __init__(self, folder, env=()):
-        self.folder, self.workers, self.env = Path(folder), {}, {**os.environ, **dict(env)}
+        self.folder, self.workers, self.env = (
+            Path(folder),
+            {},
+            {**os.environ, **dict(env)},
+        )
         where = self.folder / "scheduler.json"
         options = ["--port", "0", "--no-jupyter", "--scheduler-file", str(where)]
         self.scheduler = self._start("scheduler", "scheduler", *options)
@@ -46,7 +50,9 @@ class Cluster:
     def joined(self):
         """Address of each worker that is there, by name."""
         return self.client.run_on_scheduler(
-            lambda dask_scheduler: {w.name: a for a, w in dask_scheduler.workers.items()}
+            lambda dask_scheduler: {
+                w.name: a for a, w in dask_scheduler.workers.items()
+            }
         )
 
     def tasks_of(self, name):
@@ -56,7 +62,9 @@ class Cluster:
     def done_by(self, name):
         """How many tasks a worker has finished."""
         count = lambda dask_worker: dask_worker.state.executed_count  # noqa: E731
-        return next(iter(self.client.run(count, workers=[self.joined()[name]]).values()))
+        return next(
+            iter(self.client.run(count, workers=[self.joined()[name]]).values())
+        )
 
     def signal(self, number):
         """Sends a signal to every worker that has not ended."""
@@ -102,11 +110,15 @@ def worker_dies(cluster):
 def _replace(cluster, victim):
     while True:
         wait_until(lambda: cluster.tasks_of(victim), "a task for the victim")
-        cluster.signal(signal.SIGSTOP)  # all, so that the victim cannot finish what it has begun
+        cluster.signal(
+            signal.SIGSTOP
+        )  # all, so that the victim cannot finish what it has begun
         time.sleep(0.1)
         if cluster.tasks_of(victim):
             break
-        cluster.signal(signal.SIGCONT)  # the victim finished its task before it was stopped
+        cluster.signal(
+            signal.SIGCONT
+        )  # the victim finished its task before it was stopped
     cluster.workers[victim].kill()
     cluster.workers[victim].join(30)
     (newcomer,) = cluster.add_workers()

@@ -30,7 +30,9 @@ def run_steps(root, steps="steps.pickle", out=""):
     from kaggle_tfr.write import write_parts
 
     use_backend(1)  # so that calls have an order
-    table, labels, plan, planned, overwrite = pickle.loads(Path(root, steps).read_bytes())
+    table, labels, plan, planned, overwrite = pickle.loads(
+        Path(root, steps).read_bytes()
+    )
     work, parts = f"{root}/run", ["part-1", "part-2"]
     if "://" in out:
         write_parts(work, out)
@@ -62,7 +64,9 @@ class Disk(contextlib.ExitStack):
         self.calls.append((name, path))
         after, kind = len(self.calls) - self.at, self.fault
         again = kind == FULL and after > 0 and name in MAKING
-        never = (kind == SHORT and name != "write") or (kind == FULL and name not in MAKING)
+        never = (kind == SHORT and name != "write") or (
+            kind == FULL and name not in MAKING
+        )
         if not self.at or never or (after != 0 and not again):
             return False
         self.failed.append((name, path))
@@ -72,14 +76,19 @@ class Disk(contextlib.ExitStack):
         if kind == SHORT:
             return True
         number = errno.ENOSPC if kind == FULL else kind
-        raise OSError(number, os.strerror(number), *([] if name in ("read", "write") else [path]))
+        raise OSError(
+            number, os.strerror(number), *([] if name in ("read", "write") else [path])
+        )
 
     def __enter__(self):
         import numpy as np
         import pyarrow.parquet as pq
         import tensorflow as tf
 
-        self.real, put = {name: getattr(os, name) for name in [*OF_PATHS, "fsync", "pread"]}, {}
+        self.real, put = (
+            {name: getattr(os, name) for name in [*OF_PATHS, "fsync", "pread"]},
+            {},
+        )
         put |= {(os, name): partial(self._of_path, name) for name in OF_PATHS}
         put |= {(os, "fsync"): self._fsync, (os, "pread"): self._pread}
         put |= {(owner, "open"): self._open for owner in (builtins, io)}
@@ -95,8 +104,12 @@ class Disk(contextlib.ExitStack):
     def _find(self, path, dir_fd=None):
         """The absolute path of a path or an open file."""
         link = path if isinstance(path, int) else dir_fd
-        folder = os.readlink(f"/proc/self/fd/{link}") if link is not None else os.getcwd()
-        return os.path.abspath(os.path.join(folder, "" if path is link else os.fspath(path)))
+        folder = (
+            os.readlink(f"/proc/self/fd/{link}") if link is not None else os.getcwd()
+        )
+        return os.path.abspath(
+            os.path.join(folder, "" if path is link else os.fspath(path))
+        )
 
     def _of_path(self, name, path=".", *rest, dir_fd=None, **options):
         kind = "create" if name == "open" and rest and rest[0] & os.O_CREAT else name
@@ -118,7 +131,14 @@ class Disk(contextlib.ExitStack):
         return real(path)
 
     def _open(  # noqa: PLR0917
-        self, file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *rest
+        self,
+        file,
+        mode="r",
+        buffering=-1,
+        encoding=None,
+        errors=None,
+        newline=None,
+        *rest,
     ):
         path = None if isinstance(file, int) else os.path.abspath(os.fspath(file))
         if rest or path is None or not path.startswith(f"{self.root}/"):
@@ -127,8 +147,14 @@ class Disk(contextlib.ExitStack):
         if buffering == 0:
             return raw
         writes = io.BufferedRandom if "+" in mode else io.BufferedWriter
-        buffer = (io.BufferedReader if mode[0] == "r" and "+" not in mode else writes)(raw)
-        return buffer if "b" in mode else io.TextIOWrapper(buffer, encoding, errors, newline)
+        buffer = (io.BufferedReader if mode[0] == "r" and "+" not in mode else writes)(
+            raw
+        )
+        return (
+            buffer
+            if "b" in mode
+            else io.TextIOWrapper(buffer, encoding, errors, newline)
+        )
 
 
 class Power(Disk):
@@ -143,7 +169,9 @@ class Power(Disk):
         super().__init__(root)
         paths = [Path(self.root), *Path(self.root).rglob("*")]
         self.folders = {str(path) for path in paths if path.is_dir()}
-        self.names = {str(path): number for number, path in enumerate(paths) if path.is_file()}
+        self.names = {
+            str(path): number for number, path in enumerate(paths) if path.is_file()
+        }
         self.begun = set(self.folders), dict(self.names)
         self.synced = {self.names[name]: Path(name).read_bytes() for name in self.names}
         self.events = [("sync", number, data) for number, data in self.synced.items()]
@@ -187,7 +215,9 @@ class Power(Disk):
             around = os.path.dirname(str(place))
             if kind in ("hold", "sync"):
                 (held if kind == "hold" else synced)[path] = number
-            elif kind == "keep" or (index > last.get(around, -1) and rng.random() >= share):
+            elif kind == "keep" or (
+                index > last.get(around, -1) and rng.random() >= share
+            ):
                 continue
             elif kind in ("remove", "rmdir"):
                 names.pop(path, None)
@@ -198,7 +228,9 @@ class Power(Disk):
                 folders |= {place} if kind == "folder" else set()
                 names |= {place: number} if kind != "folder" else {}
         there, files = {self.root}, {}
-        for folder in sorted(folders):  # what lay in a folder that was lost is lost with it
+        for folder in sorted(
+            folders
+        ):  # what lay in a folder that was lost is lost with it
             there |= {folder} if os.path.dirname(folder) in there else set()
         for name, number in names.items():
             data = held.get(number, b"")

@@ -17,7 +17,13 @@ from support.gcs import AT_IMPORT
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["tensorflow", "distributed", "ipykernel.kernelapp", "kaggle_tfr.explore", "kaggle_tfr.write"]
+    [
+        "tensorflow",
+        "distributed",
+        "ipykernel.kernelapp",
+        "kaggle_tfr.explore",
+        "kaggle_tfr.write",
+    ]
 )
 # What is read on import, of all that a fork may be for.
 AT_ONCE = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -55,7 +61,9 @@ def run_code(code, folder, timeout, env=()):
     process = fork(exec, code, {}, env=env, out=folder / "said.txt")
     process.join(timeout)
     process.kill()
-    return SimpleNamespace(code=process.exitcode, said=(folder / "said.txt").read_text())
+    return SimpleNamespace(
+        code=process.exitcode, said=(folder / "said.txt").read_text()
+    )
 
 
 class _Kernel:

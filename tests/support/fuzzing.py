@@ -12,8 +12,15 @@ from kaggle_tfr.images.convert import ImageSettings, check_image, convert
 from kaggle_tfr.images.header import RefusedImage
 from support.scenes import opened, saved, scene, wide_profile
 
-SETTINGS = [ImageSettings((48, 48)), ImageSettings((200, 200)), ImageSettings(None, resize="none")]
-BEYOND_PILLOW = ("truncated: grey to its end", "damaged: zeros in its scan")  # it shows these
+SETTINGS = [
+    ImageSettings((48, 48)),
+    ImageSettings((200, 200)),
+    ImageSettings(None, resize="none"),
+]
+BEYOND_PILLOW = (
+    "truncated: grey to its end",
+    "damaged: zeros in its scan",
+)  # it shows these
 SETTINGS += [ImageSettings((64, 64), resize="fill", resample="lanczos")]
 
 
@@ -21,11 +28,20 @@ def originals():
     """The bytes of whole pictures of every kind that has its own way through the decoder."""
     for seed in range(3):
         image = scene(90, 120, seed)
-        options = {"subsampling": 0, "icc_profile": wide_profile()}, {"restart_marker_blocks": 3}
-        yield from (saved(image, **o) for o in ({"quality": 75}, *options, {"progressive": True}))
+        options = (
+            {"subsampling": 0, "icc_profile": wide_profile()},
+            {"restart_marker_blocks": 3},
+        )
+        yield from (
+            saved(image, **o)
+            for o in ({"quality": 75}, *options, {"progressive": True})
+        )
         yield from (saved(image.convert(mode)) for mode in ("L", "CMYK"))
         yield from (saved(image.convert(mode), "PNG") for mode in ("RGB", "RGBA", "P"))
-        yield from (saved(image, "WEBP", quality=80, lossless=choice) for choice in (True, False))
+        yield from (
+            saved(image, "WEBP", quality=80, lossless=choice)
+            for choice in (True, False)
+        )
 
 
 def mutate(rng, pool):

@@ -52,21 +52,32 @@ class Bucket:
         authority.issue_cert(*HOSTS).configure_cert(self._tls)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets, proxy = [], f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.env = {"https_proxy": proxy, "http_proxy": proxy, "no_proxy": ""}  # nothing gets out
-        self.env |= {"CURL_CA_BUNDLE": str(folder / "ca.pem"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.env = {
+            "https_proxy": proxy,
+            "http_proxy": proxy,
+            "no_proxy": "",
+        }  # nothing gets out
+        self.env |= {
+            "CURL_CA_BUNDLE": str(folder / "ca.pem"),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
         self.env |= {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "token", "NO_GCE_CHECK": "true"}
         self.env |= AT_IMPORT
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):
         """Uploads every file below the folder, none of them empty; their addresses, sorted."""
-        self._post("/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json")
+        self._post(
+            "/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json"
+        )
         paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
         upload = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name="
         for path in paths:
             name = urllib.parse.quote(path.relative_to(folder).as_posix(), safe="")
             self._post(upload + name, path.read_bytes(), "application/octet-stream")
-        return [f"gs://{bucket}/{path.relative_to(folder).as_posix()}" for path in paths]
+        return [
+            f"gs://{bucket}/{path.relative_to(folder).as_posix()}" for path in paths
+        ]
 
     def read_objects(self, bucket, folder):
         """The bytes of the objects below a folder of the bucket, by their names below it."""
@@ -88,7 +99,9 @@ class Bucket:
         """Runs Python code in a subprocess that sees the bucket; its CompletedProcess, as text."""
         options = {"capture_output": True, "text": True, "timeout": timeout}
         env = {**os.environ, **self.env, **env}
-        return subprocess.run([sys.executable, "-c", code], env=env, check=False, **options)
+        return subprocess.run(
+            [sys.executable, "-c", code], env=env, check=False, **options
+        )
 
     def close(self):
         self.silent = False
@@ -106,7 +119,9 @@ class Bucket:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                threading.Thread(
+                    target=self._serve, args=(client,), daemon=True
+                ).start()
 
     def _serve(self, client):
         with contextlib.suppress(OSError):
@@ -129,8 +144,12 @@ class Bucket:
                         data = _mend_upload(data)
                         self._admit(data.split(b"\r\n")[0], limit)
                         if len(self.requests) - 1 in self.refused:
-                            answer = f"HTTP/1.1 {self.status} no\r\nContent-Length: 0\r\n"
-                            client.sendall(f"{answer}Connection: close\r\n\r\n".encode())
+                            answer = (
+                                f"HTTP/1.1 {self.status} no\r\nContent-Length: 0\r\n"
+                            )
+                            client.sendall(
+                                f"{answer}Connection: close\r\n\r\n".encode()
+                            )
                             while client.recv(
                                 1 << 16
                             ):  # its body, or a reset would lose the answer
@@ -142,7 +161,9 @@ class Bucket:
                         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         self._sockets += [client, server]
                         work = (server, client, limit)
-                        answering = threading.Thread(target=self._answer, args=work, daemon=True)
+                        answering = threading.Thread(
+                            target=self._answer, args=work, daemon=True
+                        )
                         answering.start()
                     server.sendall(data)
             finally:

@@ -23,7 +23,12 @@ def train_on(batches, weights, validation):
     model = train.build_model(SIDE, CLASSES)
     model.set_weights(weights)
     data = tf.data.Dataset.from_tensor_slices(batches)
-    options = {"epochs": len(batches[0]), "steps_per_epoch": 1, "shuffle": False, "verbose": 0}
+    options = {
+        "epochs": len(batches[0]),
+        "steps_per_epoch": 1,
+        "shuffle": False,
+        "verbose": 0,
+    }
     options |= {"validation_data": validation, "validation_freq": 5}
     history = model.fit(data, **options).history
     return history["loss"], model
@@ -37,7 +42,12 @@ def judge(model, folder, batch_size):
     table = train.count_confusions(model, data, CLASSES)
     right = table.loc[table["true"] == table["predicted"], "images"].sum()
     judged = int(table["images"].sum()), int(right)
-    return [int(shards["count"].sum()), found["accuracy"], found["cross_entropy"], *judged]
+    return [
+        int(shards["count"].sum()),
+        found["accuracy"],
+        found["cross_entropy"],
+        *judged,
+    ]
 
 
 def watch_compiles(seen):
@@ -71,7 +81,9 @@ def main():
     with np.load(folder / "steps.npz") as saved:
         batches = saved["images"], saved["labels"]
         weights = [saved[f"weight{n}"] for n in range(len(saved) - 2)]
-    validation = read.read_batches(read.find_shards(parts[0]), image_size=SIDE, batch_size=16)
+    validation = read.read_batches(
+        read.find_shards(parts[0]), image_size=SIDE, batch_size=16
+    )
     watch_compiles(compiled)
     rescale = watch_shapes(shapes)
     everything = jax.devices("cpu")
@@ -82,10 +94,15 @@ def main():
         result[count] = {"losses": losses, "shapes": [*shapes]}
         result[count]["judged"] = [judge(model, part, 16) for part in parts]
         lines = [line for line in compiled if line.startswith("Compiling")]
-        steps = {name: [x for x in lines if name in x] for name in ("train_step", "test_step")}
+        steps = {
+            name: [x for x in lines if name in x]
+            for name in ("train_step", "test_step")
+        }
         result[count]["compiles"] = {name: len(found) for name, found in steps.items()}
         sent = f"uint8[{len(batches[0][0])},{SIDE},{SIDE},3]"
-        result[count]["sends_uint8"] = all(sent in x for found in steps.values() for x in found)
+        result[count]["sends_uint8"] = all(
+            sent in x for found in steps.values() for x in found
+        )
         compiled.clear()
         shapes.clear()
         result[count]["logits"] = train.predict(model, batches[0][0]).tolist()

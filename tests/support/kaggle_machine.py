@@ -42,7 +42,12 @@ with socket.socket() as any_socket:
 os.chdir("/kaggle/working")
 os.execv(PYTHON, [PYTHON, *COMMAND])
 """
-_PAPERMILL = ["-m", "papermill", "/kaggle/src/code", "/kaggle/working/__notebook__.ipynb"]
+_PAPERMILL = [
+    "-m",
+    "papermill",
+    "/kaggle/src/code",
+    "/kaggle/working/__notebook__.ipynb",
+]
 
 
 def make_environment(folder, lacking=()):
@@ -56,14 +61,18 @@ def make_environment(folder, lacking=()):
     (site / "sitecustomize.py").write_text("".join(lines))
     command = [str(Path(folder) / "bin" / "python"), "-c", "import kaggle_tfr"]
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=folder, env=bare, capture_output=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=bare, capture_output=True, check=False
+    )
     assert b"No module named 'kaggle_tfr'" in done.stderr
     return command[0]
 
 
 def run_kernel(python, text, working, inputs, **environment):
     """The finished session's process. inputs: the folder by its place below /kaggle/input."""
-    return _run(python, [*_PAPERMILL, "-k", "python3"], text, working, inputs, **environment)
+    return _run(
+        python, [*_PAPERMILL, "-k", "python3"], text, working, inputs, **environment
+    )
 
 
 def run_python(python, script, working, inputs):
@@ -73,14 +82,23 @@ def run_python(python, script, working, inputs):
 def _run(python, command, code, working, inputs, **environment):
     test = ["sh", "-c", " ".join([*UNSHARE, "true"])]
     if subprocess.run(test, stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip("this machine does not let tests make namespaces (unshare --mount --net)")
+        pytest.skip(
+            "this machine does not let tests make namespaces (unshare --mount --net)"
+        )
     home = f"{working}.home"
     for folder in (working, Path(home)):
         folder.mkdir(parents=True, exist_ok=True)
-    session = {"CHECKOUT": str(ROOT), "WORKING": str(working), "PYTHON": python, **environment}
+    session = {
+        "CHECKOUT": str(ROOT),
+        "WORKING": str(working),
+        "PYTHON": python,
+        **environment,
+    }
     session |= {"CODE": f"{working}.code", "INPUTS": f"{working}.inputs"}
     Path(session["CODE"]).write_text(code, encoding="utf-8")
-    Path(session["INPUTS"]).write_text("".join(f"{n}\t{path}\n" for n, path in inputs.items()))
+    Path(session["INPUTS"]).write_text(
+        "".join(f"{n}\t{path}\n" for n, path in inputs.items())
+    )
     session |= {"HOME": home, "TMPDIR": home, "PATH": os.environ["PATH"]}
     session |= {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TF_CPP_MIN_LOG_LEVEL": "2"}
     session |= {"START": f"PYTHON, COMMAND = {python!r}, {command!r}\n{_START}"}

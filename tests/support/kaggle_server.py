@@ -34,7 +34,12 @@ class Kaggle:
     def __init__(self):
         self.kernels, self.statuses, self.outputs = {}, {}, {}
         self.datasets, self.blobs, self.calls = {}, {}, []
-        self.refuse, self.deny, self.break_upload, self.cut_upload = {}, {}, set(), set()
+        self.refuse, self.deny, self.break_upload, self.cut_upload = (
+            {},
+            {},
+            set(),
+            set(),
+        )
         self.on_save, self.invalid_sources = None, []
         self.logs, self.private, self.covers, self.received = {}, {}, {}, {}
         self.quota_exceeded, self.longest, self.missing = False, 200, 404
@@ -47,7 +52,11 @@ class Kaggle:
         if method in self.deny:
             return _fail(400, self.deny[method])
         owner = request.get("ownerSlug") or request.get("userName", "")
-        slug = request.get("datasetSlug") or request.get("kernelSlug") or request.get("slug", "")
+        slug = (
+            request.get("datasetSlug")
+            or request.get("kernelSlug")
+            or request.get("slug", "")
+        )
         try:
             return getattr(self, f"_{method}")(f"{owner}/{slug}".lstrip("/"), request)
         except (AttributeError, KeyError, ValueError) as error:
@@ -56,40 +65,68 @@ class Kaggle:
 
     def _SaveKernel(self, slug, request):  # noqa: N802
         if len(request["text"].encode()) >= 1 << 20:
-            return 200, {"error": "Kernel source code exceeds the maximum of 1 megabyte"}
+            return 200, {
+                "error": "Kernel source code exceeds the maximum of 1 megabyte"
+            }
         if slug.split("/")[0] != USER:
             return _fail(403, "Permission 'kernels.update' was denied")
         versions = self.kernels.setdefault(slug, [])
         versions.append(request)
         if self.on_save:
             self.on_save(request)
-        wrong = [s for s in request.get("datasetDataSources", []) if s in self.invalid_sources]
+        wrong = [
+            s
+            for s in request.get("datasetDataSources", [])
+            if s in self.invalid_sources
+        ]
         answer = {"ref": f"/code/{slug}", "url": f"https://www.kaggle.com/code/{slug}"}
-        return 200, answer | {"versionNumber": len(versions), "invalidDatasetSources": wrong}
+        return 200, answer | {
+            "versionNumber": len(versions),
+            "invalidDatasetSources": wrong,
+        }
 
     def _GetKernelSessionStatus(self, slug, _):  # noqa: N802
         if slug not in self.kernels:
             return _fail(404, "Not Found")
         left = self.statuses.get(slug, ["COMPLETE"])
         status = left.pop(0) if len(left) > 1 else left[0]
-        failure = {"failureMessage": "the notebook threw an exception"} if status == "ERROR" else {}
+        failure = (
+            {"failureMessage": "the notebook threw an exception"}
+            if status == "ERROR"
+            else {}
+        )
         return 200, {"status": status} | failure
 
     def _ListKernelSessionOutput(self, slug, request):  # noqa: N802
-        root, url = Path(self.outputs.get(slug, "/nowhere")), f"http://localhost/output/{slug}"
+        root, url = (
+            Path(self.outputs.get(slug, "/nowhere")),
+            f"http://localhost/output/{slug}",
+        )
         names = sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
-        page, more = _page(names, request, min(request.get("pageSize", 20), self.longest))
+        page, more = _page(
+            names, request, min(request.get("pageSize", 20), self.longest)
+        )
         files = [{"url": f"{url}/{quote(name)}", "fileName": name} for name in page]
-        return 200, {"files": files, "log": self.logs.get(slug, "[]"), "nextPageToken": more}
+        return 200, {
+            "files": files,
+            "log": self.logs.get(slug, "[]"),
+            "nextPageToken": more,
+        }
 
     def _GetDatasetStatus(self, slug, _):  # noqa: N802
         if slug in self.datasets:
             return 200, {"status": "READY"}
-        return _fail(self.missing, "Not Found" if self.missing == 404 else "Permission denied")
+        return _fail(
+            self.missing, "Not Found" if self.missing == 404 else "Permission denied"
+        )
 
     def _ListDatasets(self, _, request):  # noqa: N802
-        page, _ = _page(sorted(self.private), {"pageToken": (request.get("page", 1) - 1) * 2}, 2)
-        rows = [{"ref": n, "totalBytes": self.private[n], "isPrivate": True} for n in page]
+        page, _ = _page(
+            sorted(self.private), {"pageToken": (request.get("page", 1) - 1) * 2}, 2
+        )
+        rows = [
+            {"ref": n, "totalBytes": self.private[n], "isPrivate": True} for n in page
+        ]
         return 200, {"datasets": [{**row, "lastUpdated": DATE} for row in rows]}
 
     def _UpdateDatasetMetadata(self, slug, request):  # noqa: N802
@@ -99,14 +136,21 @@ class Kaggle:
 
     def _StartBlobUpload(self, _, request):  # noqa: N802
         token = f"token-{len(self.blobs)}"
-        self.blobs[token] = {"name": request["name"], "size": int(request.get("contentLength", 0))}
+        self.blobs[token] = {
+            "name": request["name"],
+            "size": int(request.get("contentLength", 0)),
+        }
         return 200, {"token": token, "createUrl": f"http://localhost/upload/{token}"}
 
     def _CreateDataset(self, slug, request):  # noqa: N802
         blobs = [self.blobs[file["token"]] for file in request["files"]]
         if not self.quota_exceeded:
             self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
-        return 200, {"status": "ok", "url": f"https://www.kaggle.com/{slug}", "error": ""}
+        return 200, {
+            "status": "ok",
+            "url": f"https://www.kaggle.com/{slug}",
+            "error": "",
+        }
 
     def _CreateDatasetVersion(self, slug, request):  # noqa: N802
         return self._CreateDataset(slug, request["body"])
@@ -114,7 +158,9 @@ class Kaggle:
     def _ListDatasetFiles(self, slug, request):  # noqa: N802
         files = self.datasets[slug]
         page, more = _page(list(files), request, min(request.get("pageSize", 20), 200))
-        listed = [{"name": n, "totalBytes": len(files[n]), "creationDate": DATE} for n in page]
+        listed = [
+            {"name": n, "totalBytes": len(files[n]), "creationDate": DATE} for n in page
+        ]
         return 200, {"datasetFiles": listed, "nextPageToken": more}
 
     def _GetDatasetMetadata(self, *_):  # noqa: N802
@@ -124,7 +170,10 @@ class Kaggle:
         return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
 
     def sha256(self, slug):
-        return {n: hashlib.sha256(data).hexdigest() for n, data in self.datasets[slug].items()}
+        return {
+            n: hashlib.sha256(data).hexdigest()
+            for n, data in self.datasets[slug].items()
+        }
 
 
 def _fail(code, message):
@@ -133,7 +182,9 @@ def _fail(code, message):
 
 def _page(names, request, size):
     start = int(request.get("pageToken") or 0)
-    return names[start : start + size], str(start + size) if start + size < len(names) else ""
+    return names[start : start + size], str(start + size) if start + size < len(
+        names
+    ) else ""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -141,8 +192,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         request = json.loads(self._body() or b"{}")
-        status, body = self.server.kaggle.answer(urlsplit(self.path).path.split("/")[-1], request)
-        headers = {"Location": body} if status == 302 else {"Content-Type": "application/json"}
+        status, body = self.server.kaggle.answer(
+            urlsplit(self.path).path.split("/")[-1], request
+        )
+        headers = (
+            {"Location": body}
+            if status == 302
+            else {"Content-Type": "application/json"}
+        )
         self._send(status, json.dumps(body).encode(), headers)
 
     def do_PUT(self):
@@ -163,7 +220,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(200, b"")
 
     def do_GET(self):
-        kind, owner, slug, name = unquote(urlsplit(self.path).path).strip("/").split("/", 3)
+        kind, owner, slug, name = (
+            unquote(urlsplit(self.path).path).strip("/").split("/", 3)
+        )
         source = f"{owner}/{slug}"
         if kind == "output":
             data = Path(self.server.kaggle.outputs[source], name).read_bytes()
@@ -199,15 +258,23 @@ def fixture_kaggle(tmp_path, monkeypatch):
     home.mkdir()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         server.kaggle, server.daemon_threads = Kaggle(), True
-        server.handle_error = lambda *_: None  # the client hangs up on what it need not fetch
+        server.handle_error = lambda *_: (
+            None
+        )  # the client hangs up on what it need not fetch
         environment = {"KAGGLE_API_ENVIRONMENT": "LOCALHOST", "no_proxy": ""}
         environment |= {"http_proxy": f"http://127.0.0.1:{server.server_port}"}
         environment |= {"HOME": str(home), "TMPDIR": str(home)}
-        for name, value in {**environment, "KAGGLE_USERNAME": USER, "KAGGLE_KEY": "key"}.items():
+        for name, value in {
+            **environment,
+            "KAGGLE_USERNAME": USER,
+            "KAGGLE_KEY": "key",
+        }.items():
             monkeypatch.setenv(name, value)
         from kaggle import KaggleApi  # which reads these two once, when it is imported
 
-        monkeypatch.setattr(tempfile, "tempdir", str(home))  # which is read once as well
+        monkeypatch.setattr(
+            tempfile, "tempdir", str(home)
+        )  # which is read once as well
         monkeypatch.setattr(KaggleApi, "args", ["--local"])
         monkeypatch.setattr(KaggleApi, "config_dir", str(home))
         threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
@@ -223,5 +290,10 @@ def write_part(folder, shards):
         (folder / name).write_bytes(data)
         rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()},1")
     (folder / "shards.csv").write_text("\n".join(rows) + "\n")
-    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
-    (folder / "SHA256SUMS").write_text("".join(f"{sums[n]}  {n}\n" for n in sorted(sums)))
+    sums = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+    }
+    (folder / "SHA256SUMS").write_text(
+        "".join(f"{sums[n]}  {n}\n" for n in sorted(sums))
+    )

@@ -16,7 +16,13 @@ from support.scenes import saved, scene
 
 CLASSES = ["ash", "birch", "Čedar, red"]
 LABELS = Labels("single", tuple(CLASSES), name="trees")
-LITERAL = {"image": "bytes", "label": "int", "height": "int", "width": "int", "image_id": "bytes"}
+LITERAL = {
+    "image": "bytes",
+    "label": "int",
+    "height": "int",
+    "width": "int",
+    "image_id": "bytes",
+}
 
 
 def draw_picture(height, width, seed):
@@ -34,7 +40,16 @@ def make_images(folder, n=48, seed=0, sizes=(40, 120)):
         label = int(rng.integers(3))
         known = [path.stem, str(path), "train", label, CLASSES[label]]
         rows.append([*known, height, width, path.stat().st_size])
-    names = ["image_id", "path", "split", "label", "label_name", "height", "width", "n_bytes"]
+    names = [
+        "image_id",
+        "path",
+        "split",
+        "label",
+        "label_name",
+        "height",
+        "width",
+        "n_bytes",
+    ]
     same = {"format": "JPEG", "orientation": 1, "problem": "", "cluster": -1}
     return pd.DataFrame(rows, columns=names).assign(**same, fold=np.arange(n) % 3)
 
@@ -45,13 +60,17 @@ def repeat_images(table, times):
     return pd.concat(tables, ignore_index=True)
 
 
-def plan_images(table, work, *, size=32, schema="default", labels=LABELS, name="trees", **changes):
+def plan_images(
+    table, work, *, size=32, schema="default", labels=LABELS, name="trees", **changes
+):
     """(plan, table) saved in `work`, with two parts' worth of shards unless told otherwise."""
     values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}
     values |= {} if size else {"RESIZE": "none"}
     chosen = settings(PlanSettings, values | {k.upper(): v for k, v in changes.items()})
     record, labels = load_schema(schema, table, labels), replace(labels, name=name)
-    forecast = make_forecast(table, record, chosen.image, compression=chosen.compression)
+    forecast = make_forecast(
+        table, record, chosen.image, compression=chosen.compression
+    )
     plan, planned = make_plan(table, forecast, labels, record, chosen)
     save_plan(plan, planned, str(work))
     return plan, planned
@@ -60,7 +79,9 @@ def plan_images(table, work, *, size=32, schema="default", labels=LABELS, name="
 def two_parts(table, work, **settings):
     """As `plan_images`, with a limit that two parts just satisfy."""
     total = plan_images(table, work, **settings)[0].forecast["high"] * len(table)
-    return plan_images(table, work, **settings, part_limit_gb=(0.8 * total + 75_000) / 1e9)
+    return plan_images(
+        table, work, **settings, part_limit_gb=(0.8 * total + 75_000) / 1e9
+    )
 
 
 def digests(folder):
@@ -75,7 +96,9 @@ def read_plainly(files, compression="", features=None):
     import tensorflow as tf
 
     kinds = {"bytes": tf.string, "int": tf.int64}
-    features = features or {k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()}
+    features = features or {
+        k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()
+    }
     data = tf.data.TFRecordDataset([str(file) for file in files], compression)
     data = data.map(lambda record: tf.io.parse_single_example(record, features))
     return list(data.as_numpy_iterator())

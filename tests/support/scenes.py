@@ -12,7 +12,9 @@ def scene(height=300, width=400, seed=0):
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     pixels = np.stack([255 * x, 255 * y, 255 * (1 - x) * (1 - y)], -1)
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)) + 0.5 / width
+    frequency = (
+        np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)) + 0.5 / width
+    )
     for strength, channels in ((40, [0, 1, 2]), (12, [0]), (12, [2])):
         spectrum = np.fft.rfft2(rng.normal(size=(height, width))) / frequency**1.2
         noise = np.fft.irfft2(spectrum, (height, width))[..., None]
@@ -36,10 +38,18 @@ def opened(data):
 
 # Columns: red, green and blue of Display P3 in CIE XYZ under D50; its curve is here a plain 2.2.
 P3_TO_XYZ = np.array(
-    [[0.51512, 0.29198, 0.15710], [0.24120, 0.69225, 0.06657], [-0.00105, 0.04189, 0.78407]]
+    [
+        [0.51512, 0.29198, 0.15710],
+        [0.24120, 0.69225, 0.06657],
+        [-0.00105, 0.04189, 0.78407],
+    ]
 )
 XYZ_TO_SRGB = np.array(
-    [[3.13386, -1.61687, -0.49062], [-0.97877, 1.91614, 0.03345], [0.07194, -0.22899, 1.40524]]
+    [
+        [3.13386, -1.61687, -0.49062],
+        [-0.97877, 1.91614, 0.03345],
+        [0.07194, -0.22899, 1.40524],
+    ]
 )
 
 
@@ -49,7 +59,17 @@ def wide_profile():
     gamma = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(2.2 * 256)) + b"\0\0"
     xyz = [b"XYZ \0\0\0\0" + struct.pack(">3i", *(round(v * 65536) for v in column))
            for column in (*P3_TO_XYZ.T, (0.9642, 1.0, 0.8249))]  # fmt: skip
-    names = (b"desc", b"cprt", b"rXYZ", b"gXYZ", b"bXYZ", b"wtpt", b"rTRC", b"gTRC", b"bTRC")
+    names = (
+        b"desc",
+        b"cprt",
+        b"rXYZ",
+        b"gXYZ",
+        b"bXYZ",
+        b"wtpt",
+        b"rTRC",
+        b"gTRC",
+        b"bTRC",
+    )
     parts = (text, b"text\0\0\0\0none\0\0\0\0", *xyz, gamma, gamma, gamma)
     return _join_profile(b"RGB ", names, parts)
 
@@ -58,13 +78,17 @@ def grey_profile(gamma=None):
     """The bytes of a small ICC profile of grey: of this gamma, or with the curve of sRGB."""
     text = b"desc\0\0\0\0" + struct.pack(">I", 5) + b"Grey\0" + bytes(12 + 67)
     levels = np.linspace(0, 1, 1024)
-    srgb = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    srgb = np.where(
+        levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4
+    )
     values = srgb if gamma is None else levels**gamma
     points = (65535 * values).round().astype(">u2").tobytes()
     curve = b"curv\0\0\0\0" + struct.pack(">I", len(levels)) + points
     white = b"XYZ \0\0\0\0" + struct.pack(">3i", 63190, 65536, 54061)
     names = (b"desc", b"cprt", b"wtpt", b"kTRC")
-    return _join_profile(b"GRAY", names, (text, b"text\0\0\0\0none\0\0\0\0", white, curve))
+    return _join_profile(
+        b"GRAY", names, (text, b"text\0\0\0\0none\0\0\0\0", white, curve)
+    )
 
 
 def _join_profile(space, names, parts):
@@ -72,13 +96,19 @@ def _join_profile(space, names, parts):
     for name, part in zip(names, parts, strict=True):
         table += name + struct.pack(">II", at + len(body), len(part))
         body += part + bytes(-len(part) % 4)
-    head = struct.pack(">I4sI12s", at + len(body), b"none", 0x02100000, b"mntr" + space + b"XYZ ")
+    head = struct.pack(
+        ">I4sI12s", at + len(body), b"none", 0x02100000, b"mntr" + space + b"XYZ "
+    )
     head += bytes(12) + b"acsp" + bytes(28) + struct.pack(">3i", 63190, 65536, 54061)
     return head.ljust(128, b"\0") + struct.pack(">I", len(parts)) + table + body
 
 
 def wide_to_srgb(pixels):
     """uint8 pixels of `wide_profile` as uint8 sRGB, by the textbook."""
-    light = ((np.asarray(pixels) / 255.0) ** 2.2 @ (XYZ_TO_SRGB @ P3_TO_XYZ).T).clip(0, 1)
-    srgb = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    light = ((np.asarray(pixels) / 255.0) ** 2.2 @ (XYZ_TO_SRGB @ P3_TO_XYZ).T).clip(
+        0, 1
+    )
+    srgb = np.where(
+        light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055
+    )
     return (255 * srgb).round().astype(np.uint8)

@@ -24,7 +24,10 @@ print(os.environ["KERAS_BACKEND"], "keras" in sys.modules)
 @pytest.fixture
 def host(monkeypatch, tmp_path):
     """A machine whose TPUs and GPUs a test decides; the TPU addresses that were tried."""
-    host, one = SimpleNamespace(addresses=[], gpus=0, tpu=None), tf.distribute.get_strategy()
+    host, one = (
+        SimpleNamespace(addresses=[], gpus=0, tpu=None),
+        tf.distribute.get_strategy(),
+    )
 
     def resolve(tpu):
         host.addresses.append(tpu)
@@ -32,7 +35,9 @@ def host(monkeypatch, tmp_path):
             raise ValueError("no TPU")
         return tpu
 
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * host.gpus)
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda _: ["GPU"] * host.gpus
+    )
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolve)
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: None)
@@ -76,9 +81,27 @@ def test_the_best_device_is_taken(host, monkeypatch, tmp_path, capsys, gpus, tpu
 @pytest.mark.parametrize(
     ("files", "signs"),
     [
-        (["sys/bus/pci/devices/0/vendor=0x1ae0", "sys/bus/pci/devices/0/class=0x120000"], 1),
-        (["sys/bus/pci/devices/0/vendor=0x1ae0", "sys/bus/pci/devices/0/class=0x020000"], 0),
-        (["sys/bus/pci/devices/0/vendor=0x10de", "sys/bus/pci/devices/1/vendor=0x1ae0"], 1),
+        (
+            [
+                "sys/bus/pci/devices/0/vendor=0x1ae0",
+                "sys/bus/pci/devices/0/class=0x120000",
+            ],
+            1,
+        ),
+        (
+            [
+                "sys/bus/pci/devices/0/vendor=0x1ae0",
+                "sys/bus/pci/devices/0/class=0x020000",
+            ],
+            0,
+        ),
+        (
+            [
+                "sys/bus/pci/devices/0/vendor=0x10de",
+                "sys/bus/pci/devices/1/vendor=0x1ae0",
+            ],
+            1,
+        ),
         (["dev/accel0", "dev/accel1"], 2),
         (["dev/vfio/vfio", "dev/vfio/3"], 1),
         (["dev/accel/accel0", "dev/nvidia0"], 0),  # other makers' chips
@@ -94,7 +117,9 @@ def test_a_tpu_is_told_by_its_files(host, tmp_path, files, signs):
 def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):
     """By its file, or by Kaggle's variable: what to do is said. The CPU can still be asked for."""
     monkeypatch.setenv("ISTPUVM", "1")
-    with pytest.raises(RuntimeError, match=r"has a TPU \(ISTPUVM=1\).*KERAS_BACKEND=jax.*\"cpu\""):
+    with pytest.raises(
+        RuntimeError, match=r"has a TPU \(ISTPUVM=1\).*KERAS_BACKEND=jax.*\"cpu\""
+    ):
         train.find_devices()
     monkeypatch.delenv("ISTPUVM")
     fake(tmp_path, "dev/vfio/0")
@@ -115,7 +140,9 @@ def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, 
 def test_a_device_that_is_not_there_is_an_error(monkeypatch, wanted):
     """The real search, on a machine without: nothing else is taken in its place."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [])
-    with pytest.raises(RuntimeError, match=f"DEVICE is '{wanted}', but Keras on tensorflow finds"):
+    with pytest.raises(
+        RuntimeError, match=f"DEVICE is '{wanted}', but Keras on tensorflow finds"
+    ):
         train.find_devices(wanted)
     assert train.find_devices("cpu").count == 1
     with pytest.raises(ValueError, match="DEVICE is 'npu'"):
@@ -125,7 +152,9 @@ def test_a_device_that_is_not_there_is_an_error(monkeypatch, wanted):
 def test_a_backend_that_comes_too_late_is_an_error(monkeypatch):
     """Keras reads KERAS_BACKEND on its import; after that a session must begin anew."""
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    with pytest.raises(RuntimeError, match="is 'jax', keras .* with 'tensorflow'.*Restart"):
+    with pytest.raises(
+        RuntimeError, match="is 'jax', keras .* with 'tensorflow'.*Restart"
+    ):
         train.find_devices("cpu")
 
 
@@ -139,9 +168,16 @@ def test_a_backend_that_comes_too_late_is_an_error(monkeypatch):
 )
 def test_the_backend_is_chosen_before_keras_is_imported(root, environment, chosen):
     """JAX where there is a TPU, TensorFlow elsewhere, or what the environment says."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("KERAS_BACKEND", "ISTPUVM")}
+    kept = {
+        k: v for k, v in os.environ.items() if k not in ("KERAS_BACKEND", "ISTPUVM")
+    }
     call = [sys.executable, "-c", CHOICE]
-    options = {"cwd": root, "env": kept | environment, "capture_output": True, "text": True}
+    options = {
+        "cwd": root,
+        "env": kept | environment,
+        "capture_output": True,
+        "text": True,
+    }
     done = subprocess.run(call, check=False, **options)
     assert done.stdout.split() == [chosen, "False"], done.stderr
 

@@ -32,7 +32,9 @@ def steps(tmp_path_factory):
     """A folder with ten batches of 16, weights to begin with, and a part for each of COUNTS."""
     folder = tmp_path_factory.mktemp("jax")
     for place, count in enumerate(COUNTS):
-        write_part(folder / f"part-{place}", {"a.tfrec": (0, list(make_records(count)))})
+        write_part(
+            folder / f"part-{place}", {"a.tfrec": (0, list(make_records(count)))}
+        )
     shards = read.find_shards(folder / "part-4")
     data = read.read_batches(shards, image_size=SIDE, batch_size=16).repeat(4).take(10)
     images, labels, _ = map(np.stack, zip(*data.as_numpy_iterator(), strict=True))
@@ -47,7 +49,9 @@ def process(root, steps):
     """What a process has seen that trained on eight devices of JAX, then on one."""
     flags = {"KERAS_BACKEND": "jax", "PYTHONPATH": f"{root}:{root / 'tests'}"}
     flags["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-    flags["XLA_FLAGS"] += " --xla_backend_optimization_level=0"  # compiled in half the time
+    flags["XLA_FLAGS"] += (
+        " --xla_backend_optimization_level=0"  # compiled in half the time
+    )
     call = [sys.executable, "-m", "support.jax_training", str(steps.folder)]
     options = {"env": os.environ | flags, "capture_output": True, "text": True}
     done = subprocess.run(call, check=False, **options)
@@ -74,7 +78,9 @@ def rows(steps):
     found = []
     for place in range(len(COUNTS)):
         shards = read.find_shards(steps.folder / f"part-{place}")
-        rows = read.read_batches(shards, image_size=SIDE, batch_size=1).as_numpy_iterator()
+        rows = read.read_batches(
+            shards, image_size=SIDE, batch_size=1
+        ).as_numpy_iterator()
         found.append(tuple(map(np.concatenate, zip(*rows, strict=True)))[:2])
     return found
 
@@ -83,7 +89,9 @@ def check_judged(found, rows):
     """Accuracy and cross-entropy are those of NumPy over the images."""
     model = train.build_model(SIDE, CLASSES)
     model.set_weights([np.array(values, np.float32) for values in found.weights])
-    for place, (images, accuracy, cross_entropy, *confusions) in enumerate(found.judged):
+    for place, (images, accuracy, cross_entropy, *confusions) in enumerate(
+        found.judged
+    ):
         pictures, labels = rows[place]
         logits = np.asarray(model(pictures), np.float64)
         right = int((logits.argmax(axis=1) == labels).sum())
@@ -91,7 +99,9 @@ def check_judged(found, rows):
         assert confusions == [images, right]
         assert accuracy == pytest.approx(right / images, abs=1e-6)
         logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        assert cross_entropy == pytest.approx(-logs[range(images), labels].mean(), rel=1e-4)
+        assert cross_entropy == pytest.approx(
+            -logs[range(images), labels].mean(), rel=1e-4
+        )
 
 
 def test_both_backends_learn_the_same_from_equal_weights(on_jax, on_tensorflow):
@@ -109,7 +119,9 @@ def test_each_device_gets_its_share_and_each_step_is_compiled_once(on_jax):
 
     assert on_jax.compiles == {"train_step": 1, "test_step": 1}
     assert on_jax.sends_uint8
-    assert {tuple(shape) for shape in on_jax.shapes} == {(16 // on_jax.devices, SIDE, SIDE, 3)}
+    assert {tuple(shape) for shape in on_jax.shapes} == {
+        (16 // on_jax.devices, SIDE, SIDE, 3)
+    }
 
 
 def test_validation_judges_every_image_once(rows, on_jax):
@@ -120,16 +132,22 @@ def test_validation_judges_every_image_once(rows, on_jax):
 def test_validation_judges_every_image_once_on_tensorflow(steps, rows, on_tensorflow):
     """The same figures by the other backend."""
     model = on_tensorflow[1]
-    judged = [judge(model, steps.folder / f"part-{place}", 16) for place in range(len(COUNTS))]
+    judged = [
+        judge(model, steps.folder / f"part-{place}", 16) for place in range(len(COUNTS))
+    ]
     check_judged(SimpleNamespace(judged=judged, weights=model.get_weights()), rows)
 
 
-def test_what_is_saved_and_exported_answers_as_the_trained_model(steps, process, on_tensorflow):
+def test_what_is_saved_and_exported_answers_as_the_trained_model(
+    steps, process, on_tensorflow
+):
     """The file of JAX on TensorFlow, and what TensorFlow serves of either: logits to 1e-4."""
     images, own = steps.batches[0][0], on_tensorflow[1]
     own.export(steps.folder / "own", verbose=False)
     saved = keras.models.load_model(steps.folder / "model.keras")
-    loaded = [tf.saved_model.load(str(steps.folder / name)) for name in ("exported", "own")]
+    loaded = [
+        tf.saved_model.load(str(steps.folder / name)) for name in ("exported", "own")
+    ]
 
     expected = process["1"]["logits"]
     assert np.abs(train.predict(saved, images) - expected).max() < 1e-4

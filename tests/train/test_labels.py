@@ -8,7 +8,9 @@ from kaggle_tfr.schema import Field, Labels, RecordSchema
 
 IMAGE = Field("image", "image")
 CLASS = RecordSchema((IMAGE, Field("label", "label", "int64")))
-SEVERAL = RecordSchema((IMAGE, Field("label", "labels", "int64", 2)), "multi", 2, ("sun", "rain"))
+SEVERAL = RecordSchema(
+    (IMAGE, Field("label", "labels", "int64", 2)), "multi", 2, ("sun", "rain")
+)
 MASKS = RecordSchema((IMAGE, Field("sun", "sun")), "masks", 1, ("sun",))
 UNLABELLED = RecordSchema((IMAGE, Field("id", "image_id")))
 

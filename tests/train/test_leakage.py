@@ -18,7 +18,9 @@ def simulate(seed, share=0.5, gain=0.6, n=300, repeats=3):
     chance, luck = rng.beta(2, 2, n)[clusters], rng.random((2, repeats, n))
     mood = rng.normal(0, 0.02, (2, repeats, 1))
     known = chance + copied[clusters] * gain * (1 - chance)
-    leaky, honest = (luck[k][:, clusters] < (known, chance)[k] + mood[k] for k in (0, 1))
+    leaky, honest = (
+        luck[k][:, clusters] < (known, chance)[k] + mood[k] for k in (0, 1)
+    )
     of_both = 2 * share / (1 + share)  # of the rows, those with a copy
     return leaky, honest, clusters, of_both * gain * 0.5  # a chance is 0.5 on average
 
@@ -38,7 +40,9 @@ def test_the_interval_holds_the_planted_inflation(share):
 
 def test_without_copies_nothing_is_added():
     """The interval holds 0 where both ways are one."""
-    held = [train.estimate_inflation(*simulate(seed, share=0.0)[:3]) for seed in range(20)]
+    held = [
+        train.estimate_inflation(*simulate(seed, share=0.0)[:3]) for seed in range(20)
+    ]
     assert sum(low <= 0 <= high for _, low, high in held) >= 19
 
 
@@ -54,5 +58,7 @@ def test_a_picture_is_judged_by_a_network_that_did_not_learn_from_it():
     assert right.mean() > 0.9
     assert (right == again).all()
     # A class that is in one fold alone is unknown to the network that judges it.
-    alone = train.score_folds(pictures, labels, np.where(labels == 1, 0, 1 + folds), **options)
+    alone = train.score_folds(
+        pictures, labels, np.where(labels == 1, 0, 1 + folds), **options
+    )
     assert not alone[labels == 1].any()

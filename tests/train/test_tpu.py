@@ -78,7 +78,9 @@ def test_xla_compiles_a_step_once(shards):
     def step(images, labels):
         with tf.GradientTape() as tape:
             pixels = tf.reduce_mean(tf.cast(images, tf.float32) / 255, [1, 2])
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels // 128, pixels @ weights)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels // 128, pixels @ weights
+            )
         weights.assign_sub(0.1 * tape.gradient(losses, weights))
         return losses
 
@@ -92,7 +94,9 @@ def test_xla_compiles_a_step_once(shards):
 def test_normalisation_is_the_textbook_formula():
     """(pixel / 255 − mean) / std in float32, and the same compiled."""
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=-1)
-    expected = (pixels / 255 - np.array(train.IMAGENET[0])) / np.array(train.IMAGENET[1])
+    expected = (pixels / 255 - np.array(train.IMAGENET[0])) / np.array(
+        train.IMAGENET[1]
+    )
     layer = train.normalization()
     compiled = tf.function(layer, jit_compile=True)(tf.constant(pixels))
     assert compiled.dtype.name == "float32"
@@ -113,10 +117,19 @@ def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
 
 def test_a_model_trains_on_the_endless_batches(shards):
     """A few epochs on uint8 batches lower the loss; padding counts in no figure of validation."""
-    model = train.build_model(32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2)
+    model = train.build_model(
+        32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2
+    )
     steps, seconds = count_steps(shards, 8, training=True), []
-    training, validation = (read_batches(shards, training=kind, **SIZE) for kind in (True, False))
-    options = {"steps_per_epoch": steps, "validation_data": validation, "epochs": 3, "verbose": 0}
+    training, validation = (
+        read_batches(shards, training=kind, **SIZE) for kind in (True, False)
+    )
+    options = {
+        "steps_per_epoch": steps,
+        "validation_data": validation,
+        "epochs": 3,
+        "verbose": 0,
+    }
     options |= {"callbacks": [train.time_epochs(seconds)], "shuffle": False}
     history = model.fit(training, **options).history
 
@@ -131,7 +144,9 @@ def test_a_model_trains_on_the_endless_batches(shards):
 
     batches = read_batches(shards, image_size=32, batch_size=16)
     confusions = train.count_confusions(model, batches, 252)
-    right = confusions.loc[confusions["true"] == confusions["predicted"], "images"].sum()
+    right = confusions.loc[
+        confusions["true"] == confusions["predicted"], "images"
+    ].sum()
     accuracy = model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
     assert confusions["images"].sum() == 42
     assert accuracy == pytest.approx(right / 42)
@@ -149,7 +164,12 @@ def test_confusions_of_many_classes_fit_in_memory():
     batches = tf.data.Dataset.from_tensor_slices((images, labels, masks))
     table = train.count_confusions(model, batches, 81_313)
     assert table.columns.tolist() == ["true", "predicted", "images"]
-    assert table.to_numpy().tolist() == [[2, 2, 3], [7, 2, 2], [9, 2, 1], [81_312, 2, 1]]
+    assert table.to_numpy().tolist() == [
+        [2, 2, 3],
+        [7, 2, 2],
+        [9, 2, 1],
+        [81_312, 2, 1],
+    ]
 
 
 def test_no_more_mistakes_are_read_than_are_shown():
@@ -159,16 +179,24 @@ def test_no_more_mistakes_are_read_than_are_shown():
     def draw():
         for number in range(100):
             drawn.append(number)
-            yield np.full((4, 8, 8, 3), number, np.uint8), np.array([2, 1, 0, 1]), np.ones(4)
+            yield (
+                np.full((4, 8, 8, 3), number, np.uint8),
+                np.array([2, 1, 0, 1]),
+                np.ones(4),
+            )
 
     shapes = [((4, 8, 8, 3), np.uint8), ((4,), np.int64), ((4,), np.float32)]
     signature = tuple(tf.TensorSpec(*shape) for shape in shapes)
     batches = tf.data.Dataset.from_generator(draw, output_signature=signature)
     model = SimpleNamespace(predict_on_batch=predict_class_two)
 
-    pictures, titles = train.list_mistakes(model, batches, ["ash", "birch", "cedar"], count=5)
+    pictures, titles = train.list_mistakes(
+        model, batches, ["ash", "birch", "cedar"], count=5
+    )
 
-    assert titles == [f"{name} → cedar" for name in ("birch", "ash", "birch", "birch", "ash")]
+    assert titles == [
+        f"{name} → cedar" for name in ("birch", "ash", "birch", "birch", "ash")
+    ]
     assert [int(picture[0, 0, 0]) for picture in pictures] == [0, 0, 0, 1, 1]
     assert len(drawn) <= 4
 
@@ -199,15 +227,25 @@ def work(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("0[56]_*.ipynb"))])
+@pytest.mark.parametrize(
+    "name", [path.stem for path in sorted(NOTEBOOKS.glob("0[56]_*.ipynb"))]
+)
 def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
     """05 and 06 need nothing that the image lacks; 06 trains by JAX, here on eight devices."""
     python = str(Path(os.environ["TPU_PYTHON"]).absolute())
     command = [python, "-m", "papermill", f"{name}.ipynb", str(tmp_path / "out.ipynb")]
     command += ["-k", "python3", "-p", "WORK_DIR", str(work)]
     command += ["-p", "BATCH_SIZE", "2"] if name.startswith("06") else []
-    flags = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    options = {"cwd": NOTEBOOKS, "env": os.environ | flags, "capture_output": True, "text": True}
+    flags = {
+        "KERAS_BACKEND": "jax",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    options = {
+        "cwd": NOTEBOOKS,
+        "env": os.environ | flags,
+        "capture_output": True,
+        "text": True,
+    }
     done = subprocess.run(command, **options, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     said = "by JAX: 8 replicas" if name.startswith("06") else "classes"

@@ -24,7 +24,9 @@ from support.plans import LABELS, digests, make_images, two_parts
 from kaggle_tfr import parallel
 from kaggle_tfr.write import journal
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="needs Linux's /proc"
+)
 FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, SHORT, FULL]
 
 
@@ -67,7 +69,9 @@ def empty(root):
 def list_named(root):
     """The digests of the files that have their final names, while others may have none yet."""
     files = digests(root / "run").items()
-    return {name: own for name, own in files if not re.search(r"\.tmp$|/journal/tmp", name)}
+    return {
+        name: own for name, own in files if not re.search(r"\.tmp$|/journal/tmp", name)
+    }
 
 
 def check_names(root, *wholes):
@@ -75,9 +79,13 @@ def check_names(root, *wholes):
     for name, sha256 in list_named(root).items():
         path, known = root / "run" / name, {own.get(name) for own in wholes}
         if name.endswith(".parquet") and sha256 not in known:
-            assert name == "hashes.parquet"  # in which a row may say that a picture was not read
+            assert (
+                name == "hashes.parquet"
+            )  # in which a row may say that a picture was not read
             pd.read_parquet(path)
-        elif "/journal/" in name or name.endswith("dataset-metadata.json"):  # without an owner yet
+        elif "/journal/" in name or name.endswith(
+            "dataset-metadata.json"
+        ):  # without an owner yet
             assert not name.endswith(".json") or json.loads(path.read_bytes())
         else:
             assert sha256 in known, name
@@ -91,9 +99,13 @@ def check_message(error, failed):
     paths = {path for _, path in failed}
     named = paths | {re.sub(r"\.\w{32}\.tmp$", "", path) for path in paths}
     named |= {re.sub(r"/journal(/.*)?$", "", path) for path in named}
-    named |= {os.path.dirname(path) for path in named}  # a call that reads several names the folder
+    named |= {
+        os.path.dirname(path) for path in named
+    }  # a call that reads several names the folder
     assert any(f"'{name}'" in str(error) for name in named), f"{failed}: {error}"
-    assert re.search(r"again: it goes on from here|Run 0|Remove shards.csv", str(error)), error
+    assert re.search(
+        r"again: it goes on from here|Run 0|Remove shards.csv", str(error)
+    ), error
 
 
 def check_fault(root, whole, number, fault):
@@ -120,18 +132,26 @@ def test_a_call_that_fails_costs_no_byte(root, whole, step):
     """An error names the file and what to do; nothing torn has its final name; a rerun mends."""
     tried, failed = 0, 0
     for number, (name, _) in list(enumerate(whole[0], 1))[::step]:
-        able = [f for f in FAULTS if name in {SHORT: ["write"], FULL: faults.MAKING}.get(f, [name])]
+        able = [
+            f
+            for f in FAULTS
+            if name in {SHORT: ["write"], FULL: faults.MAKING}.get(f, [name])
+        ]
         for fault in able if step == 1 else [able[number % len(able)]]:
             tried, failed = tried + 1, failed + check_fault(root, whole, number, fault)
     print(f"{len(whole[0]):,} calls, {tried:,} faults tried, {failed:,} calls failed")
-    assert failed >= 0.9 * tried  # the shares of the caches decide how many calls there are
+    assert (
+        failed >= 0.9 * tried
+    )  # the shares of the caches decide how many calls there are
 
 
 def test_a_table_has_its_columns_once(root, whole):
     """Also where the disk does not say whether its file was begun."""
     empty(root)
     exists, hidden = os.path.exists, re.compile("/journal/.*[.]csv$")
-    with mock.patch.object(os.path, "exists", lambda p: not hidden.search(str(p)) and exists(p)):
+    with mock.patch.object(
+        os.path, "exists", lambda p: not hidden.search(str(p)) and exists(p)
+    ):
         run_steps(root)
     assert digests(root / "run") == whole[1]
 
@@ -150,12 +170,17 @@ def put(root, state):
 
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize(
-    "states", [8, pytest.param(1500, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
+    "states",
+    [8, pytest.param(1500, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])],
 )
 def test_a_power_cut_costs_no_byte(root, whole, states, other):
     """Unsynced data torn, unsynced names lost in any order: nothing torn has its final name."""
     empty(root)
-    steps, wanted, rng = "other.pickle" if other else "steps.pickle", whole[1], random.Random(0)
+    steps, wanted, rng = (
+        "other.pickle" if other else "steps.pickle",
+        whole[1],
+        random.Random(0),
+    )
     if other:
         run_steps(root, steps)
         wanted = digests(root / "run")
@@ -180,7 +205,10 @@ def process(tmp_path_factory):
 
         def run(root, out="", number=0):
             answer, said = CONTEXT.Pipe(duplex=False)
-            child, error = fork(faults.run_apart, root, out, number, said, env=bucket.env), ""
+            child, error = (
+                fork(faults.run_apart, root, out, number, said, env=bucket.env),
+                "",
+            )
             said.close()
             with contextlib.suppress(EOFError):  # it was killed
                 error = answer.recv()
@@ -208,7 +236,11 @@ def test_what_killed_runs_left_is_removed(root, whole):
 
     The first run finds no part, the second one finds both finished.
     """
-    places = ["hashes.parquet", "records/a.tfrec-1.frames", "records/a.tfrec-1-2-3.copy"]
+    places = [
+        "hashes.parquet",
+        "records/a.tfrec-1.frames",
+        "records/a.tfrec-1-2-3.copy",
+    ]
     places += ["mean_rgb/train_files.json", "figures/a.png", "out/part-1/stats.json"]
     places += ["out/part-1/index/a.tfrec.idx", "out/part-2/index/train/a.tfrec.idx"]
     empty(root)
@@ -227,7 +259,9 @@ def test_what_killed_runs_left_is_removed(root, whole):
 def test_a_bucket_s_refusal_costs_no_byte(root, whole, process, step):
     """429, 500 or 503 for one request, which is tried again, or for all from it on: an error."""
     parts = {name[4:]: own for name, own in whole[1].items() if name.startswith("out/")}
-    parts = {n: own for n, own in parts.items() if not n.endswith("dataset-metadata.json")}
+    parts = {
+        n: own for n, own in parts.items() if not n.endswith("dataset-metadata.json")
+    }
     empty(root)
     run_steps(root)
     bucket, run = process
@@ -242,10 +276,14 @@ def test_a_bucket_s_refusal_costs_no_byte(root, whole, process, step):
             error = run(root, f"gs://faults/{out}")[1]
             bucket.refused = range(0)
             assert bool(error) == (times > 1), error
-            assert not error or ("gs://faults" in error and "again: it goes on" in error)
+            assert not error or (
+                "gs://faults" in error and "again: it goes on" in error
+            )
             assert run(root, f"gs://faults/{out}") == (0, "")
             objects = bucket.read_objects("faults", out)
             found = {n: hashlib.sha256(data).hexdigest() for n, data in objects.items()}
             own = {n: sha256 for n, sha256 in found.items() if n in parts}
             assert own == parts
-            assert set(found) - set(parts) == {f"part-{k}/dataset-metadata.json" for k in (1, 2)}
+            assert set(found) - set(parts) == {
+                f"part-{k}/dataset-metadata.json" for k in (1, 2)
+            }

@@ -108,12 +108,18 @@ def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path)
             errors.append(content["ename"])
 
     try:
-        client.execute_interactive(INTERRUPTED.format(**places), timeout=120, output_hook=watch)
+        client.execute_interactive(
+            INTERRUPTED.format(**places), timeout=120, output_hook=watch
+        )
         assert errors == ["KeyboardInterrupt"]
         client.execute_interactive(LET_GO, timeout=120, output_hook=watch)
-        assert len(list(part.glob("*.tfrec"))) == 2  # the threads have seen the interrupt too
+        assert (
+            len(list(part.glob("*.tfrec"))) == 2
+        )  # the threads have seen the interrupt too
         assert not list((part / "journal").glob("*.tmp"))
-        client.execute_interactive(AGAIN.format(**places), timeout=120, output_hook=watch)
+        client.execute_interactive(
+            AGAIN.format(**places), timeout=120, output_hook=watch
+        )
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

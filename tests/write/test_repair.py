@@ -17,9 +17,26 @@ from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import save_stats, verify_parts
 
-FILES = ["plan.json", "shards.csv", "train.csv", "test.csv", "labels.json", "labels.txt"]
-FILES += ["schema.json", "stats.json", "rejects.csv", "dataset-metadata.json", "SHA256SUMS"]
-FILES += ["sample_submission.csv", "index/trees-f0-000-11.tfrec.idx", "trees-f0-000-11.tfrec"]
+FILES = [
+    "plan.json",
+    "shards.csv",
+    "train.csv",
+    "test.csv",
+    "labels.json",
+    "labels.txt",
+]
+FILES += [
+    "schema.json",
+    "stats.json",
+    "rejects.csv",
+    "dataset-metadata.json",
+    "SHA256SUMS",
+]
+FILES += [
+    "sample_submission.csv",
+    "index/trees-f0-000-11.tfrec.idx",
+    "trees-f0-000-11.tfrec",
+]
 FILES += ["test/trees-test-000-6.tfrec"]
 
 
@@ -28,7 +45,9 @@ def run_04(work):
     write_parts(str(work))
     found = verify_parts(str(work / "part-1"), str(work))
     if found.faults.empty:
-        save_stats(found.stats[str(work / "part-1")], str(work / "part-1" / "stats.json"))
+        save_stats(
+            found.stats[str(work / "part-1")], str(work / "part-1" / "stats.json")
+        )
     return found.faults
 
 
@@ -67,12 +86,16 @@ def edit(path):
 
 def repeat(path):
     """The last line twice."""
-    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1])
+    path.write_bytes(
+        path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1]
+    )
 
 
 DAMAGES = [Path.unlink, edit, cut, repeat]
 CASES = [
-    pytest.param(name, damage, marks=[pytest.mark.heavy] * (damage != DAMAGES[number % 4]))
+    pytest.param(
+        name, damage, marks=[pytest.mark.heavy] * (damage != DAMAGES[number % 4])
+    )
     for number, name in enumerate(FILES)
     for damage in DAMAGES
 ]
@@ -98,24 +121,34 @@ def without_folder(file_name):
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_part_with_test_shards_at_its_top_is_written_again(work, tmp_path, monkeypatch, finished):
+def test_a_part_with_test_shards_at_its_top_is_written_again(
+    work, tmp_path, monkeypatch, finished
+):
     """As older versions wrote it: good to verify; 04 names the shard, and asks for OVERWRITE."""
     part = tmp_path / "old" / "part-1"
     with monkeypatch.context() as older:
         older.setattr(Plan, "file_name", without_folder(Plan.file_name))
-        rows = write_parts(str(work), str(part.parent)).assign(number=range(4)).to_dict("records")
+        rows = (
+            write_parts(str(work), str(part.parent))
+            .assign(number=range(4))
+            .to_dict("records")
+        )
     if finished:
         assert verify_parts(str(part)).faults.empty
     else:
         (part / "journal").mkdir()
         rejects = pd.read_csv(part / "rejects.csv").to_dict("records")
         for row in rows:
-            row["rejects"] = [reject for reject in rejects if reject["file"] == row["file"]]
+            row["rejects"] = [
+                reject for reject in rejects if reject["file"] == row["file"]
+            ]
             (part / "journal" / f"{row['number']}.json").write_text(json.dumps(row))
         for name in ("shards.csv", "rejects.csv", "SHA256SUMS"):
             (part / name).unlink()
     before = digests(part)
-    with pytest.raises(ValueError, match=r"'trees-test-000-6.tfrec' at the top.*OVERWRITE = True"):
+    with pytest.raises(
+        ValueError, match=r"'trees-test-000-6.tfrec' at the top.*OVERWRITE = True"
+    ):
         write_parts(str(work), str(part.parent))
     assert digests(part) == before
 
@@ -145,7 +178,9 @@ def test_a_folder_where_a_file_belongs_is_named(work, made, name):
     (part / name).unlink()
     (part / name).mkdir()
     assert name in set(verify_parts(str(part)).faults["file"])
-    with pytest.raises(OSError, match=rf"'.*{name}'\. A file belongs there: move that folder away"):
+    with pytest.raises(
+        OSError, match=rf"'.*{name}'\. A file belongs there: move that folder away"
+    ):
         write_parts(str(work))
     (part / name).rmdir()
     assert run_04(work).empty
@@ -159,7 +194,9 @@ def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
     if done.returncode:
         pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
     try:
-        with pytest.raises(OSError, match=rf"'{tmp_path}.*'\. Choose another OUT_DIR, or allow"):
+        with pytest.raises(
+            OSError, match=rf"'{tmp_path}.*'\. Choose another OUT_DIR, or allow"
+        ):
             write_parts(str(made), str(tmp_path))
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
@@ -190,23 +227,30 @@ def test_a_foreign_folder_is_checked_as_far_as_it_tells(work, tmp_path, capsys):
         shutil.copy(shard, part)
     assert verify_parts(str(part)).faults.empty
     assert (
-        "has no plan: its records are held against its other files alone" in capsys.readouterr().out
+        "has no plan: its records are held against its other files alone"
+        in capsys.readouterr().out
     )
     other = Path(shutil.copytree(part, tmp_path / "other" / "part-1"))
     shutil.copy(work / "part-1" / "shards.csv", other)
-    with pytest.raises(ValueError, match=r"shards.csv, but no plan.json: put its own back"):
+    with pytest.raises(
+        ValueError, match=r"shards.csv, but no plan.json: put its own back"
+    ):
         write_parts(str(work), str(other.parent))
     for name in ("schema.json", "train.csv"):
         shutil.copy(work / "part-1" / name, part)
     assert verify_parts(str(part)).faults.empty
     text = (part / "train.csv").read_text()
     row = text.splitlines()[2]
-    (part / "train.csv").write_text(text.replace(row, row.replace(row.split(",")[0], "77", 1)))
+    (part / "train.csv").write_text(
+        text.replace(row, row.replace(row.split(",")[0], "77", 1))
+    )
     (fault,) = verify_parts(str(part)).faults.itertuples()
     assert "the plan says b'77'" in fault.problem
     shard = min(part.glob("*.tfrec"))
     shard.rename(shard.with_name("trees-f0-000-12.tfrec"))
-    assert "11 records were found" in " ".join(verify_parts(str(part)).faults["problem"])
+    assert "11 records were found" in " ".join(
+        verify_parts(str(part)).faults["problem"]
+    )
 
 
 def test_the_table_of_faults_is_whole_in_a_narrow_terminal(work, capsys, monkeypatch):
@@ -216,4 +260,6 @@ def test_the_table_of_faults_is_whole_in_a_narrow_terminal(work, capsys, monkeyp
     faults = verify_parts(str(work / "part-1")).faults
     assert main(["verify", str(work / "part-1")]) == 1
     text = capsys.readouterr().out
-    assert all(str(value) in text for row in faults.to_numpy().tolist() for value in row)
+    assert all(
+        str(value) in text for row in faults.to_numpy().tolist() for value in row
+    )

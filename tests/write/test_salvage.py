@@ -18,12 +18,18 @@ MANY = pytest.param(100, marks=pytest.mark.heavy)
 
 def make_part(folder, n_shards, **changes):
     """A part with six records a shard, and the ids in each of its shards."""
-    plan_images(make_images(folder / "in", 6 * n_shards), folder, n_shards=n_shards, **changes)
+    plan_images(
+        make_images(folder / "in", 6 * n_shards), folder, n_shards=n_shards, **changes
+    )
     write_parts(str(folder))
     part = folder / "part-1"
     packed = changes.get("compression", "")
-    records = {path.name: read_plainly([path], packed) for path in sorted(part.glob("*.tfrec"))}
-    return part, {name: [r["image_id"].decode() for r in own] for name, own in records.items()}
+    records = {
+        path.name: read_plainly([path], packed) for path in sorted(part.glob("*.tfrec"))
+    }
+    return part, {
+        name: [r["image_id"].decode() for r in own] for name, own in records.items()
+    }
 
 
 @pytest.fixture(scope="module", params=[6, MANY])
@@ -36,7 +42,9 @@ def list_offsets(shard):
     """Where each frame begins, by the lengths before the records."""
     data, offsets = shard.read_bytes(), [0]
     while offsets[-1] < len(data):
-        offsets.append(offsets[-1] + 16 + int.from_bytes(data[offsets[-1] :][:8], "little"))
+        offsets.append(
+            offsets[-1] + 16 + int.from_bytes(data[offsets[-1] :][:8], "little")
+        )
     return offsets
 
 
@@ -45,7 +53,10 @@ def read_ids(out):
     shards = find_shards(str(out))
     assert [len(read_plainly([f])) for f in shards["file"]] == shards["count"].tolist()
     names = [file.rpartition("/")[2] for file in shards["file"]]
-    ids = [[r["image_id"].decode() for r in read_plainly([file])] for file in shards["file"]]
+    ids = [
+        [r["image_id"].decode() for r in read_plainly([file])]
+        for file in shards["file"]
+    ]
     return dict(zip(names, ids, strict=True))
 
 
@@ -75,7 +86,11 @@ def test_all_but_the_damaged_record_of_each_shard_comes_back(made, tmp_path, ind
     assert lost[["file", "record", "offset"]].to_numpy().tolist() == gone
     assert verify_parts(str(tmp_path / "out")).faults.empty
     batch = next(
-        iter(read_batches(find_shards(str(tmp_path / "out")), image_size=32, batch_size=4))
+        iter(
+            read_batches(
+                find_shards(str(tmp_path / "out")), image_size=32, batch_size=4
+            )
+        )
     )
     assert batch[0].shape == (4, 32, 32, 3)
     with pytest.raises(FileExistsError, match="new or empty folder"):

@@ -21,10 +21,14 @@ SPLITS = ["train", "validation", "test"]
 
 def agree(found, pictures):
     """Mean and population deviation are NumPy's of all pixels at once."""
-    pixels = np.concatenate([np.asarray(picture).reshape(-1, 3) for picture in pictures])
+    pixels = np.concatenate(
+        [np.asarray(picture).reshape(-1, 3) for picture in pictures]
+    )
     for kind in found.keys() & {"mean", "std"}:
         expected = getattr(pixels, kind)(axis=0, dtype=np.float64)
-        assert np.allclose([found[kind][name] for name in "RGB"], expected, atol=1e-6, rtol=0)
+        assert np.allclose(
+            [found[kind][name] for name in "RGB"], expected, atol=1e-6, rtol=0
+        )
     assert found.get("pixels", len(pixels)) == len(pixels)
 
 
@@ -37,7 +41,9 @@ def made(tmp_path_factory):
     images["fold"] = np.where(images["split"] == "train", images["fold"], -1)
     for path, split in zip(images["path"], images["split"], strict=True):
         grey = {"train": 1.0, "validation": 0.5, "test": 0.2}[split]
-        Image.open(path).point(lambda value, grey=grey: value * grey).save(path, quality=95)
+        Image.open(path).point(lambda value, grey=grey: value * grey).save(
+            path, quality=95
+        )
     images["n_bytes"] = [Path(path).stat().st_size for path in images["path"]]
     plan, table = two_parts(images, folder, n_shards=12)
     save_plan(replace(plan, shard_limit_bytes=1 << 40), table, str(folder))
@@ -50,14 +56,18 @@ def read_pictures(files):
     feature = {"image": tf.io.FixedLenFeature([], tf.string)}
     data = tf.data.TFRecordDataset(list(map(str, files)))
     data = data.map(lambda record: tf.io.parse_single_example(record, feature)["image"])
-    return [Image.open(io.BytesIO(one)).convert("RGB") for one in data.as_numpy_iterator()]
+    return [
+        Image.open(io.BytesIO(one)).convert("RGB") for one in data.as_numpy_iterator()
+    ]
 
 
 def test_files_as_numpy_has_them_by_split(made):
     """Mean and deviation of every pixel of a split's good files; bad ones are left out."""
     images, work = made
     (work / "bad.jpg").write_bytes(b"no picture")
-    bad = images.iloc[[0, 0]].assign(path=str(work / "bad.jpg"), problem=["not an image", ""])
+    bad = images.iloc[[0, 0]].assign(
+        path=str(work / "bad.jpg"), problem=["not an image", ""]
+    )
     found = verify.channel_stats_of_files(pd.concat([images, bad]))
 
     for split, own in images.groupby("split"):
@@ -69,7 +79,9 @@ def test_files_as_numpy_has_them_by_split(made):
 def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
     """stats.json: mean and std of train alone, and each split's own below "splits"."""
     part = made[1] / "part-1"
-    verify.save_stats(verify.verify_parts(str(part)).stats[str(part)], str(tmp_path / "stats.json"))
+    verify.save_stats(
+        verify.verify_parts(str(part)).stats[str(part)], str(tmp_path / "stats.json")
+    )
     found = json.loads((tmp_path / "stats.json").read_text())
     splits = found.pop("splits")
     assert found == splits["train"]
@@ -98,13 +110,21 @@ def test_parts_combine_exactly_and_imagenet_s_means_are_files(made):
     parts = [work / f"part-{number}" for number in (1, 2)]
     verified = verify.verify_parts([str(part) for part in parts])
     records = verify.combine_stats(verified.stats.values())
-    paths = verify.save_mean_rgb(verify.channel_stats_of_files(images), records, str(work))
+    paths = verify.save_mean_rgb(
+        verify.channel_stats_of_files(images), records, str(work)
+    )
 
-    names = {f"{split}_{kind}.json" for split in SPLITS for kind in ("files", "records")}
+    names = {
+        f"{split}_{kind}.json" for split in SPLITS for kind in ("files", "records")
+    }
     assert set(map(Path, paths)) == {work / "mean_rgb" / name for name in names}
-    listed = pd.concat(pd.read_csv(part / "shards.csv").assign(at=str(part)) for part in parts)
+    listed = pd.concat(
+        pd.read_csv(part / "shards.csv").assign(at=str(part)) for part in parts
+    )
     for split, rows in listed.groupby("split"):
-        originals = [Image.open(path) for path in images.loc[images["split"] == split, "path"]]
+        originals = [
+            Image.open(path) for path in images.loc[images["split"] == split, "path"]
+        ]
         written = read_pictures(rows["at"] + "/" + rows["file"])
         for kind, pictures in (("files", originals), ("records", written)):
             found = json.loads((work / f"mean_rgb/{split}_{kind}.json").read_text())

@@ -11,7 +11,14 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from support.chain import draw_pictures, run_chain, save_picture
-from support.plans import digests, draw_picture, make_images, plan_images, read_plainly, two_parts
+from support.plans import (
+    digests,
+    draw_picture,
+    make_images,
+    plan_images,
+    read_plainly,
+    two_parts,
+)
 
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
@@ -42,7 +49,10 @@ def record_at(shard, offset):
     """The record that a byte of a shard belongs to, by its frames alone."""
     data, end, number = shard.read_bytes(), 0, -1
     while end <= offset:
-        end, number = end + int.from_bytes(data[end : end + 8], "little") + FRAME, number + 1
+        end, number = (
+            end + int.from_bytes(data[end : end + 8], "little") + FRAME,
+            number + 1,
+        )
     return number
 
 
@@ -81,7 +91,9 @@ def test_a_flip_in_a_packed_shard_is_found(made, tmp_path):
 
     Two runs agree; a packed file has no offsets to list.
     """
-    table = pd.read_parquet(made / "plan.parquet").drop(columns=["shard", "part", "position"])
+    table = pd.read_parquet(made / "plan.parquet").drop(
+        columns=["shard", "part", "position"]
+    )
     plan_images(table, tmp_path, compression="GZIP", n_shards=3)
     write_parts(str(tmp_path))
     part, rng = tmp_path / "part-1", random.Random(3)
@@ -139,16 +151,28 @@ def rewrite(part, change):
     (part / "index" / f"{shard.name}.idx").write_text("".join(lines))
     described = json.dumps(describe_dataset(read_plan(str(part)), 1, table))
     (part / "dataset-metadata.json").write_text(described)
-    names = [line.split("  ")[1] for line in (part / "SHA256SUMS").read_text().splitlines()]
-    sums = {name: hashlib.sha256((part / name).read_bytes()).hexdigest() for name in names}
-    (part / "SHA256SUMS").write_text("".join(f"{own}  {name}\n" for name, own in sums.items()))
+    names = [
+        line.split("  ")[1] for line in (part / "SHA256SUMS").read_text().splitlines()
+    ]
+    sums = {
+        name: hashlib.sha256((part / name).read_bytes()).hexdigest() for name in names
+    }
+    (part / "SHA256SUMS").write_text(
+        "".join(f"{own}  {name}\n" for name, own in sums.items())
+    )
 
 
 CHANGES = {
-    "'label' is 7, the plan says": lambda f: f["label"].int64_list.value.__setitem__(0, 7),
+    "'label' is 7, the plan says": lambda f: f["label"].int64_list.value.__setitem__(
+        0, 7
+    ),
     "'image_id' is b'x'": lambda f: f["image_id"].bytes_list.value.__setitem__(0, b"x"),
-    "'height' says [9], the image has": lambda f: f["height"].int64_list.value.__setitem__(0, 9),
-    "its image is refused": lambda f: f["image"].bytes_list.value.__setitem__(0, b"\xff\xd8\xff"),
+    "'height' says [9], the image has": lambda f: f[
+        "height"
+    ].int64_list.value.__setitem__(0, 9),
+    "its image is refused": lambda f: f["image"].bytes_list.value.__setitem__(
+        0, b"\xff\xd8\xff"
+    ),
     "'width' says [], the image has": lambda f: f.pop("width"),
     "it has the feature 'new'": lambda f: f["new"].int64_list.value.append(1),
 }
@@ -195,7 +219,9 @@ def test_damaged_sidecars_are_named(part):
     index.write_text(index.read_text().replace("0 ", "1 ", 1))
     row = json.loads(pd.read_csv(part / "shards.csv").to_json(orient="records"))[0]
     (part / "journal").mkdir()
-    (part / "journal" / "000000.json").write_text(json.dumps(row | {"rejects": [], "number": 0}))
+    (part / "journal" / "000000.json").write_text(
+        json.dumps(row | {"rejects": [], "number": 0})
+    )
     faults = by_file(part)
     assert "changed" in faults["labels.json"]
     assert "changed" in faults["schema.json"]
@@ -210,7 +236,11 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
     for folder in (other, elsewhere):
         folder.mkdir(parents=True)
         for name in ("shards.csv", "plan.json"):
-            text = (part / name).read_text().replace(read_plan(str(part)).fingerprint, "0" * 64)
+            text = (
+                (part / name)
+                .read_text()
+                .replace(read_plan(str(part)).fingerprint, "0" * 64)
+            )
             (folder / name).write_text(text)
     faults = verify_parts([str(part), str(other), str(elsewhere)]).faults
     faults = faults[faults["problem"].str.contains("another plan")]
@@ -275,7 +305,9 @@ def test_a_good_part_has_no_fault_and_shows_its_sources(made):
     assert len(found.sources) == 6  # one in a hundred, or so many
     assert found.sources["psnr"].min() > 25
     assert (found.sources["psnr"] > found.sources["psnr_swapped"] + 5).all()
-    with pytest.raises(FileNotFoundError, match=r"is no part: it holds neither shards\.csv nor"):
+    with pytest.raises(
+        FileNotFoundError, match=r"is no part: it holds neither shards\.csv nor"
+    ):
         verify_parts(str(made / "images"))
 
 
@@ -297,7 +329,9 @@ def test_swapped_and_turned_pictures_are_named(made, part, message, wrong):
 
     rewrite(part, change)
     found = verify_parts([str(part)], str(made), sample=36)
-    wrong = found.faults["problem"].str.contains(f"does not show its source as it is.*{message}")
+    wrong = found.faults["problem"].str.contains(
+        f"does not show its source as it is.*{message}"
+    )
     assert wrong.all()
     assert found.faults["file"].unique().tolist() == [min(part.glob("*.tfrec")).name]
     assert found.sources["problem"].str.contains(message).sum() == len(found.faults) > 0
@@ -320,7 +354,9 @@ def test_the_comparison_knows_every_way_to_resize(resize):
 def test_a_grey_picture_may_look_the_same_swapped():
     """Where red equals blue, and in symmetric pictures, nothing is claimed."""
     flat = np.full((40, 40, 3), 120, np.uint8)
-    assert not compare_with_source(tf.io.encode_png(flat).numpy(), flat, ImageSettings((40, 40)))[2]
+    assert not compare_with_source(
+        tf.io.encode_png(flat).numpy(), flat, ImageSettings((40, 40))
+    )[2]
 
 
 def test_columns_called_like_ours_survive_writing(tmp_path):
@@ -332,13 +368,25 @@ def test_columns_called_like_ours_survive_writing(tmp_path):
     for k, picture in enumerate(draw_pictures(6, 40, 50)):
         save_picture(picture, tmp_path / "in" / "train_images" / f"{k}.jpg")
     schema = {"image": "image", "label": "label", "f": "csv_file", "r": "csv_record"}
-    given = {"INPUT_DIR": str(tmp_path / "in"), "SCHEMA": schema, "N_FOLDS": 2, "N_SHARDS": 2}
+    given = {
+        "INPUT_DIR": str(tmp_path / "in"),
+        "SCHEMA": schema,
+        "N_FOLDS": 2,
+        "N_SHARDS": 2,
+    }
 
-    run_chain("sample", str(tmp_path / "work"), **given, TEST_PATH_TEMPLATE="", KEEP="all")
+    run_chain(
+        "sample", str(tmp_path / "work"), **given, TEST_PATH_TEMPLATE="", KEEP="all"
+    )
 
     part = str(tmp_path / "work" / "part-1")
     assert verify_parts(part).faults.empty
-    kinds = {"f": tf.io.FixedLenFeature([], tf.string), "r": tf.io.FixedLenFeature([], tf.int64)}
-    records = read_plainly(sorted((tmp_path / "work" / "part-1").glob("*.tfrec")), features=kinds)
+    kinds = {
+        "f": tf.io.FixedLenFeature([], tf.string),
+        "r": tf.io.FixedLenFeature([], tf.int64),
+    }
+    records = read_plainly(
+        sorted((tmp_path / "work" / "part-1").glob("*.tfrec")), features=kinds
+    )
     held = {record["r"]: record["f"] for record in records}
     assert held == {k: f"scan-{k}.dcm".encode() for k in range(6)}

@@ -12,10 +12,21 @@ import nbformat
 import pandas as pd
 import pytest
 import tensorflow as tf
-from support.plans import digests, make_images, plan_images, read_plainly, repeat_images, two_parts
+from support.plans import (
+    digests,
+    make_images,
+    plan_images,
+    read_plainly,
+    repeat_images,
+    two_parts,
+)
 
 from kaggle_tfr import notebook, storage
-from kaggle_tfr.deduplicate.clusters import LEAK_COLUMNS, DuplicateSettings, save_clusters
+from kaggle_tfr.deduplicate.clusters import (
+    LEAK_COLUMNS,
+    DuplicateSettings,
+    save_clusters,
+)
 from kaggle_tfr.explore.table import save_rejects
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
@@ -69,26 +80,43 @@ def test_records_hold_the_plan_s_images_in_the_plan_s_order(work, whole, table):
         each = {file: read_plainly([part / file]) for file in own}
         records += [record for file in own for record in each[file]]
         of_split = pd.read_csv(part / "train.csv", dtype={"image_id": str})
-        rows += [(each[r.file][r.record], r.image_id, r.label) for r in of_split.itertuples()]
+        rows += [
+            (each[r.file][r.record], r.image_id, r.label) for r in of_split.itertuples()
+        ]
     assert len(records) == len(rows) == len(table)
     assert [r["image_id"].decode() for r in records] == plan["image_id"].tolist()
     assert [r["label"] for r in records] == plan["label"].tolist()
     assert all(min(r["height"], r["width"]) == 32 for r in records)
-    assert all(r["image_id"].decode() == name and r["label"] == label for r, name, label in rows)
+    assert all(
+        r["image_id"].decode() == name and r["label"] == label
+        for r, name, label in rows
+    )
     assert {path.name for path in part.iterdir() if ".tfrec" not in path.name} == {
-        *("schema.json", "labels.json", "labels.txt", "shards.csv", "plan.json", "index"),
+        *(
+            "schema.json",
+            "labels.json",
+            "labels.txt",
+            "shards.csv",
+            "plan.json",
+            "index",
+        ),
         *("dataset-metadata.json", "train.csv", "SHA256SUMS"),
     }
     assert (part / "labels.txt").read_text() == "0:ash\n1:birch\n2:Čedar, red\n"
 
 
-LOKY = pytest.param(2, "loky", [0], marks=pytest.mark.heavy)  # test_dask.py has processes too
+LOKY = pytest.param(
+    2, "loky", [0], marks=pytest.mark.heavy
+)  # test_dask.py has processes too
 
 
 @pytest.mark.parametrize(
-    ("jobs", "backend", "parts"), [(2, "threading", [1, 2]), (4, "threading", [0]), LOKY]
+    ("jobs", "backend", "parts"),
+    [(2, "threading", [1, 2]), (4, "threading", [0]), LOKY],
 )
-def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend, parts):  # noqa: PLR0917
+def test_bytes_do_not_depend_on_the_workers(  # noqa: PLR0917
+    work, whole, tmp_path, jobs, backend, parts
+):
     """One worker, two or four; threads or processes; part by part or together: the same files."""
     use_backend(jobs, backend)
     for part in parts:
@@ -98,7 +126,9 @@ def test_bytes_do_not_depend_on_the_workers(work, whole, tmp_path, jobs, backend
 
 def test_a_second_run_writes_only_what_is_damaged_or_missing(work, copied, whole):
     """It trusts a shard by its sha256, touches no other file, and clears what a kill left."""
-    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
+    before = {
+        path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()
+    }
     write_parts(str(work), str(copied))
     assert {p: p.stat().st_mtime_ns for p in copied.rglob("*") if p.is_file()} == before
 
@@ -114,10 +144,14 @@ def test_a_second_run_writes_only_what_is_damaged_or_missing(work, copied, whole
 CLEANING = {
     "a notebook's start": lambda work: notebook.start({"WORK_DIR": work}),
     "save_rejects": lambda work: save_rejects(
-        pd.DataFrame([["a", "a.jpg", ""]], columns=["image_id", "path", "problem"]), work
+        pd.DataFrame([["a", "a.jpg", ""]], columns=["image_id", "path", "problem"]),
+        work,
     ),
     "save_clusters": lambda work: save_clusters(
-        pd.DataFrame({"row": [0]}), pd.DataFrame(columns=LEAK_COLUMNS), DuplicateSettings(), work
+        pd.DataFrame({"row": [0]}),
+        pd.DataFrame(columns=LEAK_COLUMNS),
+        DuplicateSettings(),
+        work,
     ),
     "save_plan": lambda work: save_plan(
         read_plan(work), pd.read_parquet(f"{work}/plan.parquet"), work
@@ -153,14 +187,20 @@ def replan(work, folder, *, labels=(), **changes):
     settings = replace(plan.settings, **changes)
     shards = number_shards(plan.shards, settings.shard_name)
     plan = replace(plan, settings=settings, image=settings.image, shards=shards)
-    plan = replace(plan, labels=replace(plan.labels, **dict(labels)), fingerprint="other")
+    plan = replace(
+        plan, labels=replace(plan.labels, **dict(labels)), fingerprint="other"
+    )
     save_plan(plan, table, str(folder))
 
 
-def test_overwrite_replaces_our_files_and_leaves_those_of_others(work, copied, whole, tmp_path):
+def test_overwrite_replaces_our_files_and_leaves_those_of_others(
+    work, copied, whole, tmp_path
+):
     """A stale part is refused, its difference named; OVERWRITE writes it as into a fresh folder."""
     replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
-    with pytest.raises(ValueError, match=r"QUALITY: 90 there, 50 now.*OVERWRITE = True"):
+    with pytest.raises(
+        ValueError, match=r"QUALITY: 90 there, 50 now.*OVERWRITE = True"
+    ):
         write_parts(str(tmp_path / "work"), str(copied))
     assert digests(copied) == whole[1]
     (copied / "part-1" / "notes.md").write_text("mine")
@@ -180,7 +220,9 @@ def replanned(table, tmp_path):
     return tmp_path
 
 
-def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, table, capsys):
+def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(
+    replanned, table, capsys
+):
     """Without OVERWRITE the run stops and names them; with it, their files go, others' stay."""
     work = replanned
     (work / "part-2" / "notes.md").write_text("mine")
@@ -189,9 +231,13 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, 
     (work / "part-02" / "shards.csv").write_text("mine")
     (work / "part-9").mkdir()
     (work / "part-9" / "plan.json").write_text("a plan of somebody else")
-    (work / "part-2" / "index" / f"a.idx.{'0a' * 16}.tmp").write_text("0 1")  # of a killed run
+    (work / "part-2" / "index" / f"a.idx.{'0a' * 16}.tmp").write_text(
+        "0 1"
+    )  # of a killed run
     before = digests(work)
-    with pytest.raises(ValueError, match=r"part-2': left over .* 1 part.*OVERWRITE = True"):
+    with pytest.raises(
+        ValueError, match=r"part-2': left over .* 1 part.*OVERWRITE = True"
+    ):
         write_parts(str(work))
     assert digests(work) == before
     write_parts(str(work), overwrite=True)
@@ -206,7 +252,9 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(replanned, 
     (work / "part-9" / "SHA256SUMS").write_text(f"{'0' * 64}  plan.json\n")
     before = digests(work)
     for is_there in (True, False):
-        with pytest.raises(ValueError, match=r"part-9' has shards, but no plan\.json.*Move it"):
+        with pytest.raises(
+            ValueError, match=r"part-9' has shards, but no plan\.json.*Move it"
+        ):
             write_parts(str(work), overwrite=True)
         assert digests(work) == before
         if is_there:
@@ -219,17 +267,25 @@ def test_an_older_part_that_the_plan_reads_is_not_removed(replanned, part):
     """With shards as input it may be the only place where the images are, left over or not."""
     path = replanned / "plan.parquet"
     images = pd.read_parquet(path)
-    images["path"] = [f"{replanned}/{part}/a.tfrec#{number}" for number in range(len(images))]
+    images["path"] = [
+        f"{replanned}/{part}/a.tfrec#{number}" for number in range(len(images))
+    ]
     images.to_parquet(path)
     before = digests(replanned)
-    with pytest.raises(ValueError, match=f"{part}' holds images that this plan reads.*OUT_DIR"):
+    with pytest.raises(
+        ValueError, match=f"{part}' holds images that this plan reads.*OUT_DIR"
+    ):
         write_parts(str(replanned), overwrite=True)
     assert digests(replanned) == before
 
 
-def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(replanned, table, root, monkeypatch):
+def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(
+    replanned, table, root, monkeypatch
+):
     """The first cells of both notebooks, with OUT_DIR set: the earlier part is not shown."""
-    monkeypatch.setenv("KAGGLE_TFR_RECORDS", "")  # notebooks set it, and add to the path
+    monkeypatch.setenv(
+        "KAGGLE_TFR_RECORDS", ""
+    )  # notebooks set it, and add to the path
     monkeypatch.setattr(sys, "path", [*sys.path])
     out = f"{replanned}/out"
     write_parts(str(replanned), out)
@@ -251,7 +307,9 @@ def write_fresh(work):
     return Path(f"{work}-fresh", "part-1")
 
 
-def test_one_part_of_a_plan_leaves_the_others_to_their_runs(work, copied, tmp_path, capsys):
+def test_one_part_of_a_plan_leaves_the_others_to_their_runs(
+    work, copied, tmp_path, capsys
+):
     """With PART, parts of the same plan beside it are right, and of another plan are an error.
 
     Another run may be writing them: OVERWRITE removes only what no run of the plan writes.
@@ -261,7 +319,9 @@ def test_one_part_of_a_plan_leaves_the_others_to_their_runs(work, copied, tmp_pa
     replan(work, tmp_path / "work", quality=50)
     shutil.copytree(copied / "part-1", copied / "part-3")
     before = digests(copied / "part-2")
-    with pytest.raises(ValueError, match=r"part-2', '.*part-3': left over from another plan"):
+    with pytest.raises(
+        ValueError, match=r"part-2', '.*part-3': left over from another plan"
+    ):
         write_parts(str(tmp_path / "work"), str(copied), 1)
     write_parts(str(tmp_path / "work"), str(copied), 1, overwrite=True)
 
@@ -271,7 +331,9 @@ def test_one_part_of_a_plan_leaves_the_others_to_their_runs(work, copied, tmp_pa
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_left_over_part_that_is_elsewhere_keeps_its_files(replanned, tmp_path_factory, inside):
+def test_a_left_over_part_that_is_elsewhere_keeps_its_files(
+    replanned, tmp_path_factory, inside
+):
     """Links to a folder outside OUT_DIR, in a part's place or inside a part, are named."""
     work, elsewhere = replanned, tmp_path_factory.mktemp("elsewhere") / "own"
     linked = work / "part-2" / "index" if inside else work / "part-2"
@@ -285,7 +347,9 @@ def test_a_left_over_part_that_is_elsewhere_keeps_its_files(replanned, tmp_path_
 
 @pytest.mark.parametrize("column", ["file", "split"])
 @pytest.mark.parametrize("where", ["above", "absolute"])
-def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, column, where):
+def test_a_row_that_leads_out_of_the_part_is_refused(
+    work, copied, tmp_path, column, where
+):
     """OVERWRITE = True on a tampered shards.csv: the row is named, no file is removed anywhere."""
     (tmp_path / "mine.csv").write_text("mine")
     name = {"above": "../../mine", "absolute": str(tmp_path / "mine")}[where]
@@ -294,13 +358,17 @@ def test_a_row_that_leads_out_of_the_part_is_refused(work, copied, tmp_path, col
     rows.to_csv(copied / "part-1" / "shards.csv", index=False)
     replan(work, tmp_path / "work", quality=50)
     before = digests(tmp_path)
-    with pytest.raises(ValueError, match=r"shards\.csv.*mine\.csv' leads out of its folder"):
+    with pytest.raises(
+        ValueError, match=r"shards\.csv.*mine\.csv' leads out of its folder"
+    ):
         write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
     assert digests(tmp_path) == before
     assert "leads out" in verify_parts(str(copied / "part-1")).faults["problem"].iloc[0]
 
 
-def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp_path, capsys):
+def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(
+    tmp_path, capsys
+):
     """Whole shards stay for the rerun; rejects.csv, count and name tell of the image left out."""
     part, table = tmp_path / "part-1", make_images(tmp_path / "images", 24)
     _, planned = plan_images(table, tmp_path, n_shards=3)
@@ -308,7 +376,9 @@ def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp
     gone = Path(planned["path"].iloc[-1])
     use_backend(1)
     gone.rename(tmp_path / "moved")
-    with pytest.raises(OSError, match=rf"Stopped after 2 of 3 shards.*{gone.name}.*again"):
+    with pytest.raises(
+        OSError, match=rf"Stopped after 2 of 3 shards.*{gone.name}.*again"
+    ):
         write_parts(str(tmp_path))
     assert "Writing images: 16 of 24 in" in capsys.readouterr().out
     assert len(list(part.glob("*.tfrec"))) == 2
@@ -316,7 +386,9 @@ def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(tmp
     (tmp_path / "moved").rename(gone)
     shards = write_parts(str(tmp_path))
     rejects = pd.read_csv(part / "rejects.csv", dtype=str)
-    assert rejects[["image_id", "problem"]].to_numpy().tolist() == [["0005", "not an image"]]
+    assert rejects[["image_id", "problem"]].to_numpy().tolist() == [
+        ["0005", "not an image"]
+    ]
     short = shards[shards["refused"] == 1].iloc[0]
     assert short["count"] == 7
     assert short["file"].endswith("-7.tfrec")
@@ -331,7 +403,9 @@ def test_pictures_that_others_replaced_since_the_plan_are_refused(tmp_path):
     """Another valid picture under the same name, of another size or of the same: both are named."""
     table = make_images(tmp_path / "images", 24)
     paths = [Path(path) for path in table["path"]]
-    table["digest"] = [hashlib.blake2b(p.read_bytes(), digest_size=8).hexdigest() for p in paths]
+    table["digest"] = [
+        hashlib.blake2b(p.read_bytes(), digest_size=8).hexdigest() for p in paths
+    ]
     table.loc[7, "digest"] = ""  # unknown
     plan_images(table, tmp_path, n_shards=3)
     paths[3].write_bytes(paths[4].read_bytes())
@@ -360,7 +434,10 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
     save_plan(plan, rows, str(tmp_path))
     use_backend(jobs)
 
-    said = {0.6: r"the part would .* limit.*PART_LIMIT_GB", 0.75: "part 1 would pass its limit of"}
+    said = {
+        0.6: r"the part would .* limit.*PART_LIMIT_GB",
+        0.75: "part 1 would pass its limit of",
+    }
     with pytest.raises(OSError, match=said[limit]):
         write_parts(str(tmp_path))
     files = list((tmp_path / "part-1").glob("*.tfrec"))
@@ -372,9 +449,15 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (FileNotFoundError(errno.ENOENT, "No such file", "in/a.jpg"), "Put that file back."),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file", "in/a.jpg"),
+            "Put that file back.",
+        ),
         (OSError(errno.ENOSPC, "No space left on device"), parts.DISK_FULL),
-        (OSError(errno.EIO, "Input/output error"), "Fix the cause that the error names."),
+        (
+            OSError(errno.EIO, "Input/output error"),
+            "Fix the cause that the error names.",
+        ),
         (tf.errors.ResourceExhaustedError(None, None, "full"), parts.DISK_FULL),
     ],
 )
@@ -404,7 +487,9 @@ def test_a_run_that_loses_its_part_is_not_told_to_make_room(
 
     monkeypatch.setattr(parts, "_write_records", write_taken)
     use_backend(1)
-    with pytest.raises(OSError, match=r"another run has begun.*Wait until no other run") as stop:
+    with pytest.raises(
+        OSError, match=r"another run has begun.*Wait until no other run"
+    ) as stop:
         write_parts(str(tmp_path))
     assert "room" not in str(stop.value)
     assert "PART_LIMIT_GB" not in str(stop.value)
@@ -433,13 +518,17 @@ def tiny_disk(tmp_path):
     (tmp_path / "disk").mkdir()
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+        pytest.skip(
+            f"a small file system cannot be mounted here: {done.stderr.strip()}"
+        )
     yield tmp_path / "disk"
     subprocess.run(["umount", call[-1]], check=True)
 
 
 @pytest.mark.parametrize("foreseen", [True, False])
-def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monkeypatch):
+def test_a_full_disk_stops_the_run_resumably(
+    tmp_path, tiny_disk, foreseen, monkeypatch
+):
     """Foreseen by the free space or met as ENOSPC: whole shards stay, with room it goes on."""
     table = repeat_images(make_images(tmp_path / "images", 6, sizes=(300, 420)), 4)
     plan_images(table, tmp_path, size=None, n_shards=6, quality=100)
@@ -455,7 +544,9 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk, foreseen, monk
     separately = "may take 0.4 MB and 8.4 MB are kept for the files beside the shards"
     assert (separately in str(stop.value)) == foreseen
 
-    sizes = [len(read_plainly([path])) for path in (tiny_disk / "part-1").glob("*.tfrec")]
+    sizes = [
+        len(read_plainly([path])) for path in (tiny_disk / "part-1").glob("*.tfrec")
+    ]
     assert len(sizes) < 6
     assert set(sizes) <= {4}
     assert not list((tiny_disk / "part-1" / "journal").glob("*.tmp"))
