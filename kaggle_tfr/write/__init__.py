@@ -1,11 +1,11 @@
 """04: one shard, parts, the files beside them, verification."""
 
 from kaggle_tfr.write.parts import account_parts, compare_parts, write_parts
-from kaggle_tfr.write.verify import (
+from kaggle_tfr.write.stats import (
     channel_stats_of_files,
     combine_stats,
     describe_sums,
     save_mean_rgb,
     save_stats,
-    verify_parts,
 )
+from kaggle_tfr.write.verify import verify_parts

@@ -1,14 +1,12 @@
 """Parts read again in one pass: faults by file, record and byte, a source check, channel sums."""
 
-import json
 import os
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fractions import Fraction
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -18,7 +16,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
-from kaggle_tfr import checksums, parallel, storage
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import (
@@ -34,6 +32,7 @@ from kaggle_tfr.schema import Labels, RecordSchema, encode
 from kaggle_tfr.shards import choose_schema, read_fingerprint, read_index
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
+from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
 SOURCE_COLUMNS = [
@@ -55,10 +54,6 @@ _TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
 _SWAPPED = "red and blue are swapped"
 
 Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
-Sums = Counter[
-    str
-]  # of pictures: images, pixels, R, G, B, and of their squares RR, GG, BB
-Stats = dict[str, Sums]  # by split
 
 
 class Verification(NamedTuple):
@@ -432,89 +427,3 @@ def compare_with_source(
     problem = max(fits, key=fits.__getitem__)
     wrong = problem if fits[problem] > fits[""] + MARGIN_DB else ""
     return psnr(wanted, pixels), psnr(wanted, pixels[..., ::-1]), wrong
-
-
-def sum_channels(pixels: np.ndarray) -> Sums:
-    """Numbers that add up exactly, of one picture (height, width, 3), in levels of 8 bits."""
-    unit = 1 if pixels.dtype == np.uint8 else Fraction(1, 257)
-    channels = cv2.split(pixels)  # OpenCV adds up in float64, which holds them exactly
-    squares = [cv2.norm(channel, cv2.NORM_L2SQR) for channel in channels]
-    numbers = [
-        1,
-        channels[0].size,
-        *(round(n) * unit for n in cv2.sumElems(pixels)[:3]),
-    ]
-    numbers += [round(n) * unit**2 for n in squares]
-    return Counter(
-        dict(zip(("images", "pixels", *"RGB", "RR", "GG", "BB"), numbers, strict=True))
-    )
-
-
-def describe_sums(sums: Sums) -> dict[str, Any]:
-    """{"mean": {"R", "G", "B"}, "std": {…}, "images", "pixels"}, in grey levels from 0 to 255.
-    Raises: ValueError: there is no pixel.
-    """
-    if not (n := sums["pixels"]):
-        raise ValueError("there is no pixel to average: no good image, or no record.")
-    # Python's whole numbers and fractions do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
-    std = {
-        name: ((n * sums[name * 2] - sums[name] ** 2) / n**2) ** 0.5 for name in "RGB"
-    }
-    mean = {name: float(sums[name] / n) for name in "RGB"}
-    return {"mean": mean, "std": std, "images": sums["images"], "pixels": n}
-
-
-def channel_stats_of_files(images: pd.DataFrame) -> Stats:
-    """The sums over every pixel of the files (path, perhaps split and problem), by split."""
-    good = images[images["problem"] == ""] if "problem" in images else images
-    splits = good["split"] if "split" in good else pd.Series("train", good.index)
-    pairs = list(zip(splits.astype(str), good["path"], strict=True))
-    shown: Row = {"label": "Pixels of files", "total": len(good)}
-    shown["advance"] = lambda stats: sum(sums["images"] for sums in stats.values())
-    return combine_stats(parallel.run(_sum_files, parallel.blocks(pairs, 32), **shown))
-
-
-def _sum_files(pairs: Iterable[tuple[str, str]]) -> Stats:
-    stats: Stats = defaultdict(Counter)
-    for split, path in pairs:
-        # An image that went bad since it was measured is the writer's to report.
-        with suppress(FileNotFoundError, RefusedImage, storage.DamagedRecord):
-            sums = sum_channels(read_pixels(storage.read_bytes(path)))
-            stats[split].update(sums)
-    return stats
-
-
-def combine_stats(several: Iterable[Stats]) -> Stats:
-    """The sums over the pictures of several parts, by split."""
-    combined: Stats = defaultdict(Counter)
-    for split, sums in chain.from_iterable(stats.items() for stats in several):
-        combined[split].update(sums)
-    return combined
-
-
-def save_stats(stats: Stats, path: str) -> None:
-    """Writes JSON: mean, std, images and pixels of train, or of all splits where there is no train.
-
-    "splits" holds the same of each split. All are in grey levels from 0 to 255. A part's
-    SHA256SUMS gains its line.
-    """
-    splits = {split: describe_sums(sums) for split, sums in sorted(stats.items())}
-    own = splits.get("train") or describe_sums(sum(stats.values(), Counter()))
-    text = json.dumps(own | {"splits": splits}, indent=1) + "\n"
-    storage.write_atomically(path, text.encode())
-    folder, _, name = path.rpartition("/")
-    if sums := checksums.read_sums(folder):  # of a part
-        sums[name] = checksums.sha256_of_text(text)
-        path = storage.join(folder, checksums.SUMS)
-        storage.write_atomically(path, checksums.format_sums(sums).encode())
-
-
-def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
-    """The paths of mean_rgb/{split}_{files,records}.json, in the form of ImageNet's pipelines."""
-    paths = []
-    for kind, stats in (("files", files), ("records", records)):
-        for split, sums in sorted(stats.items()):
-            paths.append(storage.join(work_dir, f"mean_rgb/{split}_{kind}.json"))
-            text = json.dumps(describe_sums(sums)["mean"], indent=1) + "\n"
-            storage.write_atomically(paths[-1], text.encode())
-    return paths

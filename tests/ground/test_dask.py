@@ -21,7 +21,8 @@ from support.tasks import end_worker, square
 from kaggle_tfr import parallel
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.verify import channel_stats_of_files, verify_parts
+from kaggle_tfr.write.stats import channel_stats_of_files
+from kaggle_tfr.write.verify import verify_parts
 
 SHARDS = 20
 

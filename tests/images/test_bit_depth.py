@@ -24,7 +24,8 @@ from kaggle_tfr.read import find_shards, read_batches, read_images
 from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import read_bytes
-from kaggle_tfr.write.verify import compare_with_source, describe_sums, verify_parts
+from kaggle_tfr.write.stats import describe_sums
+from kaggle_tfr.write.verify import compare_with_source, verify_parts
 
 PASS = ImageSettings(None, resize="none")
 KEEP = replace(PASS, format="PNG", pass_through=False)

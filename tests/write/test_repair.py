@@ -15,7 +15,8 @@ from kaggle_tfr.plan.plan import Plan, read_plan, save_plan
 from kaggle_tfr.read import find_shards
 from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.verify import save_stats, verify_parts
+from kaggle_tfr.write.stats import save_stats
+from kaggle_tfr.write.verify import verify_parts
 
 FILES = [
     "plan.json",

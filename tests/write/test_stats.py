@@ -13,8 +13,9 @@ from PIL import Image
 from support.plans import make_images, two_parts
 
 from kaggle_tfr.plan.plan import save_plan
-from kaggle_tfr.write import verify
+from kaggle_tfr.write import stats
 from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import verify_parts
 
 SPLITS = ["train", "validation", "test"]
 
@@ -68,19 +69,19 @@ def test_files_as_numpy_has_them_by_split(made):
     bad = images.iloc[[0, 0]].assign(
         path=str(work / "bad.jpg"), problem=["not an image", ""]
     )
-    found = verify.channel_stats_of_files(pd.concat([images, bad]))
+    found = stats.channel_stats_of_files(pd.concat([images, bad]))
 
     for split, own in images.groupby("split"):
         good = [Image.open(path).convert("RGB") for path in own["path"]]
-        agree(verify.describe_sums(found[split]), good)
+        agree(stats.describe_sums(found[split]), good)
         assert found[split]["images"] == len(own)
 
 
 def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
     """stats.json: mean and std of train alone, and each split's own below "splits"."""
     part = made[1] / "part-1"
-    verify.save_stats(
-        verify.verify_parts(str(part)).stats[str(part)], str(tmp_path / "stats.json")
+    stats.save_stats(
+        verify_parts(str(part)).stats[str(part)], str(tmp_path / "stats.json")
     )
     found = json.loads((tmp_path / "stats.json").read_text())
     splits = found.pop("splits")
@@ -95,23 +96,23 @@ def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
     """A part of test images alone has a mean too; without any pixel there is an error."""
     dark, light = np.zeros((1, 1, 3), np.uint8), np.full((1, 3, 3), 40, np.uint8)
-    sums = {"a": verify.sum_channels(dark), "b": verify.sum_channels(light)}
-    verify.save_stats(sums, str(tmp_path / "stats.json"))
+    sums = {"a": stats.sum_channels(dark), "b": stats.sum_channels(light)}
+    stats.save_stats(sums, str(tmp_path / "stats.json"))
     found = json.loads((tmp_path / "stats.json").read_text())
     assert found["mean"] == dict.fromkeys("RGB", 30)
     assert found["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
     with pytest.raises(ValueError, match="no pixel to average"):
-        verify.save_stats({}, str(tmp_path / "stats.json"))
+        stats.save_stats({}, str(tmp_path / "stats.json"))
 
 
 def test_parts_combine_exactly_and_imagenet_s_means_are_files(made):
     """mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together."""
     images, work = made
     parts = [work / f"part-{number}" for number in (1, 2)]
-    verified = verify.verify_parts([str(part) for part in parts])
-    records = verify.combine_stats(verified.stats.values())
-    paths = verify.save_mean_rgb(
-        verify.channel_stats_of_files(images), records, str(work)
+    verified = verify_parts([str(part) for part in parts])
+    records = stats.combine_stats(verified.stats.values())
+    paths = stats.save_mean_rgb(
+        stats.channel_stats_of_files(images), records, str(work)
     )
 
     names = {

@@ -1,0 +1,126 @@
+"""Mean and standard deviation of the colour channels, exact over all pixels."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from fractions import Fraction
+from typing import Any
+
+import cv2
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import checksums, parallel, storage
+from kaggle_tfr.images.convert import read_pixels
+from kaggle_tfr.images.header import RefusedImage
+
+BLOCK = 32  # files of one task
+
+# Sums over images: "images", "pixels", the values "R", "G", "B", and their squares
+# "RR", "GG", "BB".
+Sums = Counter[str]
+Stats = dict[str, Sums]  # by split
+
+
+def sum_channels(pixels: np.ndarray) -> Sums:
+    """Return the exact sums of one image (height, width, 3), in levels of 8 bits."""
+    unit = 1 if pixels.dtype == np.uint8 else Fraction(1, 257)
+    totals = cv2.sumElems(pixels)  # OpenCV adds up in float64, which is exact here
+
+    sums: Sums = Counter(images=1, pixels=pixels.shape[0] * pixels.shape[1])
+    for name, channel, total in zip("RGB", cv2.split(pixels), totals, strict=False):
+        sums[name] = round(total) * unit
+        sums[name * 2] = round(cv2.norm(channel, cv2.NORM_L2SQR)) * unit**2
+    return sums
+
+
+def describe_sums(sums: Sums) -> dict[str, Any]:
+    """Return {"mean": {"R", "G", "B"}, "std": {…}, "images", "pixels"}.
+
+    Mean and population standard deviation are in grey levels from 0 to 255.
+    Raises: ValueError: there is no pixel.
+    """
+    n = sums["pixels"]
+    if n == 0:
+        raise ValueError("there is no pixel to average: no good image, or no record.")
+
+    # Integers and fractions do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
+    mean = {name: float(sums[name] / n) for name in "RGB"}
+    variance = {name: (n * sums[name * 2] - sums[name] ** 2) / n**2 for name in "RGB"}
+    std = {name: value**0.5 for name, value in variance.items()}
+    return {"mean": mean, "std": std, "images": sums["images"], "pixels": n}
+
+
+def channel_stats_of_files(images: pd.DataFrame) -> Stats:
+    """Return the sums over every pixel of image files, by split.
+
+    images: column `path`, optionally `split` (default "train") and `problem`: files
+        with a problem are left out.
+    """
+    good = images[images["problem"] == ""] if "problem" in images else images
+    splits = good["split"] if "split" in good else pd.Series("train", good.index)
+    files = list(zip(splits.astype(str), good["path"], strict=True))
+    blocks = parallel.run(
+        _sum_files,
+        parallel.blocks(files, BLOCK),
+        label="Pixels of files",
+        total=len(files),
+        advance=lambda stats: sum(sums["images"] for sums in stats.values()),
+    )
+    return combine_stats(blocks)
+
+
+def _sum_files(files: Iterable[tuple[str, str]]) -> Stats:
+    """Return the sums over the pixels of files, given as (split, path)."""
+    stats: Stats = defaultdict(Counter)
+    for split, path in files:
+        # The writer reports images that were damaged after they were measured.
+        with suppress(FileNotFoundError, RefusedImage, storage.DamagedRecord):
+            pixels = read_pixels(storage.read_bytes(path))
+            stats[split].update(sum_channels(pixels))
+    return stats
+
+
+def combine_stats(parts: Iterable[Mapping[str, Sums]]) -> Stats:
+    """Return the sums over the images of several parts, by split."""
+    combined: Stats = defaultdict(Counter)
+    for stats in parts:
+        for split, sums in stats.items():
+            combined[split].update(sums)
+    return combined
+
+
+def save_stats(stats: Mapping[str, Sums], path: str) -> None:
+    """Write mean, std, images and pixels of train as JSON, and of each split.
+
+    Without a split "train" the first four describe all splits together. In a part, the
+    file's line in SHA256SUMS is updated.
+    """
+    splits = {split: describe_sums(sums) for split, sums in sorted(stats.items())}
+    of_train = splits.get("train") or describe_sums(sum(stats.values(), Counter()))
+    text = json.dumps(of_train | {"splits": splits}, indent=1) + "\n"
+    storage.write_atomically(path, text.encode())
+
+    folder, _, name = path.rpartition("/")
+    sums_of_part = checksums.read_sums(folder)
+    if sums_of_part:
+        sums_of_part[name] = checksums.sha256_of_text(text)
+        sums_text = checksums.format_sums(sums_of_part)
+        sums_path = storage.join(folder, checksums.SUMS)
+        storage.write_atomically(sums_path, sums_text.encode())
+
+
+def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
+    """Write mean_rgb/{split}_{files,records}.json and return the paths.
+
+    Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}.
+    """
+    paths = []
+    for origin, stats in (("files", files), ("records", records)):
+        for split, sums in sorted(stats.items()):
+            path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")
+            text = json.dumps(describe_sums(sums)["mean"], indent=1) + "\n"
+            storage.write_atomically(path, text.encode())
+            paths.append(path)
+    return paths
