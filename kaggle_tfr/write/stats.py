@@ -25,7 +25,7 @@ Stats = dict[str, Sums]  # by split
 
 def sum_channels(pixels: np.ndarray) -> Sums:
     """Return the exact sums of one image (height, width, 3), in levels of 8 bits."""
-    unit = 1 if pixels.dtype == np.uint8 else Fraction(1, 257)
+    unit: Any = 1 if pixels.dtype == np.uint8 else Fraction(1, 257)
     totals = cv2.sumElems(pixels)  # OpenCV adds up in float64, which is exact here
 
     sums: Sums = Counter(images=1, pixels=pixels.shape[0] * pixels.shape[1])
