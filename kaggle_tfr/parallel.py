@@ -15,13 +15,10 @@ from itertools import islice
 from typing import Any
 
 import joblib
-import numpy as np
-import pandas as pd
 
-from kaggle_tfr import session, storage
+from kaggle_tfr import session
 from kaggle_tfr.parameters import check_parameters
 
-Task = Callable[[pd.DataFrame], list[tuple]]
 PACKAGES = (
     "tensorflow",
     "opencv-python",
@@ -36,11 +33,7 @@ IN_FLIGHT_MORE = (
     32  # tasks beyond two a thread, so that workers that join later find work
 )
 SECONDS_BETWEEN_LINES = 30
-SECONDS_BETWEEN_SAVES = 30
 LINES = "KAGGLE_TFR_LINES"  # set by `run`: lines in place of a bar, so many seconds apart at first
-BLOCK = (
-    64  # rows a task: enough to hide the cost of sending it, few enough to move the bar
-)
 _active: dict[str, Any] = {"config": None, "client": None}
 
 
@@ -162,70 +155,6 @@ def run(
         results = parallel(joblib.delayed(function)(item) for item in items)
     with contextlib.closing(results):
         yield from _with_progress(results, label, total, advance)
-
-
-def compute_columns(
-    compute: Task,
-    table: pd.DataFrame,
-    names: list[str],
-    key: list[str],
-    path: str,
-    *,
-    label: str,
-    kept_by: str = "",
-) -> pd.DataFrame:
-    """The table, its columns `names` filled with what `compute` gives for rows: a tuple for each.
-
-    The parquet file at `path` ("" for none) is saved as the work goes on, and rows whose `key` it
-    holds are not computed again. The table's index counts from 0.
-    kept_by: a column; rows of the file whose value in this column the table lacks stay in the
-    file. They follow the table's rows, sorted by `key`.
-    """
-    columns = {name: table[name].to_numpy(copy=True) for name in names}
-    known = np.zeros(len(table), bool)
-    others = table.iloc[:0]
-    if path and storage.exists(path):
-        cache = storage.read_parquet(path)
-        if {*key, *names}.issubset(cache):  # an earlier version knew fewer
-            cache, wanted = (
-                cache.drop_duplicates(key),
-                pd.MultiIndex.from_frame(table[key]),
-            )
-            row = pd.MultiIndex.from_frame(cache[key]).get_indexer(wanted)
-            known = row >= 0
-            for name, values in columns.items():
-                values[known] = cache[name].to_numpy()[row[known]]
-            if kept_by and set(table).issubset(cache):
-                is_other = ~cache[kept_by].isin(table[kept_by])
-                others = cache.loc[is_other, list(table)].sort_values(key)
-
-    def save(rows: pd.DataFrame) -> None:
-        storage.write_parquet(pd.concat([rows, others]) if len(others) else rows, path)
-
-    todo = table[~known].sort_values(
-        key
-    )  # so that a file that several rows need is read once
-    parts = blocks(todo, BLOCK)
-    work = run(compute, parts, label=label, total=len(todo), advance=len, ordered=True)
-    due = time.monotonic() + SECONDS_BETWEEN_SAVES
-    for block, values in zip(parts, work, strict=True):
-        for column, new in zip(
-            columns.values(), zip(*values, strict=True), strict=True
-        ):
-            column[block.index] = new
-        known[block.index] = True
-        if path and (start := time.monotonic()) > due:
-            save(table.assign(**columns)[known])
-            # A table of millions takes a while to save: a tenth of the time is enough.
-            due = (
-                time.monotonic()
-                + SECONDS_BETWEEN_SAVES
-                + 9 * (time.monotonic() - start)
-            )
-    table = table.assign(**columns)
-    if path and len(todo):
-        save(table)
-    return table
 
 
 def _connect(workers: int, scheduler: str) -> Any:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.deduplicate.pairs import compare_all, measure_pairs, near_pairs
+from kaggle_tfr.explore.cache import BLOCK, compute_columns
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED
 from kaggle_tfr.images.header import RefusedImage
@@ -34,7 +35,7 @@ def propose_copies(
     Source: Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002.
     """
     rows = np.flatnonzero((hashes["problem"] == "") & (hashes["texture"] >= FLAT))
-    tasks = parallel.blocks(images["path"].iloc[rows].tolist(), parallel.BLOCK)
+    tasks = parallel.blocks(images["path"].iloc[rows].tolist(), BLOCK)
     show: dict = {"label": "Describing details", "total": len(rows), "advance": len}
     found = parallel.run(_encode_block, tasks, **show, ordered=True)
     blocks = [codes for block in found for codes in block]
@@ -113,7 +114,7 @@ def verify_geometry(
     table = table.assign(inliers=np.int64(-1), orientation=np.int64(1))
     path = work_dir and storage.join(work_dir, "geometry.parquet")
     names, show = ["inliers", "orientation"], {"label": "Verifying geometry"}
-    table = parallel.compute_columns(_count_block, table, names, KEY, path, **show)
+    table = compute_columns(_count_block, table, names, KEY, path, **show)
     find_features.cache_clear()  # until the next call files may change
     inliers = table["inliers"].to_numpy()
     accepted = _are_near(pairs, max_bits) | (inliers >= 12)

@@ -14,12 +14,13 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import files, rows
+from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import InputSettings, Table
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, TURNED, hash_picture
 from kaggle_tfr.images.header import RefusedImage, open_image, refusing
-from kaggle_tfr.parallel import blocks, compute_columns, run
+from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
 from kaggle_tfr.paths import SUBMISSION, find_input, near_miss, work_dir
 from kaggle_tfr.schema import SPLIT_NAMES, Labels, find_code_problem
@@ -410,9 +411,7 @@ def _read_images(
         [np.empty((0, 2), np.int64), *status]
     )
     read, label = partial(_read_block, exact=exact), "Reading images"
-    return compute_columns(
-        read, table, COMPUTED, KEY, path, label=label, kept_by="path"
-    )
+    return compute_columns(read, table, COMPUTED, KEY, path, label=label)
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:

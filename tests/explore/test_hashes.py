@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 from support.scenes import saved, scene
 
-from kaggle_tfr import parallel, storage
+from kaggle_tfr import storage
+from kaggle_tfr.explore import cache
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, hash_picture
@@ -27,7 +28,7 @@ def images(tmp_path):
 def reads(monkeypatch):
     """The paths of the files that were read, as it happens."""
     paths, read_many = [], storage.read_many
-    monkeypatch.setattr(parallel, "BLOCK", 2)
+    monkeypatch.setattr(cache, "BLOCK", 2)
     monkeypatch.setattr(
         storage, "read_many", lambda these: paths.extend(these) or read_many(these)
     )
@@ -117,8 +118,8 @@ def test_what_was_done_before_a_stop_is_not_done_again(
             yield function(item)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parallel, "SECONDS_BETWEEN_SAVES", -100)
-        patch.setattr(parallel, "run", die_half_way)
+        patch.setattr(cache, "SECONDS_BETWEEN_SAVES", -100)
+        patch.setattr(cache, "run", die_half_way)
         with pytest.raises(KeyboardInterrupt):
             measure(images, work_dir=str(tmp_path))
 

@@ -19,6 +19,7 @@ from support.plans import digests, make_images, plan_images, read_plainly, repea
 from support.tasks import end_worker, square
 
 from kaggle_tfr import parallel
+from kaggle_tfr.explore import cache
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.stats import channel_stats_of_files
@@ -105,7 +106,7 @@ def verify_damaged(folder, table, out):
 @pytest.mark.parametrize("step", [measure_images, verify_damaged, write])
 def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
     """Others do its work, one of them new; each byte, fault and statistic is as from one thread."""
-    monkeypatch.setattr(parallel, "BLOCK", 2)
+    monkeypatch.setattr(cache, "BLOCK", 2)
     with worker_dies(on_cluster):
         made = step(*work, tmp_path / "cluster")
 
