@@ -130,7 +130,7 @@ def _verify(folders: list[str]) -> int:
     faults = verify_parts(folders).faults
     if faults.empty:
         print(
-            "No fault: all was read, parsed, decoded and, where there is one, held to its plan."
+            "No fault: every record was read, parsed, decoded and compared with the plan."
         )
         return 0
     print(faults.to_string(index=False))
@@ -355,7 +355,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = add(
         "verify", _verify, "read every record again, name every fault", "work/part-1"
     )
-    help_ = "as 04_write makes them, or a folder of them"
+    help_ = "a part that 04_write wrote, or a folder of parts"
     verify.add_argument(
         "folders", type=_name, nargs="+", metavar="PART_DIR", help=help_
     )

@@ -124,22 +124,13 @@ def _mend_index(part_dir: str, name: str, row: Row, sha256: str) -> str:
     return storage.sha256_of(path)
 
 
-def find_changed(
-    part_dir: str, plan: Plan | None, rows: Sequence[Row]
-) -> dict[str, str]:
-    """What is wrong with the files beside a part's shards, by name.
-
-    plan: None where it or shards.csv cannot be read: then SHA256SUMS alone tells.
-    """
-    sums, shards = (
-        checksums.read_sums(part_dir),
-        {row["file"]: row["sha256"] for row in rows},
-    )
+def find_changed(part_dir: str, plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
+    """Return the problems of the files beside a part's shards, by name."""
+    sums = checksums.read_sums(part_dir)
+    shards = {row["file"]: row["sha256"] for row in rows}
     wrong = checksums.find_changed(
         part_dir, {n: own for n, own in sums.items() if n not in shards}
     )
-    if not plan:
-        return wrong
     needed = {"plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv"}
     needed |= {f"{row['split']}.csv" for row in rows}
     needed |= {"rejects.csv" for row in rows if row["refused"]}

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
-from kaggle_tfr import parallel, storage
+from kaggle_tfr import checksums, parallel, storage
 from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import (
@@ -26,10 +26,9 @@ from kaggle_tfr.images.header import (
     read_upright,
     turn,
 )
-from kaggle_tfr.parameters import settings
-from kaggle_tfr.plan.plan import Plan, PlanSettings, read_plan, read_rows
-from kaggle_tfr.schema import Labels, RecordSchema, encode
-from kaggle_tfr.shards import choose_schema, read_fingerprint, read_index
+from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
+from kaggle_tfr.schema import encode
+from kaggle_tfr.shards import list_names, read_fingerprint, read_index
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
@@ -44,6 +43,7 @@ SOURCE_COLUMNS = [
     "psnr_swapped",
     "problem",
 ]
+PART_SIGNS = ("shards.csv", "journal", "SHA256SUMS")
 MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
 MARGIN_DB = (
     1.0  # by which a wrong version must fit better: some pictures look the same turned
@@ -75,7 +75,7 @@ class ShardCheck:
     part_dir: str
     plan: Plan
     row: Row
-    records: list[Row]  # of the plan, [] where unknown
+    records: list[Row]  # of the split's table, [] where it cannot be read
     chosen: Mapping[str, str]  # paths of sources by image_id
     faults: list[Fault] = field(default_factory=list)
     sources: list[tuple[Any, ...]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def verify_parts(
     Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
     index; names, counts and files against plan and shards.csv.
     work_dir: the plan's, to hold one record in 100, but 6 to `sample`, against its source.
-    Raises: FileNotFoundError: no shard.
+    Raises: FileNotFoundError: a folder contains no part that 04_write wrote.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
     part_dirs = [part_dir for folder in listed for part_dir in _find_parts(str(folder))]
@@ -108,16 +108,21 @@ def verify_parts(
         except (ValueError, IsADirectoryError) as error:
             faults.append((folder, "shards.csv", -1, 0, str(error)))
             continue
-        faults += [(folder, file, -1, 0, text) for file, text in problems]
-        count = sum(max(row["count"], 0) for row in rows)
-        some = min(share, max(6, count // 100))
-        known = work_dir and plan.n_parts
-        chosen = _choose_sources(work_dir, plan, rows, some, rng) if known else {}
+        faults += [(folder, file, -1, 0, text) for file, text in problems.items()]
+        if plan is None:
+            continue
+        count = sum(row["count"] for row in rows)
+        share_of_part = min(share, max(6, count // 100))
+        chosen = (
+            _choose_sources(work_dir, plan, rows, share_of_part, rng)
+            if work_dir
+            else {}
+        )
         tasks.append(_list_checks(folder, plan, rows, chosen))
         total += count
     faults += _compare_plans(list(stats))
     shown: Row = {"label": "Verifying records", "total": total}
-    shown["advance"] = lambda check: max(check.row["count"], 0)
+    shown["advance"] = lambda check: check.row["count"]
     for check in parallel.run(check_shard, chain.from_iterable(tasks), **shown):
         faults += check.faults
         sources += check.sources
@@ -149,61 +154,69 @@ def _compare_plans(folders: Sequence[str]) -> Iterator[Fault]:
 
 
 def _find_parts(folder: str) -> list[str]:
-    """The part folders in a folder: itself, or those directly in it, finished or not, or itself."""
-    if any(
-        storage.exists(storage.join(folder, name)) for name in ("shards.csv", "journal")
-    ):
-        return [folder]
-    tables = storage.list_files("*/shards.csv", folder)
-    plans = storage.list_files(
-        "*/plan.json", folder
-    )  # also of parts that are not finished
-    return sorted({path.rpartition("/")[0] for path in tables + plans}) or [folder]
+    """Return the part folders in a folder: itself, or those directly in it, finished or not.
 
-
-def _open_part(folder: str) -> tuple[Plan, list[Row], list[tuple[str, str]]]:
-    """(plan, rows, (file, problem) of the folder as a whole).
-
-    Where it lacks a plan or a list of shards, its other files tell what they can.
-    Raises: FileNotFoundError: it holds no shard. ValueError: a row leads out of it.
+    Raises: FileNotFoundError: 04_write wrote none of them.
     """
-    (listed, others), plan = journal.list_rows(folder), None
-    with suppress(
-        FileNotFoundError, IsADirectoryError, storage.NotAFileError, ValueError
-    ):
-        plan = read_plan(folder)
-    rows = listed or others
-    problems = sidecars.find_changed(folder, plan if listed else None, rows)
-    if plan and not journal.is_closed(folder):
-        problems["shards.csv"] = "the part is unfinished; run 04_write again"
-    for name, unread in (("plan.json", not plan), ("shards.csv", not listed)):
-        if unread and storage.exists(storage.join(folder, name)):
-            problems[name] = "it cannot be read; run 04_write again"
-    if not plan:
-        print(
-            f"'{folder}' has no plan: its records are held against its other files alone."
+    if any(storage.exists(storage.join(folder, name)) for name in PART_SIGNS):
+        return [folder]
+
+    files = [
+        file
+        for name in ("shards.csv", "plan.json")
+        for file in storage.list_files(f"*/{name}", folder)
+    ]
+    if not files:
+        raise FileNotFoundError(
+            f"'{folder}' is not a part that 04_write wrote: it contains none of "
+            f"{', '.join(PART_SIGNS)}. Name a folder that 04_write wrote, or one that "
+            "contains such folders. To check other TFRecord files, read them by "
+            "01_explore with SOURCE: tfrecords."
         )
-    found = [*_compare_with_plan(plan, rows)] if plan and listed else []
-    found += [(row["file"], "not in shards.csv") for row in others if listed]
-    return plan or _guess_plan(folder), rows, [*problems.items(), *found]
+    return sorted({file.rpartition("/")[0] for file in files})
 
 
-def _guess_plan(folder: str) -> Plan:
-    """A plan for records that only the folder's schema.json describes, if that."""
-    schema, chosen = RecordSchema(()), settings(PlanSettings, {})
-    with suppress(ValueError, KeyError, TypeError):
-        schema = choose_schema(folder)
-    return Plan(Labels(), schema, chosen.image, chosen, 0, 0)
+def _open_part(folder: str) -> tuple[Plan | None, list[Row], dict[str, str]]:
+    """Return (plan, rows, problems of the folder as a whole by file).
+
+    Without a plan the files are compared with SHA256SUMS alone.
+    Raises: ValueError: a row names a file outside the part.
+    """
+    rows = journal.read_rows_of_part(folder)
+    plan = None
+    with suppress(*storage.GONE, ValueError):
+        plan = read_plan(folder)
+
+    if plan is None or not rows:
+        problems = checksums.find_changed(folder, checksums.read_sums(folder))
+        if plan is None:
+            problems["plan.json"] = "it cannot be read; run 04_write again"
+        if not rows:
+            problems["shards.csv"] = "it cannot be read; run 04_write again"
+        return None, [], problems
+
+    problems = sidecars.find_changed(folder, plan, rows)
+    if not journal.is_closed(folder):
+        problems["shards.csv"] = "the part is unfinished; run 04_write again"
+    problems |= _compare_with_plan(plan, rows)
+    listed = {row["file"] for row in rows}
+    for path, *_ in list_names(folder):
+        name = path[len(folder) :].lstrip("/")
+        if name not in listed:
+            problems[name] = "not in shards.csv"
+    return plan, rows, problems
 
 
-def _compare_with_plan(plan: Plan, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """(file, problem) of the plan's shards that the part's tables do not account for."""
+def _compare_with_plan(plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
+    """Return the problems of the plan's shards that the part's tables do not list."""
     numbers = {row["number"] for row in journal.match_plan(rows, plan)}
     parts = {row["part"] for row in rows}
-    for shard in plan.shards:
-        if shard.part in parts and shard.number not in numbers:
-            what = f"the plan has {shard.count} images, shards.csv and rejects.csv tell of others"
-            yield plan.file_name(shard), what
+    return {
+        plan.file_name(shard): f"the plan has {shard.count} images, shards.csv and "
+        "rejects.csv have others"
+        for shard in plan.shards
+        if shard.part in parts and shard.number not in numbers
+    }
 
 
 def _choose_sources(
@@ -240,9 +253,7 @@ def _list_checks(
     fields = (*schema.fields, *schema.test_fields)
     texts = [source for one in fields if one.type == "bytes" for source in one.sources]
     text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
-    # What becomes of masks, the plan alone says.
-    told = plan.n_parts or (fields and schema.kind != "masks")
-    for split in sorted({row["split"] for row in rows} if told else ()):
+    for split in sorted({row["split"] for row in rows}):
         path = storage.join(folder, f"{split}.csv")
         # Of a broken table the shards are read without their rows; the file is named elsewhere.
         with (
@@ -301,11 +312,9 @@ def check_shard(check: ShardCheck) -> ShardCheck:
                 return check
         if records and len(records) != row["count"]:
             check.report(f"{row['split']}.csv has {len(records)} rows of this file")
-        if (count := len(bounds) - 1) != row["count"] >= 0:
+        if (count := len(bounds) - 1) != row["count"]:
             check.report(f"{count} records were found, shards.csv has {row['count']}")
         size = os.path.getsize(local)
-        if not row["sha256"]:
-            return check  # nothing tells
         if size != row["bytes"]:
             check.report(f"{size:,} bytes, shards.csv has {row['bytes']:,}")
         elif storage.sha256_of(str(local)) != row["sha256"]:

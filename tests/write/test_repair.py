@@ -220,38 +220,31 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
     assert pictures == titles == []
 
 
-def test_a_foreign_folder_is_checked_as_far_as_it_tells(work, tmp_path, capsys):
-    """Shards alone: checksums, counts in names, pictures. With a schema and a table, labels too."""
-    part = tmp_path / "foreign"
-    part.mkdir()
+def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
+    """Shards without any of a part's tables are an error that names SOURCE: tfrecords."""
+    other = tmp_path / "other"
+    other.mkdir()
     for shard in (work / "part-1").glob("trees-f*.tfrec"):
-        shutil.copy(shard, part)
-    assert verify_parts(str(part)).faults.empty
-    assert (
-        "has no plan: its records are held against its other files alone"
-        in capsys.readouterr().out
-    )
-    other = Path(shutil.copytree(part, tmp_path / "other" / "part-1"))
-    shutil.copy(work / "part-1" / "shards.csv", other)
+        shutil.copy(shard, other)
+
+    with pytest.raises(FileNotFoundError, match=r"other' is not a part.*tfrecords"):
+        verify_parts(str(other))
+    assert main(["verify", str(other)]) == 1
+    assert "SOURCE: tfrecords" in capsys.readouterr().err
+
+
+def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
+    """04 asks for the part's own plan.json; verify compares the files with SHA256SUMS."""
+    part = work / "part-1"
+    (part / "plan.json").unlink()
+    edit(part / "trees-f0-000-11.tfrec")
+
+    faults = verify_parts(str(part)).faults
+    assert faults["file"].tolist() == ["plan.json", "trees-f0-000-11.tfrec"]
     with pytest.raises(
         ValueError, match=r"shards.csv, but no plan.json: put its own back"
     ):
-        write_parts(str(work), str(other.parent))
-    for name in ("schema.json", "train.csv"):
-        shutil.copy(work / "part-1" / name, part)
-    assert verify_parts(str(part)).faults.empty
-    text = (part / "train.csv").read_text()
-    row = text.splitlines()[2]
-    (part / "train.csv").write_text(
-        text.replace(row, row.replace(row.split(",")[0], "77", 1))
-    )
-    (fault,) = verify_parts(str(part)).faults.itertuples()
-    assert "the plan says b'77'" in fault.problem
-    shard = min(part.glob("*.tfrec"))
-    shard.rename(shard.with_name("trees-f0-000-12.tfrec"))
-    assert "11 records were found" in " ".join(
-        verify_parts(str(part)).faults["problem"]
-    )
+        write_parts(str(work))
 
 
 def test_the_table_of_faults_is_whole_in_a_narrow_terminal(work, capsys, monkeypatch):

@@ -306,7 +306,7 @@ def test_a_good_part_has_no_fault_and_shows_its_sources(made):
     assert found.sources["psnr"].min() > 25
     assert (found.sources["psnr"] > found.sources["psnr_swapped"] + 5).all()
     with pytest.raises(
-        FileNotFoundError, match=r"is no part: it holds neither shards\.csv nor"
+        FileNotFoundError, match=r"is not a part that 04_write wrote: .*shards\.csv"
     ):
         verify_parts(str(made / "images"))
 
