@@ -234,13 +234,14 @@ def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
 
 
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
-    """04 asks for the part's own plan.json; verify compares the files with SHA256SUMS."""
+    """verify compares the files with SHA256SUMS; without those 04 asks for plan.json."""
     part = work / "part-1"
     (part / "plan.json").unlink()
     edit(part / "trees-f0-000-11.tfrec")
 
     faults = verify_parts(str(part)).faults
     assert faults["file"].tolist() == ["plan.json", "trees-f0-000-11.tfrec"]
+    (part / "SHA256SUMS").unlink()
     with pytest.raises(
         ValueError, match=r"shards.csv, but no plan.json: put its own back"
     ):
