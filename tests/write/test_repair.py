@@ -234,7 +234,7 @@ def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
 
 
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
-    """verify compares the files with SHA256SUMS; without those 04 asks for plan.json."""
+    """Verify compares the files with SHA256SUMS; without those 04 asks for plan.json."""
     part = work / "part-1"
     (part / "plan.json").unlink()
     edit(part / "trees-f0-000-11.tfrec")
