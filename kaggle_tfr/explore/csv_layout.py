@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from kaggle_tfr.explore.labels import FLAGS
 from kaggle_tfr.explore.recipe import shorten
 from kaggle_tfr.explore.records import LABEL_NAME
-from kaggle_tfr.explore.rows import FLAGS
 from kaggle_tfr.explore.splits import (
     FOLDER_COLUMN,
     MISSING,

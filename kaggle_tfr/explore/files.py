@@ -127,3 +127,14 @@ def check_named_file(path: str, input_dir: str, parameter: str) -> None:
         raise ValueError(
             f"{parameter} '{path}' is a link that leads outside INPUT_DIR. {mend}"
         )
+
+
+def read_named_file(path: str, parameter: str) -> bytes:
+    """The bytes of a file that a parameter names, which its FileNotFoundError names too."""
+    try:
+        return storage.read_bytes(path)
+    except (FileNotFoundError, IsADirectoryError):
+        what = (
+            f"there is no file '{path}'. Set {parameter} to a file's name in INPUT_DIR."
+        )
+        raise FileNotFoundError(what) from None

@@ -14,7 +14,15 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.explore import files, rows
+from kaggle_tfr.explore import files
+from kaggle_tfr.explore.labels import (
+    RESERVED,
+    Table,
+    multi_label_table,
+    read_classes,
+    single_label_table,
+)
+from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.frames import list_pictures, list_values
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
 
@@ -27,7 +35,7 @@ _SIZE = re.compile(r"(?i)(.*[/_])?(height|width|depth|channels|size)")
 _READ = ("label", "labels", "image_id")  # of SOURCES; the others are made anew
 
 
-def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
+def read_records(input_dir: str, settings: InputSettings) -> Table:
     """The table of the records of shards; a damaged one is a row with a problem, as is a shard.
 
     image_id: that of the records where it is the first of its kind, else the address below
@@ -64,7 +72,7 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
         print(f"{again:,} ids repeat: their records are called by their addresses")
     ids = ids.mask(ids.duplicated(), address)
     labelled, labels = _make_labels(
-        images, schemas, labels, rows.read_classes(input_dir, settings)
+        images, schemas, labels, read_classes(input_dir, settings.label_map)
     )
     if settings.label_columns:
         _check_labels(
@@ -80,7 +88,7 @@ def read_records(input_dir: str, settings: rows.InputSettings) -> rows.Table:
 
 
 def _list_shards(
-    input_dir: str, settings: rows.InputSettings
+    input_dir: str, settings: InputSettings
 ) -> tuple[dict[str, str], pd.DataFrame]:
     """(the split of each shard by its path, a row with a problem for each link that leads out)."""
     from kaggle_tfr.shards import list_inputs
@@ -146,7 +154,7 @@ def _find_above(folder: str, name: str, input_dir: str) -> str:
 
 
 def _choose_schema(
-    shards: list[str], input_dir: str, settings: rows.InputSettings, split: str
+    shards: list[str], input_dir: str, settings: InputSettings, split: str
 ) -> RecordSchema:
     """What the records of a split hold, by INPUT_SCHEMA, a schema.json, or what they look like."""
     from kaggle_tfr.shards import choose_schema
@@ -288,7 +296,7 @@ def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
     unread |= {
         name for name, source in known.items() if source in SOURCES.keys() - wanted
     }
-    taken = rows.RESERVED | SOURCES.keys()
+    taken = RESERVED | SOURCES.keys()
     for number, features, problem in _walk_records(file, key):
         row: dict[str, Any] = {
             "path": f"{file}#{number}",
@@ -317,7 +325,7 @@ def _make_labels(
     schemas: Mapping[str, RecordSchema],
     ours: Labels,
     classes: list | None,
-) -> rows.Table:
+) -> Table:
     """The columns of labels and problems; `ours`: the labels.json beside the shards."""
     kinds = {schema.kind for schema in schemas.values()} - {"single"}
     kind = "multi" if "labels" in images else min(kinds, default="single")
@@ -333,7 +341,7 @@ def _make_labels(
         held = _spread_labels(images, ours.label_columns or max(listed, key=len))
         missing = held.isna().any(axis=1)
         flags = held.fillna("") if kind == "masks" else held.fillna(0).astype(np.int8)
-        table, labels = rows.multi_label_table(
+        table, labels = multi_label_table(
             flags, kind, np.where(missing, "no label", "")
         )
         table.loc[missing, ["label", "label_name"]] = -1, ""
@@ -359,10 +367,10 @@ def _spread_labels(images: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame
 
 def _name_classes(
     images: pd.DataFrame, known: Sequence[Any], classes: list | None
-) -> rows.Table:
+) -> Table:
     """The columns of one class each: of numbers by `known` classes, or the numbers themselves."""
     if "label" not in images:
-        table, labels = rows.single_label_table(pd.Series("", images.index), classes)
+        table, labels = single_label_table(pd.Series("", images.index), classes)
         return table.assign(problem=""), labels
     values = [int(value) if is_whole(value) else value for value in images["label"]]
     held = pd.Series(values, images.index, dtype=object)
@@ -372,7 +380,7 @@ def _name_classes(
     text = text.mask(
         is_number, held.map(names).fillna("") if names else held.astype(str)
     )
-    table, labels = rows.single_label_table(text, classes or list(known) or None)
+    table, labels = single_label_table(text, classes or list(known) or None)
     unknown = "label " + held.astype(str) + " is no class of labels.json"
     problem = table["problem"].mask(is_number & (text == ""), unknown)
     is_fraction = held.map(

@@ -6,14 +6,9 @@ import pytest
 from support.inputs import put_csv, put_image, read
 from support.readers import make_example, make_picture, write_shard
 
-from kaggle_tfr.explore.rows import InputSettings
-from kaggle_tfr.explore.table import (
-    count_images,
-    measure,
-    read_table,
-    save_images,
-    save_submission,
-)
+from kaggle_tfr.explore.inputs import read_table, save_submission
+from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.explore.table import count_images, measure, save_images
 from kaggle_tfr.parameters import settings
 
 OUTSIDE = "link leads outside INPUT_DIR"

@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 from support.inputs import put_csv, put_image, read
 
-from kaggle_tfr.explore.rows import InputSettings
-from kaggle_tfr.explore.table import count_images, measure, save_submission
+from kaggle_tfr.explore.inputs import save_submission
+from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.explore.table import count_images, measure
 from kaggle_tfr.parameters import settings
 
 ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"

@@ -3,8 +3,8 @@
 import pytest
 from support.inputs import put_csv, put_image, read
 
-from kaggle_tfr.explore.rows import InputSettings
-from kaggle_tfr.explore.table import save_submission
+from kaggle_tfr.explore.inputs import save_submission
+from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.parameters import settings
 from kaggle_tfr.plan import assign_folds
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.inputs import put_csv, put_image, read
 
-from kaggle_tfr.explore.rows import join_codes, number_classes
+from kaggle_tfr.explore.labels import join_codes, number_classes
 from kaggle_tfr.explore.table import load_images, measure, save_images
 
 CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}

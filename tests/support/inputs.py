@@ -2,8 +2,8 @@
 
 from PIL import Image
 
-from kaggle_tfr.explore.rows import InputSettings
-from kaggle_tfr.explore.table import read_table
+from kaggle_tfr.explore.inputs import read_table
+from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.parameters import settings
 
 
