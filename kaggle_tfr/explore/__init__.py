@@ -4,7 +4,7 @@ from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.sample import input_or_sample, write_sample
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import (
-    count_images,
+    count_rows,
     load_hashes,
     load_images,
     measure,

@@ -245,7 +245,7 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
         raise FileNotFoundError(f"there is no '{path}'. {mend}") from None
 
 
-def count_images(images: pd.DataFrame) -> dict[str, int]:
+def count_rows(images: pd.DataFrame) -> dict[str, int]:
     """Images by what becomes of them; test images, where there are any, in lines of their own."""
     refused, test = images["problem"] != "", images["split"] == "test"
     counts = {

@@ -8,7 +8,7 @@ from support.readers import make_example, make_picture, write_shard
 
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.table import count_images, measure, save_images
+from kaggle_tfr.explore.table import count_rows, measure, save_images
 from kaggle_tfr.parameters import settings
 
 OUTSIDE = "link leads outside INPUT_DIR"
@@ -209,7 +209,7 @@ def test_a_run_without_any_good_image_saves_its_reasons(tmp_path):
         images = measure(images[:count], labels, str(work))
         with pytest.raises(ValueError, match=f"none of the {count} images can be used"):
             save_images(images, labels, str(work))
-        assert count_images(images) == {"good": 0, "refused": count}
+        assert count_rows(images) == {"good": 0, "refused": count}
         rejects = (work / "rejects.csv").read_text().splitlines()
         assert len(rejects) == count + 1
         assert all(line.endswith("empty file") for line in rejects[1:])

@@ -6,7 +6,7 @@ from support.inputs import put_csv, put_image, read
 
 from kaggle_tfr.explore.inputs import save_submission
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.table import count_images, measure
+from kaggle_tfr.explore.table import count_rows, measure
 from kaggle_tfr.parameters import settings
 
 ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
@@ -37,7 +37,7 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     assert found["problem"].tolist() == ["truncated", ""]
     assert (set(found["label"]), set(found["label_name"])) == ({-1}, {""})
     counts = {"good": 2, "refused": 0, "test images": 1, "test images refused": 1}
-    assert count_images(images) == counts
+    assert count_rows(images) == counts
     work = tmp_path / "work"
     work.mkdir()
     save_submission(images, str(competition), settings(InputSettings, {}), str(work))
