@@ -17,10 +17,17 @@ COMPANION = re.compile(
     r"(?i)\.(csv|tsv|xlsx?|parquet|jsonl?|txt|md|rst|ya?ml|xml|html?|pdf|ini|db|log|py|ipynb"
     r"|zip|tar|gz)$"
 )
-# Folders that operating systems, NAS devices and archivers put beside the user's own.
-SYSTEM_FOLDERS = {
-    *("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information"),
-    *("lost+found", "__pycache__"),
+# Written by operating systems, NAS devices and archivers beside the user's own files.
+SYSTEM_NAMES = {
+    "__MACOSX",
+    "@eaDir",
+    "#recycle",
+    "$RECYCLE.BIN",
+    "System Volume Information",
+    "lost+found",
+    "__pycache__",
+    "Thumbs.db",
+    "desktop.ini",
 }
 
 
@@ -52,7 +59,7 @@ def keep_inputs(
     for path in paths:
         below = path[len(input_dir) :].strip("/")
         is_excluded = any(f"{below}/".startswith(place) for place in places)
-        if not is_excluded and SYSTEM_FOLDERS.isdisjoint(below.split("/")):
+        if not is_excluded and SYSTEM_NAMES.isdisjoint(below.split("/")):
             kept.append(path)
     return kept
 

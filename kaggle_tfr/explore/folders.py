@@ -74,7 +74,7 @@ def _leave_out_empty_folders(
         empty |= {
             path
             for path in every_folder
-            if os.path.basename(path) in files.SYSTEM_FOLDERS
+            if os.path.basename(path) in files.SYSTEM_NAMES
         }
     if empty:
         below = sorted(folder[len(input_dir) :].strip("/") for folder in empty)

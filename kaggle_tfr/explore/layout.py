@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kaggle_tfr import paths
 from kaggle_tfr.explore import csv_layout
-from kaggle_tfr.explore.files import SYSTEM_FOLDERS
+from kaggle_tfr.explore.files import SYSTEM_NAMES
 from kaggle_tfr.explore.recipe import check_free, save_recipe, shorten, to_line
 from kaggle_tfr.explore.splits import name_split
 from kaggle_tfr.parameters import DEFAULTS
@@ -24,8 +24,6 @@ UNSURE = csv_layout.UNSURE
 SHARD = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
 TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 RECIPE = re.compile(r"(?i)\.ya?ml$")
-# Written by systems and tools; names that begin with a point are ignored too.
-SYSTEM_NAMES = {*SYSTEM_FOLDERS, "Thumbs.db", "desktop.ini"}
 # A folder with one of these files is a WORK_DIR or a part.
 PRODUCTS = ("plan.json", "plan.parquet", "images.parquet", "hashes.parquet")
 # Inspected: subfolders of the top and of each below, levels, files and CSVs of each folder.
