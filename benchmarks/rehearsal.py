@@ -32,7 +32,7 @@ from benchmarks.duplicates import status_mb
 from benchmarks.folds import CLASSES, LANDMARK
 from benchmarks.programs import cores
 from benchmarks.read import PHOTOS
-from kaggle_tfr.notebook import USUAL
+from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZE, SIDE = (
@@ -223,7 +223,7 @@ def rehearse(folder, n, n_classes, data):
         yaml.safe_dump(values | {"INPUT_DIR": str(folder), "WORK_DIR": str(work)})
     )
     steps, cells = {}, []
-    for name in USUAL:
+    for name in DEFAULT_NOTEBOOKS:
         steps[name] = run_notebook(name, recipe, work / f"{name}.log")
         copy = work / "notebooks" / f"{name}.ipynb"
         steps[name]["notebook_mb"] = round(copy.stat().st_size / 1e6, 1)

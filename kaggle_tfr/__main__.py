@@ -102,15 +102,15 @@ def _notebooks(folder: str) -> None:
 
 
 def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
-    from kaggle_tfr.notebook import (
-        USUAL,
+    from kaggle_tfr.driver import (
+        DEFAULT_NOTEBOOKS,
         describe_run,
         find_notebooks,
         run_recipe,
         summarize,
     )
 
-    notebooks = only or USUAL
+    notebooks = only or DEFAULT_NOTEBOOKS
     values = _read_values(recipe, parameters)
     with _wrong_call():
         find_notebooks(notebooks)

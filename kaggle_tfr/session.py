@@ -9,12 +9,17 @@ import importlib.abc
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from kaggle_tfr.paths import choose_backend
+from kaggle_tfr.paths import choose_backend, find_tpu_signs
 from kaggle_tfr.storage import limit_bucket_cache
+
+SESSION_HOURS = 12  # of a Kaggle session with a CPU or GPU
+TPU_SESSION_HOURS = 9
+RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 
 
 def prepare() -> None:
@@ -29,6 +34,19 @@ def prepare() -> None:
     is_found = any(isinstance(finder, _SilentTensorFlow) for finder in sys.meta_path)
     if "tensorflow" not in sys.modules and not is_found:
         sys.meta_path.insert(0, _SilentTensorFlow())
+
+
+def session_hours() -> int:
+    """How long a Kaggle session on a machine like this one may take."""
+    return TPU_SESSION_HOURS if find_tpu_signs() else SESSION_HOURS
+
+
+def hours_left() -> float:
+    """Hours of work until the session's end, less what closing down takes; inf outside Kaggle."""
+    began = os.environ.get("KAGGLE_TFR_STARTED")  # set by the first cell of a kernel
+    if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not began:
+        return float("inf")
+    return session_hours() - RESERVE_HOURS - (time.time() - float(began)) / 3600
 
 
 @contextmanager

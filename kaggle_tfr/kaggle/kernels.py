@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from kaggle_tfr import parameters, paths
+from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
-from kaggle_tfr.notebook import USUAL
 from kaggle_tfr.paths import KAGGLE_INPUT, OWNER, bundled, find_input, to_slug, work_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote, write_atomically
 
 PACKAGE = Path(__file__).resolve().parent.parent
-PLANNING, WRITING, TRAINING = USUAL[:3], USUAL[3], (USUAL[4], "06_train")
+PLANNING = DEFAULT_NOTEBOOKS[:3]
+WRITING = DEFAULT_NOTEBOOKS[3]
+TRAINING = (DEFAULT_NOTEBOOKS[4], "06_train")
 
 # Where Kaggle mounts each kind of input: metadata key, and the number of names in an input's id.
 _MOUNTS = {
@@ -173,7 +175,11 @@ def write_kernels(
     if len(written) > 1:
         return _write_parts(out, to_slug(name, "tfrecords-plan"), written, kept, common)
     slug = written[0]
-    return [_write_kernel(Path(out, slug), slug, USUAL, kept, _open_all(slug), common)]
+    return [
+        _write_kernel(
+            Path(out, slug), slug, DEFAULT_NOTEBOOKS, kept, _open_all(slug), common
+        )
+    ]
 
 
 def _write_parts(
@@ -181,7 +187,9 @@ def _write_parts(
 ) -> list[str]:
     """The folders of the kernel that plans, and of those that write the parts from its output."""
     opening = {
-        USUAL[0]: _call_session(f'restore_previous_output("{planner}", WORK_DIR)')
+        DEFAULT_NOTEBOOKS[0]: _call_session(
+            f'restore_previous_output("{planner}", WORK_DIR)'
+        )
     }
     folders = [
         _write_kernel(Path(out, planner), planner, PLANNING, values, opening, common)
@@ -214,7 +222,10 @@ def _write_parts(
 def _open_all(slug: str) -> dict[str, str]:
     """Code that goes before the steps of a kernel that does all of them."""
     restore = _call_session(f'restore_previous_output("{slug}", WORK_DIR)')
-    return {USUAL[0]: restore, WRITING: _call_session("check_parts(WORK_DIR, 1)")}
+    return {
+        DEFAULT_NOTEBOOKS[0]: restore,
+        WRITING: _call_session("check_parts(WORK_DIR, 1)"),
+    }
 
 
 def _call_session(*calls: str) -> str:
@@ -230,7 +241,7 @@ def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     """Makes kernel-metadata.json and notebooks/kernel.ipynb of the checkout anew."""
     slug, place = "kaggle-tfr-sample", {"code_file": "notebooks/kernel.ipynb"}
     values = parameters.load_recipe(str(bundled("recipes") / "sample.yaml"))
-    _write_kernel(Path(folder), slug, USUAL, values, _open_all(slug), place)
+    _write_kernel(Path(folder), slug, DEFAULT_NOTEBOOKS, values, _open_all(slug), place)
 
 
 def _write_kernel(  # noqa: PLR0917

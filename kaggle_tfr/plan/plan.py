@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.notebook import session_hours
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.paths import (
@@ -36,6 +35,7 @@ from kaggle_tfr.paths import (
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import Labels, RecordSchema, Saved
+from kaggle_tfr.session import session_hours
 
 # Rows in this order are rows in the order of the records; a row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]

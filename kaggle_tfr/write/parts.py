@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from kaggle_tfr import notebook, parallel, storage
+from kaggle_tfr import notebook, parallel, session, storage
 from kaggle_tfr.frames import FRAME_BYTES
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RefusedImage
@@ -313,7 +313,7 @@ def _stop(problem: str, text: str) -> None:
             f"{text}: {problem} Then run 04_write again: it goes on from here."
         )
     print(
-        f"{text}.\nThe session's {notebook.session_hours()} hours are nearly over. Push the kernel "
+        f"{text}.\nThe session's {session.session_hours()} hours are nearly over. Push the kernel "
         "again with its own output as a source (`python -m kaggle_tfr push` does): it goes on."
     )
     raise SystemExit(0)
@@ -337,7 +337,7 @@ def _write_missing(
         slim = plan.for_worker()
         for shard, rows in read_rows(work_dir, missing):
             allowance, problem = budget.reserve(shard)
-            problem = TIME_OVER if notebook.hours_left() <= 0 else problem
+            problem = TIME_OVER if session.hours_left() <= 0 else problem
             if problem:
                 problems.append(problem)
             if problems:

@@ -16,7 +16,7 @@ from support.plans import read_plainly
 from support.tasks import compare_once
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.notebook import summarize
+from kaggle_tfr.driver import summarize
 from kaggle_tfr.parameters import NOTEBOOKS
 
 SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1, "REPEATS": 2}

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from kaggle_tfr.notebook import USUAL
+from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
 
 RUN_ALL = """
 const done = arguments[arguments.length - 1];
@@ -116,7 +116,7 @@ def browser(tmp_path_factory):
 @pytest.mark.timeout(1800)
 def test_every_notebook_runs_in_jupyterlab(lab, browser):
     """Opened in notebooks/ and run from the first cell to the last, each shows its figures once."""
-    for name in USUAL:
+    for name in DEFAULT_NOTEBOOKS:
         browser.get(f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb?reset")
         wait_for(lambda: browser.execute_script(IS_OPEN))
         found = browser.execute_async_script(RUN_ALL)

@@ -8,7 +8,7 @@ import pytest
 from support.chain import ROOT, make_input
 from support.plans import digests
 
-from kaggle_tfr.notebook import USUAL
+from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
 
 RECIPES = [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))]
 
@@ -36,7 +36,8 @@ def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
         text,
     ]
     commands = [
-        ["papermill", f"notebooks/{s}.ipynb", f"{tmp_path}/{s}.ipynb"] for s in USUAL
+        ["papermill", f"notebooks/{s}.ipynb", f"{tmp_path}/{s}.ipynb"]
+        for s in DEFAULT_NOTEBOOKS
     ]
     commands = [[*command, *by_hand] for command in commands]
     commands += [

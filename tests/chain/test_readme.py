@@ -91,7 +91,7 @@ def write_cassava(folder):
 
 
 def run_functions(values, notebooks):
-    """In place of `notebook.run_recipe`: the functions that the notebooks call, on 40 images."""
+    """In place of `driver.run_recipe`: the functions that the notebooks call, on 40 images."""
     work = paths.work_dir(values.get("WORK_DIR", ""))
     steps = (
         [name[:2] for name in notebooks] if values["INPUT_DIR"] else []

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from kaggle_tfr import lock, notebook
+from kaggle_tfr import driver, lock, notebook
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import DEFAULTS
 
@@ -189,9 +189,9 @@ def test_a_run_of_one_part_takes_the_lock_of_that_part(
     """As long as it does not plan, which is for all parts."""
     found = []
     monkeypatch.setattr(
-        notebook, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock"))
+        driver, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock"))
     )
-    notebook.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
+    driver.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
     assert {path.name for path in found} == {name}
     assert not list(tmp_path.glob("*.lock"))
 

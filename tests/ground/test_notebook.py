@@ -18,7 +18,7 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from kaggle_tfr import notebook
+from kaggle_tfr import driver
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
@@ -254,9 +254,9 @@ def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
 def test_training_runs_by_its_name_only(recipe, monkeypatch):
     """A whole run leaves the training notebook out; `--only 06` is for it alone."""
     ran = []
-    monkeypatch.setattr(notebook, "summarize", lambda *_: "")
+    monkeypatch.setattr(driver, "summarize", lambda *_: "")
     monkeypatch.setattr(
-        notebook, "run_recipe", lambda _, names: ran.append(list(names))
+        driver, "run_recipe", lambda _, names: ran.append(list(names))
     )
     assert main(["run", recipe]) == main(["run", recipe, "--only", "06"]) == 0
     assert ran == [list(NOTEBOOKS[:5]), ["06"]]
@@ -270,7 +270,7 @@ def test_shards_are_listed_where_they_went(tmp_path):
         folder.mkdir(parents=True)
         (folder / "shards.csv").write_text("file,bytes,count\na.tfrec,9,3\n")
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
-    said = notebook.summarize(str(tmp_path), str(tmp_path / "out"))
+    said = driver.summarize(str(tmp_path), str(tmp_path / "out"))
     assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in said
     assert "0.0 MB; of another plan" in said
 
@@ -284,11 +284,11 @@ def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
         (tmp_path / "out" / f"part-{part}").mkdir(parents=True)
         listing = tmp_path / "out" / f"part-{part}" / "shards.csv"
         listing.write_text("file,bytes,count\na.tfrec,9,3\n")
-    said = notebook.summarize(str(tmp_path), "~/out")
+    said = driver.summarize(str(tmp_path), "~/out")
     assert re.findall(r"shards +(.*)/ \(1 files", said) == [
         f"{tmp_path}/out/part-{part}" for part in (1, 2, 10)
     ]
-    assert "shards" not in notebook.summarize(str(tmp_path), "~/nowhere")
+    assert "shards" not in driver.summarize(str(tmp_path), "~/nowhere")
 
 
 def test_the_account_closes_or_says_so():
@@ -329,8 +329,8 @@ def drive(tmp_path, root):
         code = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         )
-        code += "import sys, pathlib, kaggle_tfr.notebook as notebook, kaggle_tfr.__main__ as main\n"
-        code += f"notebook.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
+        code += "import sys, pathlib, kaggle_tfr.driver as driver, kaggle_tfr.__main__ as main\n"
+        code += f"driver.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
         code += f"sys.exit(main.main({call}))"
         out = {
             "stdout": terminal or subprocess.PIPE,

@@ -21,7 +21,7 @@ from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import digests, make_images, plan_images
 
-from kaggle_tfr import notebook
+from kaggle_tfr import driver, session
 from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle.kernels import (
@@ -418,13 +418,13 @@ def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
 
 def test_hours_count_from_the_first_cell(monkeypatch):
     """Twelve hours less the time to close, nine with a TPU; outside Kaggle there is no end."""
-    assert notebook.hours_left() == float("inf")
+    assert session.hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
-    assert notebook.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+    assert session.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
     monkeypatch.setenv("ISTPUVM", "1")
-    assert notebook.hours_left() == pytest.approx(9 - 0.75 - 3, abs=0.01)
-    assert notebook.session_hours() == 9  # which 04's last line tells as well
+    assert session.hours_left() == pytest.approx(9 - 0.75 - 3, abs=0.01)
+    assert session.session_hours() == 9  # which 04's last line tells as well
 
 
 def test_other_output_is_taken_up(tmp_path, monkeypatch):
@@ -516,7 +516,7 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
 def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_path):
     """05 and 06 read the published part by its slug; without accelerator it is an error, said."""
     values = {"INPUT_DIR": "", "WORK_DIR": str(tmp_path / "local")}
-    local = Path(notebook.run_recipe(values, ["01", "02", "03", "04"]))
+    local = Path(driver.run_recipe(values, ["01", "02", "03", "04"]))
     given = {"sources": ["ada/tea-1"], "accelerator": "TpuV5E8"}
     (folder,) = write_kernels({"EPOCHS": 1}, str(tmp_path / "k"), **given)
     text, attached = (Path(folder) / "kernel.ipynb").read_text(), {}
@@ -581,7 +581,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
         "INPUT_DIR": str(tmp_path / "leaves"),
         "WORK_DIR": str(tmp_path / "local"),
     }
-    local = notebook.run_recipe(values | places, ["01", "02", "03", "04"])
+    local = driver.run_recipe(values | places, ["01", "02", "03", "04"])
     parts = sorted(path.name for path in Path(local).glob("part-*"))
     assert len(parts) == 3
 

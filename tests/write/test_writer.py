@@ -499,7 +499,7 @@ def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, cap
     """In a Kaggle batch session the notebook ends well, so that its output is kept and taken up."""
     plan_images(table, tmp_path)
     hours = iter([1, 1, 0])
-    monkeypatch.setattr("kaggle_tfr.notebook.hours_left", lambda: next(hours, 0))
+    monkeypatch.setattr("kaggle_tfr.session.hours_left", lambda: next(hours, 0))
     use_backend(1)
     with pytest.raises(SystemExit, match="^0$"):
         write_parts(str(tmp_path))
