@@ -255,9 +255,7 @@ def test_training_runs_by_its_name_only(recipe, monkeypatch):
     """A whole run leaves the training notebook out; `--only 06` is for it alone."""
     ran = []
     monkeypatch.setattr(driver, "summarize", lambda *_: "")
-    monkeypatch.setattr(
-        driver, "run_recipe", lambda _, names: ran.append(list(names))
-    )
+    monkeypatch.setattr(driver, "run_recipe", lambda _, names: ran.append(list(names)))
     assert main(["run", recipe]) == main(["run", recipe, "--only", "06"]) == 0
     assert ran == [list(NOTEBOOKS[:5]), ["06"]]
 
