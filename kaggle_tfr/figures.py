@@ -1,4 +1,8 @@
-"""Figures: each function returns one closed Figure, so that a notebook shows it once."""
+"""Every plot of the notebooks.
+
+Each function returns one closed Figure, so that a notebook shows it once, or None after
+it has printed a line where there is nothing to draw.
+"""
 
 import io
 import textwrap
@@ -22,41 +26,43 @@ from matplotlib.image import AxesImage
 from kaggle_tfr.images.header import squeeze
 from kaggle_tfr.storage import write_atomically
 
-BLUE, ORANGE, GREY, RED = "#31688e", "#e07b39", "#9aa0a6", "#c0392b"
-NEVER = "train, never\nvalidates"
+BLUE = "#31688e"
+ORANGE = "#e07b39"
+GREY = "#9aa0a6"
+RED = "#c0392b"
+
+NEVER_VALIDATES = "train, never\nvalidates"
 NO_LABEL = "(no label)"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
-LONGEST_NAME = 40  # characters of a class beside bars
-CHARACTER = 0.6  # of a font's size: its average width
-# Fonts with the characters that Matplotlib's own lacks, in the order of preference.
+LONGEST_NAME = 40  # characters of a class name beside bars
+CHARACTER_WIDTH = 0.6  # average width of a character, as a share of the font size
+TITLE_INCHES = 0.085  # average width of a character of a figure's title
+MAX_PSNR = 60  # dB; a larger one is drawn at the edge
+
+# Fonts with the characters that Matplotlib's own font lacks, the preferred ones first.
 OTHER_FONTS = (
-    *(f"Noto Sans CJK {place}" for place in ("SC", "JP", "KR", "TC")),
-    *("Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "Droid Sans Fallback"),
-    *("Microsoft YaHei", "PingFang SC", "Hiragino Sans", "Arial Unicode MS"),
-    *(
-        "Noto Sans",
-        "Noto Sans Devanagari",
-        "Noto Sans Arabic",
-        "Noto Sans Thai",
-        "Unifont",
-    ),
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK KR",
+    "Noto Sans CJK TC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Arial Unicode MS",
+    "Noto Sans",
+    "Noto Sans Devanagari",
+    "Noto Sans Arabic",
+    "Noto Sans Thai",
+    "Unifont",
 )
-STYLE: Any = dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid"), False)
-STYLE |= {
-    "figure.dpi": 110,
-    "font.size": 9,
-    "legend.frameon": False,
-    "text.parse_math": False,
-}
-STYLE |= {
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-}
 
 
 def choose_fonts(installed: Collection[str]) -> list[str]:
-    """Matplotlib's own font, and after it those of `OTHER_FONTS` that are installed.
+    """Return Matplotlib's own font, then those of `OTHER_FONTS` that are installed.
 
     >>> choose_fonts({"Arial", "Noto Sans CJK JP"})
     ['sans-serif', 'Noto Sans CJK JP']
@@ -64,16 +70,27 @@ def choose_fonts(installed: Collection[str]) -> list[str]:
     return ["sans-serif", *(name for name in OTHER_FONTS if name in installed)]
 
 
-STYLE["font.family"] = choose_fonts(
-    {font.name for font in font_manager.fontManager.ttflist}
-)
-HEAD: Any = {"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"}
-# A decorator: the function plots in this module's style.
-styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]  # its stub says less
+STYLE: Any = {
+    "axes.grid": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "figure.dpi": 110,
+    "font.family": choose_fonts(
+        {font.name for font in font_manager.fontManager.ttflist}
+    ),
+    "font.size": 9,
+    "legend.frameon": False,
+    "text.parse_math": False,
+}
+# A decorator: the function plots in this module's style. Its type stub is incomplete.
+styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]
 
 
 class StyledFigure(Figure):
-    """A figure in this module's style, also where ticks are made only when it is drawn."""
+    """A figure in this module's style, also for ticks made only when it is drawn."""
 
     def draw(self, renderer: Any) -> None:
         with plt.rc_context(STYLE):
@@ -85,29 +102,30 @@ class StyledFigure(Figure):
 
 
 def new_figure(
-    rows: int,
-    columns: int,
-    width: float,
-    height: float,
-    *,
-    whole: Any = "",
-    **options: Any,
+    rows: int, columns: int, width: float, height: float, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """(Figure, axes of shape (rows, columns)), inches; closed, so a notebook shows it once.
-
-    whole: "x" or "y", the axis with ticks at whole numbers only.
-    """
-    options |= {"figsize": (width, height), "layout": "constrained", "squeeze": False}
-    options["FigureClass"] = StyledFigure
-    figure, axes = plt.subplots(rows, columns, **options)
-    for axis in axes.flat if whole else ():
-        axis.locator_params(whole, integer=True)
+    """Make a closed figure, width × height inches, and its axes (rows, columns)."""
+    figure, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(width, height),
+        layout="constrained",
+        squeeze=False,
+        FigureClass=StyledFigure,
+        **options,
+    )
     plt.close(figure)
     return figure, axes
 
 
+def _new_plot(width: float, height: float) -> tuple[Figure, Axes]:
+    """Make a figure with one plot, of that size in inches."""
+    figure, axes = new_figure(1, 1, width, height)
+    return figure, axes[0, 0]
+
+
 def count_of(number: int, noun: str, ending: str = "s") -> str:
-    """The number with its noun in the singular or plural.
+    """Format a number with its noun in the singular or plural.
 
     >>> count_of(1, "pair"), count_of(4317, "pair"), count_of(2, "class", "es")
     ('1 pair', '4,317 pairs', '2 classes')
@@ -116,7 +134,7 @@ def count_of(number: int, noun: str, ending: str = "s") -> str:
 
 
 def count_classes(label_names: pd.Series, label_columns: Sequence[str] = ()) -> str:
-    """How many classes, or labels and combinations of them, the label_name of images holds.
+    """Count the classes of images, or their labels and the combinations of them.
 
     >>> count_classes(pd.Series(["cat", "dog", ""])), count_classes(pd.Series([""]))
     ('2 classes', 'no class')
@@ -126,12 +144,16 @@ def count_classes(label_names: pd.Series, label_columns: Sequence[str] = ()) -> 
     if label_columns:
         combinations = count_of(label_names.nunique(), "combination")
         return f"{count_of(len(label_columns), 'label')} in {combinations}"
+
     named = label_names[label_names.astype(str) != ""]
     return count_of(named.nunique(), "class", "es") if len(named) else "no class"
 
 
 def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
-    """Which labels each image has: bool, a column a label. Codes of masks are empty for no."""
+    """Return which labels each image has: bool, one column per label.
+
+    A label column holds 0 and 1, or the code of a mask, which is empty for "no".
+    """
     marks = {}
     for name in label_columns:
         values = table[name]
@@ -140,73 +162,96 @@ def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFram
     return pd.DataFrame(marks, index=table.index)
 
 
-def shorten(text: str, longest: int = LONGEST_NAME) -> str:
-    r"""The text as it can be drawn, cut in the middle; wide characters count twice.
+def list_names(names: Sequence[Any] | pd.Index, most: int = 3) -> str:
+    """List the first names, and count the others.
 
-    Control characters, and those that no font at hand has, become their codes.
+    >>> list_names(["a", "b"]), list_names(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c and 2 more')
+    """
+    text = ", ".join(shorten(str(name), 30) for name in names[:most])
+    if len(names) > most:
+        text += f" and {len(names) - most:,} more"
+    return text
+
+
+def shorten(text: str, longest: int = LONGEST_NAME) -> str:
+    r"""Cut the middle out of a long text; wide characters count twice.
+
+    Control characters, and those that no installed font has, become their codes.
 
     >>> shorten("a_photograph_of_the_garden.jpg", 16), shorten("two\nlines")
     ('a_photog…den.jpg', 'two\\nlines')
     """
     if not (text.isascii() and text.isprintable()):
-        known = _known_characters()
-        text = "".join(c if ord(c) in known else _write_code(c) for c in text)
+        text = "".join(map(_replace_undrawable, text))
     if _width(text) <= longest:
         return text
-    head, tail = text[: len(text) // 2], text[len(text) // 2 :]
+
+    middle = len(text) // 2
+    head = text[:middle]
+    tail = text[middle:]
     while _width(head) + 1 + _width(tail) > longest:
-        longer_head = _width(head) > _width(tail)
-        head, tail = (head[:-1], tail) if longer_head else (head, tail[1:])
+        if _width(head) > _width(tail):
+            head = head[:-1]
+        else:
+            tail = tail[1:]
     return f"{head}…{tail}"
 
 
-def _width(text: str) -> int:
-    """How many columns of a terminal the text takes."""
-    return len(text) + sum(east_asian_width(character) in "WF" for character in text)
-
-
-def _write_code(character: str) -> str:
+def _replace_undrawable(character: str) -> str:
+    if ord(character) in _drawable_characters():
+        return character
     return character.encode("unicode_escape").decode()
 
 
+def _width(text: str) -> int:
+    """Return how many columns of a terminal the text takes."""
+    return len(text) + sum(east_asian_width(character) in "WF" for character in text)
+
+
 @cache
-def _known_characters() -> frozenset[int]:
-    """The printable characters that the fonts of this module's style have."""
-    known = set[int]()
+def _drawable_characters() -> frozenset[int]:
+    """Return the printable characters that the fonts of this module's style have."""
+    codes = set[int]()
     for family in STYLE["font.family"]:
         path = font_manager.findfont(font_manager.FontProperties(family=[family]))
-        known.update(font_manager.get_font(path).get_charmap())
-    return frozenset(code for code in known if chr(code).isprintable())
+        codes.update(font_manager.get_font(path).get_charmap())
+    return frozenset(code for code in codes if chr(code).isprintable())
 
 
-def _set_head(figure: Figure, title: str) -> None:
-    """A title over the whole figure, in as many lines as it needs."""
-    lines = []
+def _set_title(figure: Figure, title: str) -> None:
+    """Write a title over the whole figure, in as many lines as it needs."""
+    longest = int(figure.get_figwidth() / TITLE_INCHES)
+    lines = list[str]()
     for line in title.splitlines():
-        drawn = shorten(line, 1000)
-        lines += textwrap.wrap(drawn, int(figure.get_figwidth() / 0.085)) or [""]
-    figure.suptitle("\n".join(lines), **HEAD)
+        lines += textwrap.wrap(shorten(line, 1000), longest) or [""]
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10, fontweight="bold")
 
 
-def _set_plain_ticks(axis: Axis, locator: ticker.Locator | None = None) -> None:
-    """Ticks that are written as numbers: Matplotlib writes those of a logarithm as formulas."""
-    if locator:
-        axis.set_major_locator(locator)
+def _set_plain_ticks(axis: Axis) -> None:
+    """Write the ticks of a logarithmic axis as numbers instead of formulas."""
     axis.set_major_formatter("{x:,.10g}")
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
-    """The figure itself, after a copy went to `folder/figures/name.png` (local folders only).
+def _set_log_ticks(axis: Axis) -> None:
+    """Label 1, 2, 5, 10, 20, 50 … on a logarithmic axis."""
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    _set_plain_ticks(axis)
 
-    None, in whose place a line was printed, removes the copy of an earlier run.
+
+def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
+    """Save the figure as `folder/figures/name.png` in a local folder, and return it.
+
+    figure: None, where a line was printed instead, removes the copy of an earlier run.
     """
     if "://" not in str(folder):
         path = Path(folder) / "figures" / f"{name}.png"
         path.unlink(missing_ok=True)
         if figure:
-            figure.savefig(picture := io.BytesIO(), format="png", dpi=110)
-            write_atomically(path, picture.getvalue())
+            png = io.BytesIO()
+            figure.savefig(png, format="png", dpi=110)
+            write_atomically(path, png.getvalue())
     return figure
 
 
@@ -214,117 +259,136 @@ def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
 def plot_class_balance(
     label_names: pd.Series, labels: pd.DataFrame | None = None
 ) -> Figure | None:
-    """Bars of images per class, largest first; a curve over ranks when there are many classes.
+    """Plot images per class, largest first: bars, or a curve for many classes.
 
-    labels: the label columns of images that may have several; then a bar is a label's.
+    labels: the label columns of images that may have several; then a bar is a label.
     """
     columns = [] if labels is None else [str(name) for name in labels]
-    counts = label_names.replace("", NO_LABEL).value_counts()
-    if labels is not None and columns:
-        counts = list_marks(labels, columns).sum().sort_values(ascending=False)
-    title = f"{count_of(len(label_names), 'image')} of {count_classes(label_names, columns)}"
+    images = count_of(len(label_names), "image")
+    title = f"{images} of {count_classes(label_names, columns)}"
     if label_names.empty:
         print(f"{title}: there is nothing to draw")
         return None
-    title += (
-        f", {counts.min():,} to {counts.max():,} each, median {counts.median():,.0f}"
-    )
+
+    counts = label_names.replace("", NO_LABEL).value_counts()
+    if labels is not None and columns:
+        counts = list_marks(labels, columns).sum().sort_values(ascending=False)
+    title += f", {counts.min():,} to {counts.max():,} each"
+    title += f", median {counts.median():,.0f}"
     if len(counts) <= MANY_CLASSES:
         return plot_counts(counts, title, "images")
-    figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
+
+    figure, axis = _new_plot(7, 3.2)
     axis.loglog(np.arange(1, len(counts) + 1), counts.to_numpy(), color=BLUE)
-    for one in (axis.xaxis, axis.yaxis):
-        _set_plain_ticks(one, ticker.LogLocator(subs=(1, 2, 5)))
-    axis.set(xlabel="label, by rank" if columns else "class, by rank", ylabel="images")
-    _set_head(figure, title)
+    axis.set_xlabel("label, by rank" if columns else "class, by rank")
+    axis.set_ylabel("images")
+    _set_log_ticks(axis.xaxis)
+    _set_log_ticks(axis.yaxis)
+    _set_title(figure, title)
     return figure
 
 
 @styled
 def plot_sizes(images: pd.DataFrame) -> Figure | None:
-    """Width against height of good images, and their aspect ratios; far outliers are counted."""
+    """Plot width against height of good images, and a histogram of aspect ratios."""
     good = images[images["problem"] == ""]
     if good.empty:
         print("There is no good image, so there are no sizes to draw")
         return None
-    shown = good.sample(min(len(good), 20_000), random_state=0)
-    figure, ((left, right),) = new_figure(1, 2, 9, 3.6, whole="y")
-    left.scatter(
-        shown["width"], shown["height"], s=8, alpha=0.35, color=BLUE, linewidths=0
-    )
-    longest, short = (
-        good[["width", "height"]].max(axis=1),
-        good[["width", "height"]].min(axis=1),
-    )
+
+    figure, axes = new_figure(1, 2, 9, 3.6)
+    _draw_widths_and_heights(axes[0, 0], good)
+    _draw_aspect_ratios(axes[0, 1], good["width"] / good["height"])
+    return figure
+
+
+def _draw_widths_and_heights(axis: Axes, images: pd.DataFrame) -> None:
+    longest = images[["width", "height"]].max(axis=1)
+    shortest = images[["width", "height"]].min(axis=1)
     # A panorama must not squeeze all others into a corner.
     edge = min(longest.max(), 2 * longest.quantile(0.99)) * 1.05
-    left.plot([0, edge], [0, edge], color=GREY, linewidth=0.8, linestyle=":")
-    beyond = (
-        f", {beyond:,} are beyond the edge"
-        if (beyond := int((longest > edge).sum()))
-        else ""
+    n_beyond = int((longest > edge).sum())
+    sample = images.sample(min(len(images), 20_000), random_state=0)
+
+    axis.scatter(
+        sample["width"], sample["height"], s=8, alpha=0.35, color=BLUE, linewidths=0
     )
-    left.set(
-        xlabel="width, pixels", ylabel="height, pixels", xlim=(0, edge), ylim=(0, edge)
+    axis.plot([0, edge], [0, edge], color=GREY, linewidth=0.8, linestyle=":")
+    axis.set(xlim=(0, edge), ylim=(0, edge))
+    axis.set(xlabel="width, pixels", ylabel="height, pixels")
+    axis.locator_params("y", integer=True)
+    title = f"Short sides of {shortest.min():,.0f} to {shortest.max():,.0f} pixels"
+    if n_beyond:
+        title += f", {n_beyond:,} are beyond the edge"
+    axis.set_title(title)
+
+
+def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
+    """Draw a histogram of width divided by height, from 1:4 to 4:1."""
+    bins = np.geomspace(1 / 4, 4, 41).tolist()
+    axis.hist(ratios.clip(1 / 4, 4), bins=bins, color=BLUE)
+    axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+    axis.set(xscale="log", xlabel="width : height", ylabel="images")
+    axis.set_xticks([1 / 4, 1 / 2, 1, 2, 4], ["≤ 1:4", "1:2", "1:1", "2:1", "≥ 4:1"])
+    axis.minorticks_off()
+    axis.locator_params("y", integer=True)
+    axis.set_title(
+        f"{(ratios > 1).mean():.0%} are wide, {(ratios < 1).mean():.0%} are tall"
     )
-    left.set_title(
-        f"Short sides of {short.min():,.0f} to {short.max():,.0f} pixels{beyond}"
-    )
-    ratio = (good["width"] / good["height"]).clip(1 / 4, 4)
-    right.hist(ratio, bins=np.geomspace(1 / 4, 4, 41).tolist(), color=BLUE)
-    right.set(xscale="log", xlabel="width : height", ylabel="images")
-    right.set_xticks([1 / 4, 1 / 2, 1, 2, 4], ["≤ 1:4", "1:2", "1:1", "2:1", "≥ 4:1"])
-    right.minorticks_off()
-    right.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-    right.set_title(
-        f"{(ratio > 1).mean():.0%} are wide, {(ratio < 1).mean():.0%} are tall"
-    )
-    return figure
 
 
 @styled
 def plot_counts(
     counts: Mapping[str, int] | pd.Series, title: str, xlabel: str
 ) -> Figure:
-    """Horizontal bars of named counts, in the order given."""
+    """Plot named counts as horizontal bars, in their order."""
     counts = pd.Series(counts).round().astype("int64")
-    figure, ((axis,),) = new_figure(
-        1, 1, 7, 0.9 + 0.28 * max(len(counts), 2), whole="x"
-    )
+    figure, axis = _new_plot(7, 0.9 + 0.28 * max(len(counts), 2))
     bars = axis.barh(range(len(counts)), counts.to_numpy(), color=BLUE)
-    axis.set_yticks(range(len(counts)), [shorten(str(name)) for name in counts.index])
     axis.bar_label(bars, fmt="{:,.0f}", padding=3)
+    _name_rows(axis, counts.index)
     axis.invert_yaxis()
     axis.margins(x=0.12)
-    axis.set(xlabel=xlabel)
-    _set_head(figure, title)
+    axis.locator_params("x", integer=True)
+    axis.set_xlabel(xlabel)
+    _set_title(figure, title)
     return figure
+
+
+def _name_rows(axis: Axes, names: Collection[Any]) -> None:
+    axis.set_yticks(range(len(names)), [shorten(str(name)) for name in names])
 
 
 @styled
 def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
-    """A histogram of the bits of 256 in which pairs differ, with the radius drawn in."""
-    inside, outside = distances[distances <= max_bits], distances[distances > max_bits]
-    title = f"{count_of(len(inside), 'pair')} within {max_bits} bits, {len(outside):,} beyond"
-    if not len(distances):
+    """Plot a histogram of the bits of 256 in which pairs differ, with the radius."""
+    inside = distances[distances <= max_bits]
+    outside = distances[distances > max_bits]
+    pairs = count_of(len(inside), "pair")
+    title = f"{pairs} within {max_bits} bits, {len(outside):,} beyond"
+    if distances.empty:
         print(title)
         return None
-    figure, ((axis,),) = new_figure(1, 1, 7, 3, whole="y")
+
+    figure, axis = _new_plot(7, 3)
     edges = np.arange(-0.5, max(int(distances.max()), max_bits) + 1.5).tolist()
     axis.hist([inside, outside], bins=edges, stacked=True, color=[BLUE, GREY])
-    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
+    axis.locator_params("y", integer=True)
     if axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
         _set_plain_ticks(axis.yaxis)
-    look: Any = {"color": ORANGE, "ha": "right", "va": "top"}
-    axis.text(max_bits, axis.get_ylim()[1], f"MAX_BITS = {max_bits}", **look)
+    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
+    top = axis.get_ylim()[1]
+    axis.text(
+        max_bits, top, f"MAX_BITS = {max_bits}", color=ORANGE, ha="right", va="top"
+    )
     axis.set(xlabel="differing bits of 256", ylabel="pairs", title=title)
     return figure
 
 
 @styled
 def plot_grid(
-    pictures: Sequence[np.ndarray],
+    images: Sequence[np.ndarray],
     titles: Sequence[str],
     *,
     columns: int = 6,
@@ -333,129 +397,160 @@ def plot_grid(
     side: float = 1.7,
     color: str = "black",
 ) -> Figure | None:
-    """Pictures (uint8 or uint16 (h, w, 3)) in rows, each under its title; a line where none is.
+    """Plot images, uint8 (height, width, 3), in rows, each under its title.
 
-    gap: after every second column, as a share of a column. side: inches for a picture. color: of
-    the pictures' titles.
+    gap: after every second column, as a share of a column. side: inches of an image.
+    color: of the images' titles.
     """
-    if not len(pictures):
+    if not len(images):
         print(title)
         return None
-    columns = min(columns, len(pictures))
-    rows = -(-len(pictures) // columns)
-    ratios = [1.0, 1.0, gap] * max(1, columns // 2) if gap else [1.0] * columns
-    # A title of some length needs its room beside few pictures too.
-    width = max(side * sum(ratios), 0.085 * len(title))
+
+    columns = min(columns, len(images))
+    rows = -(-len(images) // columns)
+    pair_ratios = [1.0, 1.0, gap] if gap else [1.0, 1.0]
+    ratios = pair_ratios * (columns // 2) + [1.0] * (columns % 2)
+    # A long title needs its space above few images, too.
+    width = max(side * sum(ratios), TITLE_INCHES * len(title))
     figure, axes = new_figure(
         rows, len(ratios), width, side * rows + 0.4, width_ratios=ratios
     )
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
+
     cells = axes[:, np.equal(ratios, 1)].ravel()
-    longest = int(side * 72 / (7.5 * CHARACTER))
-    for axis, picture, text in zip(cells, pictures, titles, strict=False):
-        axis.imshow(squeeze(np.asarray(picture)))
-        axis.set_anchor("N")  # the titles of a row stand on one line
-        axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
-        look: Any = {"fontsize": 7.5, "fontweight": "normal", "loc": "center", "y": 1.0}
-        lines = list[str]()
-        for line in str(text).splitlines():
-            lines += textwrap.wrap(line, longest, break_long_words=False) or [""]
-        lines = [shorten(line, longest) for line in lines]
-        axis.set_title("\n".join(lines[:6]), color=color, **look)
-    _set_head(figure, title)
+    for axis, image, text in zip(cells, images, titles, strict=False):
+        _draw_image(axis, image, text, side, color)
+    _set_title(figure, title)
     return figure
 
 
+def _draw_image(
+    axis: Axes, image: np.ndarray, title: str, side: float, color: str
+) -> None:
+    """Draw an image that is `side` inches wide, under a title of at most six lines."""
+    axis.imshow(squeeze(np.asarray(image)))
+    axis.set_anchor("N")  # the titles of a row are on one line
+    axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
+
+    font_size = 7.5
+    longest = int(side * 72 / (font_size * CHARACTER_WIDTH))
+    lines = list[str]()
+    for line in str(title).splitlines():
+        lines += textwrap.wrap(line, longest, break_long_words=False) or [""]
+    text = "\n".join(shorten(line, longest) for line in lines[:6])
+    axis.set_title(
+        text, color=color, fontsize=font_size, fontweight="normal", loc="center", y=1.0
+    )
+
+
 def plot_pairs(
-    pictures: Sequence[tuple[np.ndarray, ...]],
+    images: Sequence[tuple[np.ndarray, ...]],
     titles: Sequence[tuple[str, ...]],
     title: str = "",
 ) -> Figure | None:
-    """Pairs of pictures (uint8 (h, w, 3)) side by side, each half under its own title."""
-    return plot_grid([*chain(*pictures)], [*chain(*titles)], title=title, gap=0.12)
+    """Plot pairs of images, uint8 (height, width, 3), each under its own title."""
+    return plot_grid([*chain(*images)], [*chain(*titles)], title=title, gap=0.12)
 
 
-def plot_masks(picture: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure | None:
-    """A picture, (h, w, 3), and again under each mask, uint8 (h, w), that is not all 0."""
-    named = {name: mask[..., None] for name, mask in masks.items() if np.any(mask)}
-    picture = squeeze(picture)
-    lit = (picture // 2 + np.array([127, 60, 0])).astype(np.uint8)
-    covered = [np.where(mask, lit, picture) for mask in named.values()]
-    title = f"One record's picture, and {count_of(len(named), 'mask')} over it"
+def plot_masks(image: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure | None:
+    """Plot an image, (height, width, 3), and again under each of its masks.
+
+    masks: uint8 (height, width), by label; one that is all 0 is left out.
+    """
+    image = squeeze(image)
+    highlighted = (image // 2 + np.array([127, 60, 0])).astype(np.uint8)
+    covered = {
+        name: np.where(mask[..., None], highlighted, image)
+        for name, mask in masks.items()
+        if np.any(mask)
+    }
+    title = f"The image of one record, and {count_of(len(covered), 'mask')} over it"
     return plot_grid(
-        [picture, *covered], ["", *named], columns=5, side=2.6, title=title
+        [image, *covered.values()], ["", *covered], columns=5, side=2.6, title=title
     )
 
 
 @styled
 def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure | None:
-    """Images per class and fold (rows with split, fold, label_name); a line where all are in one.
+    """Plot images per class and fold, or print a line where all images are in one.
 
-    Of more than 40 classes: how far each is from its share of each fold, in images.
-    label_columns: of images that may have several labels; then a row is a label's.
+    For more than 40 classes: how far each is from its share of each fold, in images.
+    table: rows with split, fold and label_name. label_columns: of images that may have
+    several labels; one row of the figure is one label then.
     """
     table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
-    outside = table["split"].replace("train", NEVER)
-    columns = ("fold " + table["fold"].astype(str)).where(table["fold"] >= 0, outside)
-    counts = pd.crosstab(table["label_name"].replace("", NO_LABEL), columns)
-    if label_columns:
-        counts = list_marks(table, label_columns).groupby(columns).sum().T
-    counts = counts.loc[
-        counts.sum(axis=1).sort_values(ascending=False, kind="stable").index
-    ]
+    counts = _count_by_fold(table, label_columns)
     classes = count_classes(table["label_name"], label_columns)
     if counts.shape[1] < 2:
         print(f"No folds: {count_of(len(table), 'image')} of {classes} in one")
         return None
-    # Test images, and beside folds what never validates, have no share that they should have.
-    noun, unfair = (
-        ("fold", ["test", NEVER]) if (table["fold"] >= 0).any() else ("split", ["test"])
-    )
-    fair = counts.drop(columns=unfair, errors="ignore")
-    own = fair.sum(axis=1).to_numpy()[:, None]
-    off = fair.to_numpy() - own * fair.sum().to_numpy() / max(own.sum(), 1)
-    result = (
-        f"none is off its share by more than {np.abs(off).max(initial=0):.1f} images"
-    )
-    missing = fair.index[(fair == 0).any(axis=1) & (own[:, 0] > 0)].astype(str).tolist()
-    if missing:
-        result = f"missing from a {noun}: {list_names(missing)}"
-    title = f"{classes} × {count_of(len(fair.columns), noun)}: {result}"
+
+    # Test images, and training images that never validate beside folds, have no share
+    # that they should have.
+    has_folds = (table["fold"] >= 0).any()
+    noun = "fold" if has_folds else "split"
+    without_share = ["test", NEVER_VALIDATES] if has_folds else ["test"]
+    compared = counts.drop(columns=without_share, errors="ignore")
+    excess = _subtract_fair_shares(compared.to_numpy())
+    title = f"{classes} × {count_of(compared.shape[1], noun)}: "
+    is_missing = (compared == 0).any(axis=1) & (compared.sum(axis=1) > 0)
+    if is_missing.any():
+        title += f"missing from a {noun}: {list_names(compared.index[is_missing])}"
+    else:
+        furthest = np.abs(excess).max(initial=0)
+        title += f"none is off its share by more than {furthest:.1f} images"
+
     if len(counts) > MANY_CLASSES:
-        figure, ((axis,),) = new_figure(1, 1, 7, 3.2)
-        axis.hist(off.ravel(), bins=61, color=BLUE, log=True)
-        _set_plain_ticks(axis.yaxis, ticker.LogLocator(subs=(1, 2, 5)))
-        axis.set(xlabel="images more than its share", ylabel="classes × folds")
-        _set_head(figure, title)
-        return figure
-    figure_size = (
-        max(7.0, 2.2 + 0.65 * counts.shape[1]),
-        1.1 + 0.3 * max(len(counts), 2),
-    )
-    figure, ((axis,),) = new_figure(1, 1, *figure_size)
-    shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0).to_numpy()
-    _draw_counts(axis, counts, shares, darkest=max(shares.max(initial=0) * 1.3, 0.01))
-    axis.set(xlabel="images; the darker, the more of the class")
-    _set_head(figure, title)
+        return _plot_excess(excess, title)
+    return _plot_fold_counts(counts, title)
+
+
+def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
+    """Count images by class or label (rows, largest first) and fold (columns)."""
+    split_names = table["split"].replace("train", NEVER_VALIDATES)
+    fold_names = "fold " + table["fold"].astype(str)
+    columns = fold_names.where(table["fold"] >= 0, split_names)
+    if label_columns:
+        counts = list_marks(table, label_columns).groupby(columns).sum().T
+    else:
+        counts = pd.crosstab(table["label_name"].replace("", NO_LABEL), columns)
+    totals = counts.sum(axis=1)
+    return counts.loc[totals.sort_values(ascending=False, kind="stable").index]
+
+
+def _subtract_fair_shares(counts: np.ndarray) -> np.ndarray:
+    """Return how many images each cell (class × fold) has more than its fair share."""
+    class_totals = counts.sum(axis=1, keepdims=True)
+    fold_totals = counts.sum(axis=0, keepdims=True)
+    return counts - class_totals * fold_totals / max(counts.sum(), 1)
+
+
+def _plot_excess(excess: np.ndarray, title: str) -> Figure:
+    figure, axis = _new_plot(7, 3.2)
+    axis.hist(excess.ravel(), bins=61, color=BLUE, log=True)
+    axis.set(xlabel="images more than its share", ylabel="classes × folds")
+    _set_log_ticks(axis.yaxis)
+    _set_title(figure, title)
     return figure
 
 
-def list_names(names: Sequence[Any], most: int = 3) -> str:
-    """The first names, and how many more there are.
-
-    >>> list_names(["a", "b"]), list_names(["a", "b", "c", "d", "e"])
-    ('a, b', 'a, b, c and 2 more')
-    """
-    shown = ", ".join(shorten(str(name), 30) for name in names[:most])
-    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
+def _plot_fold_counts(counts: pd.DataFrame, title: str) -> Figure:
+    width = max(7.0, 2.2 + 0.65 * counts.shape[1])
+    height = 1.1 + 0.3 * max(len(counts), 2)
+    figure, axis = _new_plot(width, height)
+    shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0).to_numpy()
+    _draw_counts(axis, counts, shares, darkest=max(shares.max(initial=0) * 1.3, 0.01))
+    axis.set_xlabel("images; the darker, the more of the class")
+    _set_title(figure, title)
+    return figure
 
 
 def _draw_counts(
     axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: float
 ) -> AxesImage:
-    """A table of numbers, coloured by their shares from 0 to `darkest`."""
+    """Draw a table of numbers, coloured by their shares from 0 to `darkest`."""
     image = axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=darkest)
     for (row, column), count in np.ndenumerate(counts.to_numpy()):
         color = "white" if shares[row, column] > 0.65 * darkest else "black"
@@ -463,7 +558,7 @@ def _draw_counts(
             column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color
         )
     axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str))
-    axis.set_yticks(range(len(counts)), [shorten(str(name)) for name in counts.index])
+    _name_rows(axis, counts.index)
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
     return image
@@ -471,152 +566,171 @@ def _draw_counts(
 
 @styled
 def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
-    """Bars, each with its uncertainty, limit and text (columns value, low, high, limit, text).
+    """Plot bars with their uncertainty as a share of their limits.
 
-    Where all would be near nothing the texts are printed instead.
+    Where all are below 2 % of the limit, the texts are printed instead.
+    rows: columns value, low, high, limit (one unit) and text, the label of the bar.
     """
-    share = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
+    percent = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
     fits = rows["high"] <= rows["limit"]
     title += (
         ": all within"
         if fits.all()
         else f": too much for {', '.join(rows.index[~fits])}"
     )
-    if share["high"].max() < 2:
+    if percent["high"].max() < 2:
         print(title, *(rows.index + ": " + rows["text"]), sep="\n")
         return None
-    figure, ((axis,),) = new_figure(1, 1, 7, 0.9 + 0.42 * max(len(rows), 2))
-    spread = share["value"] - share["low"], share["high"] - share["value"]
-    look: Any = {
-        "xerr": np.clip(spread, 0, None),
-        "capsize": 3,
-        "error_kw": {"linewidth": 0.9},
-    }
+
+    figure, axis = _new_plot(7, 0.9 + 0.42 * max(len(rows), 2))
+    below = percent["value"] - percent["low"]
+    above = percent["high"] - percent["value"]
     bars = axis.barh(
-        rows.index, share["value"], color=np.where(fits, BLUE, RED), **look
+        rows.index,
+        percent["value"],
+        color=np.where(fits, BLUE, RED),
+        xerr=np.clip((below, above), 0, None),
+        capsize=3,
+        error_kw={"linewidth": 0.9},
     )
     axis.bar_label(bars, rows["text"], padding=5)
     axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
-    axis.set_xlim(0, max(130.0, float(share["high"].max()) * 1.4))
+    axis.set_xlim(0, max(130.0, float(percent["high"].max()) * 1.4))
+    axis.set_xlabel("% of the limit")
     axis.invert_yaxis()
-    axis.set(xlabel="% of the limit")
-    _set_head(figure, title)
     axis.legend(loc="lower right")
+    _set_title(figure, title)
     return figure
 
 
 @styled
 def plot_source_check(sources: pd.DataFrame) -> Figure | None:
-    """PSNR of records as they are against that with red and blue swapped, and where one fails.
+    """Plot how well records fit their sources, as written and with colours swapped.
 
     sources: columns psnr and psnr_swapped, in dB, and problem.
     """
-    wrong, top = int((sources["problem"] != "").sum()), 60
-    title = f"{count_of(len(sources), 'record')} beside their sources: {wrong} swapped or turned"
+    n_wrong = int((sources["problem"] != "").sum())
+    title = (
+        f"{count_of(len(sources), 'record')} beside their sources: "
+        f"{n_wrong} swapped or rotated"
+    )
     if sources.empty:
         print(title)
         return None
-    figure, ((axis,),) = new_figure(1, 1, 7, 3.4)
-    psnr = sources[["psnr", "psnr_swapped"]].clip(upper=top).to_numpy()
-    ends = psnr.min() - 2, top + 2
+
+    psnr = sources[["psnr", "psnr_swapped"]].clip(upper=MAX_PSNR)
+    n_equal = int((psnr["psnr"] == MAX_PSNR).sum())
+    start = psnr.to_numpy().min() - 2
+    end = MAX_PSNR + 2
+    figure, axis = _new_plot(7, 3.4)
     axis.fill_between(
-        ends, [end + 1 for end in ends], top + 3, color=RED, alpha=0.15, linewidth=0
+        [start, end], [start + 1, end + 1], end + 1, color=RED, alpha=0.15, linewidth=0
     )
-    axis.text(ends[0] + 1, top, "fails: swapped colours fit better by 1 dB", color=RED)
-    equal = (
-        f"{(psnr[:, 0] == top).sum()} of 60 dB or more:\nthe source's own pixels, kept"
+    axis.text(
+        start + 1, MAX_PSNR, "fails: swapped colours fit better by 1 dB", color=RED
     )
-    axis.text(top - 1, ends[0] + 1, equal, ha="right")
-    axis.scatter(*psnr.T, s=14, color=BLUE, alpha=0.6, linewidths=0)
-    axis.set(xlim=ends, ylim=(ends[0], top + 3), title=title)
-    axis.set(xlabel="PSNR as written, dB", ylabel="with red and blue swapped, dB")
+    axis.text(
+        MAX_PSNR - 1,
+        start + 1,
+        f"{n_equal} of 60 dB or more:\nthe pixels of the source, kept",
+        ha="right",
+    )
+    axis.scatter(
+        psnr["psnr"], psnr["psnr_swapped"], s=14, color=BLUE, alpha=0.6, linewidths=0
+    )
+    axis.set(xlim=(start, end), ylim=(start, end + 1), title=title)
+    axis.set_xlabel("PSNR as written, dB")
+    axis.set_ylabel("with red and blue swapped, dB")
     return figure
 
 
 @styled
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
-    """Each metric by epoch, training and validation, of the history of `model.fit`."""
-    # Keras divides the loss of validation by the padding too.
-    names = [
-        name for name in history if name != "loss" and f"val_{name}" in history
-    ] or ["loss"]
-    figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9, whole="x")
+    """Plot each metric by epoch, training and validation, of `model.fit`'s history."""
+    validated = [name for name in history if f"val_{name}" in history]
+    # Keras divides the loss of validation by the padding too, so it is misleading.
+    names = [name for name in validated if name != "loss"] or ["loss"]
+    figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9)
     for axis, name in zip(axes.flat, names, strict=True):
-        epochs = np.arange(1, len(history[name]) + 1)
+        validation = history[f"val_{name}"]
+        epochs = np.arange(1, len(validation) + 1)
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
-        axis.plot(epochs, history[f"val_{name}"], ".-", color=BLUE, label="validation")
-        last = f"{name.capitalize().replace('_', ' ')}: {history[f'val_{name}'][-1]:.3f} at the end"
-        axis.set(
-            title=last, xlabel="epoch", xlim=(0.5, len(epochs) + 0.5), ylim=(0, None)
-        )
+        axis.plot(epochs, validation, ".-", color=BLUE, label="validation")
+        metric = name.capitalize().replace("_", " ")
+        axis.set_title(f"{metric}: {validation[-1]:.3f} at the end")
+        axis.set(xlabel="epoch", xlim=(0.5, len(epochs) + 0.5), ylim=(0, None))
+        axis.locator_params("x", integer=True)
     axes.flat[0].legend()
     return figure
 
 
 @styled
 def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure | None:
-    """True class by predicted class: the share of each row as colour, images as numbers.
+    """Plot true by predicted class: share of the row as colour, images as numbers.
 
-    confusions: columns true, predicted (indices of `classes`), images; one row a pair that occurs.
-    Of more than 40 classes those of the most frequent wrong pairs are shown, or a line for none.
+    For more than 40 classes, those of the most frequent mistakes; without a mistake, a
+    line is printed.
+    confusions: columns true and predicted (indices of `classes`) and images; one row
+    for each pair that occurs.
     """
-    wrong = confusions[confusions["true"] != confusions["predicted"]]
-    wrong = wrong.sort_values("images", ascending=False, kind="stable")
-    worst = pd.unique(wrong[["true", "predicted"]].to_numpy().ravel())[:MANY_CLASSES]
-    title = (
-        f"{wrong['images'].sum():,} of {confusions['images'].sum():,} images mistaken"
+    mistakes = confusions[confusions["true"] != confusions["predicted"]]
+    n_mistakes = mistakes["images"].sum()
+    title = f"{n_mistakes:,} of {confusions['images'].sum():,} images mistaken"
+    drawn = list(range(len(classes)))
+    if len(classes) > MANY_CLASSES:
+        if mistakes.empty:
+            print(title)
+            return None
+        drawn = _find_most_confused(mistakes)
+        title += f", the {len(drawn)} most confused of {len(classes):,} classes"
+
+    is_drawn = confusions[["true", "predicted"]].isin(drawn).all(axis=1)
+    counts = confusions[is_drawn].pivot_table(
+        "images", "true", "predicted", aggfunc="sum"
     )
-    several = len(classes) > MANY_CLASSES
-    if several and wrong.empty:
-        print(title)
-        return None
-    shown = sorted(worst.tolist()) if several else list(range(len(classes)))
-    within = confusions[confusions[["true", "predicted"]].isin(shown).all(axis=1)]
-    counts = within.pivot_table("images", "true", "predicted", aggfunc="sum")
-    counts = counts.reindex(index=shown, columns=shown).fillna(0).astype("int64")
-    all_of = (
-        confusions.groupby("true")["images"]
-        .sum()
-        .reindex(shown)
-        .fillna(0)
-        .clip(lower=1)
-    )
-    shares = counts.div(all_of, axis=0).to_numpy()
-    names = [shorten(str(classes[number]), 30) for number in shown]
-    counts = counts.set_axis(names, axis=0).set_axis(names, axis=1)
+    counts = counts.reindex(index=drawn, columns=drawn).fillna(0).astype("int64")
+    totals = confusions.groupby("true")["images"].sum().reindex(drawn).fillna(0)
+    shares = counts.div(totals.clip(lower=1), axis=0).to_numpy()
+    names = [shorten(str(classes[number]), 30) for number in drawn]
+    counts.index = counts.columns = pd.Index(names)
+
     side = min(12, 2 + 0.55 * max(len(names), 6))
-    figure, ((axis,),) = new_figure(1, 1, side + 1.2, side)
-    image = _draw_counts(axis, counts, shares, darkest=1.0)
-    figure.colorbar(image, ax=axis, label="share of the true class", shrink=0.8)
+    figure, axis = _new_plot(side + 1.2, side)
+    colours = _draw_counts(axis, counts, shares, darkest=1.0)
+    figure.colorbar(colours, ax=axis, label="share of the true class", shrink=0.8)
     is_crowded = len(names) > 8 or max(map(len, names), default=0) > 10
     axis.tick_params(axis="x", rotation=90 if is_crowded else 0)
-    what = (
-        f", the {len(names)} most confused of {len(classes):,} classes"
-        if several
-        else ""
-    )
     axis.set(xlabel="predicted class", ylabel="true class")
-    _set_head(figure, title + what)
+    _set_title(figure, title)
     return figure
+
+
+def _find_most_confused(mistakes: pd.DataFrame) -> list[int]:
+    """Return the classes, sorted, of the most frequent mistakes."""
+    most_frequent = mistakes.sort_values("images", ascending=False, kind="stable")
+    pairs = most_frequent[["true", "predicted"]].to_numpy()
+    return sorted(pd.unique(pairs.ravel())[:MANY_CLASSES].tolist())
 
 
 @styled
 def plot_leakage(
     leaky: float, honest: float, low: float, high: float, title: str
 ) -> Figure:
-    """The accuracy of both ways to make folds; the interval of what the leaky one adds."""
-    figure, ((axis,),) = new_figure(1, 1, 7, 1.9)
+    """Plot the accuracy with random folds and with cluster folds, from 0 to 1.
+
+    low, high: the 95 % interval of what random folds add.
+    """
+    figure, axis = _new_plot(7, 1.9)
     bars = axis.barh([0, 1], [leaky, honest], color=[ORANGE, BLUE])
-    spread = [[leaky - honest - low], [high - leaky + honest]]
-    axis.errorbar(leaky, 0, xerr=spread, color="black", capsize=4)
     axis.bar_label(bars, fmt="{:.1%}", label_type="center", color="white")
+    below = leaky - honest - low
+    above = high - (leaky - honest)
+    axis.errorbar(leaky, 0, xerr=[[below], [above]], color="black", capsize=4)
     axis.set_yticks(
         [0, 1], ["folds at random,\ncopies in both", "each cluster\nin one fold"]
     )
     axis.invert_yaxis()
-    axis.set(
-        xlim=(0, 1),
-        xlabel="share of right answers; whiskers: 95 % interval of what is added",
-    )
-    _set_head(figure, title)
+    axis.set_xlim(0, 1)
+    axis.set_xlabel("share of right answers; whiskers: 95 % interval of what is added")
+    _set_title(figure, title)
     return figure

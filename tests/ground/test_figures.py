@@ -231,7 +231,7 @@ def test_titles_say_what_came_out():
         "folds_of_labels": "2 labels in 3 combinations × 2 folds: none is off its share by more "
         "than 0.2 images",
         "limits": "Forecast: all within",
-        "source_check": "2 records beside their sources: 0 swapped or turned",
+        "source_check": "2 records beside their sources: 0 swapped or rotated",
         "confusion": "1 of 9 images mistaken",
     }
     for name, title in said.items():
@@ -259,19 +259,19 @@ def test_names_stay_apart_and_their_ends_are_seen():
 
 def test_characters_without_a_font_become_codes(monkeypatch, tmp_path, recwarn):
     """Where no font has them; a font that has them is used. Nothing is drawn as an empty box."""
-    figures._known_characters.cache_clear()
+    figures._drawable_characters.cache_clear()
     monkeypatch.setitem(figures.STYLE, "font.family", ["DejaVu Sans"])
     figure = figures.plot_counts({"花": 1, "żółw": 2, "a\nb": 3}, "花 1", "images")
     figure.savefig(tmp_path / "figure.png")
     assert rows(figure) == [r"\u82b1", "żółw", r"a\nb"]
     assert figure.get_suptitle() == r"\u82b1 1"
-    figures._known_characters.cache_clear()
+    figures._drawable_characters.cache_clear()
     monkeypatch.setitem(figures.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
     figure = figures.plot_counts({"⃝": 1}, "⃝", "images")  # not in DejaVu Sans
     figure.savefig(tmp_path / "figure.png")
     assert rows(figure) == ["⃝"]
     assert [str(warning.message) for warning in recwarn] == []
-    figures._known_characters.cache_clear()
+    figures._drawable_characters.cache_clear()
 
 
 def test_installed_fonts_are_used(monkeypatch):
