@@ -130,9 +130,6 @@ TABLE = (
         "CONFLICTS", "drop", "02", "same picture, different labels", choices=_CONFLICTS
     ),
     Parameter(
-        "EXACT_HASHES", False, "02", "imagehash's own bits, several times slower"
-    ),
-    Parameter(
         "LEAKS",
         "report",
         "02",

@@ -33,7 +33,6 @@ class DuplicateSettings(Saved):
     max_bits: int = 25
     second_look: bool = False
     candidate_bits: int = 70
-    exact_hashes: bool = False
     leaks: str = "report"
     mirrored: bool = False
 

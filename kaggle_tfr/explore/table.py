@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, TURNED, hash_picture
-from kaggle_tfr.images.header import RefusedImage, open_image, refusing
+from kaggle_tfr.images.header import RefusedImage, refusing
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.schema import Labels, find_code_problem
 
@@ -76,23 +75,12 @@ def measure(
     return images
 
 
-def load_hashes(
-    images: pd.DataFrame, work_dir: str, *, exact: bool = False
-) -> pd.DataFrame:
+def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """One row per row of `images`, in its order: its hashes as `measure` has saved them.
 
     Columns: image_id, path, `HASHES` and `TURNED` (uint64), texture, digest (of the file), problem.
-    exact: imagehash's own of the whole picture: read now, and kept in exact_hashes.parquet.
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
-    if exact:
-        given, path = (
-            images.assign(bit_depth=""),
-            storage.join(work_dir, "exact_hashes.parquet"),
-        )
-        return _read_images(given, path, exact=True)[
-            ["image_id", "path", *HASHED, "problem"]
-        ]
     path, mend = (
         storage.join(work_dir, "hashes.parquet"),
         "Run 01_explore with this WORK_DIR.",
@@ -114,9 +102,7 @@ def load_hashes(
     return table.assign(problem=images["problem"].to_numpy())
 
 
-def _read_images(
-    images: pd.DataFrame, path: str, *, exact: bool = False
-) -> pd.DataFrame:
+def _read_images(images: pd.DataFrame, path: str) -> pd.DataFrame:
     """image_id, path, file_bytes, changed (nanoseconds since 1970), `COMPUTED` of each row."""
     table = images[["image_id", "path", "bit_depth", "problem"]].reset_index(drop=True)
     table = table.assign(**UNREAD, **HASHED)
@@ -127,8 +113,9 @@ def _read_images(
     table[["file_bytes", "changed"]] = np.concatenate(
         [np.empty((0, 2), np.int64), *status]
     )
-    read, label = partial(_read_block, exact=exact), "Reading images"
-    return compute_columns(read, table, COMPUTED, KEY, path, label=label)
+    return compute_columns(
+        _read_block, table, COMPUTED, KEY, path, label="Reading images"
+    )
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
@@ -140,7 +127,7 @@ def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
     return status
 
 
-def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
+def _read_block(table: pd.DataFrame) -> list[tuple]:
     """What the columns `COMPUTED` hold for each file, which is opened and decoded once."""
     rows = []
     contents = storage.read_many(table["path"][table["problem"] == ""])
@@ -160,21 +147,17 @@ def _read_block(table: pd.DataFrame, *, exact: bool) -> list[tuple]:
         elif not problem:
             row["n_bytes"] = len(data)
             try:
-                row |= _read_picture(data, path, bit_depth, exact=exact)
+                row |= _read_picture(data, path, bit_depth)
             except RefusedImage as refusal:
                 row["problem"] = str(refusal)
         rows.append(tuple(row[name] for name in COMPUTED))
     return rows
 
 
-def _read_picture(
-    data: bytes, path: str, bit_depth: str, *, exact: bool
-) -> dict[str, Any]:
+def _read_picture(data: bytes, path: str, bit_depth: str) -> dict[str, Any]:
     header, grey = check_image(data, name=path, bit_depth=bit_depth)
     with refusing(data):
-        bits, texture, turned = hash_picture(
-            open_image(data) if exact else grey, exact=exact
-        )
+        bits, texture, turned = hash_picture(grey)
     words = np.append(bits, turned).view(">u8")
     digest = {"texture": texture, "digest": storage.digest(data)}
     return vars(header) | dict(zip(BITS, words.tolist(), strict=True)) | digest

@@ -26,18 +26,15 @@ SIGNS = np.stack(
 FLAT = 4.0  # grey levels of 255: empty skies and blank pages, whose bits are noise, have less
 
 
-def hash_picture(
-    picture: Image.Image, *, exact: bool = False
-) -> tuple[np.ndarray, float, np.ndarray]:
+def hash_picture(picture: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
     """(uint8 (32,) hashes of 64 bits each as in `HASHES`, texture, uint8 (48,) as in `TURNED`).
 
-    picture: of `check_image`, which moves a fraction of one bit of 256 against the whole picture;
-    `exact`: as Pillow opens it, for imagehash's own bits, at a tenth of the speed.
+    picture: of `check_image`, which moves a fraction of one bit of 256 against the whole picture.
     texture: grey levels of 255 by which a 32-pixel thumbnail departs from an even shade or ramp.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
     average = imagehash.average_hash(picture).hash
-    wavelet = imagehash.whash(picture).hash if exact else _wavelet_hash(picture)
+    wavelet = _wavelet_hash(picture)
     grey, lanczos = picture.convert("L"), Image.Resampling.LANCZOS
     cosines = dct(dct(np.asarray(grey.resize((32, 32), lanczos)), axis=0), axis=1)[
         :8, :8

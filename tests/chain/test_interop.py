@@ -149,7 +149,6 @@ def test_the_description_claims_what_was_checked(part):
     plan, shards = read_plan(str(part)), pd.read_csv(part / "shards.csv")
     checks = {
         "max_bits": 12,
-        "exact_hashes": False,
         "leaks": "report",
         "second_look": False,
     }

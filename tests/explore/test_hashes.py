@@ -92,20 +92,6 @@ def test_a_file_of_an_earlier_version_is_made_anew(images, tmp_path):
     pd.testing.assert_frame_equal(measure(images, work_dir=str(tmp_path)), measured)
 
 
-def test_hashes_are_those_that_the_clusters_were_made_with(images, reads, tmp_path):
-    """A later step finds every exact hash again, and the fast ones beside them."""
-    work = str(tmp_path)
-    images = measure(images[:11], work_dir=work)
-    exact = load_hashes(images, work, exact=True)
-    assert not load_hashes(images, work)[list(HASHES)].equals(exact[list(HASHES)])
-    files = {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
-    reads.clear()
-
-    pd.testing.assert_frame_equal(load_hashes(images, work, exact=True), exact)
-    assert reads == []
-    assert files == {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
-
-
 def test_what_was_done_before_a_stop_is_not_done_again(
     images, reads, monkeypatch, tmp_path
 ):
