@@ -21,7 +21,8 @@ from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write.parts import write_parts
 
 SIDE, BATCH, RECORDS, SHARDS = 256, 32, 1000, 8
-HAS_TFDS = find_spec("tensorflow_datasets") is not None
+# TensorFlow Datasets, one of the readers, finds its shards by this pattern only.
+SHARD_NAME = "{name}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 
 
@@ -74,8 +75,15 @@ def write_records(data: str, folder: str) -> None:
     for number, (_, picture) in enumerate(photos):
         (Path(folder) / f"{number}.jpg").write_bytes(picture)
     files = [photos[number % len(photos)][0] for number in range(RECORDS)]
-    plan_files(files, folder, name="photos", IMAGE_SIZE=SIDE, N_SHARDS=SHARDS)
-    write_parts(folder, folder, metadata_for=["tfds"] if HAS_TFDS else [])
+    plan_files(
+        files,
+        folder,
+        name="photos",
+        IMAGE_SIZE=SIDE,
+        N_SHARDS=SHARDS,
+        SHARD_NAME=SHARD_NAME,
+    )
+    write_parts(folder, folder)
 
 
 def list_photos(data: str, settings: ImageSettings) -> list[tuple[str, bytes]]:

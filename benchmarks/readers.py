@@ -109,13 +109,38 @@ def tensorflow_datasets(setting):
         image = tf.io.decode_and_crop_jpeg(picture, window, channels=3)
         return tf.ensure_shape(image, (side, side, 3))
 
-    data = tfds.builder_from_directory(setting.shards["folder"].iloc[0]).as_dataset(
+    folder = setting.shards["folder"].iloc[0]
+    _describe_for_tfds(setting.shards, folder)
+    data = tfds.builder_from_directory(folder).as_dataset(
         split="train",
         shuffle_files=True,
         decoders={"image": tfds.decode.SkipDecoding()},
     )
     data = data.repeat().shuffle(1000).map(decode, num_parallel_calls=AUTOTUNE)
     return data.batch(setting.batch).prefetch(AUTOTUNE)
+
+
+def _describe_for_tfds(shards, folder):
+    """Write the two files that TFDS reads beside the shards."""
+    import tensorflow_datasets as tfds
+
+    split = tfds.core.SplitInfo(
+        name="train",
+        shard_lengths=shards["count"].tolist(),
+        num_bytes=int(shards["bytes"].sum()),
+        filename_template=tfds.core.ShardedFileTemplate(
+            data_dir=folder, template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+        ),
+    )
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features={
+            "image": tfds.features.Image(),
+            "label": tfds.features.ClassLabel(names=["a"]),
+        },
+        split_infos=[split],
+        check_data=False,
+    )
 
 
 def single_files(setting):

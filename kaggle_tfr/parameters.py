@@ -183,7 +183,6 @@ TABLE = (
     ),
     Parameter("PART", 0, "04", "0: all parts", low=0),
     Parameter("OVERWRITE", False, "04", "write anew what another plan wrote"),
-    Parameter("METADATA", [], "04", '["tfds"] for TensorFlow Datasets'),
     Parameter("LICENSE", "", "04", _LICENSE, choices=("", *_LICENSES.split())),
     Parameter(
         "MEAN_RGB", False, "04", '{"R", "G", "B"} a split, of files and of records'

@@ -34,9 +34,6 @@ _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 _ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
-TFDS_MARK = (
-    "-tfds"  # at the end of the fingerprint of a part that has TFDS's file names
-)
 _COLUMNS = [
     "file",
     "split",
@@ -135,10 +132,7 @@ def _find_parts(folder: str) -> list[str]:
 
 
 def read_fingerprint(folder: str) -> str:
-    """Return the fingerprint of the plan in a work or part folder, "" where plan.json has none.
-
-    It is the same for all parts of a plan, also for those that have TFDS's file names.
-    """
+    """Return the fingerprint of the plan in a work or part folder, "" where plan.json has none."""
     with suppress(ValueError, RecursionError):
         return _get_fingerprint(json.loads(storage.read_text(f"{folder}/plan.json")))
     return ""
@@ -146,7 +140,7 @@ def read_fingerprint(folder: str) -> str:
 
 def _get_fingerprint(plan: Any) -> str:
     value = plan.get("fingerprint") if isinstance(plan, dict) else ""
-    return str(value or "").removesuffix(TFDS_MARK)
+    return str(value or "")
 
 
 def is_of_plan(part_dir: str, work_dir: str) -> bool:

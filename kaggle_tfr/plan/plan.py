@@ -40,8 +40,8 @@ from kaggle_tfr.session import session_hours
 # Rows in this order are rows in the order of the records; a row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
 # schema, labels (twice), plan.json, shards.csv, rejects.csv, stats.json and SHA256SUMS; a CSV a
-# split comes on top. Five of Kaggle's 50 stay free by default: TFDS's two files and its class
-# names, the index folder (uploaded as one archive) and a cover picture.
+# split comes on top. Five of Kaggle's 50 stay free by default: for the index folder (uploaded as
+# one archive), and for files that the user adds.
 SIDECAR_FILES = 8
 # What part folders hold beside the shards, and a table for each split.
 PART_FILES = (
@@ -54,7 +54,6 @@ PART_FILES = (
         "rejects.csv",
     ),
     *("stats.json", "SHA256SUMS", "report.html", "dataset-metadata.json", SUBMISSION),
-    *("features.json", "dataset_info.json"),  # of TFDS
 )
 PART_FOLDERS = ("index", "journal")
 # A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32 digits

@@ -10,10 +10,8 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from importlib.util import find_spec
 from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
@@ -29,13 +27,12 @@ from kaggle_tfr.plan.plan import (
     Shard,
     check_names,
     format_bytes,
-    number_shards,
     read_plan,
     read_rows,
 )
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
-from kaggle_tfr.shards import TFDS_MARK, format_index, read_fingerprint
+from kaggle_tfr.shards import format_index, read_fingerprint
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row, is_claimed
 
@@ -102,20 +99,18 @@ def write_parts(
     part: int = 0,
     *,
     overwrite: bool = False,
-    metadata_for: Sequence[str] = (),
     license_name: str = "",
 ) -> pd.DataFrame:
     """The shards of the parts, one row a file, after all of them are written and named.
 
     part: from 1; 0 writes all. What an earlier run finished is checked and kept.
     overwrite: removes what another plan wrote, also parts that this plan does not have.
-    metadata_for: ["tfds"] gives the files TFDS's names, with its description files.
     license_name: Kaggle's, for the parts' dataset-metadata.json, those of finished parts as well.
     Raises: ValueError: no such part, it was written after another plan, or a name leads out of it.
         OSError: a full disk, an input gone, or the part would pass its limit; the same call goes
         on from there. SystemExit: a Kaggle batch session nears its end, and its output is kept.
     """
-    plan = _check_plan(read_plan(work_dir), part, metadata_for)
+    plan = _check_plan(read_plan(work_dir), part)
     storage.remove_leftovers(work_dir)
     numbers = [part] if part else range(1, plan.n_parts + 1)
     folders = {
@@ -144,10 +139,7 @@ def write_parts(
         shards = [shard.number for shard in plan.shards if shard.part == number]
         if done.keys() >= set(shards):
             own = {shard: done[shard] for shard in shards}
-            tfds = "tfds" in metadata_for
-            sidecars.close_part(
-                work_dir, folder, plan, own, tfds=tfds, license_name=license_name
-            )
+            sidecars.close_part(work_dir, folder, plan, own, license_name=license_name)
     if problem:
         wanted = sum(shard.part in folders for shard in plan.shards)
         _stop(
@@ -235,7 +227,7 @@ def _find_left_over(parts_dir: str, plan: Plan, part: int) -> dict[str, int]:
     for folder, number in sorted(numbers.items(), key=itemgetter(1)):
         is_opened = number == part or (part == 0 and number <= plan.n_parts)
         fingerprint = read_fingerprint(folder)
-        is_same_plan = fingerprint == plan.fingerprint.removesuffix(TFDS_MARK)
+        is_same_plan = fingerprint == plan.fingerprint
         is_own = is_same_plan and number <= plan.n_parts
         is_part = fingerprint or storage.exists(storage.join(folder, "shards.csv"))
         if is_part and not is_opened and not is_own:
@@ -262,25 +254,12 @@ def _remove_empty_folders(folder: str) -> list[str]:
     return sorted(others)
 
 
-def _check_plan(plan: Plan, part: int, metadata_for: Sequence[str]) -> Plan:
-    """The plan, its shards named as TFDS wants them where that is asked for."""
-    if unknown := set(metadata_for) - {"tfds"}:
-        raise ValueError(f"METADATA has {sorted(unknown)}; it can hold 'tfds' only.")
-    if metadata_for and plan.settings.compression:
-        what = f'METADATA is ["tfds"]; TFDS reads no COMPRESSION = "{plan.settings.compression}".'
-        raise ValueError(f'{what} Plan with COMPRESSION = "", or set METADATA = [].')
+def _check_plan(plan: Plan, part: int) -> Plan:
+    """Return the plan, after its parts, names and versions were checked."""
     if not 0 <= part <= plan.n_parts:
         raise ValueError(
             f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that."
         )
-    if metadata_for:
-        if not find_spec("tensorflow_datasets"):
-            mend = 'Run: pip install "kaggle-tfr[tfds]", or set METADATA = [].'
-            raise ImportError(f'METADATA = ["tfds"] needs tensorflow-datasets. {mend}')
-        shards = number_shards(plan.shards, sidecars.TFDS_NAME)
-        settings = replace(plan.settings, shard_name=sidecars.TFDS_NAME)
-        fingerprint = plan.fingerprint + TFDS_MARK
-        plan = replace(plan, settings=settings, shards=shards, fingerprint=fingerprint)
     check_names(plan)
     here = parallel.package_versions()
     other = [

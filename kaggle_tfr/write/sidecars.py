@@ -1,9 +1,8 @@
-"""What lies beside the shards: tables of the images, Kaggle's and TFDS's descriptions."""
+"""What lies beside the shards: tables of the images, Kaggle's description."""
 
 import csv
 import json
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,24 +10,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import checksums, storage
 from kaggle_tfr.checksums import SUMS
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings
 from kaggle_tfr.frames import list_frames
-from kaggle_tfr.paths import OWNER, SUBMISSION, TEST_FOLDER, to_slug
+from kaggle_tfr.paths import OWNER, SUBMISSION, to_slug
 from kaggle_tfr.plan.plan import Plan, read_rows
-from kaggle_tfr.schema import Field
 from kaggle_tfr.shards import format_index, read_index
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
 
 DATASET_FILE = "dataset-metadata.json"
 YOURS = ("id", "title", "licenses", "keywords")  # in it: the user may change these
-# TFDS finds its shards by this pattern only; a part is a dataset of its own.
-TFDS_NAME = "{name}_{part}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 
 
 def close_part(
@@ -37,14 +32,13 @@ def close_part(
     plan: Plan,
     rows: Mapping[int, Row],
     *,
-    tfds: bool,
     license_name: str,
 ) -> None:
     """Writes what lies beside the part's shards (rows: in their order) where it is not there."""
     listed = [*rows.values()]
     with storage.naming(part_dir, storage.MENDS_OF_OUTPUT):
         if not journal.is_closed(part_dir) or find_changed(part_dir, plan, listed):
-            _write_sidecars(work_dir, part_dir, plan, rows, tfds=tfds)
+            _write_sidecars(work_dir, part_dir, plan, rows)
         described, renewed = renew_metadata(part_dir, plan, listed, license_name)
         if described != renewed:
             storage.write_atomically(
@@ -54,7 +48,7 @@ def close_part(
 
 
 def _write_sidecars(
-    work_dir: str, part_dir: str, plan: Plan, rows: Mapping[int, Row], *, tfds: bool
+    work_dir: str, part_dir: str, plan: Plan, rows: Mapping[int, Row]
 ) -> None:
     """Makes the files anew, shards.csv last; one that is as it should be is left as it is."""
     shards = pd.DataFrame(list(rows.values()), columns=COLUMNS)
@@ -65,8 +59,6 @@ def _write_sidecars(
         sums[name] = _mend_index(part_dir, name, row, before.get(name, ""))
     with tempfile.TemporaryDirectory(dir=storage.scratch_folder(part_dir)) as scratch:
         _write_image_tables(work_dir, scratch, plan, rows)
-        if tfds:
-            _write_tfds(scratch, plan, shards)
         for name, text in _list_texts(work_dir, plan, shards, rows).items():
             Path(scratch, name).write_bytes(text.encode())
         own = {
@@ -296,57 +288,3 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
     if checks.get("mirrored"):  # plans of earlier versions do not contain it
         near += " Mirrored copies, and copies rotated by right angles, were searched for too."
     return f"Near-duplicates, by which clusters are made: pictures within {near}\n\n{table}"
-
-
-def _write_tfds(folder: str, plan: Plan, shards: pd.DataFrame) -> None:
-    """Writes what `tfds.builder_from_directory` reads beside shards that have TFDS's names."""
-    import tensorflow_datasets as tfds
-
-    part = shards["part"].iloc[0]
-    prefix = f"{plan.labels.name}_{part}".replace("{", "{{").replace("}", "}}")
-    template = prefix + "-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-    name = f"{re.sub(r'[^a-z0-9]+', '_', plan.labels.name.lower()).strip('_')}_{part}"
-    name = name if name[0].isalpha() else f"images_{name.strip('_')}"
-    splits, empty = [], []
-    # TFDS knows one kind of record: test images without a label are left to other readers.
-    own = [
-        split
-        for split in shards["split"]
-        if plan.schema.for_split(split) is plan.schema
-    ]
-    for split, rows in shards[shards["split"].isin(own)].groupby("split"):
-        lengths, size = rows["count"].tolist(), int(rows["bytes"].sum())
-        place = TEST_FOLDER if split == "test" else ""
-        of_split = tfds.core.ShardedFileTemplate(
-            data_dir=folder, template=place + template
-        )
-        splits.append(tfds.core.SplitInfo(split, lengths, size, of_split))
-        # TFDS asks for files beside its own. The shards may lie in a bucket, and under names
-        # that its pattern does not take.
-        empty.append(Path(folder, f"{name}-{split}.tfrecord-00000-of-00001"))
-        empty[-1].touch()
-    features = {f.name: _feature(tfds.features, f, plan) for f in plan.schema.fields}
-    named = {"data_dir": folder, "split_infos": splits, "check_data": False}
-    named["description"] = f"{plan.labels.name}, part {part}"
-    tfds.folder_dataset.write_metadata(features=features, **named)
-    for path in empty:
-        path.unlink()
-
-
-def _feature(features: Any, field: Field, plan: Plan) -> Any:
-    """The TFDS feature that reads one field of the schema."""
-    if field.source == "image":
-        deep = {"shape": (None, None, 3), "dtype": np.uint16, "encoding_format": "png"}
-        return features.Image(**deep if plan.schema.image_dtype == "uint16" else {})
-    label = field.source == "label" and (field.type, field.size) == ("int64", 0)
-    if label and plan.labels.kind == "single":
-        return features.ClassLabel(names=[str(label) for label in plan.labels.classes])
-    if field.type == "bytes":
-        return features.Sequence(features.Text()) if field.size else features.Text()
-    dtype = {"int64": np.int64, "float": np.float32}[field.type]
-    shape = (None if field.size < 0 else field.size,)
-    return (
-        features.Tensor(shape=shape, dtype=dtype)
-        if field.size
-        else features.Scalar(dtype)
-    )

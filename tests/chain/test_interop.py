@@ -6,7 +6,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from support.plans import digests, make_images, plan_images, read_plainly
@@ -14,7 +13,6 @@ from support.plans import digests, make_images, plan_images, read_plainly
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.sidecars import describe_dataset
-from kaggle_tfr.write.verify import verify_parts
 
 
 @pytest.fixture(scope="module")
@@ -45,72 +43,6 @@ def test_the_index_alone_finds_every_record(part):
             found.append((image.value[0], label.value[0]))
         assert found == [(r["image"], r["label"]) for r in read_plainly([shard])]
         assert offset + length == len(data)
-
-
-@pytest.mark.parametrize("schema", ["default", "petals", "flowers", "cassava"])
-def test_tensorflow_datasets_reads_the_folder(table, tmp_path, schema):
-    """tfds.builder_from_directory gives the records' own images and labels, for any schema."""
-    tfds = pytest.importorskip(
-        "tensorflow_datasets", reason="the extra tfds is not installed"
-    )
-    import tensorflow as tf
-
-    plan, _ = plan_images(table, tmp_path, schema=schema)
-    shards = write_parts(str(tmp_path), metadata_for=["tfds"])
-    image, (label,), ours = plan.schema.image_key, plan.schema.label_keys, []
-    files = [str(tmp_path / "part-1" / file) for file in shards["file"]]
-    for data in tf.data.TFRecordDataset(files).as_numpy_iterator():
-        features = tf.train.Example.FromString(data).features.feature
-        pixels = tf.io.decode_image(features[image].bytes_list.value[0], 3).numpy()
-        ours.append((pixels, features[label].int64_list.value[0]))
-
-    builder = tfds.builder_from_directory(str(tmp_path / "part-1"))
-    theirs = list(builder.as_dataset(split="train").as_numpy_iterator())
-
-    assert builder.info.splits["train"].num_examples == len(ours) == len(theirs)
-    assert builder.info.features[label].names == ["ash", "birch", "Čedar, red"]
-    for (pixels, number), example in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(example[image], pixels)
-        assert example[label] == number
-    assert verify_parts(str(tmp_path / "part-1")).faults.empty
-
-
-def test_tensorflow_datasets_reads_labelled_test_images(table, tmp_path):
-    """Their shards are in the part's folder test/, and a split of their own."""
-    tfds = pytest.importorskip(
-        "tensorflow_datasets", reason="the extra tfds is not installed"
-    )
-    table = table.assign(split=["test"] * 6 + ["train"] * (len(table) - 6))
-    table["fold"] = table["fold"].where(table["split"] == "train", -1)
-    plan_images(table, tmp_path)
-    write_parts(str(tmp_path), metadata_for=["tfds"])
-
-    builder = tfds.builder_from_directory(str(tmp_path / "part-1"))
-
-    assert len(list(builder.as_dataset(split="test"))) == 6
-    assert len(list(builder.as_dataset(split="train"))) == len(table) - 6
-
-
-def test_tfds_names_change_no_byte_of_the_shards(table, part, tmp_path):
-    """METADATA = ["tfds"] renames the files and adds two; the records are the same.
-
-    TFDS reads no packed records: said before anything is written.
-    """
-    plan_images(table, tmp_path, compression="GZIP")
-    with pytest.raises(ValueError, match='TFDS reads no COMPRESSION = "GZIP"'):
-        write_parts(str(tmp_path), metadata_for=["tfds"])
-    assert not (tmp_path / "part-1").exists()
-    plan_images(table, tmp_path)
-    write_parts(str(tmp_path), metadata_for=["tfds"])
-    ours = {v for k, v in digests(part).items() if k.endswith(".tfrec")}
-    found = digests(tmp_path / "part-1").items()
-    assert {
-        v for k, v in found if ".tfrecord-" in k and not k.startswith("index")
-    } == ours
-    with pytest.raises(ValueError, match=r"SHARD_NAME.*OVERWRITE"):
-        write_parts(str(tmp_path))
-    write_parts(str(tmp_path), overwrite=True)
-    assert digests(tmp_path / "part-1") == digests(part)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_our_own_part_goes_through_again(tmp_path):
 def test_a_tfds_dataset_goes_through(tmp_path):
     """Features called image and label, in files such as name-train.tfrecord-00000-of-00002."""
     tfds = pytest.importorskip(
-        "tensorflow_datasets", reason="the extra tfds is not installed"
+        "tensorflow_datasets", reason="the extra bench is not installed"
     )
     image = tfds.features.Image(encoding_format="jpeg")
     label = tfds.features.ClassLabel(num_classes=3)

@@ -132,7 +132,7 @@ def test_the_lock_has_what_is_asked_for_and_names_no_index(root):
         line.partition("#")[0]
         for line in (root / "requirements.txt").read_text().splitlines()
     ]
-    for name in ("dask", "tfds", "jax", "kaggle", "bench", "dev"):
+    for name in ("dask", "jax", "kaggle", "bench", "dev"):
         asked += extras["optional-dependencies"][name]
     for one in map(Requirement, filter(str.strip, asked)):
         versions = pins[canonicalize_name(one.name)] if one.name != "kaggle-tfr" else []

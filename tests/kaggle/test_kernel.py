@@ -335,7 +335,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 where = (path.parent.name, node in tree.body)
                 found |= {(name.split(".")[0], *where) for name in full}
     others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill"
-    known = {*sys.stdlib_module_names, "kaggle_tfr", "tensorflow_datasets", *PIP_NAMES}
+    known = {*sys.stdlib_module_names, "kaggle_tfr", *PIP_NAMES}
     known |= {*others.split()}
     assert {module for module, *_ in found} - known == {
         "google",

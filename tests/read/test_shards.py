@@ -217,8 +217,8 @@ def test_several_parts_are_read_as_one(tmp_path):
 
 
 def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
-    """Both folders are named; TFDS's file names make no other plan, and one part is read alone."""
-    for number, fingerprint in enumerate(["a1", "a1-tfds", "b2"], 1):
+    """Both folders are named; parts of one plan are read together, and one part is read alone."""
+    for number, fingerprint in enumerate(["a1", "a1", "b2"], 1):
         part = tmp_path / f"part-{number}"
         write_part(part, {"train.tfrec": (0, [make_record(number)])})
         (part / "plan.json").write_text(json.dumps({"fingerprint": fingerprint}))

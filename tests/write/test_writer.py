@@ -314,7 +314,7 @@ def test_one_part_of_a_plan_leaves_the_others_to_their_runs(
 
     Another run may be writing them: OVERWRITE removes only what no run of the plan writes.
     """
-    write_parts(str(work), str(copied), 2, metadata_for=["tfds"], overwrite=True)
+    write_parts(str(work), str(copied), 2, overwrite=True)
     write_parts(str(work), str(copied), 1)
     replan(work, tmp_path / "work", quality=50)
     shutil.copytree(copied / "part-1", copied / "part-3")
@@ -557,14 +557,12 @@ def test_a_full_disk_stops_the_run_resumably(
 
 
 def test_wrong_choices_are_refused_before_anything_is_written(work, tmp_path):
-    """An unknown part or kind of metadata, or a NAME that leads out, is an error that says so."""
+    """An unknown part, or a NAME that leads out, is an error that says so."""
     bad, out = tmp_path / "work", tmp_path / "a" / "b"
     replan(work, bad, labels={"name": "../../x"})
     before = digests(tmp_path)
     with pytest.raises(ValueError, match="PART is 3, but the plan has 2 parts"):
         write_parts(str(work), str(out), 3)
-    with pytest.raises(ValueError, match=r"METADATA has \['tfrs'\].*'tfds'"):
-        write_parts(str(work), str(out), metadata_for=["tfrs"])
     with pytest.raises(ValueError, match="out of"):
         write_parts(str(bad), str(out))
     assert digests(tmp_path) == before
