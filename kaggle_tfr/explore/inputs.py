@@ -129,6 +129,10 @@ def read_input(input_dir: str, settings: InputSettings) -> Table:
     sources = {"csv": rows.read_label_csv, "folders": folders.read_folders}
     sources |= {"rle_csv": rows.read_mask_csv, "tfrecords": read_records}
     images, labels = sources[settings.source](input_dir, settings)
+    if settings.label_map and labels.kind != "single":
+        raise ValueError(
+            "LABEL_MAP numbers one class per image. Leave it empty for several labels."
+        )
     return files.reject_links(images, input_dir), labels
 
 
@@ -331,7 +335,7 @@ def _hide_labels(path: str, images: pd.DataFrame, settings: InputSettings) -> by
     if "submission" in os.path.basename(path).lower():
         return storage.read_bytes(path)
     own = replace(settings, id_column=settings.test_id_column or settings.id_column)
-    table = csvs.read_as_text(path, own, "TEST_CSV")
+    table = csvs.read_as_text(path, own.id_column, "TEST_CSV")
     columns = (
         settings.label_columns[-1:]
         if settings.source == "rle_csv"

@@ -176,7 +176,7 @@ def fill_paths(
     rows = rows.assign(
         **{settings.id_column: ids, "image_id": ids}
     )  # templates know both names
-    fields = template_columns(settings)
+    fields = template_columns(settings.path_template)
     if unknown := sorted(fields - set(rows)):
         what = f"PATH_TEMPLATE '{template}' names the column '{unknown[0]}', which is not there."
         known = list(map(str, rows))

@@ -279,7 +279,7 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         ("id,label\na.jpg,x\n", {}, WRONG, r"no column 'image_id'.* Set ID_COLUMN"),
         (ROW, {"id_column": "label"}, WRONG, r"LABEL_COLUMN both name 'label'. Set LABEL_COLUMN"),
         (ROW, {"label_column": ["label", "image_id"]}, WRONG, r"both name 'image_id'"),
-        ('image_id,label\n"a.jpg,x\n', {}, WRONG, r"is no CSV in UTF-8"),
+        ('image_id,label\n"a.jpg,x\n', {}, WRONG, r"is not a CSV file in UTF-8"),
         ("image_id,path,b\na,1,1\n", {"label_column": ["path", "b"]}, WRONG, r"is called 'path'"),
         (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),
         (ROW, {"path_template": "{image_id[9]}"}, WRONG, r"fits no row, .* 'a.jpg': id too short"),
