@@ -33,14 +33,12 @@ ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
 RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
 _indices = dict[str, "ShardIndex"]()  # that this process holds, 8 bytes a record
-_temporary_folder = cache(
-    partial(tempfile.TemporaryDirectory, prefix="records-")
-)  # for copies
 SECONDS_BETWEEN_LOOKS = (
     0.05  # whether a shard has changed: for each picture it takes a while
 )
 _looked_at = defaultdict[str, float](float)
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
+_folder_lock = threading.Lock()
 TEMPORARY = re.compile(
     r"\.[0-9a-f]{32}\.tmp$"
 )  # the end of a name that `_new_file` gives
@@ -286,17 +284,29 @@ def index_shard(shard: str, image: str = "") -> ShardIndex:
     return index
 
 
+def _temporary_folder() -> str:
+    """Return the folder for copies of shards, which this process removes when it ends."""
+    # Without the lock, two threads would create two folders, and the first be removed.
+    with _folder_lock:
+        return _create_folder().name
+
+
+@cache
+def _create_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="records-")
+
+
 def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
     import numpy as np
 
-    folder = os.environ.get(RECORDS) or _temporary_folder().name
+    folder = os.environ.get(RECORDS) or _temporary_folder()
     # What lies in Kaggle's working folder becomes output, and has a limit.
     large = is_remote(folder) or folder.startswith("/kaggle/")
     file, stem = shard, _name_records(shard)
     # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
     if is_remote(shard) or looks_packed(shard):
         copy = f"{stem}-{status[0]}-{status[1]}.copy"
-        file = join(_temporary_folder().name if large else folder, copy)
+        file = join(_temporary_folder() if large else folder, copy)
         if not os.path.exists(file):
             with _new_file(file) as temporary, on_disk(shard) as local:
                 (unpack if looks_packed(local) else shutil.copyfile)(local, temporary)
