@@ -138,21 +138,6 @@ def _verify(folders: list[str]) -> int:
     return 1
 
 
-def _salvage(folder: str, out: str) -> None:
-    _check_folders([folder])
-    from kaggle_tfr.session import prepare
-    from kaggle_tfr.write.salvage import salvage_part
-
-    prepare()  # TensorFlow starts without messages
-
-    shards, lost = salvage_part(folder, out)
-    print(
-        f"{shards['count'].sum():,} records in {len(shards)} whole shards lie in {out};",
-        end=" ",
-    )
-    print(f"{len(lost)} losses are listed in its lost.csv.")
-
-
 def _kernel(recipe: str, parameters: Given, out: str, **choices: Any) -> None:
     from kaggle_tfr.kaggle.kernels import write_kernels
 
@@ -358,17 +343,6 @@ def _parser() -> argparse.ArgumentParser:
     help_ = "a part that 04_write wrote, or a folder of parts"
     verify.add_argument(
         "folders", type=_name, nargs="+", metavar="PART_DIR", help=help_
-    )
-    what = "write every record that can still be read to new whole shards, and list what is lost"
-    salvage = add("salvage", _salvage, what, "work/part-1 --out salvaged")
-    salvage.add_argument(
-        "folder",
-        type=_name,
-        metavar="PART_DIR",
-        help="damaged; with or without index, GZIP",
-    )
-    salvage.add_argument(
-        "--out", type=_name, required=True, metavar="DIR", help="a new or empty folder"
     )
     _add_kaggle_commands(add)
     return parser

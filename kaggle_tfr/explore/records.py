@@ -56,7 +56,10 @@ def read_records(input_dir: str, settings: InputSettings) -> Table:
     for split in sorted(set(splits.values())):
         shards = [file for file in splits if splits[file] == split]
         schemas[split] = _choose_schema(shards, input_dir, settings, split)
-    tasks = [(file, split, schemas[split]) for file, split in splits.items()]
+    tasks = [
+        (file, split, schemas[split], _name_index(file, input_dir))
+        for file, split in splits.items()
+    ]
     tables = list(
         parallel.run(_read_shard, tasks, label="Reading shards", ordered=True)
     )
@@ -178,29 +181,55 @@ def _choose_schema(
     return load_schema({"image": "image"})  # of nothing that can be read
 
 
+def _name_index(file: str, input_dir: str) -> str:
+    """Return the path that a shard's index has in a part, "" outside of parts."""
+    part = _find_above(os.path.dirname(file), "shards.csv", input_dir)
+    return f"{part}/index/{file[len(part) + 1 :]}.idx" if part else ""
+
+
+def _list_missing(index_path: str, bounds: Sequence[int]) -> list[int]:
+    """Return the offsets of records that are in a shard's index, but not in its file.
+
+    bounds: where the frames in the file begin, and where the last one ends.
+    """
+    from kaggle_tfr.shards import read_index
+
+    found = set(bounds[:-1])
+    listed = set(read_index(index_path)[:-1]) if index_path else set()
+    # The index of another file with this name does not have the frames of this file.
+    return sorted(listed - found) if found <= listed else []
+
+
 def _walk_records(
-    file: str, image: str = ""
+    file: str, image: str = "", index_path: str = ""
 ) -> Iterator[tuple[int, Mapping[str, Any], str]]:
-    """(number, features, "") of each record of a shard, (number, {}, problem) of a damaged one."""
+    """(number, features, "") of each record of a shard, (number, {}, problem) of a damaged one.
+
+    Records that are only in the index of the shard come last.
+    """
     try:
         index = storage.index_shard(file, image)
     except TimeoutError:
         raise
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
+        is_gone = isinstance(error, FileNotFoundError)
         yield (
             0,
             {},
-            "missing file" if missing else f"unreadable: {error.strerror or error}",
+            "missing file" if is_gone else f"unreadable: {error.strerror or error}",
         )
         return
-    if len(index.bounds) == 1:
+    bounds = index.bounds.tolist()
+    missing = _list_missing(index_path, bounds)
+    if len(bounds) == 1 and not missing:
         yield 0, {}, f"'{file}' holds no record"
-    for number in range(len(index.bounds) - 1):
+    for number in range(len(bounds) - 1):
         try:
             yield number, index.read_features(number), ""
         except storage.DamagedRecord as error:
             yield number, {}, str(error)
+    for number, offset in enumerate(missing, len(bounds) - 1):
+        yield number, {}, f"'{file}' at byte {offset:,}: the record is missing"
 
 
 def _guess_schema(
@@ -285,9 +314,9 @@ def _describe(held: list[list]) -> str:
     return kind if set(map(len, held)) == {1} else f"list of {kind}"
 
 
-def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
+def _read_shard(task: tuple[str, str, RecordSchema, str]) -> pd.DataFrame:
     """Path, split, problem and values (object) of each record of a shard."""
-    file, split, schema = task
+    file, split, schema, index_path = task
     key, wanted, read = schema.image_key, {*_READ, *schema.label_columns}, []
     known = {
         one.name: one.source for one in schema.fields if isinstance(one.source, str)
@@ -297,7 +326,7 @@ def _read_shard(task: tuple[str, str, RecordSchema]) -> pd.DataFrame:
         name for name, source in known.items() if source in SOURCES.keys() - wanted
     }
     taken = RESERVED | SOURCES.keys()
-    for number, features, problem in _walk_records(file, key):
+    for number, features, problem in _walk_records(file, key, index_path):
         row: dict[str, Any] = {
             "path": f"{file}#{number}",
             "split": split,

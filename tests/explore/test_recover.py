@@ -1,0 +1,167 @@
+"""docs/recover.md: a damaged part is read as the input, and its whole records are saved."""
+
+import random
+import re
+import shutil
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import yaml
+from support.chain import run_values
+from support.plans import make_images, plan_images, read_plainly
+
+from kaggle_tfr import explore, storage
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import verify_parts
+
+N_SHARDS = 100
+RECORDS_PER_SHARD = 4
+PLACE = re.compile(r"'(.*)' at byte ([\d,]+): the record is (damaged|missing)")
+
+
+@dataclass
+class DamagedPart:
+    """A part with damage in every shard.
+
+    images: {image_id: bytes} of the undamaged records.
+    lost: (path of the shard, offset in bytes) of each other record.
+    first_lost: those of `lost` whose previous record in the shard is undamaged.
+    """
+
+    folder: Path
+    images: dict[str, bytes]
+    lost: set[tuple[str, int]]
+    first_lost: set[tuple[str, int]]
+
+
+def list_offsets(shard):
+    """Return where each frame begins, by the lengths before the records, and the file's size."""
+    data = shard.read_bytes()
+    offsets = [0]
+    while offsets[-1] < len(data):
+        length = int.from_bytes(data[offsets[-1] :][:8], "little")
+        offsets.append(offsets[-1] + length + 16)
+    return offsets
+
+
+def flip_a_byte(data, rng):
+    data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+
+
+def truncate(data, rng):
+    del data[rng.randrange(len(data)) :]
+
+
+def tear_frames(data, rng):
+    """Replace up to half of the shard by zeros, heads of frames included."""
+    start = rng.randrange(len(data))
+    length = min(rng.randrange(1, len(data) // 2), len(data) - start)
+    data[start : start + length] = bytes(length)
+
+
+@pytest.fixture(scope="module")
+def whole_part(tmp_path_factory):
+    work = tmp_path_factory.mktemp("recover")
+    table = make_images(work / "in", N_SHARDS * RECORDS_PER_SHARD, sizes=(24, 40))
+    plan_images(table, work, size=0, n_shards=N_SHARDS, max_part_files=200)
+    write_parts(str(work))
+    return work / "part-1"
+
+
+@pytest.fixture
+def damaged_part(whole_part, tmp_path):
+    """A copy of the part with one flipped byte, a cut or torn frames in each shard."""
+    rng = random.Random(20_261_123)
+    part = DamagedPart(tmp_path / "part", {}, set(), set())
+    shutil.copytree(whole_part, part.folder)
+    for number, shard in enumerate(sorted(part.folder.glob("*.tfrec"))):
+        offsets = list_offsets(shard)
+        before = shard.read_bytes()
+        after = bytearray(before)
+        (flip_a_byte, truncate, tear_frames)[number % 3](after, rng)
+        shard.write_bytes(after)
+
+        was_lost = False
+        for start, end in pairwise(offsets):
+            is_lost = after[start:end] != before[start:end]
+            if not is_lost:
+                features = tf.train.Example.FromString(before[start + 12 : end - 4])
+                image_id, image = (
+                    features.features.feature[name].bytes_list.value[0]
+                    for name in ("image_id", "image")
+                )
+                part.images[image_id.decode()] = image
+            else:
+                part.lost.add((str(shard), start))
+                if not was_lost:
+                    part.first_lost.add((str(shard), start))
+            was_lost = is_lost
+    return part
+
+
+def list_places(problems):
+    """Return (shard, offset) of each problem, and check that no place is named twice."""
+    matches = [PLACE.fullmatch(problem) for problem in problems]
+    places = [(match[1], int(match[2].replace(",", ""))) for match in matches]
+    assert len(set(places)) == len(places)
+    return set(places)
+
+
+def test_the_recipe_writes_all_undamaged_records_to_new_shards(
+    damaged_part, tmp_path, root
+):
+    """The image bytes are unchanged, and each lost record is named by shard and byte."""
+    page = (root / "docs" / "recover.md").read_text()
+    (recipe,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    work = tmp_path / "work"
+    values = yaml.safe_load(recipe) | {
+        "INPUT_DIR": str(damaged_part.folder),
+        "WORK_DIR": str(work),
+    }
+
+    images, _, shards = run_values(values, str(work))
+
+    problems = images["problem"][images["problem"] != ""]
+    assert list_places(problems) == damaged_part.lost
+    records = read_plainly(sorted((work / "part-1").glob("*.tfrec")))
+    written = {record["image_id"].decode(): record["image"] for record in records}
+    assert written == damaged_part.images
+    assert len(records) == shards["count"].sum() == len(damaged_part.images)
+    assert len(images) == N_SHARDS * RECORDS_PER_SHARD
+    assert verify_parts(str(work / "part-1")).faults.empty
+
+
+def test_without_an_index_all_undamaged_records_are_read(damaged_part):
+    """Of consecutive lost records at least the first one is named."""
+    shutil.rmtree(damaged_part.folder / "index")
+
+    images, _ = explore.read_table(
+        str(damaged_part.folder), explore.InputSettings(source="tfrecords")
+    )
+
+    is_good = images["problem"] == ""
+    places = list_places(images["problem"][~is_good])
+    assert damaged_part.first_lost <= places <= damaged_part.lost
+    good = images[is_good]
+    found = {
+        row.image_id: storage.read_bytes(row.path)
+        for row in good.itertuples(index=False)
+    }
+    assert found == damaged_part.images
+
+
+def test_an_index_of_another_file_is_ignored(whole_part, tmp_path):
+    """A shard that replaced one with the same name has all its records, and no others."""
+    part = tmp_path / "part"
+    shutil.copytree(whole_part, part)
+    first, second = sorted(part.glob("*.tfrec"))[:2]
+    shutil.copy(second, first)
+
+    images, _ = explore.read_table(
+        str(part), explore.InputSettings(source="tfrecords", pattern=first.name)
+    )
+
+    assert images["problem"].tolist() == [""] * RECORDS_PER_SHARD
