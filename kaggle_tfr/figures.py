@@ -23,7 +23,6 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from kaggle_tfr.images.header import squeeze
 from kaggle_tfr.storage import write_atomically
 
 BLUE = "#31688e"
@@ -430,7 +429,7 @@ def _draw_image(
     axis: Axes, image: np.ndarray, title: str, side: float, color: str
 ) -> None:
     """Draw an image that is `side` inches wide, under a title of at most six lines."""
-    axis.imshow(squeeze(np.asarray(image)))
+    axis.imshow(image)
     axis.set_anchor("N")  # the titles of a row are on one line
     axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
 
@@ -459,7 +458,6 @@ def plot_masks(image: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure | N
 
     masks: uint8 (height, width), by label; one that is all 0 is left out.
     """
-    image = squeeze(image)
     highlighted = (image // 2 + np.array([127, 60, 0])).astype(np.uint8)
     covered = {
         name: np.where(mask[..., None], highlighted, image)

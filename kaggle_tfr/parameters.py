@@ -111,9 +111,7 @@ TABLE = (
     Parameter("TEST_ID_COLUMN", "", "01", "of TEST_CSV; empty: ID_COLUMN"),
     Parameter("TEST_PATH_TEMPLATE", "test_images/{image_id}", "01", _TEST),
     Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}], what differs"),
-    Parameter(
-        "BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch", "keep")
-    ),
+    Parameter("BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch")),
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
     Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
     Parameter(

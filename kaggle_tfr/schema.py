@@ -187,7 +187,6 @@ class RecordSchema(Saved):
     """The features of a record in order; kind, label_columns: as in `Labels`.
 
     test_fields: what the records of test images hold instead, which have no label; () for all.
-    image_dtype: "uint16" where pictures may be PNG of 16 bits, see BIT_DEPTH.
     """
 
     fields: tuple[Field, ...]
@@ -195,7 +194,6 @@ class RecordSchema(Saved):
     n_classes: int = 0  # the length of one-hot fields
     label_columns: tuple[str, ...] = ()
     test_fields: tuple[Field, ...] = ()
-    image_dtype: str = "uint8"
 
     @property
     def image_key(self) -> str:
@@ -235,7 +233,7 @@ class RecordSchema(Saved):
         """The schema of a split's records, which is another for test images without labels."""
         if split != "test" or not self.test_fields:
             return self
-        return RecordSchema(self.test_fields, image_dtype=self.image_dtype)
+        return RecordSchema(self.test_fields)
 
 
 def load_schema(
@@ -318,8 +316,7 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
         for field in held:
             _check_column(field, rows)
     kind = labels.kind, len(labels.classes), columns
-    dtype = "uint16" if labels.bit_depth == "keep" else "uint8"
-    return RecordSchema(tuple(fields), *kind, tuple(test_fields), dtype)
+    return RecordSchema(tuple(fields), *kind, tuple(test_fields))
 
 
 def _drop_labels(

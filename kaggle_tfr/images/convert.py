@@ -19,7 +19,6 @@ from kaggle_tfr.images.header import (
     find_orientation,
     find_profile,
     open_image,
-    read_deep,
     read_header,
     refusing,
     to_rgb,
@@ -37,6 +36,8 @@ CUBIC_LIMIT, LINEAR_LIMIT, WHOLE_LIMIT = 1.3, 1.5, 2.5
 WORK_SIDE = (
     256  # pixels: below it the wavelet hash moves away from that of the whole picture
 )
+# The formats of originals that a record may hold, for each `resize`; others are encoded as JPEG.
+PASSED_FORMATS = {"none": ("JPEG", "PNG"), "short_side": ("JPEG",)}
 JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 PLAIN = re.compile(
     rb"(?s)\xff\xc4.{2,420}\x10.{16}\0"
@@ -65,7 +66,6 @@ class ImageSettings:
     resample: str = "area"
     subsampling: str = "4:2:0"
     optimize: bool = True
-    format: str = "JPEG"
     pass_through: bool = True
     max_pixels: int = MAX_PIXELS
     bit_depth: str = "scale"
@@ -81,15 +81,6 @@ class ImageSettings:
         if (self.size is None) != (self.resize == "none") or min(self.size or [1]) < 1:
             wrong = f"size is {self.size} with resize {self.resize!r}; give (height, width) in"
             raise ValueError(f'{wrong} pixels, 1 or more, or None with resize "none".')
-        if self.format not in self.kept:
-            raise ValueError(
-                f"format is {self.format!r}; it can be {' or '.join(self.kept)}."
-            )
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The formats that a record may hold."""
-        return ("PNG",) if self.bit_depth == "keep" else ("JPEG", "PNG")
 
 
 @dataclass(frozen=True)
@@ -107,36 +98,38 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
     """The record's image of a picture's bytes: upright sRGB. Raises: RefusedImage."""
     header = read_header(data, settings.max_pixels)
     height, width = header.height, header.width
-    side = settings.size[0] if settings.size and settings.resize == "short_side" else 0
-    small = min(height, width) <= side and header.format == "JPEG" == settings.format
-    fits = small or (settings.size is None and header.format in settings.kept)
-    if settings.pass_through and header.plain and fits:
+    same_size = output_size(height, width, settings) == (height, width)
+    may_pass = settings.pass_through and header.plain and same_size
+    if may_pass and header.format in PASSED_FORMATS.get(settings.resize, ()):
         _decode(
             data, _trust_scan(data, header), (1, 1), ""
         )  # refuses whatever Pillow refuses
         return Converted(data, height, width, header.format, touched=False)
+    pixels = make_pixels(data, header, settings)
+    height, width = pixels.shape[:2]
+    if max(height, width) > JPEG_LIMIT:
+        raise RefusedImage(f"JPEG holds no picture of {width} × {height} pixels")
+    sampling = f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
+    options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
+    options += [cv2.IMWRITE_JPEG_OPTIMIZE, int(settings.optimize)]
+    options += [cv2.IMWRITE_JPEG_QUALITY, settings.quality]
+    data = cv2.imencode(".jpg", pixels, options)[1].tobytes()
+    return Converted(data, height, width, "JPEG", touched=True)
+
+
+def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> np.ndarray:
+    """uint8 pixels of the record's image, upright sRGB, blue first. Raises: RefusedImage."""
+    height, width = header.height, header.width
     scaled = _scaled_size(height, width, settings)
     check_size(
         scaled[1], scaled[0], settings.max_pixels
     )  # a thread of pixels may grow to a hall
-    height, width = output_size(height, width, settings)
-    if settings.format == "JPEG" and max(height, width) > JPEG_LIMIT:
-        raise RefusedImage(f"JPEG holds no picture of {width} × {height} pixels")
     stored = _as_stored(scaled, header)
     pixels = _resize(
         *_decode(data, header, stored, settings.bit_depth), stored, settings.resample
     )
-    pixels = _crop_middle(_to_upright_srgb(pixels, header), height, width)
-    options = []
-    if settings.format == "JPEG":
-        sampling = (
-            f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
-        )
-        options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
-        options += [cv2.IMWRITE_JPEG_OPTIMIZE, int(settings.optimize)]
-        options += [cv2.IMWRITE_JPEG_QUALITY, settings.quality]
-    data = cv2.imencode(f".{settings.format}", pixels, options)[1].tobytes()
-    return Converted(data, height, width, settings.format, touched=True)
+    pixels = _to_upright_srgb(pixels, header)
+    return _crop_middle(pixels, *output_size(height, width, settings))
 
 
 def check_image(
@@ -165,22 +158,13 @@ def check_image(
     return header, grey.reduce(max(1, min(grey.size) // WORK_SIDE))
 
 
-def read_pixels(
-    data: bytes, at_least: tuple[int, int] | None = None, *, bit_depth: str = ""
-) -> np.ndarray:
+def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndarray:
     """Upright RGB pixels (height, width, 3), as of `read_upright`; a JPEG's maybe at `at_least`."""
     header = read_header(data)
     header = header if at_least else _trust_scan(data, header)
-    pixels, _ = _decode(
-        data, header, at_least and _as_stored(at_least, header), bit_depth
-    )
+    pixels, _ = _decode(data, header, at_least and _as_stored(at_least, header), "")
     colours = cv2.COLOR_GRAY2RGB if pixels.ndim == 2 else cv2.COLOR_BGR2RGB
-    shown = cv2.cvtColor(_to_upright_srgb(pixels, header), colours)
-    return (
-        shown * np.uint16(257)
-        if (bit_depth, shown.dtype) == ("keep", np.uint8)
-        else shown
-    )
+    return cv2.cvtColor(_to_upright_srgb(pixels, header), colours)
 
 
 def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
@@ -214,7 +198,7 @@ def _decode(
 ) -> Decoded:
     """(pixels, the extent that they fill) of the first frame as stored; a JPEG perhaps at 1/k.
 
-    uint8, but what has 16 bits, for the depth "keep", is as of `read_deep`.
+    depth: `to_rgb`'s bit_depth.
     """
     if decoded := _decode_scan(data, header, at_least, "COLOR"):
         return decoded
@@ -224,10 +208,8 @@ def _decode(
         image.load()
         # A profile of RGB waits until the picture is small; one of another kind cannot.
         profile = header.profile if header.mode in NOT_RGB else b""
-        pixels = read_deep(image, data, depth) if depth == "keep" else None
-        if pixels is None:
-            shown = np.asarray(to_rgb(image, profile, data, depth))
-            pixels = cv2.cvtColor(shown, cv2.COLOR_RGB2BGR)
+        shown = np.asarray(to_rgb(image, profile, data, depth))
+        pixels = cv2.cvtColor(shown, cv2.COLOR_RGB2BGR)
     return pixels, drafted[1][:1:-1] if drafted else pixels.shape[:2]
 
 
@@ -284,16 +266,10 @@ def _resize(
     if extent == size:
         return pixels
     if resample == "lanczos":
-        how = (width, height), Image.Resampling.LANCZOS, (0, 0, columns, rows)
-        if pixels.dtype == np.uint8:
-            return np.asarray(Image.fromarray(pixels).resize(*how))
-        deep = [
-            Image.fromarray(one).resize(*how)
-            for one in cv2.split(pixels.astype(np.float32))
-        ]
-        return np.dstack(
-            [np.asarray(one).round().clip(0, 65535) for one in deep]
-        ).astype(np.uint16)
+        filled = (0, 0, columns, rows)
+        image = Image.fromarray(pixels)
+        image = image.resize((width, height), Image.Resampling.LANCZOS, filled)
+        return np.asarray(image)
     ratio, target = max(rows / height, columns / width), size
     if ratio <= WHOLE_LIMIT:
         if ratio > LINEAR_LIMIT:

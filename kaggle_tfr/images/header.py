@@ -73,29 +73,21 @@ def open_image(data: bytes) -> Image.Image:
 def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
     """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage.
 
-    at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`;
-    "keep" gives uint16, also of 8 bits.
+    at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`.
     """
     with refusing(data):
         image = open_image(data)
         if at_least:
             image.draft(None, (at_least, at_least))
         image.load()
-        keep = bit_depth == "keep"
-        if keep and (deep := read_deep(image, data, bit_depth)) is not None:
-            pixels = np.broadcast_to(
-                np.atleast_3d(deep)[..., ::-1], (*deep.shape[:2], 3)
-            )
-        else:
-            pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
-            pixels = pixels * np.uint16(257) if keep else pixels
+        pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
         return turn(pixels, find_orientation(image))
 
 
 def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | None:
-    """Of a loaded image of 16 bits (h, w), or (h, w, 3) with blue first, over white; else None.
+    """8-bit pixels (h, w), or (h, w, 3) with blue first, of a loaded 16-bit image; else None.
 
-    uint16 if bit_depth is "keep", else uint8 by `to_rgb`'s rule. Raises: RefusedImage.
+    Alpha is over white; see `to_rgb` for bit_depth. Raises: RefusedImage.
     """
     tags = getattr(image, "tag_v2", {})
     bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
@@ -120,25 +112,14 @@ def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | N
     clear = values == image.info.get("transparency", -1) if values.ndim == 2 else None
     if values.ndim == 3 and values.shape[2] == 4:
         values, clear = values[..., :3], 1 - values[..., 3:] / np.float32(65535)
-    if bit_depth != "keep":
-        values = squeeze(values, bit_depth)
-    elif find_profile(image):
-        raise RefusedImage(
-            "16 bits with a colour profile, which BIT_DEPTH = 'keep' cannot apply"
-        )
+    values = to_eight_bits(values, bit_depth)
     if clear is None or not clear.any():
         return values
-    return (
-        (values + (np.iinfo(values.dtype).max - values) * clear)
-        .round()
-        .astype(values.dtype)
-    )
+    return (values + (255 - values) * clear).round().astype(np.uint8)
 
 
-def squeeze(values: np.ndarray, bit_depth: str = "") -> np.ndarray:
-    """uint8 of uint16 pixels without alpha, by `to_rgb`'s rule; uint8 as it is."""
-    if values.dtype == np.uint8:
-        return values
+def to_eight_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
+    """uint8 levels of uint16 pixels without alpha, by `to_rgb`'s rule."""
     levels, low, high = np.arange(65536.0) // 256, int(values.min()), int(values.max())
     if high < DIM and bit_depth == "scale":
         raise RefusedImage(
@@ -157,10 +138,9 @@ def to_rgb(
     """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage.
 
     bit_depth: of 16 bits "scale" drops the low byte, and refuses a picture in the darkest quarter;
-    "stretch" makes its darkest to brightest 0 to 255; "" and "keep" do so to what "scale" refuses.
+    "stretch" makes its darkest to brightest 0 to 255; "" does so to what "scale" refuses.
     """
     if (deep := read_deep(image, data, bit_depth)) is not None:
-        deep = squeeze(deep)
         image = Image.fromarray(deep if deep.ndim == 2 else deep[..., ::-1]).convert(
             "RGB"
         )

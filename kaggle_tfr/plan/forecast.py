@@ -16,7 +16,12 @@ from scipy import stats
 
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.frames import FRAME_BYTES
-from kaggle_tfr.images.convert import ImageSettings, convert, output_size
+from kaggle_tfr.images.convert import (
+    PASSED_FORMATS,
+    ImageSettings,
+    convert,
+    output_size,
+)
 from kaggle_tfr.images.header import RefusedImage
 from kaggle_tfr.schema import RecordSchema, encode
 
@@ -251,9 +256,8 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
         -1, 2
     )[codes]
     same = (sizes == given.to_numpy()).all(axis=1)
-    kept = {"none": image.kept, "short_side": ["JPEG"][: image.format == "JPEG"]}
     upright = table["orientation"].to_numpy() == 1 if "orientation" in table else True
-    known = table["format"].isin(kept.get(image.resize, [])).to_numpy()
+    known = table["format"].isin(PASSED_FORMATS.get(image.resize, ())).to_numpy()
     exact = same & known & upright & image.pass_through
     density = n_bytes / given.to_numpy(float).prod(axis=1).clip(1)
     size = sizes.prod(axis=1) * np.sqrt(density.clip(1e-3))

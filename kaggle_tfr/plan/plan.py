@@ -121,10 +121,7 @@ class PlanSettings:
         """How a picture becomes a record's image; one image_size is both sides."""
         size = None if self.resize == "none" else as_size(self.image_size)
         encoding = self.quality, self.resample, self.chroma, self.optimize
-        form = "PNG" if self.bit_depth == "keep" else "JPEG"
-        return ImageSettings(
-            size, self.resize, *encoding, form, bit_depth=self.bit_depth
-        )
+        return ImageSettings(size, self.resize, *encoding, bit_depth=self.bit_depth)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,6 @@ def read_batches(
 ) -> tf.data.Dataset:
     """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
 
-    Of BIT_DEPTH = "keep" images are uint16, and 65535 stands for the 255 below.
     training: endless and shuffled, (images, labels). Otherwise one exact pass in order, (images,
         labels, mask): 1.0 for an image, 0.0 for the last batch's padding; Keras's sample_weight.
     labels: int64 classes, float32 (batch, classes) if one-hot or several, uint8 masks stacked last.
@@ -154,14 +153,14 @@ def to_devices(
 def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:
     """Every record once, a dictionary of its features, in order or shuffled by a seed.
 
-    The image is of the schema's dtype, (height, width, 3); run-length codes are uint8, 2-D.
+    The image is uint8, (height, width, 3); run-length codes are uint8, 2-D.
     """
     schema = one_schema(shards)
 
     def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
         values = tf.io.parse_single_example(record, feature_dict(schema))
-        encoded, dtype = values[schema.image_key], schema.image_dtype
-        image = tf.io.decode_image(encoded, 3, dtype, expand_animations=False)
+        encoded = values[schema.image_key]
+        image = tf.io.decode_image(encoded, 3, expand_animations=False)
         size = tf.unstack(tf.shape(image)[:2])
         for name in schema.label_keys if schema.kind == "masks" else ():
             values[name] = sample_mask(values[name], size[0], [0, 0, *size], size)
@@ -206,9 +205,9 @@ def _read_records(
 
 
 def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
-    """The batch with its images as float32, (pixel / 255 or 65535 − mean) / std."""
+    """The batch with its images as float32, (pixel / 255 − mean) / std."""
     mean, std = np.asarray(mean_std, np.float32)
-    factor, offset = 1 / (np.float32(images.dtype.max) * std), mean / std
+    factor, offset = 1 / (255 * std), mean / std
     # Compiled, it is one pass over a batch; op by op it would take longer than the decoding.
     scale = tf.function(
         lambda pixels: tf.cast(pixels, tf.float32) * factor - offset, jit_compile=True
@@ -286,8 +285,8 @@ def decode_record(
     one_hot: the number of classes; 0 leaves the label a number. extra: names of features to add.
     """
     values = tf.io.parse_single_example(record, _choose_features(schema, extra))
-    data, dtype = values[schema.image_key], schema.image_dtype
-    pixels, window, whole = decode_window(data, size, crop, jpeg=jpeg, dtype=dtype)
+    data = values[schema.image_key]
+    pixels, window, whole = decode_window(data, size, crop, jpeg=jpeg)
     image = fit_to_size(pixels, size)
     parts = [values[name] for name in schema.label_keys]
     if schema.kind == "masks":
@@ -359,7 +358,6 @@ def decode_window(
     crop: Crop,
     *,
     jpeg: bool = False,
-    dtype: str = "uint8",
 ) -> tuple[tf.Tensor, ...]:
     """(h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
 
@@ -372,14 +370,12 @@ def decode_window(
         return tf.io.decode_and_crop_jpeg(data, window, channels=3), window, whole
 
     def decode_other() -> tuple[tf.Tensor, ...]:
-        pixels = tf.io.decode_image(data, 3, dtype, expand_animations=False)
+        pixels = tf.io.decode_image(data, 3, expand_animations=False)
         whole = tf.shape(pixels)[:2]
         window = choose_window(whole, size, crop)
         top, left, height, width = tf.unstack(window)
         return pixels[top : top + height, left : left + width], window, whole
 
-    if dtype != "uint8":
-        return decode_other()
     # The test costs a fiftieth of the decoding.
     return (
         decode_jpeg()

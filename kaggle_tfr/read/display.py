@@ -68,7 +68,7 @@ def pair_with_sources(
     As far as WORK_DIR's plan and the CSV beside the shard tell the sources, and these are there.
     """
     shard, pictures, titles = shards.iloc[0], [], []
-    key, deep = shard["schema"].image_key, shard["schema"].image_dtype == "uint16"
+    key = shard["schema"].image_key
     plan = storage.join(work_dir, "plan.parquet")
     text = storage.read_text(storage.join(shard["folder"], f"{shard['split']}.csv"))
     if not text or not storage.exists(plan):
@@ -90,7 +90,7 @@ def pair_with_sources(
     ):
         image_id, path = known.get(number, ("", ""))
         try:
-            source = read_upright(storage.read_bytes(path), bit_depth="keep" * deep)
+            source = read_upright(storage.read_bytes(path))
         except (*storage.GONE, RefusedImage):  # removed or changed since it was written
             continue
         pictures.append((source, record[key]))

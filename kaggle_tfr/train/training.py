@@ -183,12 +183,9 @@ def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
     return np.asarray(model.predict_on_batch(images))[: len(images)]
 
 
-def normalization(
-    stats: str | MeanStd = IMAGENET, image_dtype: str = "uint8"
-) -> keras.Layer:
+def normalization(stats: str | MeanStd = IMAGENET) -> keras.Layer:
     """A layer from uint8 pixels to float32 (pixel / 255 − mean) / std, one multiply-add.
 
-    image_dtype: of the pixels; those of uint16 are divided by 65535.
     stats: (mean, std) of red, green and blue scaled to 0…1; or the folder of a stats.json, which
         holds them in grey levels. Raises: FileNotFoundError; ValueError: they are not that.
     """
@@ -203,7 +200,7 @@ def normalization(
         what = f"The mean {mean.tolist()} and deviation {std.tolist()} are not three numbers each"
         mend = "Divide numbers of 0…255 by 255; none may deviate by 0."
         raise ValueError(f"{what} of pixels scaled to 0…1. {mend}")
-    factor, offset = 1 / (np.iinfo(image_dtype).max * std), -mean / std
+    factor, offset = 1 / (255 * std), -mean / std
     given = factor.tolist(), offset.tolist()
     return keras.layers.Rescaling(*given, dtype="float32", name="normalization")
 
@@ -213,7 +210,6 @@ def build_model(
     classes: int,
     *,
     stats: str | MeanStd = IMAGENET,
-    image_dtype: str = "uint8",
     learning_rate: float = 3e-3,
     seed: int = 0,
 ) -> keras.Model:
@@ -223,8 +219,8 @@ def build_model(
     No layer of it is random: flips are the reader's, so what is exported answers the same twice.
     """
     keras.utils.set_random_seed(seed)
-    given = keras.Input((*as_size(image_size), 3), dtype=image_dtype)
-    layers = [given, normalization(stats, image_dtype)]
+    given = keras.Input((*as_size(image_size), 3), dtype="uint8")
+    layers = [given, normalization(stats)]
     for filters in (16, 32, 64, 96):
         layers += [
             keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),

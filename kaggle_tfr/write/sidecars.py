@@ -156,9 +156,8 @@ def renew_metadata(
 
 def describe_schema(plan: Plan) -> str:
     """What schema.json holds: the schema, and for others how shards and pictures are read."""
-    # With nothing resized, originals of any kind may have kept their bytes; JPEG has 8 bits.
-    several = plan.image.resize == "none" or plan.schema.image_dtype == "uint16"
-    format_ = "jpeg or png" if several else plan.image.format.lower()
+    # With nothing resized, originals of either format may have kept their bytes.
+    format_ = "jpeg or png" if plan.image.resize == "none" else "jpeg"
     return plan.schema.to_json(
         compression=plan.settings.compression, image_format=format_
     )
@@ -237,11 +236,6 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
 def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     image, classes = plan.image, [str(name) for name in plan.labels.classes]
     shape = "original size" if image.size is None else f"{image.resize} {image.size}"
-    how = (
-        f" quality {image.quality}, {image.subsampling}"
-        if image.format == "JPEG"
-        else ""
-    )
     folds = shards.groupby(["split", "fold"])["count"].agg(["size", "sum"])
     rows = [
         f"| {s} | {f} | {n} | {count:,} |" for (s, f), n, count in folds.itertuples()
@@ -252,7 +246,7 @@ def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
 {shards["bytes"].sum() / 1e9:,.3f} GB; part {part} of {plan.n_parts}, \
 each part a stratified sample of the whole.
 
-- Images: {shape}, {image.format}{how}.
+- Images: {shape}, JPEG quality {image.quality}, {image.subsampling}.
 - Compression of the files: {plan.settings.compression or "none"}.
 - {len(classes):,} classes: {", ".join(classes[:20])}{", …" if len(classes) > 20 else "."}
 - {_describe_checks(plan.checks)}

@@ -4,7 +4,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from fractions import Fraction
 from typing import Any
 
 import cv2
@@ -24,14 +23,13 @@ Stats = dict[str, Sums]  # by split
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:
-    """Return the exact sums of one image (height, width, 3), in levels of 8 bits."""
-    unit: Any = 1 if pixels.dtype == np.uint8 else Fraction(1, 257)
+    """Return the exact sums of one uint8 image (height, width, 3)."""
     totals = cv2.sumElems(pixels)  # OpenCV adds up in float64, which is exact here
 
     sums: Sums = Counter(images=1, pixels=pixels.shape[0] * pixels.shape[1])
     for name, channel, total in zip("RGB", cv2.split(pixels), totals, strict=False):
-        sums[name] = round(total) * unit
-        sums[name * 2] = round(cv2.norm(channel, cv2.NORM_L2SQR)) * unit**2
+        sums[name] = round(total)
+        sums[name * 2] = round(cv2.norm(channel, cv2.NORM_L2SQR))
     return sums
 
 
@@ -45,7 +43,7 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     if n == 0:
         raise ValueError("there is no pixel to average: no good image, or no record.")
 
-    # Integers and fractions do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
+    # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
     mean = {name: float(sums[name] / n) for name in "RGB"}
     variance = {name: (n * sums[name * 2] - sums[name] ** 2) / n**2 for name in "RGB"}
     std = {name: value**0.5 for name, value in variance.items()}

@@ -336,8 +336,7 @@ def _check_record(
     if len(images) != 1:
         return f"'{key}' holds {len(images)} images"
     try:
-        depth = "keep" if schema.image_dtype == "uint16" else ""
-        header, pixels = read_header(images[0]), read_pixels(images[0], bit_depth=depth)
+        header, pixels = read_header(images[0]), read_pixels(images[0])
     except RefusedImage as refusal:
         return f"its image is refused: {refusal}"
     check.sums.update(sum_channels(pixels))
@@ -400,19 +399,10 @@ def compare_with_source(
     """(psnr, psnr_swapped, problem) of a record's pixels, RGB (height, width, 3).
 
     In dB, as it is and with red and blue swapped; the problem is "" or what fits better. Pillow
-    alone resizes the source, apart from the way the record was made. Of 16 bits 8 are compared, of
-    which the source's brightest value is 255.
+    alone resizes the source, apart from the way the record was made.
     """
     height, width = pixels.shape[:2]
     read = read_upright(source, max(height, width), settings.bit_depth)
-    if read.dtype == np.uint16:
-        levels = (
-            (np.arange(65536) * 255 / max(1, read.max()))
-            .round()
-            .clip(0, 255)
-            .astype(np.uint8)
-        )
-        read, pixels = levels[read], levels[pixels]
     upright = Image.fromarray(read)
     if settings.size is not None and settings.resize in ("center_crop", "fill"):
         square = (max(settings.size),) * 2

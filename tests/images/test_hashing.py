@@ -4,9 +4,9 @@ import imagehash
 import numpy as np
 import pytest
 from PIL import Image
-from support.scenes import opened, saved, scene
+from support.scenes import opened, record_pixels, saved, scene
 
-from kaggle_tfr.images.convert import ImageSettings, check_image, convert
+from kaggle_tfr.images.convert import ImageSettings, check_image
 from kaggle_tfr.images.hashing import FLAT, TURNS, hash_picture
 from kaggle_tfr.images.header import turn
 
@@ -82,9 +82,9 @@ def test_hash_and_record_see_the_same_picture():
         (saved(colours.transpose(Image.Transpose.ROTATE_90), orientation=6), colours)
     ]
     shows += [(saved(indexed, "PNG", transparency=bytes(range(0, 256, 4))), faded)]
-    settings = ImageSettings(None, "none", format="PNG", bit_depth="stretch")
+    settings = ImageSettings(None, "none", bit_depth="stretch")
     for data, plain in shows:
-        record = convert(data, settings).data
+        record = saved(Image.fromarray(record_pixels(data, settings)), "PNG")
         assert (
             max(differing(data, other) for other in (saved(plain, "PNG"), record)) <= 3
         )

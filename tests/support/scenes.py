@@ -6,6 +6,9 @@ import struct
 import numpy as np
 from PIL import Image
 
+from kaggle_tfr.images.convert import make_pixels
+from kaggle_tfr.images.header import read_header
+
 
 def scene(height=300, width=400, seed=0):
     """An RGB image with the spectrum of a photograph, and another colour in every corner."""
@@ -112,3 +115,9 @@ def wide_to_srgb(pixels):
         light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055
     )
     return (255 * srgb).round().astype(np.uint8)
+
+
+def record_pixels(data, settings):
+    """RGB pixels of the record's image, before JPEG compresses them."""
+    header = read_header(data, settings.max_pixels)
+    return make_pixels(data, header, settings)[..., ::-1]
