@@ -24,109 +24,113 @@ IMAGES = pd.DataFrame(
         "height": [100] * 8 + [0],
     }
 )
-PICTURE = np.zeros((20, 30, 3), np.uint8)
+IMAGE = np.zeros((20, 30, 3), np.uint8)
 CHECKED = pd.DataFrame(
     {"psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0], "problem": ""}
 )
-LIMITS = {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"}
-LIMITS = pd.DataFrame(LIMITS, index=["part 1"])
+LIMITS = pd.DataFrame(
+    {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"},
+    index=["part 1"],
+)
 CONFUSIONS = pd.DataFrame(
     {"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]}
 )
+EXTRA_SOURCE = pd.DataFrame(
+    {
+        "split": ["train", "train", "validation"],
+        "fold": [0, -1, -1],
+        "label_name": "rose",
+    }
+)
+HELD_OUT = pd.DataFrame(
+    {
+        "split": ["train"] * 9 + ["validation"] * 5,
+        "fold": -1,
+        "label_name": list("ab" + "a" * 12),
+    }
+)
 
 
-EXTRA = {
-    "split": ["train", "train", "validation"],
-    "fold": [0, -1, -1],
-    "label_name": "rose",
-}
-EXTRA = pd.DataFrame(EXTRA)
-
-
-def folded(classes):
-    names = [f"class {n // 4:03d}" for n in range(4 * classes)]
+def make_folds(n_classes):
+    """Four folds with one image of each class in each."""
+    names = [f"class {n // 4:03d}" for n in range(4 * n_classes)]
     return pd.DataFrame(
-        {"split": "train", "fold": list(range(4)) * classes, "label_name": names}
+        {"split": "train", "fold": list(range(4)) * n_classes, "label_name": names}
     )
 
 
-# All between two of a logarithm's main ticks, where it names those in between too.
-EVEN = pd.Series([f"class {n}" for n in range(60) for _ in range(7 + n % 3)])
-LACKING = folded(3).drop([5, 8, 9])
+# All counts are between two major ticks of a logarithmic axis: it labels minor ones.
+EVEN_COUNTS = pd.Series([f"class {n}" for n in range(60) for _ in range(7 + n % 3)])
+INCOMPLETE_FOLDS = make_folds(3).drop([5, 8, 9])
 LABELS = pd.DataFrame({"cat": [1, 1, 0, 1], "dog": ["", "5 9", "1 2", ""]})
 NAMES = pd.Series(["cat", "cat|dog", "dog", "cat"])
 BY_LABEL = LABELS.assign(split="train", fold=[0, 1, 0, 1], label_name=NAMES)
-LONG = [f"photographs_of_the_garden_in_the_spring_of_2024_{n}_({kind}).jpg" for n, kind in
-        enumerate(("first", "second", "third", "fourth"))]  # fmt: skip
-
-HELD_OUT = {
-    "split": ["train"] * 9 + ["validation"] * 5,
-    "fold": -1,
-    "label_name": "ab" + "a" * 12,
-}
-HELD_OUT = pd.DataFrame(HELD_OUT | {"label_name": [*HELD_OUT["label_name"]]})
+LONG_NAMES = [
+    f"photographs_of_the_garden_in_the_spring_of_2024_{ordinal}.jpg"
+    for ordinal in ("1_(first)", "2_(second)", "3_(third)", "4_(fourth)")
+]
 
 
-def texts(figure):
+def list_texts(figure):
     return [text.get_text() for axis in figure.axes for text in axis.texts]
 
 
-def rows(figure):
+def list_row_names(figure):
     return [label.get_text() for label in figure.axes[0].get_yticklabels()]
 
 
 FIGURES = {
     "class_balance": lambda: figures.plot_class_balance(IMAGES["label_name"]),
-    "many_classes": lambda: figures.plot_class_balance(folded(100)["label_name"]),
-    "even_classes": lambda: figures.plot_class_balance(EVEN),
+    "many_classes": lambda: figures.plot_class_balance(make_folds(100)["label_name"]),
+    "even_classes": lambda: figures.plot_class_balance(EVEN_COUNTS),
     "sizes": lambda: figures.plot_sizes(IMAGES),
-    "counts": lambda: figures.plot_counts({"empty file": 2}, "Refused", "images"),
-    "no_counts": lambda: figures.plot_counts({}, "Refused", "images"),
+    "counts": lambda: figures.plot_counts({"empty file": 2}, "Rejected", "images"),
+    "no_counts": lambda: figures.plot_counts({}, "Rejected", "images"),
     "distances": lambda: figures.plot_distances(pd.Series([0, 3, 40]), 25),
-    "folds": lambda: figures.plot_folds(folded(3)),
-    "more_folds": lambda: figures.plot_folds(EXTRA),
-    "many_folds": lambda: figures.plot_folds(folded(100)),
+    "folds": lambda: figures.plot_folds(make_folds(3)),
+    "more_folds": lambda: figures.plot_folds(EXTRA_SOURCE),
+    "many_folds": lambda: figures.plot_folds(make_folds(100)),
     "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
     "source_check": lambda: figures.plot_source_check(CHECKED),
     "dollars": lambda: figures.plot_counts(
         {"$1 & $2": 1, r"$\frac{$": 2}, "Of $a^b$ and $", "$"
     ),
     "more_dollars": lambda: figures.plot_grid(
-        [PICTURE] * 2, [r"$\frac{$", "$$"], title="$\\x$"
+        [IMAGE] * 2, [r"$\frac{$", "$$"], title="$\\x$"
     ),
     "grid": lambda: figures.plot_grid(
-        [PICTURE] * 7, list("abcdefg"), columns=3, title="Classes"
+        [IMAGE] * 7, list("abcdefg"), columns=3, title="Classes"
     ),
     "pairs": lambda: figures.plot_pairs(
-        [(PICTURE, PICTURE)] * 4, [("a", "b")] * 4, title="Pairs"
+        [(IMAGE, IMAGE)] * 4, [("a", "b")] * 4, title="Pairs"
     ),
     "confusion": lambda: figures.plot_confusion(CONFUSIONS, ["daisy", "rose", "tulip"]),
     "many_confusions": lambda: figures.plot_confusion(CONFUSIONS, range(81_313)),
     "held_out": lambda: figures.plot_folds(HELD_OUT),
-    "most_classes": lambda: figures.plot_folds(folded(20_000)),
-    "lacking": lambda: figures.plot_folds(LACKING),
+    "most_classes": lambda: figures.plot_folds(make_folds(20_000)),
+    "lacking": lambda: figures.plot_folds(INCOMPLETE_FOLDS),
     "several_labels": lambda: figures.plot_class_balance(NAMES, LABELS),
     "folds_of_labels": lambda: figures.plot_folds(BY_LABEL, ["cat", "dog"]),
-    "many_steep": lambda: figures.plot_folds(folded(100).iloc[2:300]),
+    "many_steep": lambda: figures.plot_folds(make_folds(100).iloc[2:300]),
     "many_pairs": lambda: figures.plot_distances(pd.Series([3] * 3000 + [40]), 25),
     "long_names": lambda: figures.plot_pairs(
-        [(PICTURE, PICTURE)] * 2, [LONG[:2], LONG[2:]], "x"
+        [(IMAGE, IMAGE)] * 2, [LONG_NAMES[:2], LONG_NAMES[2:]], "x"
     ),
     "long_classes": lambda: figures.plot_counts(
-        dict.fromkeys(LONG, 1), "word " * 40, "images"
+        dict.fromkeys(LONG_NAMES, 1), "word " * 40, "images"
     ),
-    "long_confusions": lambda: figures.plot_confusion(CONFUSIONS, LONG),
+    "long_confusions": lambda: figures.plot_confusion(CONFUSIONS, LONG_NAMES),
     "leakage": lambda: figures.plot_leakage(0.8, 0.5, 0.2, 0.4, "Copies add 30 points"),
     "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
     "masks": lambda: figures.plot_masks(
-        PICTURE, {"fish": np.eye(20, 30, dtype=np.uint8)}
+        IMAGE, {"fish": np.eye(20, 30, dtype=np.uint8)}
     ),
 }
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_drawn_and_closed(name, tmp_path):
-    """It can be saved, pyplot does not show it again, and all its texts lie inside it."""
+    """It can be saved, is not shown again by pyplot, and contains all its texts."""
     figure = FIGURES[name]()
     figure.savefig(tmp_path / "figure.png")
     box = figure.get_tightbbox()
@@ -137,10 +141,9 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
     assert min(box.x0, box.y0) > -0.05
     assert box.x1 < figure.get_figwidth() + 0.05
     assert box.y1 < figure.get_figheight() + 0.05
-    written = figure.findobj(Text)
-    assert not any(
-        text.get_parse_math() or "mathdefault" in text.get_text() for text in written
-    )
+    for text in figure.findobj(Text):
+        assert not text.get_parse_math()
+        assert "mathdefault" not in text.get_text()
 
 
 @pytest.mark.parametrize(
@@ -154,22 +157,22 @@ def test_a_figure_is_drawn_and_closed(name, tmp_path):
         ("folds_of_labels", "1 2 1 1", "cat dog"),
     ],
 )
-def test_counts_stand_beside_the_names_of_their_classes(name, numbers, names):
-    """Largest class first; of 81,313 classes those taken for another are drawn."""
+def test_counts_are_beside_the_names_of_their_classes(name, numbers, names):
+    """The largest class is first; of 81,313 classes, the confused ones are drawn."""
     figure = FIGURES[name]()
-    assert " ".join(texts(figure)) == numbers
-    assert " ".join(rows(figure)) == names
+    assert " ".join(list_texts(figure)) == numbers
+    assert " ".join(list_row_names(figure)) == names
 
 
 def test_folds_show_what_never_validates_and_only_labelled_test_images():
-    """Train rows without a fold have a column of their own, unlabelled test images none."""
+    """Training rows without a fold have a column; unlabelled test images have none."""
     table = pd.DataFrame(
         {"split": ["train", "train", "test", "test"], "fold": [0, -1, -1, -1]}
     )
     figure = figures.plot_folds(table.assign(label_name=["rose", "rose", "rose", ""]))
     columns = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert columns == ["fold 0", "test", "train, never\nvalidates"]
-    assert texts(figure) == ["1", "1", "1"]
+    assert list_texts(figure) == ["1", "1", "1"]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_folds_show_what_never_validates_and_only_labelled_test_images():
             "0 pairs within 25 bits",
         ),
         (
-            lambda: figures.plot_folds(folded(100).assign(fold=-1)),
+            lambda: figures.plot_folds(make_folds(100).assign(fold=-1)),
             "No folds: 400 images of 100 classes",
         ),
         (
@@ -199,83 +202,88 @@ def test_folds_show_what_never_validates_and_only_labelled_test_images():
     ],
 )
 def test_an_empty_case_is_a_line(draw, line, tmp_path, capsys):
-    """No frame without content is drawn, and the figure of an earlier run goes."""
-    figures.save_figure(FIGURES["counts"](), str(tmp_path), "shown")
-    assert figures.save_figure(draw(), str(tmp_path), "shown") is None
+    """No empty frame is drawn, and the figure of an earlier run is removed."""
+    figures.save_figure(FIGURES["counts"](), str(tmp_path), "drawn")
+    assert figures.save_figure(draw(), str(tmp_path), "drawn") is None
     assert line in capsys.readouterr().out
-    assert not (tmp_path / "figures" / "shown.png").exists()
+    assert not (tmp_path / "figures" / "drawn.png").exists()
 
 
-def test_confusions_of_many_classes_take_the_memory_of_those_shown():
-    """A table of all 4,000 classes that were mistaken would take 128 MB, of 81,313 over 50 GB."""
-    every = np.arange(4000)
-    confusions = pd.DataFrame({"true": every, "predicted": every[::-1], "images": 1})
+def test_confusions_of_many_classes_take_the_memory_of_those_drawn():
+    """A table of all 4,000 mistaken classes would take 128 MB, of 81,313 over 50 GB."""
+    classes = np.arange(4000)
+    confusions = pd.DataFrame(
+        {"true": classes, "predicted": classes[::-1], "images": 1}
+    )
     tracemalloc.start()
     figure = figures.plot_confusion(confusions, range(81_313))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6
-    assert len(rows(figure)) == 40
+    assert len(list_row_names(figure)) == 40
 
 
-def test_titles_say_what_came_out():
-    """How many, how far off, and where it fails."""
-    said = {
+def test_titles_contain_the_finding():
+    """Titles contain how many there are, how far off they are, and what is wrong."""
+    expected_titles = {
         "class_balance": "9 images of 3 classes, 1 to 5 each, median 3",
         "distances": "2 pairs within 25 bits, 1 beyond",
         "folds": "3 classes × 4 folds: none is off its share by more than 0.0 images",
         "held_out": "2 classes × 2 splits: missing from a split: b",
         "lacking": "3 classes × 4 folds: missing from a fold: class 001, class 002",
-        "several_labels": "4 images of 2 labels in 3 combinations, 2 to 3 each, median 2",
-        "many_folds": "100 classes × 4 folds: none is off its share by more than 0.0 images",
-        "folds_of_labels": "2 labels in 3 combinations × 2 folds: none is off its share by more "
-        "than 0.2 images",
+        "several_labels": (
+            "4 images of 2 labels in 3 combinations, 2 to 3 each, median 2"
+        ),
+        "many_folds": (
+            "100 classes × 4 folds: none is off its share by more than 0.0 images"
+        ),
+        "folds_of_labels": (
+            "2 labels in 3 combinations × 2 folds: "
+            "none is off its share by more than 0.2 images"
+        ),
         "limits": "Forecast: all within",
         "source_check": "2 records beside their sources: 0 swapped or rotated",
         "confusion": "1 of 9 images mistaken",
     }
-    for name, title in said.items():
+    for name, expected in expected_titles.items():
         figure = FIGURES[name]()
-        heads = [axis.get_title("left") for axis in figure.axes] + [
-            figure.get_suptitle()
-        ]
-        assert title in [
-            head.replace("\n", " ") for head in heads
-        ]  # a long one has two lines
+        titles = [axis.get_title("left") for axis in figure.axes]
+        titles.append(figure.get_suptitle())
+        # A long title has two lines.
+        assert expected in [title.replace("\n", " ") for title in titles]
 
 
-def test_names_stay_apart_and_their_ends_are_seen():
-    """Long file names are cut in the middle, so that those side by side do not overlap."""
+def test_long_names_do_not_overlap_and_their_ends_are_visible():
+    """Long file names are cut in the middle, so that adjacent ones do not overlap."""
     figure = FIGURES["long_names"]()
     figure.draw_without_rendering()
     cells = [axis.title.get_window_extent() for axis in figure.axes if axis.images]
     assert len(cells) == 4
     assert all(left.x1 < right.x0 for left, right in pairwise(cells))
     titles = [axis.title.get_text() for axis in figure.axes if axis.images]
-    assert all(
-        title.startswith("photographs") and title.endswith(").jpg") for title in titles
-    )
+    assert all(title.startswith("photographs") for title in titles)
+    assert all(title.endswith(").jpg") for title in titles)
 
 
 def test_characters_without_a_font_become_codes(monkeypatch, tmp_path, recwarn):
-    """Where no font has them; a font that has them is used. Nothing is drawn as an empty box."""
+    """A font that has them is used otherwise. Nothing is drawn as an empty box."""
     figures._drawable_characters.cache_clear()
     monkeypatch.setitem(figures.STYLE, "font.family", ["DejaVu Sans"])
     figure = figures.plot_counts({"花": 1, "żółw": 2, "a\nb": 3}, "花 1", "images")
     figure.savefig(tmp_path / "figure.png")
-    assert rows(figure) == [r"\u82b1", "żółw", r"a\nb"]
+    assert list_row_names(figure) == [r"\u82b1", "żółw", r"a\nb"]
     assert figure.get_suptitle() == r"\u82b1 1"
     figures._drawable_characters.cache_clear()
     monkeypatch.setitem(figures.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
     figure = figures.plot_counts({"⃝": 1}, "⃝", "images")  # not in DejaVu Sans
     figure.savefig(tmp_path / "figure.png")
-    assert rows(figure) == ["⃝"]
+    assert list_row_names(figure) == ["⃝"]
     assert [str(warning.message) for warning in recwarn] == []
     figures._drawable_characters.cache_clear()
 
 
 def test_installed_fonts_are_used(monkeypatch):
-    """After Matplotlib's own, those of our list that its font manager found."""
+    """Matplotlib's own font is first, then the listed fonts that it found."""
     installed = [font_manager.FontEntry(name=name) for name in ("Arial", "Unifont")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
     spec = importlib.util.spec_from_file_location("figures_again", figures.__file__)
@@ -285,7 +293,7 @@ def test_installed_fonts_are_used(monkeypatch):
 
 
 def test_one_panorama_does_not_squeeze_the_others():
-    """Of a hundred pictures of 100 pixels and one of 20,000 the hundred fill the frame."""
+    """200 images of 100 pixels fill the frame beside one of 20,000 pixels."""
     table = pd.DataFrame(
         {"problem": "", "width": [100] * 200 + [20_000], "height": 100}
     )
@@ -294,28 +302,31 @@ def test_one_panorama_does_not_squeeze_the_others():
     assert "1 are beyond the edge" in axis.get_title("left")
 
 
-def test_a_size_plot_has_good_images_only_and_one_epoch_stands_in_the_middle():
-    """Refused images have no size; a single epoch is epoch 1, with half of one on either side."""
-    assert len(FIGURES["sizes"]().axes[0].collections[0].get_offsets()) == 8
-    assert figures.plot_learning({"a": [1], "val_a": [2]}).axes[0].get_xlim() == (
-        0.5,
-        1.5,
-    )
+def test_a_size_plot_has_good_images_only():
+    """Rejected images have no size."""
+    points = FIGURES["sizes"]().axes[0].collections[0].get_offsets()
+    assert len(points) == 8
 
 
-def test_a_figure_is_saved_and_given_back(tmp_path):
-    """The copy lands in figures/ and the same Figure returns to be shown."""
+def test_a_single_epoch_is_in_the_middle():
+    """It is epoch 1, with half an epoch on either side."""
+    figure = figures.plot_learning({"a": [1], "val_a": [2]})
+    assert figure.axes[0].get_xlim() == (0.5, 1.5)
+
+
+def test_a_figure_is_saved_and_returned(tmp_path):
+    """The copy is in figures/, and the same Figure is returned to be shown."""
     figure = FIGURES["counts"]()
-    assert figures.save_figure(figure, str(tmp_path), "refused") is figure
-    assert (tmp_path / "figures" / "refused.png").exists()
+    assert figures.save_figure(figure, str(tmp_path), "rejected") is figure
+    assert (tmp_path / "figures" / "rejected.png").exists()
 
 
-def test_a_figure_that_finds_no_room_names_its_file(tmp_path, monkeypatch):
-    """What to do is said as well, and no half figure is left."""
+def test_a_full_disk_is_reported_with_the_name_of_the_figure(tmp_path, monkeypatch):
+    """The error contains what to do, and no incomplete figure is left."""
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(
         "kaggle_tfr.storage.open", mock.Mock(side_effect=full), raising=False
     )
-    with pytest.raises(OSError, match="device: '.*/figures/shown.png'. Make room"):
-        figures.save_figure(FIGURES["counts"](), str(tmp_path), "shown")
+    with pytest.raises(OSError, match="device: '.*/figures/drawn.png'. Make room"):
+        figures.save_figure(FIGURES["counts"](), str(tmp_path), "drawn")
     assert list((tmp_path / "figures").iterdir()) == []
