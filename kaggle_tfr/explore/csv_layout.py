@@ -26,7 +26,9 @@ from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import OUTSIDE
 
-Told = tuple[dict[str, Any], list[str]]  # parameters; lines on what they were chosen by
+Detected = tuple[
+    dict[str, Any], list[str]
+]  # parameters; lines on what they were chosen by
 
 UNSURE = "not sure: "
 RUNS = re.compile(r"\d+ \d+( \d+ \d+)*")
@@ -99,20 +101,20 @@ def match_csvs(
     return _merge_splits(csvs, names), comments
 
 
-def tell_csvs(csvs: Sequence[Csv], images: Sequence[Sequence[str]]) -> Told:
+def detect_csvs(csvs: Sequence[Csv], images: Sequence[Sequence[str]]) -> Detected:
     """The parameters for labels and test images in these CSVs, one of which is not of tests."""
     labelled = [csv for csv in csvs if not csv.is_test()]
     main, *others = labelled
-    values, comments = _tell_labels(main)
+    values, comments = _detect_labels(main)
     for other in others:
         what = f"{shorten(other.name)} names pictures too ({shorten(other.template)})"
         comments.append(f"{UNSURE}{what}: other labels, or data for MORE_INPUTS?")
     tests = [csv for csv in csvs if csv.is_test()]
-    test_values, test_comments = _tell_tests(main, tests, images)
+    test_values, test_comments = _detect_tests(main, tests, images)
     return values | test_values, comments + test_comments
 
 
-def tell_validation(splits: Iterable[str], values: dict[str, Any]) -> list[str]:
+def detect_validation(splits: Iterable[str], values: dict[str, Any]) -> list[str]:
     """Lines on given validation images, for which `values` gets no folds.
 
     With folds, 06 would validate on a fold, and never on the images that are given for it.
@@ -259,7 +261,7 @@ def _remove_folder(csv: Csv) -> str:
     return csv.template.removeprefix(_escape_braces(os.path.dirname(csv.name)))
 
 
-def _tell_labels(csv: Csv) -> Told:
+def _detect_labels(csv: Csv) -> Detected:
     """Where the images are and what labels them: codes of masks, flags, a list, or a class."""
     values: dict[str, Any] = {
         "SOURCE": "csv",
@@ -279,7 +281,7 @@ def _tell_labels(csv: Csv) -> Told:
         name: text[~text.isin(MISSING)].str.strip() for name, text in cells.items()
     }
     cells = {name: text for name, text in cells.items() if len(text)}
-    split_values, split_comments = _tell_splits(csv, cells)
+    split_values, split_comments = _detect_splits(csv, cells)
     splits = [name for name in cells if _holds_splits(name, cells[name])] + [
         FOLDER_COLUMN
     ]
@@ -287,20 +289,20 @@ def _tell_labels(csv: Csv) -> Told:
     groups = _list_groups(rest)
     rest = {name: text for name, text in rest.items() if name not in groups} or rest
 
-    label_values, label_comments = _tell_label_columns(csv, rest)
+    label_values, label_comments = _detect_label_columns(csv, rest)
     labels = label_values["LABEL_COLUMN"]
     label_names = [labels] if isinstance(labels, str) else labels
     groups = [name for name in groups if name not in label_names]
     group_values: dict[str, Any] = {}
     if "N_FOLDS" in split_values:  # for validation is given
-        group_comments = _tell_moves(csv, groups, split_values["SPLIT_COLUMN"])
+        group_comments = _detect_moves(csv, groups, split_values["SPLIT_COLUMN"])
     else:
-        group_values, group_comments = _tell_groups(csv, groups, labels)
+        group_values, group_comments = _detect_groups(csv, groups, labels)
     comments += label_comments + group_comments + split_comments
     return values | label_values | group_values | split_values, comments
 
 
-def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
+def _detect_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Detected:
     """LABEL_COLUMN and what belongs to it. cells: of each column that can hold labels."""
     values: dict[str, Any] = {}
     comments = []
@@ -329,9 +331,9 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
         comments.append(f"{what}, which are drawn by hand: none agree")
     elif len(flags) > 1 and (order[0] in flags or not LABEL_NAME.fullmatch(order[0])):
         values["LABEL_COLUMN"] = flags
-        comments += _tell_flags(csv, flags)
+        comments += _detect_flags(csv, flags)
         others = [name for name in order if name not in flags]
-        comments += _tell_others(
+        comments += _detect_others(
             [n for n in others if 1 < n_values[n] < len(cells[n]) / 2]
         )
     elif order:
@@ -346,7 +348,7 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
             values["LABEL_SEPARATOR"] = " "
             what = "blanks separate labels; if they are in names, drop LABEL_SEPARATOR"
             comments.append(f"{UNSURE}{what}")
-        comments += _tell_others([name for name in order[1:] if n_values[name] > 1])
+        comments += _detect_others([name for name in order[1:] if n_values[name] > 1])
     else:
         values["LABEL_COLUMN"] = []
         comments.append(
@@ -355,7 +357,7 @@ def _tell_label_columns(csv: Csv, cells: dict[str, pd.Series]) -> Told:
     return values, comments
 
 
-def _tell_others(names: Sequence[str]) -> list[str]:
+def _detect_others(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     return [f"{UNSURE}LABEL_COLUMN could also be one of {shorten(', '.join(names))}"]
@@ -377,7 +379,7 @@ def _list_flags(cells: dict[str, pd.Series]) -> list[str]:
     return [name for name in cells if name in found]
 
 
-def _tell_flags(csv: Csv, flags: Sequence[str]) -> list[str]:
+def _detect_flags(csv: Csv, flags: Sequence[str]) -> list[str]:
     """Lines on columns of 0 and 1: how many labels an image has, and which cells are odd."""
     text = csv.table[flags].apply(lambda column: column.str.strip().str.lower())
     known = text.isin(FLAGS.keys())
@@ -411,7 +413,7 @@ def _list_groups(cells: dict[str, pd.Series]) -> list[str]:
     return names
 
 
-def _tell_groups(csv: Csv, names: Sequence[str], labels: str | list[str]) -> Told:
+def _detect_groups(csv: Csv, names: Sequence[str], labels: str | list[str]) -> Detected:
     """GROUP_COLUMN: the likeliest column with enough values for the folds."""
     values: dict[str, Any] = {}
     comments = []
@@ -436,7 +438,7 @@ def _tell_groups(csv: Csv, names: Sequence[str], labels: str | list[str]) -> Tol
     return values, comments
 
 
-def _tell_moves(csv: Csv, names: Sequence[str], split_column: str) -> list[str]:
+def _detect_moves(csv: Csv, names: Sequence[str], split_column: str) -> list[str]:
     """Lines on groups whose images are in several given splits, where there are no folds."""
     splits = csv.table[split_column].map(name_split)
     is_test = splits == "test"
@@ -465,7 +467,7 @@ def _holds_splits(name: str, text: pd.Series) -> bool:
     return len(splits) > 1 and "" not in splits and not LABEL_NAME.fullmatch(name)
 
 
-def _tell_splits(csv: Csv, cells: dict[str, pd.Series]) -> Told:
+def _detect_splits(csv: Csv, cells: dict[str, pd.Series]) -> Detected:
     """SPLIT_COLUMN: the column of given splits, or that of the CSVs' folders."""
     values: dict[str, Any] = {}
     found = [name for name in cells if _holds_splits(name, cells[name])]
@@ -478,7 +480,7 @@ def _tell_splits(csv: Csv, cells: dict[str, pd.Series]) -> Told:
         comments = [
             f"ids begin with given splits ({', '.join(splits)}), which are kept"
         ]
-        return values, comments + tell_validation(map(name_split, splits), values)
+        return values, comments + detect_validation(map(name_split, splits), values)
     name = FOLDER_COLUMN if FOLDER_COLUMN in found else found[0]
     values["SPLIT_COLUMN"] = name
     listed = shorten(", ".join(sorted(set(cells[name]))))
@@ -487,13 +489,13 @@ def _tell_splits(csv: Csv, cells: dict[str, pd.Series]) -> Told:
         comments.append(
             f"{UNSURE}SPLIT_COLUMN could also be {shorten(', '.join(others))}"
         )
-    comments += tell_validation(set(cells[name].map(name_split)), values)
+    comments += detect_validation(set(cells[name].map(name_split)), values)
     return values, comments
 
 
-def _tell_tests(
+def _detect_tests(
     csv: Csv, tests: Sequence[Csv], images: Sequence[Sequence[str]]
-) -> Told:
+) -> Detected:
     """Where the images to predict are, and which CSV names them."""
     others = [test for test in tests if test.template != csv.template]
     others.sort(key=lambda test: test.id_column != csv.id_column)

@@ -18,7 +18,9 @@ from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import PICTURE, is_remote
 
 Parts = tuple[str, ...]  # of a path: folders, then the file's name
-Told = tuple[dict[str, Any], list[str]]  # parameters; lines on what they were chosen by
+Detected = tuple[
+    dict[str, Any], list[str]
+]  # parameters; lines on what they were chosen by
 
 UNSURE = csv_layout.UNSURE
 SHARD = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
@@ -50,12 +52,12 @@ def write_recipe(source: str, out: str) -> list[str]:
     """Lines to print, after a commented recipe for a folder or Kaggle slug was written to `out`.
 
     Raises: FileExistsError, NotADirectoryError, OSError; FileNotFoundError, ValueError: as
-    `tell_layout`.
+    `detect_layout`.
     """
     check_free(out)
     found = _find_folder(source)
     folder = _find_top(found)
-    values, comments = tell_layout(folder)
+    values, comments = detect_layout(folder)
     input_dir = _name_input(source, found, folder)
     name = paths.to_slug(os.path.basename(os.path.abspath(folder)))[:40].strip("-")
     values = {"NAME": name or "images", "INPUT_DIR": input_dir} | values
@@ -73,7 +75,7 @@ def write_recipe(source: str, out: str) -> list[str]:
     return [to_line(line) for line in printed]
 
 
-def tell_layout(folder: str) -> Told:
+def detect_layout(folder: str) -> Detected:
     """The parameters that 01 needs to read a folder, and on what each is based.
 
     Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the images.
@@ -90,16 +92,16 @@ def tell_layout(folder: str) -> Told:
     csvs, comments = (
         csv_layout.match_csvs(folder, tables[:CSVS], images) if images else ([], [])
     )
-    comments = [*_tell_products(tree), *comments]
+    comments = [*_detect_products(tree), *comments]
 
     if any(not csv.is_test() for csv in csvs):
-        values, more = csv_layout.tell_csvs(csvs, images)
+        values, more = csv_layout.detect_csvs(csvs, images)
         return values, more + comments
     if shards:
-        values, more = _tell_shards(shards)
+        values, more = _detect_shards(shards)
         return values, more + comments
     if images:
-        values, more = _tell_folders(folder, images, tree.folders, tables)
+        values, more = _detect_folders(folder, images, tree.folders, tables)
         for csv in csvs:
             what = f"{shorten(csv.name)} names test images ({shorten(csv.template)})"
             more.append(f"{UNSURE}{what}, which is not used beside class folders")
@@ -208,14 +210,14 @@ def _name_input(source: str, found: str, folder: str) -> str:
     return f"{source.rstrip('/')}/{os.path.relpath(folder, found)}"
 
 
-def _tell_products(tree: Tree) -> list[str]:
+def _detect_products(tree: Tree) -> list[str]:
     if not tree.products:
         return []
     names = ", ".join("/".join(parts) for parts in tree.products)
     return [f"ignored, because kaggle-tfr wrote it: {shorten(names)}"]
 
 
-def _tell_shards(shards: Sequence[Parts]) -> Told:
+def _detect_shards(shards: Sequence[Parts]) -> Detected:
     deepest = max(map(len, shards))
     pattern = "/".join(
         "*" * (deepest if deepest > 3 else 2)
@@ -227,12 +229,12 @@ def _tell_shards(shards: Sequence[Parts]) -> Told:
     return {"SOURCE": "tfrecords", "PATTERN": pattern}, comments
 
 
-def _tell_folders(
+def _detect_folders(
     folder: str,
     images: Sequence[Parts],
     folders: Sequence[Parts],
     tables: Sequence[str],
-) -> Told:
+) -> Detected:
     """The pattern of class folders. Raises: ValueError: there are none."""
     depth = Counter(map(len, images)).most_common(1)[0][0]
     classes = {parts[-2] for parts in images if len(parts) == depth > 1}
@@ -250,7 +252,7 @@ def _tell_folders(
     splits = sorted({parts[0] for parts in images if split_of(parts[0])})
     if splits:
         comments.append(f"folders of splits: {', '.join(splits)}")
-        comments += csv_layout.tell_validation(map(name_split, splits), values)
+        comments += csv_layout.detect_validation(map(name_split, splits), values)
     elif depth > 2:
         comments.append(
             f"{UNSURE}of folders in folders the last is taken for the class"

@@ -148,7 +148,7 @@ def read(folder, recipe):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layout_is_told_and_read(tmp_path, name):
+def test_a_layout_is_detected_and_read(tmp_path, name):
     """The parameters are those that 01 needs: every picture is read, none is refused."""
     make, wanted, (n_labelled, n_test, kind) = LAYOUTS[name]
     folder, recipe = tmp_path / "in", tmp_path / "recipe.yaml"
@@ -165,7 +165,7 @@ def test_a_layout_is_told_and_read(tmp_path, name):
 
 
 @pytest.mark.parametrize("recipe", OWN)
-def test_the_recipes_own_layouts_are_told(tmp_path, recipe, root):
+def test_the_recipes_own_layouts_are_detected(tmp_path, recipe, root):
     """A folder in the layout of a bundled recipe gets a recipe that reads the same table."""
     make_input(recipe, tmp_path / "in")
     assert main(["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]) == 0
@@ -191,7 +191,7 @@ def test_ids_that_another_folder_has_too_are_of_the_nearest_that_has_all(tmp_pat
     assert (images["problem"] == "").mean() > 0.9
 
 
-def test_shards_are_told(tmp_path):
+def test_shards_are_detected(tmp_path):
     """TFRecords in folders of splits are read through their first records."""
     put_image(tmp_path / "a.jpg")
     data = (tmp_path / "a.jpg").read_bytes()
@@ -256,7 +256,7 @@ def test_few_files_are_looked_at_in_a_large_tree(tmp_path, monkeypatch):
         for name in "abcdefghijklmnopqrstuvwxyz":
             (tmp_path / "in" / f"c{number:03d}" / f"{name}.jpg").touch()
     assert len(layout.list_tree(str(tmp_path / "in")).files) < 1000
-    values, _ = layout.tell_layout(str(tmp_path / "in"))
+    values, _ = layout.detect_layout(str(tmp_path / "in"))
     assert values == {"SOURCE": "folders", "PATTERN": "*/*"}
 
 
@@ -268,7 +268,7 @@ HUGGINGFACE = {
     f"{split}/metadata.csv": "file_name,label\n1.png,a\n2.png,b\n" for split in SPLITS
 }
 # name: (images, texts of CSVs, what is in the recipe, what the comments contain)
-TOLD = {
+DETECTED = {
     "odd flag": (
         [f"i/{k:02d}.jpg" for k in range(40)],
         {"train.csv": ODD_FLAGS},
@@ -444,16 +444,16 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", DETECTED)
 def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, name):
     """Given splits, groups, odd cells and other ids are found; what is not sure is written."""
-    images, texts, wanted, contained = TOLD[name]
+    images, texts, wanted, contained = DETECTED[name]
     put(tmp_path, images)
     for file, text in texts.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(text.encode("latin-1"))
 
-    values, comments = layout.tell_layout(str(tmp_path))
+    values, comments = layout.detect_layout(str(tmp_path))
 
     assert {key: values.get(key) for key in wanted} == wanted
     assert "GROUP_COLUMN" in wanted or "GROUP_COLUMN" not in values
@@ -502,7 +502,7 @@ def test_parts_alone_are_shards(tmp_path):
         (tmp_path / part).mkdir()
         (tmp_path / part / "plan.json").touch()
         (tmp_path / part / "x-f0-000-1.tfrec").touch()
-    assert layout.tell_layout(str(tmp_path))[0] == {
+    assert layout.detect_layout(str(tmp_path))[0] == {
         "SOURCE": "tfrecords",
         "PATTERN": "*/*",
     }
@@ -712,7 +712,7 @@ def test_an_error_shows_names_as_one_line(tmp_path, file):
     with pytest.raises(
         (FileNotFoundError, ValueError), match=r"a\\u001b\[2J\\nb' has"
     ) as error:
-        layout.tell_layout(str(folder))
+        layout.detect_layout(str(folder))
     assert str(error.value).isprintable()
 
 
