@@ -77,8 +77,8 @@ def find(images, hashes, work, *, mirrored, second_look):
     """The accepted pairs, as notebook 02 finds them, and seconds."""
     start = time.perf_counter()
     radius = CANDIDATE_BITS if second_look else MAX_BITS
-    turned = MAX_BITS * 4 // 5 if mirrored else -1
-    pairs = deduplicate.find_pairs(hashes, radius, turned)
+    rotated_bits = MAX_BITS * 4 // 5 if mirrored else None
+    pairs = deduplicate.find_pairs(hashes, radius, rotated_bits)
     if second_look:
         if mirrored:
             pairs = deduplicate.propose_copies(images, hashes, pairs, MAX_BITS)

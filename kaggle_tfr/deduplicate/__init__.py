@@ -10,10 +10,12 @@ from kaggle_tfr.deduplicate.clusters import (
     pairs_of_clusters,
     save_clusters,
 )
-from kaggle_tfr.deduplicate.geometry import pairs_added, propose_copies, verify_geometry
-from kaggle_tfr.deduplicate.pairs import (
+from kaggle_tfr.deduplicate.display import (
     count_by_radius,
     examples_around,
-    find_pairs,
     load_pairs,
+    pairs_added,
 )
+from kaggle_tfr.deduplicate.geometry import verify_geometry
+from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.deduplicate.proposals import propose_copies

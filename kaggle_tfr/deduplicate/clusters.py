@@ -9,7 +9,8 @@ import pandas as pd
 from scipy.sparse import coo_matrix, csgraph, csr_matrix
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.pairs import MAX_EQUAL, name_labels
+from kaggle_tfr.deduplicate.display import name_labels
+from kaggle_tfr.deduplicate.pairs import MAX_EQUAL
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.schema import SPLIT_NAMES, Saved
 

@@ -13,7 +13,7 @@ from kaggle_tfr.deduplicate.clusters import (
     find_clusters,
     pairs_of_clusters,
 )
-from kaggle_tfr.deduplicate.pairs import load_pairs
+from kaggle_tfr.deduplicate.display import load_pairs
 from kaggle_tfr.parameters import PARAMETERS
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -24,7 +24,7 @@ def images(tmp_path):
 @pytest.fixture
 def pairs():
     return pd.DataFrame(np.argwhere(np.tri(7, k=-1).T), columns=["a", "b"]).assign(
-        distance=60
+        distance=60, orientation=1
     )
 
 
@@ -56,7 +56,7 @@ def test_a_rerun_verifies_only_what_is_new(images, pairs, monkeypatch, tmp_path)
     """Pairs already verified come from geometry.parquet, unless a picture has changed."""
     first, verified = verify_geometry(images, pairs, str(tmp_path)), []
     count_block = lambda block: verified.extend(block.index) or [(7, 1)] * len(block)  # noqa: E731
-    monkeypatch.setattr(geometry, "_count_block", count_block)
+    monkeypatch.setattr(geometry, "_verify_block", count_block)
     pd.testing.assert_frame_equal(first, verify_geometry(images, pairs, str(tmp_path)))
     assert not verified
     images.loc[3, "n_bytes"] += 1

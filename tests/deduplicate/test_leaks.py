@@ -17,7 +17,7 @@ from kaggle_tfr.deduplicate.clusters import (
     save_clusters,
 )
 from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.images.hashing import HASHES
+from kaggle_tfr.images.hashing import FLAT, HASHES
 
 SPLITS = ["train", "validation", "test"]
 
@@ -56,7 +56,8 @@ def brute_force(codes, splits, radius):
 def leaks_of(codes, splits, radius):
     words = codes.view(">u8").astype(np.uint64)
     images = images_of(splits)
-    pairs = find_pairs(pd.DataFrame(dict(zip(HASHES, words.T, strict=True))), radius)
+    hashes = pd.DataFrame(dict(zip(HASHES, words.T, strict=True)))
+    pairs = find_pairs(hashes.assign(texture=FLAT, digest="", problem=""), radius)
     return find_leaks(images, pairs, find_clusters(images, pairs))
 
 

@@ -1,0 +1,288 @@
+"""Find all pairs of 256-bit codes that differ in few bits, without comparing all pairs.
+
+The search uses the pigeonhole principle. Example: cut codes into four blocks. Two codes
+that differ in at most three bits differ in at most three of the blocks, so they agree
+in a fourth. Build four tables, one for each block, in which codes with the same value
+of that block share a bucket. Each pair within three bits then shares a bucket somewhere,
+and only codes in the same bucket need to be compared.
+
+One block is too short a key for 25 bits of 256: buckets would be large. So blocks are
+put into groups, and a key is several blocks of one group. With 44 blocks in 9 groups of
+4 or 5, two codes that agree in at most two blocks of every group differ in at least
+44 - 9 × 2 = 26 blocks, so in 26 bits. Codes within 25 bits therefore agree in three blocks
+of some group, and one table for every three blocks of a group finds them all.
+
+Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index
+Hashing".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from itertools import combinations, product
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from kaggle_tfr import parallel
+
+BITS = 256
+SLICE = 1 << 15  # codes: a slice of them stays in the processor's cache
+MAX_PAIRS = 50_000_000
+
+
+@dataclass(frozen=True)
+class Design:
+    """How codes are cut into blocks, and which blocks make the key of a table.
+
+    group_sizes: number of blocks in each group.
+    key_size: number of blocks in a key, all of one group.
+    """
+
+    group_sizes: tuple[int, ...]
+    key_size: int
+
+    def list_keys(self) -> list[tuple[int, ...]]:
+        """Return the block numbers of each table's key."""
+        keys: list[tuple[int, ...]] = []
+        first_block = 0
+        for size in self.group_sizes:
+            group = range(first_block, first_block + size)
+            keys += combinations(group, self.key_size)
+            first_block += size
+        return keys
+
+
+def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
+    """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
+
+    codes: uint8 (n, 32).
+    Raises: ValueError: more than 50 million pairs, too many for a set of images.
+    """
+    n_codes = max(1, len(codes))
+    design = choose_tables(len(codes), radius)
+    if design is None:
+        pieces = compare_all(codes, codes, radius)
+    else:
+        pieces = _search_tables(codes, radius, design)
+
+    found = np.empty(0, np.int64)
+    waiting: list[np.ndarray] = []
+    n_waiting = 0
+    for a, b in pieces:
+        waiting.append((a * n_codes + b)[a < b])
+        n_waiting += len(waiting[-1])
+        # Several tables find the same pair: drop repetitions before they fill memory.
+        if n_waiting > MAX_PAIRS // 4:
+            found = _unite(found, waiting, radius)
+            waiting.clear()
+            n_waiting = 0
+    return np.stack(np.divmod(_unite(found, waiting, radius), n_codes))
+
+
+def near_pairs_between(
+    codes: np.ndarray, others: np.ndarray, radius: int
+) -> np.ndarray:
+    """Find pairs of `codes[a]` and `others[b]` within `radius` bits, a < b: int64 (2, m).
+
+    codes, others: uint8 (n, 32), such as the codes of images and of their mirror images.
+    """
+    n_codes = len(codes)
+    a, b = near_pairs(np.concatenate([codes, others]), radius)
+    is_found = (a < n_codes) & (a < b - n_codes)
+    return np.stack([a[is_found], b[is_found] - n_codes])
+
+
+def _unite(found: np.ndarray, pieces: list[np.ndarray], radius: int) -> np.ndarray:
+    """Return the distinct numbers of `found` and of the pieces, sorted."""
+    united = np.unique(np.concatenate([found, *pieces]))
+    if len(united) > MAX_PAIRS:
+        raise ValueError(
+            f"There are more than {MAX_PAIRS:,} pairs of images within {radius} bits. "
+            "Set MAX_BITS (with SECOND_LOOK also CANDIDATE_BITS) lower."
+        )
+    return united
+
+
+def choose_tables(n_codes: int, radius: int) -> Design | None:
+    """Return the cheapest design of tables, or None if comparing all pairs is cheaper.
+
+    Costs are nanoseconds, as measured; only their ratios matter.
+    """
+    best = None
+    lowest_cost = (0.6 if find_spec("faiss") else 8) * n_codes**2
+    for key_size, n_blocks in product(range(1, 6), range(16, 97)):
+        key_bits = BITS // n_blocks * key_size
+        if n_blocks < radius + key_size or not 10 <= key_bits <= 22:
+            continue
+        # Codes that agree in less than key_size blocks of every group must differ in
+        # more than `radius` blocks: n_blocks - n_groups * (key_size - 1) > radius.
+        n_groups = n_blocks
+        if key_size > 1:
+            n_groups = (n_blocks - radius - 1) // (key_size - 1)
+        sizes = tuple(map(len, np.array_split(np.arange(n_blocks), n_groups)))
+        n_tables = sum(comb(size, key_size) for size in sizes)
+        # Real hashes are skewed: one more bit of a key does not quite halve a bucket.
+        n_compared = n_codes / 2 / 2 ** (0.85 * key_bits)
+        cost = n_tables * n_codes * (80 + 3 * n_compared)
+        if cost < lowest_cost:
+            best = Design(sizes, key_size)
+            lowest_cost = cost
+    return best
+
+
+def _search_tables(
+    codes: np.ndarray, radius: int, design: Design
+) -> Iterator[np.ndarray]:
+    """Return int64 (2, m) of rows for each table; a pair may come from several tables."""
+    words, blocks = _cut_blocks(codes, permute_bits(codes, design.group_sizes))
+    search = partial(search_table, words, blocks, radius=radius)
+    # Every task reads all codes, which is too much to send to a cluster.
+    return parallel.run(
+        search, design.list_keys(), label="Looking for pairs", local_only=True
+    )
+
+
+def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.ndarray]:
+    """Return the numbers of the bits in each block, so that each key takes many values.
+
+    Bits of an image hash are correlated: neighbouring pixels are often alike. A key of
+    correlated bits has few values, and its buckets are large. So each bit, beginning
+    with the most correlated one, goes to the group with which it is correlated least
+    and that has room. Each group deals its bits to its blocks like cards.
+    """
+    sample = codes[:: max(1, len(codes) // 20_000)][:20_000]
+    with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
+        correlation = np.corrcoef(np.unpackbits(sample, axis=1), rowvar=False)
+    correlation = np.nan_to_num(np.asarray(correlation)) ** 2
+
+    group_ends = np.cumsum(group_sizes)
+    room = np.diff(group_ends * BITS // group_ends[-1], prepend=0)
+    groups: list[list[int]] = [[] for _ in group_sizes]
+    cost = np.zeros((len(groups), BITS))
+    for bit in np.argsort(-correlation.sum(axis=0), kind="stable"):
+        number = int(np.argmin(cost[:, bit]))
+        groups[number].append(bit)
+        cost[number] += correlation[bit]
+        if len(groups[number]) == room[number]:
+            cost[number] = np.inf
+
+    blocks: list[np.ndarray] = []
+    for bits, size in zip(groups, group_sizes, strict=True):
+        blocks += [np.array(bits[start::size], int) for start in range(size)]
+    return blocks
+
+
+def _cut_blocks(
+    codes: np.ndarray, block_bits: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the codes in this order of bits, uint64 (4, n), and the value of each block.
+
+    Values of blocks: uint16 (n_blocks, n).
+    """
+    order = np.concatenate(block_bits)
+    weights = np.zeros((len(block_bits), BITS), np.float32)
+    for number, bits in enumerate(block_bits):
+        weights[number, bits] = 2.0 ** np.arange(len(bits))
+
+    words = np.empty((4, len(codes)), np.uint64)
+    blocks = np.empty((len(block_bits), len(codes)), np.uint16)
+    for start in range(0, len(codes), SLICE):
+        rows = slice(start, start + SLICE)
+        bits = np.unpackbits(np.ascontiguousarray(codes[rows].T), axis=0)
+        ordered = np.ascontiguousarray(np.packbits(bits[order], axis=0).T)
+        words[:, rows] = ordered.view(np.uint64).T
+        blocks[:, rows] = weights @ bits.astype(np.float32)
+    return words, blocks
+
+
+def search_table(
+    words: np.ndarray, blocks: np.ndarray, key_blocks: tuple[int, ...], *, radius: int
+) -> np.ndarray:
+    """Find pairs in the radius that agree in the key's blocks: int64 (2, m) of rows."""
+    key = np.zeros(words.shape[1], np.uint32)
+    for block in key_blocks:
+        n_values = int(blocks[block].max()) + 1
+        key = key * np.uint32(n_values) + blocks[block]
+    # Start with the two words that contain least of the key, because they differ most.
+    # A single word would let most pairs pass.
+    first_word = (key_blocks[0] * 4 // len(blocks) + 2) % 4
+    none = np.empty((2, 0), np.int64)
+    found = _search_buckets(words, key, first_word, radius)
+    return np.concatenate([none, *found], axis=1)
+
+
+def _search_buckets(
+    words: np.ndarray, key: np.ndarray, first: int, radius: int
+) -> Iterator[np.ndarray]:
+    """Yield int64 (2, m) of rows with equal keys, compared by words `first` and before.
+
+    Codes are sorted by bucket, and each is compared with the next one, then with the
+    one after that, and so on, as far as the largest bucket reaches.
+    """
+    bucket_sizes = np.bincount(key)
+    rows = np.flatnonzero(bucket_sizes[key] > 1)
+    # Largest buckets first: the codes with a partner k places on are then a prefix.
+    order = rows[np.argsort(key[rows] - (bucket_sizes[key[rows]] << 32))]
+    sizes = np.sort(bucket_sizes[bucket_sizes > 1])[::-1]
+    ends = np.cumsum(sizes)
+    bucket_end = np.repeat(ends, sizes)
+    first_word = words[first][order]
+    second_word = words[first - 1][order]
+    for offset in range(1, int(sizes.max(initial=0))):
+        n_larger = np.searchsorted(-sizes, -offset)
+        stop = int(ends[n_larger - 1]) - offset
+        for start in range(0, stop, SLICE):
+            left = slice(start, min(start + SLICE, stop))
+            right = slice(left.start + offset, left.stop + offset)
+            distance = np.bitwise_count(first_word[left] ^ first_word[right])
+            distance += np.bitwise_count(second_word[left] ^ second_word[right])
+            near = np.flatnonzero(distance <= radius) + start
+            near = near[bucket_end[near] > near + offset]
+            if len(near):
+                yield _keep_near(words, order[near], order[near + offset], radius)
+
+
+def _keep_near(
+    words: np.ndarray, a: np.ndarray, b: np.ndarray, radius: int
+) -> np.ndarray:
+    """Return those of the pairs that are within the radius, smaller row first."""
+    distance = np.bitwise_count(words[:, a] ^ words[:, b]).sum(axis=0)
+    near = distance <= radius
+    return np.sort([a[near], b[near]], axis=0)
+
+
+def compare_all(
+    codes: np.ndarray, others: np.ndarray, radius: int
+) -> Iterator[np.ndarray]:
+    """Yield int64 (2, m) of rows of codes and of others within the radius.
+
+    Everything is compared with everything, by faiss if it is installed, else by NumPy.
+    """
+    index: Any = None
+    step = max(1, 4 * SLICE // max(1, len(codes)))
+    if find_spec("faiss"):
+        import faiss
+
+        index = faiss.IndexBinaryFlat(BITS)
+        index.add(codes)
+        step = 4096
+    for start in range(0, len(others), step):
+        block = others[start : start + step]
+        if index:  # faiss takes the first distance that is too large
+            limits, _, a = index.range_search(block, radius + 1)
+            b = np.repeat(np.arange(len(block)), np.diff(limits).astype(int))
+        else:
+            b, a = np.nonzero(_count_differing(block, codes) <= radius)
+        yield np.stack([a, b + start])
+
+
+def _count_differing(codes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the distances of all codes from all others, in bits: uint16 (n, m)."""
+    distance = np.zeros((len(codes), len(others)), np.uint16)
+    words = codes.view(np.uint64).T
+    for word, other_word in zip(words, others.view(np.uint64).T, strict=True):
+        distance += np.bitwise_count(word[:, None] ^ other_word)
+    return distance
