@@ -115,7 +115,7 @@ TABLE = (
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
     Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
     Parameter(
-        "MIRRORED", False, "02", "mirrored and rotated copies too; 20 times slower"
+        "MIRRORED", False, "02", "mirrored and rotated copies too; 9 × slower"
     ),
     Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),
     Parameter(
