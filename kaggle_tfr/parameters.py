@@ -114,9 +114,7 @@ TABLE = (
     Parameter("BIT_DEPTH", "scale", "01", "16 bits in 8", choices=("scale", "stretch")),
     Parameter("LIMIT", 0, "01", "only so many rows, spread over all; 0: all", low=0),
     Parameter("MAX_BITS", 25, "02", "of 256", low=0, high=256),
-    Parameter(
-        "MIRRORED", False, "02", "mirrored and rotated copies too; 9 × slower"
-    ),
+    Parameter("MIRRORED", False, "02", "mirrored and rotated copies too; 9 × slower"),
     Parameter("SECOND_LOOK", False, "02", "compare candidates by their geometry"),
     Parameter(
         "CANDIDATE_BITS", 70, "02", "the radius of these candidates", low=0, high=256
