@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
+from kaggle_tfr.mounts import bundled
+from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import (
     check_address,
     list_parameters,
     load_recipe,
     parse_value,
 )
-from kaggle_tfr.paths import bundled, near_miss
 from kaggle_tfr.storage import DENIED, is_remote, naming
 from kaggle_tfr.storage import MENDS as STORAGE_MENDS
 

@@ -19,8 +19,9 @@ from typing import IO, Any
 import pandas as pd
 
 from kaggle_tfr import lock
+from kaggle_tfr.mounts import bundled, find_input, work_dir
+from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook
-from kaggle_tfr.paths import bundled, find_input, near_miss, work_dir
 from kaggle_tfr.report import write_report
 from kaggle_tfr.session import stderr_to
 from kaggle_tfr.shards import is_of_plan

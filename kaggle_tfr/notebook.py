@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import lock
+from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import check_parameters, settings
-from kaggle_tfr.paths import work_dir
 from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import RECORDS, remove_leftovers
 from kaggle_tfr.tables import NO_MATH

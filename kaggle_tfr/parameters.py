@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from kaggle_tfr.paths import SUBMISSION, bundled, near_miss
+from kaggle_tfr.mounts import bundled
+from kaggle_tfr.naming import SUBMISSION, near_miss
 
 _STEPS = (
     "explore",

@@ -16,8 +16,8 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from kaggle_tfr import storage
+from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
-from kaggle_tfr.paths import work_dir
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.tables import clean_table, show_table
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import UnionType
@@ -13,7 +12,7 @@ import pandas as pd
 
 from kaggle_tfr.frames import example_class
 from kaggle_tfr.images.header import count_channels
-from kaggle_tfr.paths import near_miss
+from kaggle_tfr.naming import near_miss
 from kaggle_tfr.storage import parse_json
 
 if TYPE_CHECKING:
@@ -42,10 +41,6 @@ KINDS = {
     "b": "int64",
     "f": "float",
 }  # of columns; others: bytes
-# The splits as files and folders name them, and as we do.
-SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"}
-SPLIT_NAMES |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
-_SET = re.compile(r"[ _-]?(images?|imgs?|set|data|files|tfrecords?)$")
 RAGGED, FLOAT32_MAX = -1, 3.4028234663852886e38
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
@@ -78,17 +73,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     }
     | {"image/height": "height", "image/width": "width"},
 }
-
-
-def split_of(folder: str) -> str:
-    """The split that a folder is called after, "" for none; "val" stays, for files are so named.
-
-    >>> split_of("data/Test_images"), split_of("val"), split_of("testing ground")
-    ('test', 'val', '')
-    """
-    name = folder.rstrip("/").rpartition("/")[2].lower()
-    split = SPLIT_NAMES.get(_SET.sub("", name), "")
-    return name if split == "validation" and name in SPLIT_NAMES else split
 
 
 class Saved:

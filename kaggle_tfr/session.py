@@ -11,12 +11,16 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, Any
 
-from kaggle_tfr.paths import choose_backend, find_tpu_signs
 from kaggle_tfr.storage import limit_bucket_cache
 
+ROOT = "/"  # of the folders sys and dev
+# Google's PCI vendor number; its network cards (class 0x02…) and disks (0x01…) have it too.
+GOOGLE_VENDOR = "0x1ae0"
 SESSION_HOURS = 12  # of a Kaggle session with a CPU or GPU
 TPU_SESSION_HOURS = 9
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
@@ -34,6 +38,50 @@ def prepare() -> None:
     is_found = any(isinstance(finder, _SilentTensorFlow) for finder in sys.meta_path)
     if "tensorflow" not in sys.modules and not is_found:
         sys.meta_path.insert(0, _SilentTensorFlow())
+
+
+def count_cores() -> int:
+    """The cores that this process may use: a container's quota and the affinity count.
+
+    joblib.cpu_count() does the same; reading has to do without joblib.
+    Source: Linux's documentation of control groups, versions 2 and 1.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    groups = Path(ROOT, "sys/fs/cgroup")
+    files = ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]
+    for names in files:
+        with suppress(OSError, ValueError):  # "max": there is no quota
+            texts = " ".join((groups / name).read_text() for name in names)
+            quota, period = map(int, texts.split())
+            if quota > 0 and period > 0:
+                cores = min(cores, -(-quota // period))
+    return max(cores, 1)
+
+
+def find_tpu_signs() -> list[str]:
+    """What tells of a TPU, by looking at files alone: the chip serves one process at a time.
+
+    Source: JAX's `hardware_utils.py`, and Kaggle's TPU image, which sets ISTPUVM.
+    """
+    signs = ["ISTPUVM=1"] if os.environ.get("ISTPUVM") == "1" else []
+    for vendor in sorted(Path(ROOT).glob("sys/bus/pci/devices/*/vendor")):
+        kind = vendor.with_name("class")
+        is_other = kind.is_file() and kind.read_text().startswith(("0x01", "0x02"))
+        if vendor.read_text().strip() == GOOGLE_VENDOR and not is_other:
+            signs.append(f"{vendor}: {GOOGLE_VENDOR}")
+    for pattern in ("dev/accel[0-9]*", "dev/vfio/[0-9]*"):
+        signs += sorted(map(str, Path(ROOT).glob(pattern)))
+    return signs
+
+
+def choose_backend() -> None:
+    """Sets KERAS_BACKEND where it is unset: jax on a machine with a TPU, else tensorflow."""
+    if "keras" not in sys.modules:  # which reads it once, on its import
+        chosen = "jax" if find_spec("jax") and find_tpu_signs() else "tensorflow"
+        if os.environ.setdefault("KERAS_BACKEND", chosen) == "jax":
+            # TensorFlow only reads then, and would take all memory of a GPU.
+            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
 def session_hours() -> int:

@@ -4,7 +4,6 @@ import io
 import json
 import operator
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,22 +17,12 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.frames import FRAME_BYTES, parse_record
-from kaggle_tfr.paths import TEST_FOLDER, find_input
-from kaggle_tfr.schema import (
-    SOURCES,
-    SPLIT_NAMES,
-    Labels,
-    RecordSchema,
-    feature_dict,
-    load_schema,
-)
+from kaggle_tfr.mounts import find_input
+from kaggle_tfr.naming import is_shard_name, parse_shard_name
+from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_dict, load_schema
 from kaggle_tfr.session import prepare
 
 LOOKUPS = 16  # questions to a bucket at a time
-_SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
-_ENDING = re.compile(r"\.tfrec(ord)?s?(\.gz|-\d+-of-\d+)?$")
-# Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
-_COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 _COLUMNS = [
     "file",
     "split",
@@ -254,24 +243,13 @@ def list_names(
     files = [
         file for depth in depths for file in storage.list_files(depth + pattern, folder)
     ]
-    files = [file for file in files if _ENDING.search(file) or "*.tfrec" not in pattern]
-    names = [file[len(folder) :].strip("/") for file in files]
-    counts = (int(["-1", *_COUNT.findall(name)][-1]) for name in names)
-    splits = map(_find_split, names)
-    return [(*told, -1, n, -1) for *told, n in zip(files, splits, counts, strict=True)]
-
-
-def _find_split(name: str) -> str:
-    """The split that the last such word of a path names, "train" where there is none.
-
-    All files in a folder test/ are test shards, as those of our parts are.
-
-    >>> _find_split("test_tfrecords/ld_test00-1.tfrec"), _find_split("d-val.tfrecord-0-of-1")
-    ('test', 'validation')
-    """
-    if f"/{TEST_FOLDER}" in f"/{name}":
-        return "test"
-    return SPLIT_NAMES[["train", *_SPLIT.findall(name)][-1]]
+    if "*.tfrec" in pattern:
+        files = [file for file in files if is_shard_name(file)]
+    rows = []
+    for file in files:
+        name = parse_shard_name(file[len(folder) :].strip("/"))
+        rows.append((file, name.split, -1, name.count, -1))
+    return rows
 
 
 def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:

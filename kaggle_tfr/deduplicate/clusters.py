@@ -11,8 +11,9 @@ from scipy.sparse import coo_matrix, csgraph, csr_matrix
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.display import name_labels
 from kaggle_tfr.deduplicate.pairs import MAX_EQUAL
+from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import check_parameters
-from kaggle_tfr.schema import SPLIT_NAMES, Saved
+from kaggle_tfr.schema import Saved
 
 COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
            "steps", "chain", "conflict"]  # fmt: skip

@@ -22,8 +22,8 @@ from kaggle_tfr.explore.splits import (
     looks_like_splits,
     name_split,
 )
+from kaggle_tfr.naming import split_of
 from kaggle_tfr.parameters import DEFAULTS
-from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import OUTSIDE
 
 Detected = tuple[

@@ -11,7 +11,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore import files
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.splits import FOLDER_COLUMN
-from kaggle_tfr.paths import near_miss, template_fields
+from kaggle_tfr.naming import list_fields, near_miss
 
 
 def read_csv(
@@ -54,7 +54,7 @@ def read_csv(
 
 def template_columns(template: str) -> set[str]:
     """Return the columns that a PATH_TEMPLATE names."""
-    return {re.split(r"[.\[]", field)[0] for field in template_fields(template)}
+    return {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
 
 
 def _find_csvs(input_dir: str, settings: InputSettings, parameter: str) -> list[str]:

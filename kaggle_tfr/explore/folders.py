@@ -12,7 +12,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore import files
 from kaggle_tfr.explore.labels import Table, read_classes, single_label_table
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.schema import split_of
+from kaggle_tfr.naming import split_of
 
 
 def read_folders(input_dir: str, settings: InputSettings) -> Table:

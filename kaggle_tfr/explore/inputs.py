@@ -15,9 +15,10 @@ from kaggle_tfr.explore import csvs, files, folders, rows
 from kaggle_tfr.explore.labels import Table, multi_label_table, single_label_table
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.mounts import find_input, work_dir
+from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, near_miss
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
-from kaggle_tfr.paths import SUBMISSION, find_input, near_miss, work_dir
-from kaggle_tfr.schema import SPLIT_NAMES, Labels
+from kaggle_tfr.schema import Labels
 
 
 def read_table(

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from kaggle_tfr import paths
+from kaggle_tfr import mounts
 from kaggle_tfr.explore import csv_layout
 from kaggle_tfr.explore.files import SYSTEM_NAMES
 from kaggle_tfr.explore.recipe import check_free, save_recipe, shorten, to_line
 from kaggle_tfr.explore.splits import name_split
+from kaggle_tfr.naming import is_shard_name, split_of
 from kaggle_tfr.parameters import DEFAULTS
-from kaggle_tfr.schema import split_of
 from kaggle_tfr.storage import PICTURE, is_remote
 
 Parts = tuple[str, ...]  # of a path: folders, then the file's name
@@ -23,7 +23,6 @@ Detected = tuple[
 ]  # parameters; lines on what they were chosen by
 
 UNSURE = csv_layout.UNSURE
-SHARD = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
 TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 RECIPE = re.compile(r"(?i)\.ya?ml$")
 # A folder with one of these files is a WORK_DIR or a part.
@@ -59,7 +58,7 @@ def write_recipe(source: str, out: str) -> list[str]:
     folder = _find_top(found)
     values, comments = detect_layout(folder)
     input_dir = _name_input(source, found, folder)
-    name = paths.to_slug(os.path.basename(os.path.abspath(folder)))[:40].strip("-")
+    name = mounts.to_slug(os.path.basename(os.path.abspath(folder)))[:40].strip("-")
     values = {"NAME": name or "images", "INPUT_DIR": input_dir} | values
     for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
         values.setdefault(parameter, DEFAULTS[parameter])
@@ -82,11 +81,11 @@ def detect_layout(folder: str) -> Detected:
     """
     tree = list_tree(folder)
     if not any(
-        PICTURE.search(parts[-1]) or SHARD.search(parts[-1]) for parts in tree.files
+        PICTURE.search(parts[-1]) or is_shard_name(parts[-1]) for parts in tree.files
     ):
         tree = list_tree(folder, with_products=True)
     images = [parts for parts in tree.files if PICTURE.search(parts[-1])]
-    shards = [parts for parts in tree.files if SHARD.search(parts[-1])]
+    shards = [parts for parts in tree.files if is_shard_name(parts[-1])]
     tables = ["/".join(parts) for parts in tree.files if TABLE.search(parts[-1])]
     tables.sort(key=lambda name: (name.count("/"), "train" not in name, name))
     csvs, comments = (
@@ -167,7 +166,7 @@ def _find_folder(source: str) -> str:
     if is_remote(source):
         what = f"'{source}' is an address; init inspects folders of this machine only."
         raise ValueError(f"{what} Give a path such as /data/images, or a Kaggle slug.")
-    folder = paths.find_input(source)
+    folder = mounts.find_input(source)
     if is_remote(folder):
         what = f"'{source}' is the bucket {folder}; init inspects folders of this machine only."
         raise ValueError(f"{what} Copy some of it here, or write the recipe by hand.")
@@ -204,9 +203,9 @@ def _name_input(source: str, found: str, folder: str) -> str:
         return os.path.abspath(folder)
     if folder == found:
         return source
-    if "/" not in source.strip("/") and found.startswith(f"{paths.KAGGLE_INPUT}/"):
+    if "/" not in source.strip("/") and found.startswith(f"{mounts.KAGGLE_INPUT}/"):
         # "slug/folder" alone would be an owner and a dataset to `kernel`.
-        source = found.removeprefix(f"{paths.KAGGLE_INPUT}/")
+        source = found.removeprefix(f"{mounts.KAGGLE_INPUT}/")
     return f"{source.rstrip('/')}/{os.path.relpath(folder, found)}"
 
 

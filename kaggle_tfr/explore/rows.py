@@ -23,7 +23,7 @@ from kaggle_tfr.explore.labels import (
 )
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.splits import MISSING
-from kaggle_tfr.paths import near_miss
+from kaggle_tfr.naming import near_miss
 from kaggle_tfr.schema import Labels
 
 NO_ROW = "no row"  # begins the problem of a file that no CSV names

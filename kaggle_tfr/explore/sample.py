@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr.paths import KAGGLE_TEMP, KAGGLE_WORKING, find_input
+from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
 from kaggle_tfr.storage import naming, write_atomically
 
 # class: photograph, factors of red, green and blue, number of different pictures

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from kaggle_tfr.paths import near_miss
-from kaggle_tfr.schema import SPLIT_NAMES, split_of
+from kaggle_tfr.naming import SPLIT_NAMES, near_miss, split_of
 
 FOLDER_COLUMN = "csv_folder"  # not in the file: the folder of the CSV below INPUT_DIR
 _NAMES = SPLIT_NAMES | {

@@ -12,10 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr import parameters, paths
+from kaggle_tfr import mounts, parameters
 from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
-from kaggle_tfr.paths import KAGGLE_INPUT, OWNER, bundled, find_input, to_slug, work_dir
+from kaggle_tfr.mounts import (
+    KAGGLE_INPUT,
+    OWNER_PLACEHOLDER,
+    bundled,
+    find_input,
+    to_slug,
+    work_dir,
+)
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote, write_atomically
 
@@ -157,7 +164,10 @@ def write_kernels(
     kept = {k: v for k, v in values.items() if k not in ("WORK_DIR", "OUT_DIR", "PART")}
     if accelerator:
         dirs = kept["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or written
-        made = {slug: f"{KAGGLE_INPUT}/notebooks/{OWNER}/{slug}" for slug in written}
+        made = {
+            slug: f"{KAGGLE_INPUT}/notebooks/{OWNER_PLACEHOLDER}/{slug}"
+            for slug in written
+        }
         common = _attach(
             [("TFREC_DIRS", made.get(place, place)) for place in dirs], internet
         )
@@ -196,7 +206,7 @@ def _write_parts(
     ]
     common = {
         **common,
-        "kernel_sources": [*common["kernel_sources"], f"{OWNER}/{planner}"],
+        "kernel_sources": [*common["kernel_sources"], f"{OWNER_PLACEHOLDER}/{planner}"],
     }
     for part, slug in enumerate(written, 1):
         calls = (
@@ -209,8 +219,8 @@ def _write_parts(
         # With the plan outside the output a kernel leaves its part only.
         own = {
             **values,
-            "WORK_DIR": f"{paths.KAGGLE_TEMP}/work",
-            "OUT_DIR": paths.KAGGLE_WORKING,
+            "WORK_DIR": f"{mounts.KAGGLE_TEMP}/work",
+            "OUT_DIR": mounts.KAGGLE_WORKING,
         }
         own["PART"] = part
         folders.append(
@@ -255,7 +265,7 @@ def _write_kernel(  # noqa: PLR0917
     """The folder of a kernel, checked. openings: code before a step's, by step."""
     # A title that makes this very slug: Kaggle would otherwise choose another.
     title = slug.replace("-", " ")
-    description: dict[str, Any] = {"id": f"{OWNER}/{slug}", "title": title}
+    description: dict[str, Any] = {"id": f"{OWNER_PLACEHOLDER}/{slug}", "title": title}
     description |= {
         "code_file": "kernel.ipynb",
         "language": "python",

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kaggle_tfr import checksums
+from kaggle_tfr.mounts import to_slug
+from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import PARAMETERS
-from kaggle_tfr.paths import near_miss, to_slug
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = (

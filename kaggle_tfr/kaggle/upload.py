@@ -22,7 +22,7 @@ from kaggle_tfr.checksums import SUMS
 from kaggle_tfr.images.convert import load_pictures
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
-from kaggle_tfr.paths import NO_INPUT, OWNER
+from kaggle_tfr.mounts import MISSING_INPUT, OWNER_PLACEHOLDER
 from kaggle_tfr.shards import check_one_plan, read_fingerprint
 from kaggle_tfr.storage import (
     PART_LEVELS,
@@ -158,7 +158,7 @@ def push_kernels(
 def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
     """The kernel of a folder, under the user's name, as far as an earlier call brought it."""
     text = json.dumps(check_metadata(folder, KERNEL_FILE)).replace(
-        f'"{OWNER}/', f'"{owner}/'
+        f'"{OWNER_PLACEHOLDER}/', f'"{owner}/'
     )
     metadata = json.loads(text)
     name, code = metadata["id"], Path(folder, metadata["code_file"]).resolve()
@@ -240,7 +240,7 @@ def _poll_kernel(kernel: _Kernel) -> None:
                 )
                 kernel.state = "failed"
                 # Just attached, it may not be there yet. Source: Kaggle/kaggle-cli, issue 1140.
-                if not kernel.again and NO_INPUT in read_text(log):
+                if not kernel.again and MISSING_INPUT in read_text(log):
                     print(
                         f"{kernel.name}: its input was not there yet, so it is pushed once more"
                     )
@@ -329,7 +329,9 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
             raise ValueError(
                 f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that."
             )
-        if (name := values["id"].replace(f"{OWNER}/", f"{owner}/")) in names:
+        if (
+            name := values["id"].replace(f"{OWNER_PLACEHOLDER}/", f"{owner}/")
+        ) in names:
             raise ValueError(
                 f"'{names[name]}' and '{folder}' have the same id, {name}."
             )

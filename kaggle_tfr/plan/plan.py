@@ -22,16 +22,16 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.parallel import package_versions
-from kaggle_tfr.parameters import as_size
-from kaggle_tfr.paths import (
+from kaggle_tfr.naming import (
     SUBMISSION,
     TEST_FOLDER,
     check_template,
-    format_name,
+    format_shard_name,
+    list_fields,
     split_template,
-    template_fields,
 )
+from kaggle_tfr.parallel import package_versions
+from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import Labels, RecordSchema, Saved
@@ -153,11 +153,9 @@ class Plan(Saved):
         Test shards are in a folder of their own.
         """
         shard = shard if count is None else replace(shard, count=count)
-        template = split_template(self.settings.shard_name, shard.split, shard.fold)
-        name = format_name(template, **vars(shard), name=self.labels.name)
-        if shard.split == "test" and not name.startswith(TEST_FOLDER):
-            name = TEST_FOLDER + name
-        return name
+        return format_shard_name(
+            self.settings.shard_name, **vars(shard), name=self.labels.name
+        )
 
     def for_worker(self) -> "Plan":
         """The plan without what grows with the dataset: its shards and classes stay behind."""
@@ -170,9 +168,7 @@ def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
     groups = []
     for shard in shards:
         own = split_template(template, shard.split, shard.fold)
-        used = [
-            name for name in template_fields(own) if name in ("split", "fold", "part")
-        ]
+        used = [name for name in list_fields(own) if name in ("split", "fold", "part")]
         groups.append((shard, (own, *(getattr(shard, name) for name in used))))
     totals = Counter(group for _, group in groups)
     numbers: dict[tuple, Iterator[int]] = defaultdict(count)

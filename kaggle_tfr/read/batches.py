@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from kaggle_tfr import storage
+from kaggle_tfr.naming import SPLIT_NAMES, near_miss
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.paths import count_cores, near_miss
-from kaggle_tfr.schema import SPLIT_NAMES, RecordSchema, feature_dict
+from kaggle_tfr.schema import RecordSchema, feature_dict
+from kaggle_tfr.session import count_cores
 from kaggle_tfr.shards import check_schemas, count_records
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.checksums import SUMS, find_changed, read_sums, sha256_of_text
-from kaggle_tfr.paths import TEST_FOLDER
+from kaggle_tfr.naming import TEST_FOLDER
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import list_names
 

@@ -16,7 +16,8 @@ from kaggle_tfr import checksums, storage
 from kaggle_tfr.checksums import SUMS
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings
 from kaggle_tfr.frames import list_frames
-from kaggle_tfr.paths import OWNER, SUBMISSION, to_slug
+from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
+from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.shards import format_index, read_index
 from kaggle_tfr.write import journal
@@ -223,7 +224,7 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
     subtitle = f"{count:,} images of {len(plan.labels.classes):,} classes as TFRecord shards{of}"
     return {
         "title": f"{name[: 50 - len(' TFRecords' + of)]} TFRecords{of}",
-        "id": f"{OWNER}/{to_slug(name, tail)}",
+        "id": f"{OWNER_PLACEHOLDER}/{to_slug(name, tail)}",
         "subtitle": subtitle
         if len(subtitle) <= 80
         else f"{count:,} images as TFRecord shards",

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.chain import run_values, write_small_sample
 
-from kaggle_tfr import explore, notebook, paths, read
+from kaggle_tfr import explore, mounts, notebook, read
 from kaggle_tfr.__main__ import _read_call, main
 from kaggle_tfr.parameters import (
     DEFAULTS,
@@ -92,7 +92,7 @@ def write_cassava(folder):
 
 def run_functions(values, notebooks):
     """In place of `driver.run_recipe`: the functions that the notebooks call, on 40 images."""
-    work = paths.work_dir(values.get("WORK_DIR", ""))
+    work = mounts.work_dir(values.get("WORK_DIR", ""))
     steps = (
         [name[:2] for name in notebooks] if values["INPUT_DIR"] else []
     )  # not the sample

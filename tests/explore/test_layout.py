@@ -13,7 +13,7 @@ from support.chain import make_input, write_small_sample
 from support.inputs import put_csv, put_image
 from support.readers import make_example, write_shard
 
-from kaggle_tfr import explore, paths
+from kaggle_tfr import explore, mounts
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore import layout, recipe
 from kaggle_tfr.parameters import load_recipe, settings
@@ -463,20 +463,20 @@ def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, name):
 
 def test_the_folder_in_a_slug_is_part_of_the_input(tmp_path, monkeypatch):
     """An attached input with one top folder: INPUT_DIR leads into it, whatever the mount is."""
-    monkeypatch.setattr(paths, "KAGGLE_INPUT", str(tmp_path / "input"))
+    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
     monkeypatch.chdir(tmp_path)
-    mounts = {
+    mount_paths = {
         "tf-flowers": "tf-flowers",
         "ada/tea": "ada/tea",
         "petals": "datasets/ada/petals",
     }
     expected = {"petals": "datasets/ada/petals"}
-    for number, (source, mount) in enumerate(mounts.items()):
+    for number, (source, mount) in enumerate(mount_paths.items()):
         put(tmp_path / "input" / mount / "flower_photos", FLOWERS)
         assert main(["init", source, "-o", f"{number}.yaml"]) == 0
         values = load_recipe(f"{number}.yaml")
         assert values["INPUT_DIR"] == f"{expected.get(source, source)}/flower_photos"
-        folder = paths.find_input(values["INPUT_DIR"])
+        folder = mounts.find_input(values["INPUT_DIR"])
         images, _ = explore.read_table(folder, settings(explore.InputSettings, values))
         assert len(images) == len(FLOWERS)
 

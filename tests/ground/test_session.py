@@ -5,7 +5,11 @@ import pkgutil
 import subprocess
 import sys
 
+import joblib
+import pytest
+
 import kaggle_tfr
+from kaggle_tfr import session
 
 # Run in a fresh process: settings before and after the package's own modules are imported. What
 # other libraries do on their import comes before.
@@ -105,3 +109,25 @@ assert (tf.setting, tf.backend) == ("4", "tensorflow")
     run = {"capture_output": True, "text": True, "env": environment}
     done = subprocess.run([sys.executable, "-c", code], check=False, **run)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+    ],
+)
+def test_a_container_s_quota_limits_the_cores(tmp_path, monkeypatch, files, quota):
+    """As joblib counts them, in both versions of control groups."""
+    assert session.count_cores() == joblib.cpu_count()
+    monkeypatch.setattr(session, "ROOT", str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert session.count_cores() == (quota or 8)

@@ -32,8 +32,8 @@ from kaggle_tfr.kaggle.kernels import (
 )
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
+from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
-from kaggle_tfr.paths import OWNER, to_slug
 from kaggle_tfr.write.verify import verify_parts
 
 
@@ -110,13 +110,13 @@ def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
 
     made, metadata = zip(*map(read_kernel, folders), strict=True)
     names = [
-        f"{OWNER}/tea-tfrecords-{tail}"
+        f"{OWNER_PLACEHOLDER}/tea-tfrecords-{tail}"
         for tail in ("plan", "part-1", "part-2", "part-3")
     ]
     assert [m["id"] for m in metadata] == names
     assert [m["kernel_sources"] for m in metadata] == [
         [],
-        *[[f"{OWNER}/tea-tfrecords-plan"]] * 3,
+        *[[f"{OWNER_PLACEHOLDER}/tea-tfrecords-plan"]] * 3,
     ]
     assert {tuple(m["competition_sources"]) for m in metadata} == {("tea-leaves",)}
     assert not any(m["enable_internet"] for m in metadata)
@@ -163,14 +163,19 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
 @pytest.mark.parametrize(
     ("values", "settings", "sources", "dirs"),
     [
-        ({}, {}, {"kernel_sources": [f"{OWNER}/tea-tfrecords"]}, ["tea-tfrecords"]),
+        (
+            {},
+            {},
+            {"kernel_sources": [f"{OWNER_PLACEHOLDER}/tea-tfrecords"]},
+            ["tea-tfrecords"],
+        ),
         (
             {"INPUT_DIR": "leaves"},
             {"parts": 2},
             {
                 "kernel_sources": [
-                    f"{OWNER}/tea-tfrecords-part-1",
-                    f"{OWNER}/tea-tfrecords-part-2",
+                    f"{OWNER_PLACEHOLDER}/tea-tfrecords-part-1",
+                    f"{OWNER_PLACEHOLDER}/tea-tfrecords-part-2",
                 ]
             },
             ["tea-tfrecords-part-1", "tea-tfrecords-part-2"],
@@ -198,7 +203,7 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
     (folder,) = write_kernels({"NAME": "tea", **values}, str(tmp_path), **settings)
     cells, metadata = read_kernel(folder)
 
-    assert metadata["id"] == f"{OWNER}/tea-training-{machine.lower()}"
+    assert metadata["id"] == f"{OWNER_PLACEHOLDER}/tea-training-{machine.lower()}"
     assert metadata["machine_shape"] == machine
     assert metadata["enable_tpu"] == (machine == "TpuV5E8") != metadata["enable_gpu"]
     assert {

@@ -11,9 +11,9 @@ from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.metadata import RETIRED
 from kaggle_tfr.kaggle.upload import push_kernels
-from kaggle_tfr.paths import find_input
+from kaggle_tfr.mounts import find_input
 
-OWNER = "INSERT_USERNAME_HERE"
+OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"
 EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -21,7 +21,7 @@ EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 def make_kernel(folder, slug, after="", **changes):
     folder.mkdir(parents=True)
     metadata = {
-        "id": f"{OWNER}/{slug}",
+        "id": f"{OWNER_PLACEHOLDER}/{slug}",
         "title": slug.replace("-", " "),
         "language": "python",
     }
@@ -30,7 +30,7 @@ def make_kernel(folder, slug, after="", **changes):
         "kernel_type": "notebook",
         "enable_internet": False,
     }
-    metadata |= {"kernel_sources": [f"{OWNER}/{after}"] if after else []}
+    metadata |= {"kernel_sources": [f"{OWNER_PLACEHOLDER}/{after}"] if after else []}
     (folder / "kernel-metadata.json").write_text(json.dumps(metadata | changes))
     (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
     return str(folder)

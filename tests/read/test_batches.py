@@ -71,8 +71,8 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
 
 
 def test_decoding_takes_as_many_threads_as_the_cores_that_a_container_may_use(root):
-    """Those of the machine would be in each other's way; `paths.count_cores` knows the quota."""
-    code = "from kaggle_tfr import paths\npaths.count_cores = lambda: 3\n"
+    """Those of the machine would be in each other's way; `session.count_cores` knows the quota."""
+    code = "from kaggle_tfr import session\nsession.count_cores = lambda: 3\n"
     code += "from kaggle_tfr.read import batches, display\nprint(batches.CORES, display.CORES)"
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run(

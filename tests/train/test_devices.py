@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kaggle_tfr import paths, train
+from kaggle_tfr import session, train
 from kaggle_tfr.train import training
 
 CHOICE = """
@@ -45,7 +45,7 @@ def host(monkeypatch, tmp_path):
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: one)
     for name in (*training.TPU_ADDRESSES, "ISTPUVM"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(paths, "ROOT", str(tmp_path))
+    monkeypatch.setattr(session, "ROOT", str(tmp_path))
     return host
 
 
@@ -111,7 +111,7 @@ def test_a_tpu_is_told_by_its_files(host, tmp_path, files, signs):
     """Google's network cards and disks, which all of its machines have, are none."""
     fake(tmp_path, *files)
 
-    assert len(paths.find_tpu_signs()) == signs
+    assert len(session.find_tpu_signs()) == signs
 
 
 def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):

@@ -1,41 +1,12 @@
-"""File names and paths by template, and where inputs lie: Kaggle's mounts, paths, buckets."""
+"""Where inputs are found: Kaggle's mounts, paths, buckets."""
 
-import os
 import sys
-from functools import partial
 from types import SimpleNamespace
 
-import joblib
 import pytest
 
-from kaggle_tfr import paths
-from kaggle_tfr.paths import check_template, find_input, format_name
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (partial(check_template, "{nme}-{i}.tfrec"), 'Did you mean "name"'),
-        (partial(check_template, "{name}-{count}.tfrec"), "has no {i}"),
-        (partial(check_template, "../{i}.tfrec"), "leads out of its folder"),
-        (partial(check_template, "{i"), "cannot be read"),
-    ],
-)
-def test_a_bad_template_or_name_says_what_to_mend(call, message):
-    """A template that cannot name the shards is refused at once."""
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-@pytest.mark.parametrize(
-    "name", ["../../x", "/x", "a/../../x", "..\\x", "C:\\x", "gs://b/x"]
-)
-def test_a_shard_stays_in_its_folder_whatever_name_is(name):
-    """The template is harmless, and NAME makes a way out of it: the error names both."""
-    with pytest.raises(
-        ValueError, match="'{name}-{i}' with NAME .* leads out of its folder"
-    ):
-        format_name("{name}-{i}", name=name, i=0)
+from kaggle_tfr import mounts
+from kaggle_tfr.mounts import find_input
 
 
 @pytest.fixture
@@ -43,7 +14,7 @@ def kaggle(tmp_path, monkeypatch):
     """A machine whose Kaggle mounts lie in a temporary folder; (input, working)."""
     for name in ("input", "working"):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(paths, f"KAGGLE_{name.upper()}", str(tmp_path / name))
+        monkeypatch.setattr(mounts, f"KAGGLE_{name.upper()}", str(tmp_path / name))
     monkeypatch.chdir(tmp_path / "working")
     return tmp_path / "input", tmp_path / "working"
 
@@ -124,14 +95,14 @@ def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
 
 def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
     """From notebooks/ as from the top, work/ and relative inputs are those of the project."""
-    monkeypatch.setattr(paths, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
     for name in ("kaggle_tfr", "notebooks", "photos"):
         (tmp_path / name).mkdir()
     found = []
     for folder in (tmp_path, tmp_path / "notebooks"):
         monkeypatch.chdir(folder)
         found.append(
-            [paths.work_dir(""), paths.work_dir("runs/1"), find_input("photos")]
+            [mounts.work_dir(""), mounts.work_dir("runs/1"), find_input("photos")]
         )
 
     assert (
@@ -143,27 +114,5 @@ def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
 
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(kaggle):
     """/kaggle/working is what Kaggle saves; addresses of buckets pass unchanged."""
-    assert paths.work_dir("") == str(kaggle[1])
-    assert paths.work_dir("gs://bucket/run/") == "gs://bucket/run"
-
-
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({}, None),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
-    ],
-)
-def test_a_container_s_quota_limits_the_cores(tmp_path, monkeypatch, files, quota):
-    """As joblib counts them, in both versions of control groups."""
-    assert paths.count_cores() == joblib.cpu_count()
-    monkeypatch.setattr(paths, "ROOT", str(tmp_path))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert paths.count_cores() == (quota or 8)
+    assert mounts.work_dir("") == str(kaggle[1])
+    assert mounts.work_dir("gs://bucket/run/") == "gs://bucket/run"

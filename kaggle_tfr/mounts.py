@@ -1,0 +1,142 @@
+"""Kaggle's folders and slugs: where inputs are mounted, and where output goes."""
+
+import glob
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+from kaggle_tfr.storage import is_remote
+
+KAGGLE_INPUT = "/kaggle/input"
+KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
+KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
+
+# Since 2026 Kaggle also mounts inputs by type and owner: competitions/<slug>,
+# datasets/<owner>/<slug>.
+MOUNT_FOLDERS = ("competitions", "datasets", "datasets/*", "notebooks/*")
+
+# `push` searches a kernel's log for these words.
+MISSING_INPUT = "is neither a folder here nor a Kaggle input"
+# The username that the `init` commands of Kaggle's client write.
+OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
+
+
+def to_slug(text: str, tail: str = "") -> str:
+    """Return the slug that Kaggle makes of a title, at most 50 characters with a `tail`.
+
+    >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
+    ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
+    """
+    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
+    if not tail:
+        return slug
+    head = slug[: 49 - len(tail)].strip("-")
+    return f"{head}-{tail}".strip("-")
+
+
+def bundled(folder: str) -> Path:
+    """Return the path of our "notebooks" or "recipes", in the installed package or the checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / folder
+    return installed if installed.is_dir() else package.parent / folder
+
+
+def project_dir() -> Path:
+    """Return the checkout's top folder if we run in its notebooks/, else the current folder."""
+    current = Path.cwd()
+    is_notebooks = (
+        current.name == "notebooks" and (current.parent / "kaggle_tfr").is_dir()
+    )
+    return current.parent if is_notebooks else current
+
+
+def work_dir(folder: str = "") -> str:
+    """Return the absolute path of the folder for all output; a `gs://` address is kept.
+
+    folder: "" is /kaggle/working on Kaggle, else work/. Relative paths start at `project_dir`.
+    """
+    if is_remote(folder):
+        return folder.rstrip("/")
+    if not folder and os.path.isdir(KAGGLE_WORKING):
+        return KAGGLE_WORKING
+    return os.path.abspath(project_dir() / Path(folder or "work").expanduser())
+
+
+def find_input(source: str | os.PathLike[str]) -> str:
+    """Return the existing folder for a path or a Kaggle slug; a `gs://` address is kept.
+
+    source: a path, a slug ("flowers"), or an owner and a slug ("me/flowers"); subfolders may
+    follow.
+    Raises: FileNotFoundError: with every path that was tried; ValueError: `source` is empty.
+    """
+    source = os.fspath(source)
+    if not source:
+        raise ValueError(
+            "The input is an empty name. Give a folder, a gs:// address or a slug."
+        )
+    if is_remote(source):
+        return source.rstrip("/")
+
+    candidates = _list_candidates(source)
+    for candidate in candidates:
+        # A folder may have "[1]" in its name: only the star of an owner is a pattern.
+        pattern = glob.escape(candidate).replace("/[*]/", "/*/")
+        for folder in sorted(glob.glob(pattern))[:1]:
+            # A mount that is not ready yet is an empty folder.
+            if not folder.startswith(KAGGLE_INPUT) or os.listdir(folder):
+                return folder
+
+    slug = source.strip("/")
+    try:
+        return _ask_kaggle(slug)
+    except LookupError as error:
+        paths = "\n  ".join(candidates)
+        raise FileNotFoundError(
+            f"'{source}' {MISSING_INPUT}. Looked in:\n  {paths}\n"
+            f"  KaggleDatasets().get_gcs_path('{slug}'): {error.args[0]}\n"
+            "Attach the dataset to the notebook, or give an absolute path or a gs:// address."
+        ) from None
+
+
+def _list_candidates(source: str) -> list[str]:
+    """Return the folders that may hold the input, the likeliest first."""
+    path = Path(source).expanduser()
+    candidates = [str(path.absolute()), str((project_dir() / path).absolute())]
+    if not path.is_absolute():
+        slug = source.strip("/")
+        candidates.append(f"{KAGGLE_INPUT}/{slug}")
+        candidates += [f"{KAGGLE_INPUT}/{folder}/{slug}" for folder in MOUNT_FOLDERS]
+        if "/" in slug:  # the oldest mounts leave the owner out
+            candidates.append(f"{KAGGLE_INPUT}/{slug.partition('/')[2]}")
+    return list(dict.fromkeys(candidates))
+
+
+def _ask_kaggle(source: str) -> str:
+    """Return the address that Kaggle's client, installed on its TPU machines, has for a slug.
+
+    Raises: LookupError: there is no client, or it does not know the slug.
+    """
+    try:
+        from kaggle_datasets import KaggleDatasets
+    except ImportError:
+        raise LookupError(
+            "no kaggle_datasets here, so this is not a Kaggle session"
+        ) from None
+
+    names = source.split("/")
+    reason = "no answer"
+    # The client expects a slug without its owner, so the second name is tried too.
+    for position, slug in enumerate(names[:2], 1):
+        try:
+            root = KaggleDatasets().get_gcs_path(slug)
+        except Exception as error:  # noqa: BLE001  # the client raises unrelated classes
+            reason = f"{type(error).__name__}: {error}"
+            continue
+        address = "/".join([root.rstrip("/"), *names[position:]])
+        # On a TPU machine the client names a mount without checking that it exists.
+        if is_remote(address) or os.path.isdir(address):
+            return address
+        reason = f"'{address}', which does not exist"
+    raise LookupError(reason)

@@ -1,0 +1,170 @@
+"""Names of shards and splits: templates, and the one place that formats and parses them."""
+
+import difflib
+import re
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kaggle_tfr.storage import check_inside
+
+# Kaggle's name of the file, which work and part folders keep.
+SUBMISSION = "sample_submission.csv"
+# Test shards are in this folder of a part, so all shards at its top hold labelled records.
+TEST_FOLDER = "test/"
+
+# Numbers count from 0, `part` from 1; `n` is the number of files that share the other fields,
+# `count` the number of records in the file.
+SHARD_FIELDS = ("name", "split", "fold", "part", "i", "n", "count")
+
+# The names of splits in files and folders, and our own names of them.
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+}
+
+_CONTENTS = re.compile(r"[ _-]?(images?|imgs?|set|data|files|tfrecords?)$")
+_SHARD_ENDING = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
+_SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
+# Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
+_COUNT = re.compile(r"\d-(\d+)\.tfrec$")
+
+
+def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return ' Did you mean "SEED"?' when a known word is close to `word`, else "".
+
+    >>> near_miss("sede", ["SEED", "QUALITY"]), near_miss("xyzzy", ["SEED", "QUALITY"])
+    (' Did you mean "SEED"?', '')
+    """
+    known_by_upper = {str(name).upper(): str(name) for name in known}
+    matches = difflib.get_close_matches(
+        str(word).upper(), known_by_upper, n=1, cutoff=cutoff
+    )
+    return f' Did you mean "{known_by_upper[matches[0]]}"?' if matches else ""
+
+
+def split_of(folder: str) -> str:
+    """Return the split that a folder's name stands for, or "" for no split.
+
+    "val", "valid" and "dev" are kept, because output files use these names.
+
+    >>> split_of("data/Test_images"), split_of("val"), split_of("testing ground")
+    ('test', 'val', '')
+    """
+    name = folder.rstrip("/").rpartition("/")[2].lower()
+    split = SPLIT_NAMES.get(_CONTENTS.sub("", name), "")
+    return name if split == "validation" and name in SPLIT_NAMES else split
+
+
+def list_fields(template: str) -> list[str]:
+    """Return the names of a template's fields, in their order."""
+    try:
+        pieces = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(
+            f"The template '{template}' cannot be read: {error}. Fix its braces."
+        ) from None
+    return [field for _, field, *_ in pieces if field is not None]
+
+
+def check_template(template: str) -> None:
+    """Raise a ValueError unless the template can name every shard, inside its part folder."""
+    fields = list_fields(template)
+    for field in fields:
+        if field not in SHARD_FIELDS:
+            raise ValueError(
+                f"SHARD_NAME '{template}' has the field '{{{field}}}'."
+                f"{near_miss(field, SHARD_FIELDS)} "
+                f"It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
+            )
+    if "i" not in fields:
+        raise ValueError(
+            f"SHARD_NAME '{template}' has no {{i}}, so names could repeat. Add {{i}}."
+        )
+    check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
+
+
+def split_template(template: str, split: str, fold: int) -> str:
+    """Return the template for the shards of one split and fold.
+
+    Outside the folds the split's name replaces the fold in a template without {split}, and the
+    names of test shards always contain "test".
+
+    >>> split_template("{name}-f{fold}-{i:03d}.tfrec", "test", -1)
+    '{name}-test-{i:03d}.tfrec'
+    >>> split_template("Id_df{i:02d}-{count}.tfrec", "test", -1)
+    'test-Id_df{i:02d}-{count}.tfrec'
+    """
+    if fold >= 0 or "{split" in template:
+        return template
+    with_split = re.sub(r"f?\{fold[^{}]*\}", split, template)
+    if split == "test" and with_split == template:
+        folder, slash, name = template.rpartition("/")
+        return f"{folder}{slash}test-{name}"
+    return with_split
+
+
+def format_shard_name(template: str, split: str, fold: int, **fields: str | int) -> str:
+    """Return the path of a shard below its part folder.
+
+    >>> format_shard_name("df{i:02d}-{count}.tfrec", "train", 0, i=3, count=1427)
+    'df03-1427.tfrec'
+    >>> format_shard_name("{split}-{i}.tfrec", "test", -1, i=3)
+    'test/test-3.tfrec'
+
+    Raises: ValueError: the path is outside the part folder, which `name` can cause.
+    """
+    template = split_template(template, split, fold)
+    path = template.format(split=split, fold=fold, **fields)
+    setting = f"SHARD_NAME '{template}' with NAME '{fields.get('name', '')}'"
+    check_inside(path, setting, f"with '{path}'")
+    if split == "test" and not path.startswith(TEST_FOLDER):
+        return TEST_FOLDER + path
+    return path
+
+
+@dataclass(frozen=True)
+class ShardName:
+    """What a shard's path reveals.
+
+    split: "train", "validation" or "test".
+    count: number of records, -1 when the name does not contain it.
+    """
+
+    split: str
+    count: int
+
+
+def is_shard_name(path: str) -> bool:
+    """Return whether a file's name ends like that of a TFRecord file.
+
+    >>> is_shard_name("a.tfrec"), is_shard_name("a.tfrecord-00000-of-00001.gz")
+    (True, True)
+    >>> is_shard_name("a.tfrec.idx")
+    False
+    """
+    return _SHARD_ENDING.search(path) is not None
+
+
+def parse_shard_name(path: str) -> ShardName:
+    """Return the split and the count of records in a path below a part folder.
+
+    The last split that the path names counts; without one it is "train". All files in a folder
+    test/ are test shards.
+
+    >>> parse_shard_name("test_tfrecords/ld_test00-687.tfrec")
+    ShardName(split='test', count=687)
+    >>> parse_shard_name("d-val.tfrecord-00000-of-00001")
+    ShardName(split='validation', count=-1)
+    """
+    words = _SPLIT.findall(path)
+    split = SPLIT_NAMES[words[-1]] if words else "train"
+    if f"/{TEST_FOLDER}" in f"/{path}":
+        split = "test"
+    count = _COUNT.search(path)
+    return ShardName(split, int(count[1]) if count else -1)

@@ -1,0 +1,33 @@
+"""Shard names: what a template must have, and what a name reveals."""
+
+from functools import partial
+
+import pytest
+
+from kaggle_tfr.naming import check_template, format_shard_name
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (partial(check_template, "{nme}-{i}.tfrec"), 'Did you mean "name"'),
+        (partial(check_template, "{name}-{count}.tfrec"), "has no {i}"),
+        (partial(check_template, "../{i}.tfrec"), "leads out of its folder"),
+        (partial(check_template, "{i"), "cannot be read"),
+    ],
+)
+def test_a_bad_template_or_name_says_what_to_mend(call, message):
+    """A template that cannot name the shards is refused at once."""
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "/x", "a/../../x", "..\\x", "C:\\x", "gs://b/x"]
+)
+def test_a_shard_stays_in_its_folder_whatever_name_is(name):
+    """The template is harmless, and NAME makes a way out of it: the error names both."""
+    with pytest.raises(
+        ValueError, match="'{name}-{i}' with NAME .* leads out of its folder"
+    ):
+        format_shard_name("{name}-{i}", "train", 0, name=name, i=0)
