@@ -8,11 +8,8 @@ import pandas as pd
 
 from kaggle_tfr.images.convert import load_pictures
 from kaggle_tfr.images.hashing import HASHES
-from kaggle_tfr.images.header import turn
+from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
-_WAYS = ("mirrored", "rotated by 180°", "upside down", "transposed", "rotated right",
-         "transversed", "rotated left")  # fmt: skip
-ORIENTATIONS = dict(enumerate(_WAYS, 2))
 Pictures = list[tuple[np.ndarray, np.ndarray]]
 Titles = list[tuple[str, str]]
 
@@ -89,7 +86,7 @@ def load_pairs(
     loaded = load_pictures(list(rows["path"]), side=200)
     titles = rows["image_id"].astype(str).tolist()
     for number, pair in enumerate(pairs.to_dict("records"), len(pairs)):
-        loaded[number] = turn(loaded[number], pair.get("orientation", 1))
+        loaded[number] = apply_orientation(loaded[number], pair.get("orientation", 1))
         titles[number] += ": " + _describe_distance(pair)
     titles = [f"{title}\n{text}" for title, text in zip(titles, captions, strict=True)]
     return _split_pairs(loaded), _split_pairs(titles)
@@ -124,7 +121,7 @@ def _describe_distance(pair: dict[Any, Any]) -> str:
     if "inliers" in pair:
         texts.append(f"{pair['inliers']} matches")
     if pair.get("orientation", 1) > 1:
-        texts.append(ORIENTATIONS[pair["orientation"]])
+        texts.append(ORIENTATIONS[pair["orientation"]].name)
     return ", ".join(texts)
 
 

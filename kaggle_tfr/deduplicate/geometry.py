@@ -19,13 +19,15 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.images.orientation import CLOCKWISE_TURNS, INVERSE, compose
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
 KEY = ["path_a", "path_b", "bytes_a", "bytes_b", "mirrored"]
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the number
 # of quarter turns to the right from a to b, or to b mirrored.
-UNDO = np.array([[1, 8, 3, 6], [2, 5, 4, 7]])
+_TURNED_BACK = [INVERSE[turn] for turn in CLOCKWISE_TURNS]
+UNDO = np.array([_TURNED_BACK, [compose(2, turn) for turn in _TURNED_BACK]])
 
 
 @dataclass(frozen=True)

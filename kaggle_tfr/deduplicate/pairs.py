@@ -11,9 +11,9 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.search import SLICE, near_pairs, near_pairs_between
 from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED, TURNS
+from kaggle_tfr.images.orientation import INVERSE
 
 MAX_EQUAL = 20  # images with equal hashes that are still paired each with each
-INVERSE = {6: 8, 8: 6}  # of EXIF's orientations; the others undo themselves
 
 
 def find_pairs(
@@ -133,7 +133,7 @@ def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
         bits[pairs.index] = np.bitwise_count(words[pairs["a"], :4] ^ rotated[position])
 
     is_swapped = candidates["a"] > candidates["b"]
-    inverse = candidates["orientation"].replace(INVERSE)
+    inverse = candidates["orientation"].map(INVERSE)
     measured = pd.DataFrame(
         {
             "a": candidates[["a", "b"]].min(axis=1),

@@ -23,8 +23,8 @@ from kaggle_tfr.images.header import (
     refusing,
     to_rgb,
     to_srgb,
-    turn,
 )
+from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.storage import read_bytes
 
@@ -154,7 +154,9 @@ def check_image(
             luma = (
                 image if ready else to_rgb(image, profile, data, bit_depth).convert("L")
             )
-            grey = Image.fromarray(turn(np.asarray(luma), find_orientation(image)))
+            grey = Image.fromarray(
+                apply_orientation(np.asarray(luma), find_orientation(image))
+            )
     return header, grey.reduce(max(1, min(grey.size) // WORK_SIDE))
 
 
@@ -190,7 +192,7 @@ def _trust_scan(data: bytes, header: Header) -> Header:
 
 def _as_stored(size: tuple[int, int], header: Header) -> tuple[int, int]:
     """The (rows, columns) in the file of a (height, width) as shown."""
-    return size if header.orientation < 5 else size[::-1]
+    return size[::-1] if ORIENTATIONS[header.orientation].transposes else size
 
 
 def _decode(
@@ -296,11 +298,15 @@ def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
 
 
 def _turn(pixels: np.ndarray, header: Header) -> np.ndarray:
-    # As `turn`, but ten times as fast. cv2.flip: 1 swaps left and right, 0 top and bottom.
-    if header.orientation >= 5:
+    # OpenCV copies pixels in another order ten times as fast as NumPy.
+    change = ORIENTATIONS[header.orientation]
+    if change.transposes:
         pixels = cv2.transpose(pixels)
-    flip = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}.get(header.orientation)
-    return pixels if flip is None else cv2.flip(pixels, flip)
+    if change.reverses_rows and change.reverses_columns:
+        return cv2.flip(pixels, -1)
+    if change.reverses_rows:
+        return cv2.flip(pixels, 0)
+    return cv2.flip(pixels, 1) if change.reverses_columns else pixels
 
 
 def _crop_middle(pixels: np.ndarray, height: int, width: int) -> np.ndarray:

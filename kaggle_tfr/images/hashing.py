@@ -5,7 +5,7 @@ import numpy as np
 from PIL import Image
 from scipy.fftpack import dct
 
-from kaggle_tfr.images.header import turn
+from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
 HASHES = ("average", "perceptual", "difference", "wavelet")
 # What the hashes of a mirrored or turned picture need besides: the perceptual one's bits of the
@@ -61,16 +61,16 @@ def hash_picture(picture: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
 
 def _list_turns() -> np.ndarray:
     words, turns = np.arange(640).reshape(10, 8, 8), []
-    for orientation in range(1, 9):
+    for orientation, change in ORIENTATIONS.items():
         turned, x, y = (
-            orientation >= 5,
-            orientation in (2, 3, 6, 7),
-            orientation in (3, 4, 7, 8),
+            change.transposes,
+            change.reverses_columns,
+            change.reverses_rows,
         )
         cosines = words[(1, 4, 5, 6)[(y + 2 * x) if turned else (x + 2 * y)]]
         steps = words[(2, 7, 8, 9)[2 * turned + x]]
         average, steps, wavelet = (
-            turn(one, orientation) for one in (words[0], steps, words[3])
+            apply_orientation(one, orientation) for one in (words[0], steps, words[3])
         )
         turns.append([average, cosines.T if turned else cosines, steps, wavelet])
     return np.reshape(turns, (8, 256))

@@ -12,6 +12,8 @@ from functools import lru_cache
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, TiffImagePlugin
 
+from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
+
 NOT_RGB = ("L", "CMYK")  # modes with colour profiles of their own
 RECORD = re.compile(r"#\d+$")  # ends the address of a record
 DIM = 16_384  # of 65,535: with all values below it, two of the 8 bits would say nothing
@@ -81,7 +83,7 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
             image.draft(None, (at_least, at_least))
         image.load()
         pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
-        return turn(pixels, find_orientation(image))
+        return apply_orientation(pixels, find_orientation(image))
 
 
 def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | None:
@@ -166,15 +168,7 @@ def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
 def find_orientation(image: Image.Image) -> int:
     """EXIF's orientation, 1 (upright) to 8; Pillow turns a TIFF by itself, its `load` leaves 1."""
     orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return orientation if orientation in range(1, 9) else 1
-
-
-def turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """A view of the pixels (rows, columns, …), the way up that an EXIF orientation asks for."""
-    if orientation >= 5:
-        pixels = pixels.swapaxes(0, 1)
-    down, right = orientation in (3, 4, 7, 8), orientation in (2, 3, 6, 7)
-    return pixels[:: -1 if down else 1, :: -1 if right else 1]
+    return orientation if orientation in ORIENTATIONS else 1
 
 
 def find_profile(image: Image.Image) -> bytes:
@@ -335,7 +329,7 @@ def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         # Pillow turns it by itself; its size comes turned or not, as the version has it.
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
-    if orientation >= 5:
+    if ORIENTATIONS[orientation].transposes:
         width, height = height, width
     orientation, profile = 1 if kind == "TIFF" else orientation, find_profile(image)
     plain = mode in ("L", "RGB") or (kind == "PNG" and mode in ("1", "P"))

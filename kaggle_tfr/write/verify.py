@@ -19,13 +19,8 @@ from PIL import Image, ImageOps
 from kaggle_tfr import checksums, parallel, storage
 from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
 from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
-from kaggle_tfr.images.header import (
-    Header,
-    RefusedImage,
-    read_header,
-    read_upright,
-    turn,
-)
+from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright
+from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode
 from kaggle_tfr.shards import list_names, read_fingerprint, read_index
@@ -48,9 +43,6 @@ MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
 MARGIN_DB = (
     1.0  # by which a wrong version must fit better: some pictures look the same turned
 )
-# How a record lies that fits once it is turned as this EXIF orientation asks for.
-_TURNS = {2: "mirrored", 3: "turned by 180°", 4: "upside down", 5: "transposed"}
-_TURNS |= {6: "turned by 90° anticlockwise", 8: "turned by 90° clockwise"}
 _SWAPPED = "red and blue are swapped"
 
 Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
@@ -418,9 +410,9 @@ def compare_with_source(
     )
     others = {"": own, _SWAPPED: own[..., ::-1]}
     others |= {
-        f"the picture is {name}": turn(own, way)
-        for way, name in _TURNS.items()
-        if way < 5 or height == width
+        f"the image is {change.name}": apply_orientation(own, INVERSE[number])
+        for number, change in ORIENTATIONS.items()
+        if number > 1 and (height == width or not change.transposes)
     }
     fits = {name: psnr(small, other) for name, other in others.items()}
     problem = max(fits, key=fits.__getitem__)

@@ -13,7 +13,7 @@ from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.deduplicate.proposals import propose_copies
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.images.hashing import HASHES
-from kaggle_tfr.images.header import turn
+from kaggle_tfr.images.orientation import apply_orientation
 
 
 def cropped(image):
@@ -200,7 +200,9 @@ def test_turned_copies_are_found_and_shown_as_their_originals(tmp_path):
     pictures = [scene(200, 260, seed=s) for s in range(3)]
     left = pictures[0].width // 5
     for number in range(1, 9):
-        copy = Image.fromarray(turn(np.asarray(pictures[0]), number).copy())
+        copy = Image.fromarray(
+            apply_orientation(np.asarray(pictures[0]), number).copy()
+        )
         pictures += [copy.resize((copy.width // 2, copy.height // 2))]
     crop = pictures[1].crop((left, 20, pictures[1].width, 180))
     pictures += [

@@ -8,7 +8,7 @@ from support.scenes import scene
 
 from kaggle_tfr.deduplicate.pairs import find_pairs, measure_pairs
 from kaggle_tfr.images.hashing import FLAT, HASHES, hash_picture
-from kaggle_tfr.images.header import turn
+from kaggle_tfr.images.orientation import INVERSE, apply_orientation
 
 
 def hashes_of(codes):
@@ -31,8 +31,8 @@ def test_hardly_any_images_are_no_special_case(n):
 def test_a_pair_given_in_either_order_has_the_same_orientation(orientation):
     """It is the EXIF orientation that rotates the later row's image as the earlier."""
     first = np.asarray(scene(256, 256, seed=3).convert("L"))
-    later = turn(first, {6: 8, 8: 6}.get(orientation, orientation))
-    assert np.array_equal(turn(later, orientation), first)
+    later = apply_orientation(first, INVERSE[orientation])
+    assert np.array_equal(apply_orientation(later, orientation), first)
     words = []
     for pixels in (first, later):
         bits, _, turned_bits = hash_picture(Image.fromarray(pixels.copy()))

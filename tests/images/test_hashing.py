@@ -8,7 +8,7 @@ from support.scenes import opened, record_pixels, saved, scene
 
 from kaggle_tfr.images.convert import ImageSettings, check_image
 from kaggle_tfr.images.hashing import FLAT, TURNS, hash_picture
-from kaggle_tfr.images.header import turn
+from kaggle_tfr.images.orientation import apply_orientation
 
 HOPPER = files("matplotlib") / "mpl-data" / "sample_data" / "grace_hopper.jpg"
 # What imagehash 4.3.2 with Pillow 13 prints for it; another answer means old hashes are worthless.
@@ -99,7 +99,7 @@ def test_hashes_of_the_turned_picture_follow_from_the_stored_bits(data_dir):
         bits, _, turned = hash_picture(grey)
         known = np.unpackbits(np.append(bits, turned))[TURNS]
         shown = (
-            Image.fromarray(turn(np.asarray(grey), number).copy())
+            Image.fromarray(apply_orientation(np.asarray(grey), number).copy())
             for number in range(1, 9)
         )
         real = np.unpackbits([hash_picture(picture)[0] for picture in shown], axis=1)

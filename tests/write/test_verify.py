@@ -313,7 +313,7 @@ def test_a_good_part_has_no_fault_and_shows_its_sources(made):
 
 TURNS = {
     "red and blue are swapped": lambda p: p[..., ::-1],
-    "turned by 180": lambda p: p[::-1, ::-1],
+    "rotated 180": lambda p: p[::-1, ::-1],
     "mirrored": lambda p: p[:, ::-1],
 }
 
@@ -348,7 +348,7 @@ def test_the_comparison_knows_every_way_to_resize(resize):
         assert psnr > 25
         assert not problem
     turned = compare_with_source(source, np.rot90(pixels), settings)[2]
-    assert turned == "the picture is turned by 90° anticlockwise"
+    assert turned == "the image is rotated 90° counterclockwise"
 
 
 def test_a_grey_picture_may_look_the_same_swapped():

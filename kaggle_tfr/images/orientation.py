@@ -1,0 +1,56 @@
+"""The eight orientations of EXIF: their names, inverses, products, and applying one.
+
+An orientation is a number from 1 (upright) to 8. It describes how to change the stored
+pixels so that the image is upright: first transpose, then reverse rows and columns.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Orientation:
+    """How an orientation changes the stored pixels. Transposing comes first."""
+
+    name: str
+    transposes: bool  # swaps height and width
+    reverses_rows: bool  # top to bottom
+    reverses_columns: bool  # left to right
+
+
+ORIENTATIONS = {
+    1: Orientation("upright", False, False, False),
+    2: Orientation("mirrored", False, False, True),
+    3: Orientation("rotated 180°", False, True, True),
+    4: Orientation("upside down", False, True, False),
+    5: Orientation("transposed", True, False, False),
+    6: Orientation("rotated 90° clockwise", True, False, True),
+    7: Orientation("transversed", True, True, True),
+    8: Orientation("rotated 90° counterclockwise", True, True, False),
+}
+INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
+CLOCKWISE_TURNS = (1, 6, 3, 8)  # by 0, 90, 180 and 270 degrees
+
+
+def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Return a view of the pixels (rows, columns, …), changed as `orientation` says."""
+    change = ORIENTATIONS[orientation]
+    if change.transposes:
+        pixels = pixels.swapaxes(0, 1)
+    if change.reverses_rows:
+        pixels = pixels[::-1]
+    if change.reverses_columns:
+        pixels = pixels[:, ::-1]
+    return pixels
+
+
+def compose(first: int, second: int) -> int:
+    """Return the orientation that does the same as `first` and then `second`."""
+    probe = np.arange(6).reshape(2, 3)
+    target = apply_orientation(apply_orientation(probe, first), second)
+    return next(
+        number
+        for number in ORIENTATIONS
+        if np.array_equal(apply_orientation(probe, number), target)
+    )
