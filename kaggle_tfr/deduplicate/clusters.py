@@ -309,10 +309,10 @@ def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
 
 
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
-    """Images by what becomes of them; each is counted once: a refused one is in no cluster.
+    """Images by what becomes of them; each is counted once: a rejected image is in no cluster.
 
-    Keys: written, duplicates dropped, conflicts dropped and refused, of labelled images; only where
-    there are any, leaks dropped, test images (to be written) and test images refused.
+    Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled images; only where
+    there are any, leaks dropped, test images (to be written) and test images rejected.
     """
     test, good = images["split"] == "test", images["problem"] == ""
     kept = (
@@ -325,9 +325,9 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
         "duplicates dropped": reasons.str.startswith("duplicate").sum(),
         "conflicts dropped": reasons.str.startswith("conflict").sum(),
         "leaks dropped": reasons.str.startswith("leak").sum(),
-        "refused": (~good & ~test).sum(),
+        "rejected": (~good & ~test).sum(),
         "test images": (kept & test).sum(),
-        "test images refused": (~good & test).sum(),
+        "test images rejected": (~good & test).sum(),
     }
     return {
         name: int(n)

@@ -233,11 +233,11 @@ def count_rows(images: pd.DataFrame) -> dict[str, int]:
     refused, test = images["problem"] != "", images["split"] == "test"
     counts = {
         "good": int((~refused & ~test).sum()),
-        "refused": int((refused & ~test).sum()),
+        "rejected": int((refused & ~test).sum()),
     }
     own = {
         "test images": (~refused & test).sum(),
-        "test images refused": (refused & test).sum(),
+        "test images rejected": (refused & test).sum(),
     }
     return counts | (
         {name: int(count) for name, count in own.items()} if test.any() else {}

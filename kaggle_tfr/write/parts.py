@@ -62,8 +62,8 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFra
     elsewhere = sum(shard.count for shard in plan.shards if shard.part not in parts)
     is_test = shards["split"] == "test"
     for written, refused, own in (
-        ("written", "refused", shards[~is_test]),
-        ("test images", "test images refused", shards[is_test]),
+        ("written", "rejected", shards[~is_test]),
+        ("test images", "test images rejected", shards[is_test]),
     ):
         if written in counts:
             counts[written] = int(own["count"].sum())

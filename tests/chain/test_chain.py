@@ -119,9 +119,10 @@ def test_everything_is_accounted_for(work, truth):
     assert len(images) == counts["inputs"]
     assert len(plan) == shards["count"].sum() == counts["written"] + counts["test"]
     table = pd.read_csv(work / "accounting.csv").set_index("outcome")["images"]
-    outcomes = ["written", "duplicates dropped", "conflicts dropped", "refused"]
-    assert table[outcomes].tolist() == [counts[name.split()[0]] for name in outcomes]
-    test = table[["test images", "test images refused"]]
+    outcomes = ["written", "duplicates dropped", "conflicts dropped", "rejected"]
+    keys = ["written", "duplicates", "conflicts", "refused"]
+    assert table[outcomes].tolist() == [counts[key] for key in keys]
+    test = table[["test images", "test images rejected"]]
     assert test.tolist() == [counts["test"], counts["test_refused"]]
     assert table[outcomes].sum() + test.sum() == table["total"] == counts["inputs"]
 

@@ -210,18 +210,18 @@ def test_leaks_that_are_dropped_are_accounted_for():
         "conflicts dropped": 0,
         "leaks dropped": 3,
     }
-    test = {"test images": 2, "test images refused": 1}
-    assert count_outcomes(images, clusters) == labelled | {"refused": 1} | test
+    test = {"test images": 2, "test images rejected": 1}
+    assert count_outcomes(images, clusters) == labelled | {"rejected": 1} | test
 
     reported = count_outcomes(images, find_clusters(images, pairs))
     labelled = {"written": 3, "duplicates dropped": 1, "conflicts dropped": 2}
-    assert reported == labelled | {"refused": 1} | test
+    assert reported == labelled | {"rejected": 1} | test
     images, nothing = images[images["split"] == "train"], clusters.head(0)
     expected = {
         "written": 6,
         "duplicates dropped": 0,
         "conflicts dropped": 0,
-        "refused": 1,
+        "rejected": 1,
     }
     assert count_outcomes(images, nothing) == expected
 

@@ -209,7 +209,7 @@ def test_a_run_without_any_good_image_saves_its_reasons(tmp_path):
         images = measure(images[:count], labels, str(work))
         with pytest.raises(ValueError, match=f"none of the {count} images can be used"):
             save_images(images, labels, str(work))
-        assert count_rows(images) == {"good": 0, "refused": count}
+        assert count_rows(images) == {"good": 0, "rejected": count}
         rejects = (work / "rejects.csv").read_text().splitlines()
         assert len(rejects) == count + 1
         assert all(line.endswith("empty file") for line in rejects[1:])

@@ -36,7 +36,7 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     assert found["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
     assert found["problem"].tolist() == ["truncated", ""]
     assert (set(found["label"]), set(found["label_name"])) == ({-1}, {""})
-    counts = {"good": 2, "refused": 0, "test images": 1, "test images refused": 1}
+    counts = {"good": 2, "rejected": 0, "test images": 1, "test images rejected": 1}
     assert count_rows(images) == counts
     work = tmp_path / "work"
     work.mkdir()
