@@ -62,7 +62,7 @@ _DATASET_KEYS |= {
     "expectedUpdateFrequency",
     "userSpecifiedSources",
 }
-# Never uploaded as data: the client takes them for itself.
+# The client does not send these as data. Earlier versions of `publish` made such a cover.
 COVERS = [f"dataset-cover-image.{ending}" for ending in ("png", "jpg", "jpeg", "webp")]
 _CLIENT_FILES = (DATASET_FILE, KERNEL_FILE, *COVERS)
 
@@ -155,6 +155,12 @@ def _dataset_faults(values: Mapping[str, Any], folder: str) -> Iterator[str]:
     ) > MAX_DATASET_BYTES:
         mend = "Plan smaller parts (PART_LIMIT_GB)."
         yield f"{size:,} bytes; Kaggle takes {MAX_DATASET_BYTES:,} in a dataset. {mend}"
+    n_files = len(list_upload(folder))
+    if n_files > MAX_DATASET_FILES:
+        yield (
+            f"{n_files} files and folders at the top; a Kaggle dataset takes "
+            f"{MAX_DATASET_FILES}. Plan again with MAX_PART_FILES = 45 or larger shards."
+        )
 
 
 def list_kernels(folder: str) -> list[str]:
@@ -170,14 +176,13 @@ def list_kernels(folder: str) -> list[str]:
 
 
 def list_upload(folder: str) -> list[Path]:
-    """Files to send, folders to send as archives; the folder itself, if too much is at its top."""
+    """Files to send, and folders to send as archives."""
     paths = [
         path
         for path in sorted(Path(folder).iterdir())
         if path.name not in _CLIENT_FILES
     ]
-    top = [path for path in paths if path.is_file() or list_inside(path)]
-    return top if len(top) <= MAX_DATASET_FILES else [Path(folder).resolve()]
+    return [path for path in paths if path.is_file() or list_inside(path)]
 
 
 def list_inside(folder: str | Path) -> list[Path]:

@@ -8,18 +8,15 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from PIL import Image, ImageOps
 
 from kaggle_tfr.checksums import SUMS
-from kaggle_tfr.images.convert import load_pictures
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.mounts import MISSING_INPUT, OWNER_PLACEHOLDER
@@ -34,12 +31,6 @@ from kaggle_tfr.storage import (
 
 MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
-PRIVATE_QUOTA = 200 * 10**9  # bytes of a user's private datasets together
-COVER_ROWS, COVER_COLUMNS, COVER_TILE = (
-    4,
-    8,
-    70,
-)  # pixels: 560 × 280, as Kaggle's page shows it
 
 
 class KaggleError(RuntimeError):
@@ -274,13 +265,11 @@ def publish_parts(
     Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
     """
     rows, parts = [], _check_parts(folders, username())
-    if not public:
-        _check_quota(parts)
     for name, folder in parts.items():
         state, problem = "not sent", ""
         try:
             exists = call("dataset_status", name) != ""
-            with _stage(folder, name, public=public) as staged:
+            with _stage(folder, name) as staged:
                 if exists and not _differences(folder, name, staged):
                     state = "there already"
                 elif exists and not notes:
@@ -302,9 +291,6 @@ def publish_parts(
                             "incomplete",
                             f"{wrong}. Publish again with --notes.",
                         )
-                    elif not exists:
-                        # Its picture, which the client leaves out where it makes a dataset.
-                        call("dataset_metadata_update", name, staged)
         except KaggleError as error:
             problem = f"{error}. Publish again: it goes on where it stopped."
         print(f"{name}: {state}{problem and f': {problem}'}")
@@ -344,20 +330,8 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     return names
 
 
-def _check_quota(parts: Mapping[str, str]) -> None:
-    """Raises a KaggleError when the user's private datasets would hold more than Kaggle takes."""
-    held, page = dict[str, int](), 0
-    while found := call("dataset_list", "updated", mine=True, page=(page := page + 1)):
-        held |= {one.ref: one.total_bytes for one in found if one.is_private}
-    for name, folder in parts.items():
-        held[name] = sum(path.stat().st_size for path in rules.list_inside(folder))
-    if (total := sum(held.values())) > PRIVATE_QUOTA:
-        what = f"your private datasets would hold {total:,} bytes, Kaggle takes {PRIVATE_QUOTA:,}"
-        raise KaggleError(f"{what}. Delete some, or give --public.")
-
-
 @contextmanager
-def _stage(folder: str, name: str, *, public: bool) -> Iterator[str]:
+def _stage(folder: str, name: str) -> Iterator[str]:
     """A folder of what the client is to send: links to the files, an archive of each folder.
 
     It is the same at each call, in place, names, bytes and times: by these the client knows what it
@@ -367,7 +341,7 @@ def _stage(folder: str, name: str, *, public: bool) -> Iterator[str]:
     shutil.rmtree(place, ignore_errors=True)  # of a call that was killed
     place.mkdir(parents=True)
     try:
-        for path in (*rules.list_upload(folder), Path(folder, make_cover(folder))):
+        for path in rules.list_upload(folder):
             if path.is_file():
                 (place / path.name).symlink_to(path.resolve())
                 continue
@@ -377,32 +351,12 @@ def _stage(folder: str, name: str, *, public: bool) -> Iterator[str]:
                     archive.add(file, file.relative_to(path))
             newest = max((file.stat().st_mtime for file in inside), default=0)
             os.utime(packed, (newest, newest))
-        # Without isPrivate the client's update would make it public.
         values = json.loads(read_text(f"{folder}/{DATASET_FILE}"))
-        text = json.dumps(values | {"id": name, "isPrivate": not public})
+        text = json.dumps(values | {"id": name})
         (place / DATASET_FILE).write_text(text, encoding="utf-8")
         yield str(place)
     finally:
         shutil.rmtree(place)
-
-
-def make_cover(folder: str) -> str:
-    """The name of the part's cover: the user's own, or a grid of pictures from all over it."""
-    if there := [name for name in rules.COVERS if Path(folder, name).exists()]:
-        return there[0]
-    shards = pd.read_csv(f"{folder}/shards.csv")
-    rows = zip(shards["file"], shards["count"], strict=True)
-    places = [f"{folder}/{file}#{n}" for file, count in rows for n in range(count)]
-    chosen = np.linspace(0, len(places) - 1, COVER_ROWS * COVER_COLUMNS).astype(int)
-    cover = Image.new("RGB", (COVER_COLUMNS * COVER_TILE, COVER_ROWS * COVER_TILE))
-    for n, pixels in enumerate(load_pictures([places[n] for n in chosen], COVER_TILE)):
-        tile = ImageOps.fit(Image.fromarray(pixels), (COVER_TILE, COVER_TILE))
-        cover.paste(
-            tile, (n % COVER_COLUMNS * COVER_TILE, n // COVER_COLUMNS * COVER_TILE)
-        )
-    cover.save(data := io.BytesIO(), "PNG")
-    write_atomically(f"{folder}/{rules.COVERS[0]}", data.getvalue())
-    return rules.COVERS[0]
 
 
 def _wait(

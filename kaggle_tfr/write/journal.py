@@ -32,7 +32,6 @@ REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
 RUN = "journal/run"  # holds the id of the run that writes the part
 
-COVER = "dataset-cover-image.png"  # as `publish` makes it; of another ending, it is the user's
 
 Row = dict[
     Any, Any
@@ -228,7 +227,7 @@ def clear_part(part_dir: str) -> None:
         *(f"index/{row['file']}.idx" for row in rows),
     ]
     tables = {f"{row['split']}.csv" for row in rows}
-    beside = [*sums, *PART_FILES, *sorted(tables), COVER]
+    beside = [*sums, *PART_FILES, *sorted(tables)]
     names += [name for name in beside if name not in ("plan.json", "shards.csv", SUMS)]
     # Shards go before their rows.
     names += ["shards.csv", SUMS]

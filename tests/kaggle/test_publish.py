@@ -10,9 +10,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 from support.plans import digests, make_images, plan_images
 
@@ -64,8 +62,9 @@ def publish(folders, notes=""):
 
 
 def checksums(folder):
-    own = (DATASET_FILE, "dataset-cover-image.png")
-    return {name: sha256 for name, sha256 in digests(folder).items() if name not in own}
+    sums = digests(folder)
+    del sums[DATASET_FILE]
+    return sums
 
 
 def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
@@ -147,39 +146,39 @@ def test_parts_of_different_plans_are_not_published_as_one_dataset(kaggle, tmp_p
     assert kaggle.datasets == {}
 
 
-def test_a_part_of_many_files_is_one_archive(kaggle, tmp_path):
-    """Over 50 at its top: it arrives as a folder, which the reader takes for the part."""
-    folder = Path(
-        make_part(tmp_path / "part-1", shards={f"{n}.tfrec": b"tea" for n in range(60)})
+def test_a_part_of_more_files_than_kaggle_takes_is_an_error(kaggle, tmp_path):
+    """Over 50 at its top: the error says how to plan fewer, and nothing is sent."""
+    folder = make_part(
+        tmp_path / "part-1", shards={f"{n}.tfrec": b"tea" for n in range(60)}
     )
+    with pytest.raises(ValueError, match="62 files .* takes 50.*MAX_PART_FILES"):
+        publish([folder])
+    assert kaggle.received == {}
+
+
+def test_a_folder_that_kaggle_has_unpacked_is_compared_file_by_file(kaggle, folder):
+    """An equal dataset is left alone; one that lacks a file of the folder is not equal."""
+    (folder / "train").mkdir()
+    for number in range(9):
+        (folder / "train" / f"{number}.tfrec").write_bytes(b"tea")
     assert list(publish([folder]).state) == ["created"]
-    assert list(kaggle.datasets[TEA]) == ["part-1.tar"]
-    with tarfile.open(fileobj=io.BytesIO(kaggle.datasets[TEA]["part-1.tar"])) as files:
-        files.extractall(tmp_path / "mounted" / "part-1", filter="data")
-    assert digests(tmp_path / "mounted" / "part-1") == checksums(folder)
+    unpacked = kaggle.datasets[TEA]
+    del unpacked["train.tar"]
+    for number in range(9):
+        unpacked[f"train/{number}.tfrec"] = b"tea"
     assert list(publish([folder]).state) == ["there already"]
-    inside = {
-        f"part-1/{name}": (folder / name).read_bytes() for name in checksums(folder)
-    }
-    kaggle.datasets[TEA] = inside
-    assert list(publish([folder]).state) == ["there already"]
-    kaggle.datasets[TEA] = {
-        name: data for name, data in inside.items() if "/7." not in name
-    }
+    del unpacked["train/7.tfrec"]
     assert "exists and holds other files" in publish([folder]).problem[0]
 
 
-def test_what_client_2_2_4_does_wrong_is_noticed(kaggle, tmp_path, monkeypatch):
-    """It drops a file whose upload fails, and fetches a file of a folder without the folder."""
+def test_a_file_that_client_2_2_4_drops_is_noticed(kaggle, tmp_path, monkeypatch):
+    """It drops a file whose upload fails, without an error."""
     own = upload.call
 
     def call(method, name, *arguments, **options):
         answer = own(method, name, *arguments, **options)
         if method == "dataset_create_new":
             del kaggle.datasets[TEA]["tea-1.tfrec"]
-        if method == "dataset_download_file":
-            fetched = Path(arguments[1], arguments[0])
-            fetched.rename(Path(arguments[1], fetched.name))
         return answer
 
     monkeypatch.setattr(upload, "call", call)
@@ -188,28 +187,13 @@ def test_what_client_2_2_4_does_wrong_is_noticed(kaggle, tmp_path, monkeypatch):
     assert row.problem.startswith(
         "tea-1.tfrec has 200 bytes here, no there. Publish again"
     )
-    many = Path(
-        make_part(tmp_path / "many", shards={f"{n}.tfrec": b"tea" for n in range(60)})
-    )
-    upload.make_cover(str(many))
-    inside = {f"many/{name}": (many / name).read_bytes() for name in checksums(many)}
-    kaggle.datasets[TEA] = inside
-    assert list(publish([many]).state) == ["there already"]
 
 
 def test_what_passes_a_limit_is_refused_before_the_first_byte(kaggle, folder, capsys):
-    """200 GB in a dataset, and 200 GB of all private datasets together."""
-    kaggle.private = {
-        "ada/a": 9 * 10**10,
-        "ada/b": 9 * 10**10,
-        "ada/c": 2 * 10**10,
-        TEA: 10**9,
-    }
-    assert main(["publish", str(folder)]) == 1
-    assert "would hold 200,000,000," in capsys.readouterr().err
+    """Kaggle takes 200 GB in a dataset."""
     with open(folder / "hole.tfrec", "wb") as file:
         file.truncate(200 * 10**9)
-    assert main(["publish", str(folder), "--public"]) == 1
+    assert main(["publish", str(folder)]) == 1
     assert "Kaggle takes 200,000,000,000 in a dataset" in capsys.readouterr().err
     assert kaggle.received == {}
 
@@ -224,25 +208,6 @@ def test_a_quota_exceeded_without_a_word_is_an_error(kaggle, folder, monkeypatch
         "has not made it, as when the quota of private datasets is exceeded"
         in row.problem
     )
-
-
-def test_the_cover_is_made_of_the_part_s_pictures(kaggle, tmp_path):
-    """560 x 280, the same bytes each time, sent after the dataset is made, which stays private."""
-    plan_images(make_images(tmp_path / "in", 12), str(tmp_path))
-    write_parts(str(tmp_path), license_name="CC-BY-4.0")
-    folder = tmp_path / "part-1"
-    (row,) = publish([folder]).itertuples()
-    assert row.state == "created", row.problem
-    settings, picture = kaggle.covers[row.name]
-    assert settings["isPrivate"]
-    assert settings["licenses"] == [{"name": "CC-BY-4.0"}]
-    cover = folder / "dataset-cover-image.png"
-    assert picture == cover.read_bytes()
-    cover.unlink()
-    assert (folder / upload.make_cover(str(folder))).read_bytes() == picture
-    pixels = np.asarray(Image.open(cover))
-    assert pixels.shape == (280, 560, 3)
-    assert pixels.std() > 10
 
 
 def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
@@ -342,7 +307,7 @@ def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message)
 
 
 def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path, root):
-    """It takes seconds and prints log lines; the pictures of a cover are read without it too."""
+    """It takes seconds and prints log lines."""
     plan_images(make_images(tmp_path / "in", 12), str(tmp_path))
     write_parts(str(tmp_path), license_name="CC-BY-4.0")
     left = kaggle.outputs[f"{USER}/sample-tfrecords"] = tmp_path / "left"

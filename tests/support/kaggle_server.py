@@ -23,7 +23,7 @@ class Kaggle:
     statuses: what a kernel's session says at each question, the last for ever; default COMPLETE.
     outputs: the folder whose files a kernel's session has left.
     logs: what it has printed, by "owner/slug". longest: files on a page of what it has left.
-    datasets: {file: bytes} by "owner/slug"; private: bytes of others; covers: what updates sent.
+    datasets: {file: bytes} by "owner/slug".
     missing: the HTTP status for a dataset that is not there; 403 where it could be private.
     quota_exceeded: datasets are not made, though the answer says so.
     refuse: error text by method, in the body of an answer with status 200; deny: with status 400.
@@ -41,7 +41,7 @@ class Kaggle:
             set(),
         )
         self.on_save, self.invalid_sources = None, []
-        self.logs, self.private, self.covers, self.received = {}, {}, {}, {}
+        self.logs, self.received = {}, {}
         self.quota_exceeded, self.longest, self.missing = False, 200, 404
 
     def answer(self, method, request):
@@ -119,20 +119,6 @@ class Kaggle:
         return _fail(
             self.missing, "Not Found" if self.missing == 404 else "Permission denied"
         )
-
-    def _ListDatasets(self, _, request):  # noqa: N802
-        page, _ = _page(
-            sorted(self.private), {"pageToken": (request.get("page", 1) - 1) * 2}, 2
-        )
-        rows = [
-            {"ref": n, "totalBytes": self.private[n], "isPrivate": True} for n in page
-        ]
-        return 200, {"datasets": [{**row, "lastUpdated": DATE} for row in rows]}
-
-    def _UpdateDatasetMetadata(self, slug, request):  # noqa: N802
-        settings = request["settings"]
-        self.covers[slug] = settings, self.blobs[settings["image"]["token"]]["data"]
-        return 200, {"errors": []}
 
     def _StartBlobUpload(self, _, request):  # noqa: N802
         token = f"token-{len(self.blobs)}"
