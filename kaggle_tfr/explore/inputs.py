@@ -1,6 +1,5 @@
 """All inputs as one table: the main one, its test images, and further ones."""
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,13 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import csvs, files, folders, rows
-from kaggle_tfr.explore.labels import Table, multi_label_table, single_label_table
+from kaggle_tfr.explore.labels import (
+    Table,
+    load_label_map,
+    multi_label_table,
+    single_label_table,
+    unlabelled_table,
+)
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.mounts import find_input, work_dir
@@ -185,8 +190,7 @@ def _read_test_csv(
     ids = (ids.drop_duplicates() if labels.kind == "masks" else ids).reset_index(
         drop=True
     )
-    unlabelled = single_label_table(pd.Series("", ids.index))
-    unlabelled[0]["problem"] = ""
+    unlabelled = unlabelled_table(ids.index)
     try:
         # TEST_PATH_TEMPLATE may call the id as PATH_TEMPLATE does.
         names = pd.DataFrame(dict.fromkeys([settings.id_column, own.id_column], ids))
@@ -244,9 +248,7 @@ def _read_more(
         )
     renamed: Any = given.get("LABEL_MAP") or {}
     if isinstance(renamed, str):
-        renamed = json.loads(
-            files.read_named_file(storage.resolve(folder, renamed), "LABEL_MAP")
-        )
+        renamed = load_label_map(folder, renamed)
     new_name = {
         str(name): str(renamed.get(str(name), name) or "") for name in its.classes
     }

@@ -1,8 +1,8 @@
-"""Labels from the text of tables: one class per image, several labels, or masks."""
+"""Labels of images: one class each, several labels, or masks as run-length codes."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,237 +14,241 @@ from kaggle_tfr.explore import files
 from kaggle_tfr.explore.splits import MISSING
 from kaggle_tfr.schema import NO_MASK, Labels, find_code_problem
 
-Table = tuple[pd.DataFrame, Labels]  # one row per image, and what its labels are
+# One row per image with the columns label, label_name and problem; what the labels are.
+Table = tuple[pd.DataFrame, Labels]
 
 FLAGS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
-
-NO_LABEL_MAP = "LABEL_MAP numbers one class per image. Leave it empty for several."
-
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
-
-# What the steps call their own columns; a CSV's column of such a name gets the prefix "csv_".
+# Columns that the steps add. A CSV's column of such a name gets the prefix "csv_".
 RESERVED = {
-    *(
-        "image_id",
-        "path",
-        "split",
-        "label",
-        "label_name",
-        "problem",
-        "height",
-        "width",
-        "n_bytes",
-    ),
-    *(
-        "format",
-        "orientation",
-        "note",
-        "cluster",
-        "distance",
-        "keep",
-        "reason",
-        "fold",
-        "shard",
-    ),
-    *(
-        "part",
-        "position",
-        "source",
-        "digest",
-        "file",
-        "record",
-        "source_height",
-        "source_width",
-    ),
+    "image_id",
+    "path",
+    "split",
+    "label",
+    "label_name",
+    "problem",
+    "height",
+    "width",
+    "n_bytes",
+    "format",
+    "orientation",
+    "note",
+    "cluster",
+    "distance",
+    "keep",
+    "reason",
+    "fold",
+    "shard",
+    "part",
+    "position",
+    "source",
+    "digest",
+    "file",
+    "record",
+    "source_height",
+    "source_width",
 }
 
 
+def load_label_map(input_dir: str, label_map: str | Mapping[str, Any]) -> Any:
+    """Return a LABEL_MAP, from the JSON file in INPUT_DIR if it is the name of one."""
+    if not isinstance(label_map, str):
+        return label_map
+    path = storage.resolve(input_dir, label_map)
+    files.check_named_file(path, input_dir, "LABEL_MAP")
+    try:
+        return json.loads(files.read_named_file(path, "LABEL_MAP"))
+    except ValueError as error:
+        raise ValueError(f"LABEL_MAP '{path}' is not JSON: {error}") from None
+
+
 def read_classes(input_dir: str, label_map: str | Mapping[str, int]) -> list | None:
-    """The classes of LABEL_MAP, given by value or file, so that index = label; None for no map."""
-    given: Any = label_map
-    if not given:
+    """Return the classes of a LABEL_MAP so that index = label, None without a map."""
+    if not label_map:
         return None
-    source = "LABEL_MAP"
-    if isinstance(given, str):
-        path = storage.resolve(input_dir, given)
-        files.check_named_file(path, input_dir, "LABEL_MAP")
-        source = f"the label map '{path}'"
-        try:
-            given = json.loads(files.read_named_file(path, "LABEL_MAP"))
-        except ValueError as error:
-            raise ValueError(f"{source} is not JSON: {error}") from None
-    items = list(given.items() if isinstance(given, Mapping) else ())
-    wrong = [item for item in items if not isinstance(item[1], int) or item[1] < 0]
-    if wrong or not items:
-        what = "'{}' has {!r}".format(*wrong[0]) if wrong else f"it is {given!r:.40}"
-        mend = "Mend the map, or leave LABEL_MAP empty to number the sorted classes."
+    content = load_label_map(input_dir, label_map)
+    entries = dict(content) if isinstance(content, Mapping) else {}
+    wrong = {
+        name: label
+        for name, label in entries.items()
+        if not isinstance(label, int) or label < 0
+    }
+    if wrong or not entries:
         raise ValueError(
-            f'{source} takes {{"class": label}}, labels from 0, but {what}. {mend}'
+            f'LABEL_MAP takes {{"class": label}}, with labels from 0, but it holds '
+            f"{wrong or content!r:.80}. Fix the map, or leave LABEL_MAP empty to number "
+            f"the sorted classes."
         )
-    kind = int if all(INTEGER.fullmatch(str(name)) for name in given) else str
-    classes: list = [None] * (max(given.values()) + 1)
-    for name, label in items:
+
+    classes: list = [None] * (max(entries.values()) + 1)
+    for name, label in zip(_parse_classes(entries), entries.values(), strict=True):
         if classes[label] is not None:
-            both = f"both '{classes[label]}' and '{name}'. Give each class its own."
-            raise ValueError(f"{source} gives label {label} to {both}")
-        classes[label] = kind(name)
+            raise ValueError(
+                f"LABEL_MAP gives label {label} to both '{classes[label]}' and "
+                f"'{name}'. Give each class a label of its own."
+            )
+        classes[label] = name
     return classes
+
+
+def _parse_classes(names: Iterable[Any]) -> list:
+    """Return the names of classes as integers if all of them are, else as text."""
+    names = list(map(str, names))
+    is_numeric = all(map(INTEGER.fullmatch, names))
+    return list(map(int, names)) if is_numeric else names
 
 
 def number_classes(
     text: pd.Series, classes: list | None = None
 ) -> tuple[np.ndarray, list]:
-    """(int64 label of each row, -1 for none; the classes, sorted when not given: index = label).
+    """Return the label of each row (int64, -1 for none), and the classes: index = label.
+
+    classes: those of a label map; by default the sorted ones of the text.
 
     >>> number_classes(pd.Series(["10", "9", "", "10"]))
     (array([ 1,  0, -1,  1]), [9, 10])
     """
-    codes, different = pd.factorize(text.where(~text.isin(MISSING)))
-    names = list(map(str, different))
-    kind: Any = int if all(map(INTEGER.fullmatch, names)) else str
-    classes = sorted(map(kind, names)) if classes is None else classes
-    label_of = {
-        str(name): label for label, name in enumerate(classes) if name is not None
-    }
-    if unknown := [name for name in names if name not in label_of]:
-        what = f"lacks {len(unknown)} of the data, the first is '{unknown[0]}'"
-        mend = "Add them, or leave it empty to number the sorted classes."
-        raise ValueError(f"LABEL_MAP has {len(label_of)} classes and {what}. {mend}")
-    return np.array([label_of[name] for name in names] + [-1], np.int64)[codes], classes
+    codes, names = pd.factorize(text.where(~text.isin(MISSING)))
+    if classes is None:
+        classes = sorted(_parse_classes(names))
+    label_of = number_names(classes)
+    unknown = [name for name in names if str(name) not in label_of]
+    if unknown:
+        raise ValueError(
+            f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} of the data, "
+            f"the first is '{unknown[0]}'. Add them, or leave it empty to number the "
+            f"sorted classes."
+        )
+    # The code of a missing name is -1, which takes the last of these labels.
+    labels = np.array([*(label_of[str(name)] for name in names), -1], np.int64)
+    return labels[codes], classes
+
+
+def number_names(classes: Sequence[Any]) -> dict[str, int]:
+    """Return the label of each class by its name; a label map may leave labels out."""
+    return {str(name): label for label, name in enumerate(classes) if name is not None}
 
 
 def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
-    """Columns label, label_name, problem of images with one class each."""
+    """Return the table of images with one class each, named by `text`, "" for none."""
     label, classes = number_classes(text, classes)
+    is_missing = label < 0
     table = pd.DataFrame(
-        {"label": label, "label_name": text.where(label >= 0, "").astype(object)}
+        {
+            "label": label,
+            "label_name": text.mask(is_missing, "").astype(object),
+            "problem": np.where(is_missing, "no label", "").astype(object),
+        }
     )
-    table["problem"] = np.where(label < 0, "no label", "").astype(object)
     return table, Labels("single", tuple(classes))
 
 
+def unlabelled_table(index: pd.Index) -> Table:
+    """Return the table of images without labels, which is not a problem."""
+    table, labels = single_label_table(pd.Series("", index, dtype=object))
+    return table.assign(problem=""), labels
+
+
 def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
-    """Columns label (of the combination), label_name ("Fish|Sugar"), problem, given ones."""
-    present = columns.to_numpy() != ("" if kind == "masks" else 0)
-    combinations, row = np.unique(present, axis=0, return_inverse=True)
-    text = np.array(["|".join(columns.columns[one]) for one in combinations], object)[
-        row.ravel()
-    ]
+    """Return the table of images with several labels or masks, a column for each label.
+
+    columns: 0 or 1 (int8), or run-length codes, "" for no mask.
+    label_name is the combination, such as "Fish|Sugar". `label` is its number.
+    """
+    is_present = columns.to_numpy() != ("" if kind == "masks" else 0)
+    combinations, row = np.unique(is_present, axis=0, return_inverse=True)
+    names = ["|".join(columns.columns[held]) for held in combinations]
+    label_name = np.array(names, object)[row.ravel()]
     table = pd.DataFrame(
-        {"label": pd.factorize(text, sort=True)[0], "label_name": text}
+        {
+            "label": pd.factorize(label_name, sort=True)[0],
+            "label_name": label_name,
+            "problem": problem,
+        },
+        columns.index,
     )
-    table = table.set_index(columns.index).assign(problem=problem)
-    names = tuple(map(str, columns))
-    return pd.concat([table, columns], axis=1), Labels(kind, names, names)
+    label_columns = tuple(map(str, columns))
+    labels = Labels(kind, label_columns, label_columns)
+    return pd.concat([table, columns], axis=1), labels
 
 
 def read_flags(
-    rows: pd.DataFrame, is_test: pd.Series, kind: str, classes: list | None
+    text: pd.DataFrame, is_test: pd.Series, kind: str, classes: list | None
 ) -> Table:
-    """The table of columns of text, each of a label and 0 or 1 in every row.
+    """Return the table of columns of 0 and 1, each named after a label.
 
-    One class per image or several labels, as LABEL_KIND says; "auto" goes by the rows that are not
-    of a given test split.
+    kind: "single", "multi", or "auto": "single" if each valid row has exactly one 1.
+    is_test: rows of a given test split, which may lack labels and so decide nothing.
+    classes: those of a label map, for "single".
     """
-    flags = rows.apply(lambda text: text.str.strip().str.lower().map(FLAGS))
-    problem = pd.Series("", index=rows.index, dtype=object)
-    for name in rows:
-        wrong = rows[name][flags[name].isna()].astype(object)
-        problem[wrong.index] = (
-            f"label column '{name}' holds '" + wrong + "', not 0 or 1"
-        )
-        problem[rows[name].isin(MISSING)] = f"no label in column '{name}'"
-    flags = flags.fillna(0).astype(np.int8)
+    flags, problem = _parse_flags(text)
+    n_labels = flags.sum(axis=1)
     is_good = problem == ""
-    ones = flags.sum(axis=1)
     if kind == "auto":
-        decisive = ones[is_good & ~is_test]
+        decisive = n_labels[is_good & ~is_test]
         kind = "single" if len(decisive) and (decisive == 1).all() else "multi"
         if kind == "single":
             print(
-                f"Each row has exactly one 1 in {len(rows.columns)} label columns: they are read "
-                f"as one class per image. Set LABEL_KIND: multi to read them as several labels."
+                f"Each row has exactly one 1 in {len(text.columns)} label columns: they "
+                f"are read as one class per image. Set LABEL_KIND: multi to read them as "
+                f"several labels."
             )
+    table, labels = multi_label_table(flags, "multi", problem)
     if kind == "multi":
-        if classes:
-            raise ValueError(NO_LABEL_MAP)
-        return multi_label_table(flags, "multi", problem)
+        return table, labels
 
-    names = pd.Series(list(rows), dtype=str)
-    classes = classes or number_classes(names)[1]
-    chosen = pd.Series(
-        names.to_numpy()[flags.to_numpy().argmax(axis=1)], index=rows.index
+    names = table["label_name"]
+    classes = classes or sorted(_parse_classes(text))
+    table, labels = single_label_table(
+        names.where(is_good & (n_labels == 1), ""), classes
     )
-    table, labels = single_label_table(chosen.where(is_good & (ones == 1), ""), classes)
-    problem = problem.mask(is_good & (ones == 0), "no label: no label column holds 1")
-    has_several = is_good & (ones > 1)
-    listed = [", ".join(names[row]) for row in flags[has_several].to_numpy(bool)]
-    reasons = [f"several labels where one is expected: {one}" for one in listed]
-    problem[has_several] = np.array(reasons, object)
-    return table.assign(problem=problem), labels
+    several = "several labels where one is expected: " + names.str.replace("|", ", ")
+    table["problem"] = (
+        table["problem"].mask(n_labels > 1, several).where(is_good, problem)
+    )
+    return table, labels
+
+
+def _parse_flags(text: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    """Return the flags (int8), 0 for a bad cell, and the problem of each row."""
+    flags = text.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
+    problem = pd.Series("", text.index, dtype=object)
+    for name, column in text.items():
+        bad = column[flags[name].isna()]
+        reason = f"label column '{name}' holds '" + bad + "', not 0 or 1"
+        is_missing = bad.isin(MISSING)
+        problem[bad.index] = reason.mask(is_missing, f"no label in column '{name}'")
+    return flags.fillna(0).astype(np.int8), problem
 
 
 def split_labels(text: pd.Series, separator: str) -> Table:
-    """The multi-label table of separated lists of classes."""
-    single = (
-        text.mask(missing := text.isin(MISSING), "")
-        .str.split(separator)
-        .explode()
-        .str.strip()
-    )
-    single = single[single != ""]
-    label, classes = number_classes(single)
+    """Return the multi-label table of separated lists of classes, such as "rust scab"."""
+    is_missing = text.isin(MISSING)
+    names = text.mask(is_missing, "").str.split(separator).explode().str.strip()
+    names = names[names != ""]
+    label, classes = number_classes(names)
     flags = np.zeros((len(text), len(classes)), np.int8)
-    flags[text.index.get_indexer(single.index), label] = 1
+    flags[names.index, label] = 1
     columns = pd.DataFrame(flags, text.index, list(map(str, classes)))
-    table, labels = multi_label_table(
-        columns, "multi", np.where(missing, "no label", "")
-    )
+    problem = np.where(is_missing, "no label", "")
+    table, labels = multi_label_table(columns, "multi", problem)
     return table, replace(labels, classes=tuple(classes))
 
 
-def spread_codes(
-    rows: pd.DataFrame,
-    id_column: str,
-    label_columns: Sequence[str],
-    *,
-    plain: bool = False,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(one row per image, with a column `problem`; a column of codes per label, "" for no mask)."""
-    ids, codes = rows[id_column], rows[label_columns[-1]].str.strip()
-    codes = codes.where(~codes.isin(NO_MASK), "")
-    if plain:
-        names = pd.Series(label_columns[-1], index=rows.index)
-        several = ids.duplicated(keep=False) & (codes != "")
-        codes = ids.map(codes[several].groupby(ids[several]).agg(join_codes)).fillna(
-            codes
-        )
-    elif len(label_columns) == 2:
-        names = rows[label_columns[0]]
-    else:
-        bad = ids[~ids.str.contains("_", regex=False)]
-        if len(bad):
-            what = f"{len(bad)} of {len(ids)} have no '_', the first is '{bad.iloc[0]}'"
-            mend = "Set LABEL_COLUMN to [label, code] when the label has a column of its own."
-            raise ValueError(
-                f"'rle_csv' takes ids such as '0011165.jpg_Fish', but {what}. {mend}"
-            )
-        halves = ids.str.rpartition("_")
-        ids, names = halves[0], halves[2]
-    image, different = pd.factorize(ids)
-    label, classes = pd.factorize(names, sort=True)
-    spread = np.full((len(different), len(classes)), "", object)
-    spread[image, label] = codes.to_numpy(object)
-    problem = np.full(len(different), "", object)
-    again = pd.DataFrame({"image": image, "label": label}).duplicated().to_numpy() & (
-        not plain
-    )
-    problem[image[again]] = [
-        f"label '{name}' listed twice" for name in classes[label[again]]
-    ]
-    images = rows.drop(columns=label_columns)[~ids.duplicated()].reset_index(drop=True)
-    images[id_column], images["problem"] = different, problem
-    return images, pd.DataFrame(spread, columns=list(classes))
+def spread_codes(ids: pd.Series, names: pd.Series, codes: pd.Series) -> pd.DataFrame:
+    """Return one row per image, in the order of `ids`, and one column of codes per label.
+
+    Codes of the same image and label are one mask; "" is no mask.
+    """
+    codes = codes.str.strip()
+    masks = pd.DataFrame({"id": ids, "name": names, "code": codes})
+    masks = masks[~codes.isin(NO_MASK)]
+    is_repeated = masks.duplicated(["id", "name"], keep=False)
+    joined = masks[is_repeated].groupby(["id", "name"], as_index=False).agg(join_codes)
+    masks = pd.concat([masks[~is_repeated], joined])
+    spread = masks.pivot_table("code", index="id", columns="name", aggfunc="first")
+    spread = spread.reindex(index=ids.unique(), columns=sorted(names.unique()))
+    return spread.fillna("").astype(object).rename_axis(None, axis=1)
 
 
 def join_codes(codes: Sequence[str]) -> str:

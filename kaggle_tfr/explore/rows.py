@@ -1,10 +1,9 @@
-"""The images that CSVs name: their paths, labels and problems, and the files without a row."""
+"""Join the rows of CSVs with files: each image's path, split, labels and problem."""
 
 import glob
 import os
 import re
 from collections.abc import Sequence
-from itertools import product
 
 import pandas as pd
 
@@ -20,9 +19,10 @@ from kaggle_tfr.explore.labels import (
     single_label_table,
     split_labels,
     spread_codes,
+    unlabelled_table,
 )
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.splits import MISSING
+from kaggle_tfr.explore.splits import FOLDER_COLUMN, MISSING
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.schema import Labels
 
@@ -30,247 +30,270 @@ NO_ROW = "no row"  # begins the problem of a file that no CSV names
 
 
 def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
-    """The table of a CSV with a row per image: one class, a list, 0 or 1 each, or none."""
-    rows, columns = read_csv(input_dir, settings), settings.label_columns
+    """Return the images of a CSV with a row per image, labelled in one or more columns."""
+    rows = read_csv(input_dir, settings)
     split, _ = splits.read_splits(rows, settings.split_column)
+    is_test = split == "test"
+    classes = read_classes(input_dir, settings.label_map)
+    columns = settings.label_columns
     if not columns:
-        labelled = single_label_table(pd.Series("", index=rows.index))
-        labelled[0]["problem"] = ""
+        labelled = unlabelled_table(rows.index)
     elif len(columns) > 1:
-        labelled = read_flags(
-            rows[columns],
-            split == "test",
-            settings.label_kind,
-            read_classes(input_dir, settings.label_map),
-        )
+        labelled = read_flags(rows[columns], is_test, settings.label_kind, classes)
     elif settings.label_separator:
         labelled = split_labels(rows[columns[0]], settings.label_separator)
     else:
-        text = _drop_placeholders(rows[columns[0]], split == "test")
-        labelled = single_label_table(text, read_classes(input_dir, settings.label_map))
+        text = _drop_placeholders(rows[columns[0]], is_test)
+        labelled = single_label_table(text, classes)
     return complete_rows(input_dir, settings, rows, labelled)
 
 
 def _drop_placeholders(text: pd.Series, is_test: pd.Series) -> pd.Series:
-    """The labels, without those of test rows where these share no class with the other rows."""
+    """Return the labels, without those of test rows if no other row has one of them."""
     classes = set(text[~is_test]) - set(MISSING)
     test_classes = set(text[is_test]) - set(MISSING)
     if not test_classes or classes & test_classes:
         return text
-    first = min(test_classes)
     print(
-        f"The test rows of LABELS_CSV have labels such as '{first}', which are no classes of the "
-        f"other rows: they are read as test images without labels."
+        f"The test rows of LABELS_CSV have labels such as '{min(test_classes)}', which "
+        f"are not classes of the other rows: they are read as test images without labels."
     )
     return text.mask(is_test, "")
 
 
 def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
-    """The table of a CSV of run-length codes, with one row per image and label.
-
-    Ids: "0011165.jpg_Fish"; plain ones beside a column of labels; or plain ones alone, whose one
-    class is called like the column of codes, and where several rows of an image are one mask.
-    """
-    rows, columns = read_csv(input_dir, settings), settings.label_columns
+    """Return the images of a CSV of run-length codes, with a column of codes per label."""
+    rows = read_csv(input_dir, settings)
+    columns = settings.label_columns
     if len(columns) not in (1, 2):
-        mend = "With 'rle_csv' set it to the column of run-length codes, or to [label, code]."
-        raise ValueError(f"LABEL_COLUMN is {settings.label_column!r}. {mend}")
-    ids = rows[settings.id_column]
-    has_tail = ids.str.contains("_", regex=False)
-    plain = len(columns) == 1 and not has_tail.any()
-    if (
-        len(columns) == 1 and has_tail.all()
-    ):  # may be plain too, as Carvana's 00087a6bd4dc_01.jpg
-        some, counts = rows.iloc[:: max(1, len(rows) // 20)], []
-        for names in (ids, ids.str.rpartition("_")[0]):
-            paths = [path for path, _ in fill_paths(some, names, settings) if path]
-            counts.append(sum(storage.exists(f"{input_dir}/{path}") for path in paths))
-        plain = counts[0] > counts[1]
-    images, codes = spread_codes(rows, settings.id_column, columns, plain=plain)
-    labelled = multi_label_table(codes, "masks", images.pop("problem"))
+        raise ValueError(
+            f"LABEL_COLUMN is {settings.label_column!r}. With 'rle_csv' set it to the "
+            f"column of run-length codes, or to [label, code]."
+        )
+    ids, names = _split_mask_ids(rows, input_dir, settings)
+    codes = spread_codes(ids, names, rows[columns[-1]])
+    images = rows.drop(columns=columns).assign(**{settings.id_column: ids})
+    images = images[~ids.duplicated()].reset_index(drop=True)
+    labelled = multi_label_table(codes.reset_index(drop=True), "masks", "")
     return complete_rows(input_dir, settings, images, labelled)
 
 
-def complete_rows(
-    input_dir: str, settings: InputSettings, rows: pd.DataFrame, given: Table
-) -> Table:
-    """The images of a CSV's rows with their paths, and of files without a row; their labels."""
-    table, labels = given
-    if taken := RESERVED.intersection(labels.label_columns):
-        raise ValueError(
-            f"a label is called '{min(taken)}', as a column of ours. Rename it."
-        )
+def _split_mask_ids(
+    rows: pd.DataFrame, input_dir: str, settings: InputSettings
+) -> tuple[pd.Series, pd.Series]:
+    """Return the image id and the label of each run-length code.
+
+    The label is in a column, or ends the id ("0011165.jpg_Fish"). Otherwise the ids are
+    plain, and there is one label, called like the column of codes.
+    """
     ids = rows[settings.id_column]
-    below, bad_ids = map(list, zip(*fill_paths(rows, ids, settings), strict=True))
-    if not any(below):
-        what = f"PATH_TEMPLATE '{settings.path_template}'"
-        storage.check_inside(settings.path_template, what, f"'{input_dir}'")
+    columns = settings.label_columns
+    if len(columns) == 2:
+        return ids, rows[columns[0]]
+
+    has_tail = ids.str.contains("_", regex=False)
+    is_plain = not has_tail.any()
+    if has_tail.all():  # may be plain too, as Carvana's 00087a6bd4dc_01.jpg
+        sample = rows.iloc[:: max(1, len(rows) // 20)]
+        paths, _ = _fill_paths(input_dir, sample, settings)
+        is_plain = any(storage.exists(path) for path in paths if path)
+    if is_plain:
+        return ids, pd.Series(columns[0], rows.index)
+    if not has_tail.all():
+        without_tail = ids[~has_tail]
         raise ValueError(
-            f"{what} fits no row, the first is '{ids.iloc[0]}': {bad_ids[0]}."
+            f"'rle_csv' takes ids such as '0011165.jpg_Fish', but {len(without_tail)} of "
+            f"{len(ids)} have no '_', the first is '{without_tail.iloc[0]}'. "
+            f"Set LABEL_COLUMN to [label, code] if the labels have a column."
         )
+    halves = ids.str.rpartition("_")
+    return halves[0], halves[2]
+
+
+def complete_rows(
+    input_dir: str, settings: InputSettings, rows: pd.DataFrame, labelled: Table
+) -> Table:
+    """Return the images of a CSV's rows, then those of files without a row; their labels.
+
+    labelled: the columns of labels of the rows.
+    """
+    table, labels = labelled
+    reserved = RESERVED.intersection(labels.label_columns)
+    if reserved:
+        raise ValueError(
+            f"a label is called '{min(reserved)}', like a column of kaggle-tfr. Rename it."
+        )
+    paths, path_problem = _fill_paths(input_dir, rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
     if not settings.split_column:
         splits.warn_unused(rows, [settings.id_column, *settings.label_columns])
     table = _unlabel_test_rows(table, labels, split == "test")
-    ids = _name_apart(ids, rows, pd.Series(below, index=ids.index))
-    problem = table["problem"].where(table["problem"] != "", split_problem)
-    problem = problem.where(problem != "", bad_ids)
-    repeated = ids[ids.duplicated(keep=False)]
-    found = table["label_name"].where(table["problem"] == "", table["problem"])[
-        repeated.index
-    ]
-    for what, held in {"labels": found, "splits": split[repeated.index]}.items():
-        names = held.groupby(repeated).unique().map(sorted)
-        clash = f"listed with different {what}: " + names[names.map(len) > 1].str.join(
-            ", "
-        )
-        problem = ids.map(clash).fillna(problem)
-    again = ids.duplicated() & ~problem.str.startswith("listed with different")
-    problem = problem.mask(again, "listed twice: the first row counts")
-    table["problem"] = problem.mask(rows[settings.id_column] == "", "no id")
-    paths = [f"{input_dir}/{path}" if path else "" for path in below]
+    ids = _name_apart(rows, paths, settings)
+
+    label_names = table["label_name"].where(table["problem"] == "", table["problem"])
+    no_id = pd.Series("", ids.index).mask(rows[settings.id_column] == "", "no id")
+    again = no_id.mask(ids.duplicated(), "listed twice: the first row counts")
+    table["problem"] = _choose_first(
+        no_id,
+        _find_clashes(ids, split, "splits"),
+        _find_clashes(ids, label_names, "labels"),
+        again,
+        table["problem"],
+        split_problem,
+        path_problem,
+    )
+
     images = pd.DataFrame(
         {"image_id": ids.map(storage.escape), "path": paths, "split": split}
     )
-    others = rows.drop(
-        columns=[settings.id_column, *settings.label_columns], errors="ignore"
-    )
+    used = [settings.id_column, *settings.label_columns]
+    others = rows.drop(columns=used, errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     images = pd.concat([images, table, others], axis=1)
-    return _add_files((images, labels), input_dir, settings, rows)
+    unlisted = _list_unlisted(images, input_dir, settings)
+    if unlisted.empty:
+        return images, labels
+    unlisted = unlisted.assign(label=-1, label_name="", **labels.blanks())
+    return stack_rows([images, unlisted]), labels
+
+
+def _choose_first(*problems: pd.Series) -> pd.Series:
+    """Return the first problem of each row that is not empty."""
+    chosen = problems[0]
+    for problem in problems[1:]:
+        chosen = chosen.where(chosen != "", problem)
+    return chosen
+
+
+def _find_clashes(ids: pd.Series, values: pd.Series, noun: str) -> pd.Series:
+    """Return the problem of each row whose id has several values, "" for other rows."""
+    repeated = ids[ids.duplicated(keep=False)]
+    names = values[repeated.index].groupby(repeated).unique().map(sorted)
+    listed = names[names.map(len) > 1].str.join(", ")
+    return ids.map(f"listed with different {noun}: " + listed).fillna("")
 
 
 def _unlabel_test_rows(
     table: pd.DataFrame, labels: Labels, is_test: pd.Series
 ) -> pd.DataFrame:
-    """The table, where test rows are no longer refused if none of the given test set has a label.
+    """Return the table. Test rows need no labels if none of them has one.
 
-    Beside labelled ones a test row without a label stays refused: records of a split are alike.
+    Beside labelled ones they stay rejected: the records of a split have the same fields.
     """
     is_unlabelled = table["problem"].str.startswith("no label")
     if not is_test.any() or not is_unlabelled[is_test].all():
         return table
-    blank = {"label": -1, "label_name": "", "problem": "", **labels.blanks()}
-    table = table.copy()
-    for name, value in blank.items():
-        table[name] = table[name].mask(is_test, value).astype(table[name].dtype)
+    blanks = {"label": -1, "label_name": "", "problem": "", **labels.blanks()}
+    for name, blank in blanks.items():
+        table[name] = table[name].mask(is_test, blank).astype(table[name].dtype)
     return table
 
 
-def _name_apart(ids: pd.Series, rows: pd.DataFrame, paths: pd.Series) -> pd.Series:
-    """The ids; one that names images of several CSVs' folders has its folder in front."""
-    if splits.FOLDER_COLUMN not in rows:
+def _name_apart(
+    rows: pd.DataFrame, paths: pd.Series, settings: InputSettings
+) -> pd.Series:
+    """Return the ids. An id of images in several CSVs' folders gets its folder in front."""
+    ids = rows[settings.id_column]
+    if FOLDER_COLUMN not in rows:
         return ids
     is_shared = paths.groupby(ids).transform("nunique") > 1
-    folders = rows[splits.FOLDER_COLUMN].astype(str)
+    folders = rows[FOLDER_COLUMN].astype(str)
     return ids.mask(is_shared & (folders != ""), folders + "/" + ids)
 
 
-def fill_paths(
-    rows: pd.DataFrame, ids: pd.Series, settings: InputSettings
-) -> list[tuple]:
-    """(path below INPUT_DIR, "") of each row, or ("", what is wrong with its id).
-    Raises: ValueError: PATH_TEMPLATE names a column that the rows lack.
+def _fill_paths(
+    input_dir: str, rows: pd.DataFrame, settings: InputSettings
+) -> tuple[pd.Series, pd.Series]:
+    """Return the path of each row by PATH_TEMPLATE, "" if its id does not fit; the problem.
+
+    Raises: ValueError: PATH_TEMPLATE names a column that the rows lack, or fits no row.
     """
     template = settings.path_template
-    rows = rows.assign(
-        **{settings.id_column: ids, "image_id": ids}
-    )  # templates know both names
-    fields = template_columns(settings.path_template)
-    if unknown := sorted(fields - set(rows)):
-        what = f"PATH_TEMPLATE '{template}' names the column '{unknown[0]}', which is not there."
-        known = list(map(str, rows))
-        raise ValueError(
-            f"{what}{near_miss(unknown[0], known)} There are {', '.join(known)}."
-        )
-    columns = {name: rows[name].tolist() for name in {*fields, "image_id"}}
-    at_top = template.replace(
-        f"{{{splits.FOLDER_COLUMN}}}/", ""
-    )  # of a CSV that lies there
-    filled = []
-    for values in zip(*columns.values(), strict=True):
+    rows = rows.assign(image_id=rows[settings.id_column])  # templates know both names
+    columns = sorted(template_columns(template))
+    for column in columns:
+        if column not in rows:
+            names = list(map(str, rows))
+            raise ValueError(
+                f"PATH_TEMPLATE '{template}' names the column '{column}', which does not "
+                f"exist.{near_miss(column, names)} The columns are {', '.join(names)}."
+            )
+
+    template_at_top = template.replace(f"{{{FOLDER_COLUMN}}}/", "")
+    paths = []
+    problems = []
+    for values in rows[columns].itertuples(index=False, name=None):
         row = dict(zip(columns, values, strict=True))
-        own_template = at_top if row.get(splits.FOLDER_COLUMN) == "" else template
+        path = ""
+        problem = ""
         try:
-            path = storage.escape(own_template.format_map(row))
-            outside = storage.OUTSIDE.search(path)
-            filled.append(("", "id leads out of INPUT_DIR") if outside else (path, ""))
+            is_at_top = row.get(FOLDER_COLUMN) == ""
+            name = (template_at_top if is_at_top else template).format_map(row)
+            if storage.OUTSIDE.search(name):
+                problem = "id is outside INPUT_DIR"
+            else:
+                path = f"{input_dir}/{storage.escape(name)}"
         except IndexError:
-            filled.append(("", f"id too short for PATH_TEMPLATE '{template}'"))
-    return filled
+            problem = f"id too short for PATH_TEMPLATE '{template}'"
+        paths.append(path)
+        problems.append(problem)
 
-
-def _add_files(
-    table: Table, input_dir: str, settings: InputSettings, rows: pd.DataFrame
-) -> Table:
-    """The table, then a row with a problem for each file of the image folders without a row.
-
-    Files that describe images, such as the CSV itself, are not named.
-    """
-    images, labels = table
-    has_path = images["path"] != ""
-    depths = sorted(
-        set(rows[settings.id_column][has_path].str.count("/"))
-    )  # ids may be paths
-    csv_folders = rows.get(splits.FOLDER_COLUMN, pd.Series([""])).astype(str).unique()
-    found = dict[str, str]()  # path: what it is called below the images' folder
-    for csv_folder, depth in product(csv_folders, depths):
-        folder, pattern = _image_pattern(
-            input_dir, settings.path_template, csv_folder, depth
+    if not any(paths):
+        source = f"PATH_TEMPLATE '{template}'"
+        storage.check_inside(template, source, f"'{input_dir}'")
+        first_id = rows["image_id"].iloc[0]
+        raise ValueError(
+            f"{source} fits no row, the first is '{first_id}': {problems[0]}."
         )
+    return pd.Series(paths, rows.index), pd.Series(problems, rows.index)
+
+
+def _list_unlisted(
+    images: pd.DataFrame, input_dir: str, settings: InputSettings
+) -> pd.DataFrame:
+    """Return image_id, path, split and problem of files beside the images that no row names.
+
+    Files that describe images, such as the CSV itself, are left out.
+    Raises: FileNotFoundError: none of the images exists.
+    """
+    template = settings.path_template
+    pattern = "*" + glob.escape(re.split("[}/]", template)[-1])
+    image_dir, _, _ = f"{input_dir}/{template}".partition("{")
+    image_dir = image_dir.rpartition("/")[0]
+    found = dict[str, str]()  # the split of each file by its path
+    with_path = images[images["path"] != ""]
+    folder_of_path = with_path["path"].map(os.path.dirname)
+    splits_in = with_path["split"].groupby(folder_of_path).unique()
+    for folder, names in zip(splits_in.index, splits_in, strict=True):
         if storage.is_folder(folder):
-            for path in files.list_files(pattern, folder, input_dir, settings.excluded):
-                name = path.removeprefix(folder.rstrip("/") + "/")
-                found[path] = f"{csv_folder}/{name}" if csv_folder else name
+            paths = files.list_files(pattern, folder, input_dir, settings.excluded)
+            found |= dict.fromkeys(paths, names[0] if len(names) == 1 else "train")
+
     known = set(images["path"])
     if known.isdisjoint(found):
-        first = f"'{images['path'][has_path].iloc[0]}'"
-        first += f" ({len(found)} files match '{pattern}' in {folder})"
-        mend = "Point INPUT_DIR at the folder that holds the images' folder, or set PATH_TEMPLATE."
-        what = f"none of the {len(images)} images is there, the first would be {first}"
-        raise FileNotFoundError(f"{what}. {mend}")
-    unlisted = [
-        path for path in found if path not in known and not files.COMPANION.search(path)
-    ]
-    if not unlisted:
-        return table
-    extra = pd.DataFrame({"path": sorted(unlisted)}, dtype=str)
-    extra["image_id"] = extra["path"].map(found)
-    extra["problem"] = f"{NO_ROW} in {os.path.basename(settings.labels_csv)}"
-    splits_of_folders = (
-        images["split"].groupby(images["path"].map(os.path.dirname)).unique()
+        raise FileNotFoundError(
+            f"none of the {len(images)} images exists; the first would be "
+            f"'{with_path['path'].iloc[0]}'. {len(found)} other files are in such folders. "
+            f"Point INPUT_DIR at the folder that holds the images' folder, or set "
+            f"PATH_TEMPLATE."
+        )
+    unlisted = [path for path in sorted(found) if path not in known]
+    unlisted = [path for path in unlisted if not files.COMPANION.search(path)]
+    return pd.DataFrame(
+        {
+            "image_id": [path.removeprefix(f"{image_dir}/") for path in unlisted],
+            "path": unlisted,
+            "split": [found[path] for path in unlisted],
+            "problem": f"{NO_ROW} in {os.path.basename(settings.labels_csv)}",
+        }
     )
-    only_split = {
-        folder: held[0] for folder, held in splits_of_folders.items() if len(held) == 1
-    }
-    split = extra["path"].map(os.path.dirname).map(only_split).fillna("train")
-    extra = extra.assign(split=split, label=-1, label_name="", **labels.blanks())
-    return stack_rows([images, extra]), labels
-
-
-def _image_pattern(
-    input_dir: str, template: str, csv_folder: str, depth: int
-) -> tuple[str, str]:
-    """(folder, pattern in it) of the files that the template leads to, by ids with `depth` "/"."""
-    field = f"{{{splits.FOLDER_COLUMN}}}"
-    template = template.replace(
-        f"{field}/", f"{glob.escape(csv_folder)}/" if csv_folder else ""
-    )
-    template = template.replace(field, glob.escape(csv_folder))
-    pattern = re.sub(r"\{.*?\}", "*", template)
-    pattern = re.sub(r"\*(?=[^*/]*$)", "*/" * depth + "*", pattern)
-    below = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
-    return f"{input_dir}/{below}".rstrip("/") or "/", pattern.removeprefix(f"{below}/")
 
 
 def stack_rows(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The tables one below the other; whole numbers stay whole where some table has none."""
+    """Return all rows as one table. Whole numbers stay whole if a table lacks a column."""
     shared = set.intersection(*(set(table) for table in tables))
-    whole = [
-        list(table.drop(columns=[*shared]).select_dtypes("integer")) for table in tables
-    ]
-    typed = [
-        t.astype(dict.fromkeys(own, "Int64"))
-        for t, own in zip(tables, whole, strict=True)
-    ]
-    return pd.concat(typed, ignore_index=True)
+    stacked = []
+    for table in tables:
+        whole = table.drop(columns=list(shared)).select_dtypes("integer")
+        stacked.append(table.astype(dict.fromkeys(whole, "Int64")))
+    return pd.concat(stacked, ignore_index=True)

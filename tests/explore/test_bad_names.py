@@ -74,7 +74,7 @@ def test_bad_names_and_special_files_of_a_csv(tmp_path, special):
 
     _, refused = explore(folder)
 
-    expected |= {"n\\x00.jpg": NO_TEXT, "../1.jpg": "id leads out of INPUT_DIR"}
+    expected |= {"n\\x00.jpg": NO_TEXT, "../1.jpg": "id is outside INPUT_DIR"}
     expected |= {"3" * 300: "unreadable: File name too long"}
     tests = "no row in sample_submission.csv"
     assert refused.pop("\\udce9.jpg") == tests

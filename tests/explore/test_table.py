@@ -75,7 +75,7 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
     images = measure(*read(put_csv(tmp_path, text, names)))
 
-    clash, outside = "listed with different labels: x, y", "id leads out of INPUT_DIR"
+    clash, outside = "listed with different labels: x, y", "id is outside INPUT_DIR"
     assert images["problem"].tolist() == [
         *(
             "",
@@ -190,7 +190,10 @@ def test_a_separated_list_of_labels(tmp_path):
     [("id,code", "_", "code"), ("id,ClassId,code", ",", ["ClassId", "code"])],
 )
 def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
-    """One row per image, in the order met; bad codes are named once sizes are known."""
+    """One row per image, in the CSV's order; several codes of a label are one mask.
+
+    Bad codes are named once the sizes of the images are known.
+    """
     rows = ["b.jpg@Fish,768 2", "a_1.jpg@Fish,1 2 5 3", "a_1.jpg@1,nan", "b.jpg@1,-1"]
     rows += ["c.jpg@Fish,1 2 3", "d.jpg@1,9 1", "d.jpg@1,4 4"]
     text = "\n".join([head, *(row.replace("@", join) for row in rows), ""])
@@ -216,7 +219,7 @@ def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
             "Fish",
             "Fish: run-length code is odd in length: 3 numbers",
         ],
-        ["d.jpg", "", "4 4", "1", "label '1' listed twice"],
+        ["d.jpg", "", "4 4 9 1", "1", ""],
     ]
 
 
@@ -283,11 +286,11 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         ("image_id,path,b\na,1,1\n", {"label_column": ["path", "b"]}, WRONG, r"is called 'path'"),
         (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),
         (ROW, {"path_template": "{image_id[9]}"}, WRONG, r"fits no row, .* 'a.jpg': id too short"),
-        ("image_id,label\n../../x,x\n", {}, WRONG, r"fits no row.*: id leads out of INPUT_DIR"),
+        ("image_id,label\n../../x,x\n", {}, WRONG, r"fits no row.*: id is outside INPUT_DIR"),
         (ROW, {"path_template": "../x/{image_id}"}, WRONG, r"'../x/{image_id}' leads out of its"),
         (ROW, {"path_template": "x/{image_id}"}, MISSING, r"none of the 1 .* set PATH_TEMPLATE"),
         (ROW, {"label_map": "no.json"}, MISSING, r"no file '.*no.json'. Set LABEL_MAP"),
-        (ROW, {"label_map": "train.csv"}, WRONG, r"label map '.*train.csv' is not JSON"),
+        (ROW, {"label_map": "train.csv"}, WRONG, r"LABEL_MAP '.*train.csv' is not JSON"),
         (ROW, {"label_map": {"x": 0}, "label_separator": " "}, WRONG, r"Leave it empty for"),
         (ROW, {"input": "no"}, MISSING, r"INPUT_DIR '.*/no' is no folder. Give"),
         (ROW, {"source": "tables"}, WRONG, "SOURCE is 'tables'. It can be 'csv'"),
@@ -328,12 +331,12 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
         (
             {"label_map": {"0": "rose"}},
             ValueError,
-            r'takes {"class": label}.* \'0\' has \'rose\'',
+            r"takes {\"class\": label}.* holds {'0': 'rose'}\. Fix",
         ),
         (
             {"label_map": {"classes": ["rose"]}},
             ValueError,
-            r"but 'classes' has \['rose'\]. Mend",
+            r"holds {'classes': \['rose'\]}\. Fix",
         ),
     ],
 )
