@@ -27,7 +27,13 @@ from scipy.stats import norm
 from benchmarks.write import mosaic
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED, TURNS, hash_picture
+from kaggle_tfr.images.hashing import (
+    BITS_BY_ORIENTATION,
+    FLAT,
+    HASHES,
+    ROTATION_BITS,
+    hash_image,
+)
 
 LANDMARK = 1_580_470
 SIZES = 10_000, 100_000, 1_000_000, LANDMARK
@@ -73,7 +79,7 @@ def ours(data):
 
 def ours_turned(data):
     """Our bits, and after them those that the hashes of the turned picture need: uint8 (80,)."""
-    bits, _, turned = hash_picture(check_image(data)[1])
+    bits, _, turned = hash_image(check_image(data)[1])
     return np.append(bits, turned)
 
 
@@ -185,17 +191,17 @@ def measure_turned(real, n):
     bits, sought = np.unpackbits(codes[copies], axis=1), set()
     for turn in range(8):
         some = np.flatnonzero(np.arange(len(copies)) % 8 == turn)
-        bits[some[:, None], TURNS[turn]] = bits[some, :256]
+        bits[some[:, None], BITS_BY_ORIENTATION[turn]] = bits[some, :256]
     codes[copies] = np.packbits(bits, axis=1)
     words = codes.view(">u8").astype(np.uint64)
-    table = pd.DataFrame(dict(zip((*HASHES, *TURNED), words.T, strict=True)))
+    table = pd.DataFrame(dict(zip((*HASHES, *ROTATION_BITS), words.T, strict=True)))
     table = table.assign(texture=FLAT, digest="", problem="")
     start, start_cpu = time.perf_counter(), time.process_time()
     pairs = find_pairs(table, MAX_BITS, ROTATED_BITS)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     peak, found = _peak_mb(), set(zip(pairs["a"], pairs["b"], strict=True))
     for row in np.append(copies[: SAMPLE // 8], rng.permutation(n)[: SAMPLE // 8]):
-        for turn in TURNS:
+        for turn in BITS_BY_ORIENTATION:
             other = np.packbits(np.unpackbits(codes[row])[turn])
             apart = np.bitwise_count(codes[:row, :32] ^ other).sum(axis=1)
             sought |= {(a, row) for a in np.flatnonzero(apart <= ROTATED_BITS)}

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.programs import plan_files
 from benchmarks.readers import COSTS, WAYS
-from kaggle_tfr.images.convert import ImageSettings, RefusedImage, convert
+from kaggle_tfr.images.convert import ImageSettings, RejectedImage, convert
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write.parts import write_parts
 
@@ -95,7 +95,7 @@ def list_photos(data: str, settings: ImageSettings) -> list[tuple[str, bytes]]:
     for path in sorted(path for path in Path(data).rglob("*") if path.is_file()):
         try:
             picture = convert(path.read_bytes(), settings)
-        except RefusedImage as refusal:
+        except RejectedImage as refusal:
             print(f"'{path}' is left out: {refusal}", file=sys.stderr)
             continue
         # Enlarging a smaller one would be measured, not reading.

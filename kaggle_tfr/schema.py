@@ -16,7 +16,7 @@ from kaggle_tfr.naming import near_miss
 from kaggle_tfr.storage import parse_json
 
 if TYPE_CHECKING:
-    from kaggle_tfr.images.convert import Converted, ImageSettings
+    from kaggle_tfr.images.convert import EncodedImage, ImageSettings
 
 # What a field can be made of, besides the table's columns, and the type it then has by default.
 SOURCES = {
@@ -75,7 +75,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class Saved:
+class JsonDataclass:
     """A frozen dataclass that lies in a file as JSON."""
 
     def to_json(self, **beside: Any) -> str:
@@ -119,7 +119,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Labels(Saved):
+class Labels(JsonDataclass):
     """What labels.json holds.
 
     kind: "single" (a class per image), "multi" (0 or 1 for each class), "masks" (run-length codes).
@@ -142,7 +142,7 @@ class Labels(Saved):
 
 
 @dataclass(frozen=True)
-class Field(Saved):
+class Field(JsonDataclass):
     """One feature of a record.
 
     source: a key of SOURCES, a column of the table, or several of them for a list.
@@ -155,7 +155,7 @@ class Field(Saved):
     size: int = 0
 
     def check_types(self) -> None:
-        """As of `Saved`; the type must be one that a record can hold."""
+        """As of `JsonDataclass`; the type must be one that a record can hold."""
         super().check_types()
         if self.type not in ("bytes", "int64", "float"):
             raise ValueError(f"type is {self.type!r:.60}")
@@ -167,7 +167,7 @@ class Field(Saved):
 
 
 @dataclass(frozen=True)
-class RecordSchema(Saved):
+class RecordSchema(JsonDataclass):
     """The features of a record in order; kind, label_columns: as in `Labels`.
 
     test_fields: what the records of test images hold instead, which have no label; () for all.
@@ -197,7 +197,7 @@ class RecordSchema(Saved):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """As of `Saved`, with its fields."""
+        """As of `JsonDataclass`, with its fields."""
         lists = {
             "fields": values["fields"],
             "test_fields": values.get("test_fields", ()),
@@ -208,7 +208,7 @@ class RecordSchema(Saved):
         return super().from_dict({**values, **fields})
 
     def check_types(self) -> None:
-        """As of `Saved`, with its fields."""
+        """As of `JsonDataclass`, with its fields."""
         super().check_types()
         for field in (*self.fields, *self.test_fields):
             field.check_types()
@@ -342,7 +342,7 @@ def _describe(field: Field, image_id: Any, value: Any, error: Exception) -> str:
     return f"{what} is {value!r}: {error}. Mend the row, or the field in SCHEMA."
 
 
-def feature_dict(schema: RecordSchema) -> dict[str, Any]:
+def feature_spec(schema: RecordSchema) -> dict[str, Any]:
     """What `tf.io.parse_single_example` takes: the feature specification of each field."""
     from kaggle_tfr.session import tf
 
@@ -359,7 +359,7 @@ def feature_dict(schema: RecordSchema) -> dict[str, Any]:
 
 def encode(
     row: Mapping[str, Any],
-    picture: "Converted",
+    picture: "EncodedImage",
     schema: RecordSchema,
     settings: "ImageSettings",
 ) -> bytes:
@@ -402,7 +402,7 @@ def encode(
 def _find_value(
     source: str | Sequence[str],
     row: Mapping[str, Any],
-    picture: "Converted",
+    picture: "EncodedImage",
     schema: RecordSchema,
 ) -> Any:
     """What a field is made of: values of the row, of its labels or of the picture as written."""

@@ -19,7 +19,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.frames import FRAME_BYTES, parse_record
 from kaggle_tfr.mounts import find_input
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
-from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_dict, load_schema
+from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_spec, load_schema
 from kaggle_tfr.session import prepare
 
 LOOKUPS = 16  # questions to a bucket at a time
@@ -370,7 +370,7 @@ def _check_schema(row: Any) -> None:
         what = f"'{file}' holds no record, its name or shards.csv says {row.count:,}: it is cut"
         raise ValueError(f"{what}. Copy or write it again.")
     try:
-        tf.io.parse_single_example(record, feature_dict(schema))
+        tf.io.parse_single_example(record, feature_spec(schema))
     except tf.errors.OpError:
         found = sorted(parse_record(record).items())
         has = [

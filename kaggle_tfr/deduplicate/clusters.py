@@ -13,7 +13,7 @@ from kaggle_tfr.deduplicate.display import name_labels
 from kaggle_tfr.deduplicate.pairs import MAX_EQUAL
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import check_parameters
-from kaggle_tfr.schema import Saved
+from kaggle_tfr.schema import JsonDataclass
 
 COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
            "steps", "chain", "conflict"]  # fmt: skip
@@ -29,7 +29,7 @@ LEAK_COLUMNS = [
 
 
 @dataclass(frozen=True)
-class DuplicateSettings(Saved):
+class DuplicateSettings(JsonDataclass):
     """What duplicates.json holds: parameters of 02, in bits of 256 those that are a radius."""
 
     max_bits: int = 25

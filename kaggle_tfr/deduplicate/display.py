@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.images.convert import load_pictures
+from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
@@ -83,7 +83,7 @@ def load_pairs(
     pairs = pairs.head(most)
     rows = images.iloc[np.append(pairs["a"], pairs["b"])]
     captions = _describe_sizes(rows, outcomes) if outcomes else _describe_labels(rows)
-    loaded = load_pictures(list(rows["path"]), side=200)
+    loaded = load_pixels(list(rows["path"]), side=200)
     titles = rows["image_id"].astype(str).tolist()
     for number, pair in enumerate(pairs.to_dict("records"), len(pairs)):
         loaded[number] = apply_orientation(loaded[number], pair.get("orientation", 1))

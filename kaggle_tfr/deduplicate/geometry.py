@@ -18,7 +18,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import read_pixels
-from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.orientation import CLOCKWISE_TURNS, INVERSE, compose
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
@@ -133,7 +133,7 @@ def find_features(path: str) -> Features:
     """Return at most 400 features of an image, none if it cannot be read."""
     try:
         pixels = read_pixels(storage.read_bytes(path), at_least=(SIDE, SIDE))
-    except (OSError, RefusedImage):
+    except (OSError, RejectedImage):
         return NO_FEATURES
 
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)

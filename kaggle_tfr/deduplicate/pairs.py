@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr.deduplicate.search import SLICE, near_pairs, near_pairs_between
-from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED, TURNS
+from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
 from kaggle_tfr.images.orientation import INVERSE
 
 MAX_EQUAL = 20  # images with equal hashes that are still paired each with each
@@ -30,7 +30,7 @@ def find_pairs(
     the first with others; the clusters are the same. Images of almost no texture have
     random hashes: they pair only if their files are equal.
     """
-    columns = HASHES if rotated_bits is None else (*HASHES, *TURNED)
+    columns = HASHES if rotated_bits is None else (*HASHES, *ROTATION_BITS)
     words = hashes[[*columns]].to_numpy(np.uint64)
     members = _group_equal(hashes, words)
 
@@ -84,12 +84,12 @@ def words_to_codes(words: np.ndarray) -> np.ndarray:
 def rotate_codes(codes: np.ndarray, orientation: int) -> np.ndarray:
     """Return the hashes that the images have when rotated: uint8 (n, 32).
 
-    codes: uint8 (n, 80), of the columns `HASHES` and `TURNED`.
+    codes: uint8 (n, 80), of the columns `HASHES` and `ROTATION_BITS`.
     """
     rotated = np.empty((len(codes), 32), np.uint8)
     for start in range(0, len(codes), SLICE):
         bits = np.unpackbits(codes[start : start + SLICE], axis=1)
-        chosen = bits[:, TURNS[orientation - 1]]
+        chosen = bits[:, BITS_BY_ORIENTATION[orientation - 1]]
         rotated[start : start + SLICE] = np.packbits(chosen, axis=1)
     return rotated
 

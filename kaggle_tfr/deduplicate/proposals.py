@@ -15,7 +15,7 @@ from kaggle_tfr.deduplicate.geometry import UNDO, are_near, find_features, root_
 from kaggle_tfr.deduplicate.pairs import measure_pairs
 from kaggle_tfr.deduplicate.search import compare_all, near_pairs, near_pairs_between
 from kaggle_tfr.explore.cache import BLOCK
-from kaggle_tfr.images.hashing import FLAT, HASHES, TURNED
+from kaggle_tfr.images.hashing import FLAT, HASHES, ROTATION_BITS
 
 MAX_DETAILS = 64  # of an image, the strongest
 DETAIL_BITS = 25  # the radius, of 256 bits
@@ -46,7 +46,7 @@ def propose_copies(
     # Details do not contain the rotation: the nearest of four by the hashes is taken.
     candidates = votes.loc[votes.index.repeat(4), ["a", "b"]]
     candidates["orientation"] = UNDO[votes["mirrored"].astype(int)].ravel()
-    words = hashes[[*HASHES, *TURNED]].to_numpy(np.uint64)
+    words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
     proposed = measure_pairs(words, candidates)
 
     near = are_near(pairs, max_bits)

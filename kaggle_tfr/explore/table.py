@@ -10,8 +10,8 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import HASHES, TURNED, hash_picture
-from kaggle_tfr.images.header import RefusedImage, refusing
+from kaggle_tfr.images.hashing import HASHES, ROTATION_BITS, hash_image
+from kaggle_tfr.images.header import RejectedImage, rejecting
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.schema import Labels, find_code_problem
 
@@ -25,7 +25,7 @@ UNREAD: dict = {
     "note": "",
 }
 
-BITS = (*HASHES, *TURNED)
+BITS = (*HASHES, *ROTATION_BITS)
 
 HASHED: dict = {
     **dict.fromkeys(BITS, np.uint64(0)),
@@ -78,7 +78,7 @@ def measure(
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """One row per row of `images`, in its order: its hashes as `measure` has saved them.
 
-    Columns: image_id, path, `HASHES` and `TURNED` (uint64), texture, digest (of the file), problem.
+    Columns: image_id, path, `HASHES` and `ROTATION_BITS` (uint64), texture, digest (of the file), problem.
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
     path, mend = (
@@ -148,7 +148,7 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
             row["n_bytes"] = len(data)
             try:
                 row |= _read_picture(data, path, bit_depth)
-            except RefusedImage as refusal:
+            except RejectedImage as refusal:
                 row["problem"] = str(refusal)
         rows.append(tuple(row[name] for name in COMPUTED))
     return rows
@@ -156,8 +156,8 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
 
 def _read_picture(data: bytes, path: str, bit_depth: str) -> dict[str, Any]:
     header, grey = check_image(data, name=path, bit_depth=bit_depth)
-    with refusing(data):
-        bits, texture, turned = hash_picture(grey)
+    with rejecting(data):
+        bits, texture, turned = hash_image(grey)
     words = np.append(bits, turned).view(">u8")
     digest = {"texture": texture, "digest": storage.digest(data)}
     return vars(header) | dict(zip(BITS, words.tolist(), strict=True)) | digest

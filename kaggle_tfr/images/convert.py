@@ -14,13 +14,13 @@ from kaggle_tfr.images.header import (
     MAX_PIXELS,
     NOT_RGB,
     Header,
-    RefusedImage,
+    RejectedImage,
     check_size,
     find_orientation,
     find_profile,
     open_image,
     read_header,
-    refusing,
+    rejecting,
     to_rgb,
     to_srgb,
 )
@@ -84,7 +84,7 @@ class ImageSettings:
 
 
 @dataclass(frozen=True)
-class Converted:
+class EncodedImage:
     """A record's image: its bytes, size in pixels, format, and whether the pixels were touched."""
 
     data: bytes
@@ -94,8 +94,8 @@ class Converted:
     touched: bool
 
 
-def convert(data: bytes, settings: ImageSettings) -> Converted:
-    """The record's image of a picture's bytes: upright sRGB. Raises: RefusedImage."""
+def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
+    """The record's image of a picture's bytes: upright sRGB. Raises: RejectedImage."""
     header = read_header(data, settings.max_pixels)
     height, width = header.height, header.width
     same_size = output_size(height, width, settings) == (height, width)
@@ -104,21 +104,21 @@ def convert(data: bytes, settings: ImageSettings) -> Converted:
         _decode(
             data, _trust_scan(data, header), (1, 1), ""
         )  # refuses whatever Pillow refuses
-        return Converted(data, height, width, header.format, touched=False)
+        return EncodedImage(data, height, width, header.format, touched=False)
     pixels = make_pixels(data, header, settings)
     height, width = pixels.shape[:2]
     if max(height, width) > JPEG_LIMIT:
-        raise RefusedImage(f"JPEG holds no picture of {width} × {height} pixels")
+        raise RejectedImage(f"JPEG holds no picture of {width} × {height} pixels")
     sampling = f"IMWRITE_JPEG_SAMPLING_FACTOR_{settings.subsampling.replace(':', '')}"
     options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, getattr(cv2, sampling)]
     options += [cv2.IMWRITE_JPEG_OPTIMIZE, int(settings.optimize)]
     options += [cv2.IMWRITE_JPEG_QUALITY, settings.quality]
     data = cv2.imencode(".jpg", pixels, options)[1].tobytes()
-    return Converted(data, height, width, "JPEG", touched=True)
+    return EncodedImage(data, height, width, "JPEG", touched=True)
 
 
 def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> np.ndarray:
-    """uint8 pixels of the record's image, upright sRGB, blue first. Raises: RefusedImage."""
+    """uint8 pixels of the record's image, upright sRGB, blue first. Raises: RejectedImage."""
     height, width = header.height, header.width
     scaled = _scaled_size(height, width, settings)
     check_size(
@@ -135,7 +135,7 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> np.ndar
 def check_image(
     data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "", bit_depth: str = ""
 ) -> tuple[Header, Image.Image]:
-    """(its Header, its luma, mode "L") of a picture that was read to its end. Raises: RefusedImage.
+    """(its Header, its luma, mode "L") of a picture that was read to its end. Raises: RejectedImage.
 
     The luma is upright, and reduced by a whole number to no less than `WORK_SIDE` pixels a side.
     name: shows a wrong extension; bit_depth: as of `to_rgb`.
@@ -145,7 +145,7 @@ def check_image(
     if decoded := _decode_scan(data, _trust_scan(data, header), size, "GRAYSCALE"):
         grey = Image.fromarray(_turn(decoded[0], header))
     else:
-        with refusing(data):
+        with rejecting(data):
             image = open_image(data)
             image.draft("L", size)
             image.load()
@@ -169,13 +169,13 @@ def read_pixels(data: bytes, at_least: tuple[int, int] | None = None) -> np.ndar
     return cv2.cvtColor(_to_upright_srgb(pixels, header), colours)
 
 
-def load_pictures(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
+def load_pixels(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
     """uint8 (h, w, 3) arrays, as small as `side` pixels allows; light grey where unreadable."""
     pictures = []
     for path in paths:
         try:
             pictures.append(read_pixels(read_bytes(path), at_least=(side, side)))
-        except (OSError, RefusedImage):
+        except (OSError, RejectedImage):
             pictures.append(np.full((64, 64, 3), 230, np.uint8))
     return pictures
 
@@ -204,7 +204,7 @@ def _decode(
     """
     if decoded := _decode_scan(data, header, at_least, "COLOR"):
         return decoded
-    with refusing(data):
+    with rejecting(data):
         image = open_image(data)
         drafted = image.draft(None, at_least[::-1]) if at_least else None
         image.load()
@@ -225,7 +225,7 @@ def _decode_scan(
     if data.find(bytes(32), header.scan, end) >= 0 and not PLAIN.search(
         data, 0, header.scan
     ):
-        raise RefusedImage("damaged: zeros in its scan")
+        raise RejectedImage("damaged: zeros in its scan")
     rows, columns = _as_stored((header.height, header.width), header)
     least = at_least or (rows, columns)
     scale = next(
@@ -243,7 +243,7 @@ def _decode_scan(
             if (pixels[-1, -1] == 128).all() and _ran_out(
                 data[header.scan : end], pixels, scale
             ):
-                raise RefusedImage("truncated: grey to its end")
+                raise RejectedImage("truncated: grey to its end")
             return pixels, (rows / scale, columns / scale)
     return None
 

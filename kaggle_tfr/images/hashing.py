@@ -11,7 +11,7 @@ HASHES = ("average", "perceptual", "difference", "wavelet")
 # What the hashes of a mirrored or turned picture need besides: the perceptual one's bits of the
 # picture mirrored along x, y and both, and whether it darkens to the right, or brightens and
 # darkens downwards.
-TURNED = (
+ROTATION_BITS = (
     "perceptual_x",
     "perceptual_y",
     "perceptual_xy",
@@ -26,8 +26,8 @@ SIGNS = np.stack(
 FLAT = 4.0  # grey levels of 255: empty skies and blank pages, whose bits are noise, have less
 
 
-def hash_picture(picture: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
-    """(uint8 (32,) hashes of 64 bits each as in `HASHES`, texture, uint8 (48,) as in `TURNED`).
+def hash_image(picture: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
+    """(uint8 (32,) hashes of 64 bits each as in `HASHES`, texture, uint8 (48,) as in `ROTATION_BITS`).
 
     picture: of `check_image`, which moves a fraction of one bit of 256 against the whole picture.
     texture: grey levels of 255 by which a 32-pixel thumbnail departs from an even shade or ramp.
@@ -76,9 +76,9 @@ def _list_turns() -> np.ndarray:
     return np.reshape(turns, (8, 256))
 
 
-# (8, 256): where, among the 640 bits of `HASHES` and `TURNED`, stand those of the hashes of the
+# (8, 256): where, among the 640 bits of `HASHES` and `ROTATION_BITS`, stand those of the hashes of the
 # picture turned by each of EXIF's orientations, from 1.
-TURNS = _list_turns()
+BITS_BY_ORIENTATION = _list_turns()
 
 
 def _wavelet_hash(picture: Image.Image) -> np.ndarray:

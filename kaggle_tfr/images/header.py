@@ -19,27 +19,27 @@ RECORD = re.compile(r"#\d+$")  # ends the address of a record
 DIM = 16_384  # of 65,535: with all values below it, two of the 8 bits would say nothing
 
 
-class RefusedImage(ValueError):  # noqa: N818 - it names the picture, the run goes on
+class RejectedImage(ValueError):  # noqa: N818 - it names the picture, the run goes on
     """A picture that cannot become a record; its text is the short reason, such as "truncated"."""
 
 
 @contextmanager
-def refusing(data: bytes) -> Iterator[None]:
-    """A block in which whatever Pillow raises for `data` becomes RefusedImage."""
+def rejecting(data: bytes) -> Iterator[None]:
+    """A block in which whatever Pillow raises for `data` becomes RejectedImage."""
     try:
         yield
-    except (RefusedImage, MemoryError):
+    except (RejectedImage, MemoryError):
         raise
     except (
         Image.DecompressionBombError
     ) as error:  # of WebP's reader, at the same limit as ours
-        raise RefusedImage(f"over MAX_PIXELS: {error}") from error
+        raise RejectedImage(f"over MAX_PIXELS: {error}") from error
     except Image.UnidentifiedImageError as error:
         heads = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
         reason = "truncated" if data.startswith(heads) else "not an image"
         if data[4:8] == b"ftyp":
             reason = f"unsupported kind: {data[8:12].decode('ascii', 'replace')} (HEIF family)"
-        raise RefusedImage(reason) from error
+        raise RejectedImage(reason) from error
     except (
         Exception
     ) as error:  # damaged files fail in as many ways as Pillow has plugins
@@ -48,7 +48,7 @@ def refusing(data: bytes) -> Iterator[None]:
             data[4:8], "little"
         )
         cut = cut or "truncated" in text.lower() or isinstance(error, EOFError)
-        raise RefusedImage("truncated" if cut else f"damaged: {text}") from error
+        raise RejectedImage("truncated" if cut else f"damaged: {text}") from error
 
 
 def open_image(data: bytes) -> Image.Image:
@@ -73,11 +73,11 @@ def open_image(data: bytes) -> Image.Image:
 
 
 def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
-    """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RefusedImage.
+    """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RejectedImage.
 
     at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`.
     """
-    with refusing(data):
+    with rejecting(data):
         image = open_image(data)
         if at_least:
             image.draft(None, (at_least, at_least))
@@ -89,14 +89,14 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
 def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | None:
     """8-bit pixels (h, w), or (h, w, 3) with blue first, of a loaded 16-bit image; else None.
 
-    Alpha is over white; see `to_rgb` for bit_depth. Raises: RefusedImage.
+    Alpha is over white; see `to_rgb` for bit_depth. Raises: RejectedImage.
     """
     tags = getattr(image, "tag_v2", {})
     bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
     if image.mode.startswith(("I", "F")):  # I;16, I;16B, I and F, all grey
         values = np.nan_to_num(np.asarray(image)).clip(0, 65535).astype(np.uint16)
         if (values != np.asarray(image)).any():
-            raise RefusedImage(
+            raise RejectedImage(
                 f"unsupported kind: {image.format} with pixels of mode {image.mode}"
             )
     elif bits != 16 or image.mode == "CMYK":
@@ -106,7 +106,7 @@ def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | N
 
         values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
         if tags.get(284) == 2 or 1 in tags.get(338, ()):
-            raise RefusedImage(
+            raise RejectedImage(
                 "unsupported kind: 16 bits in planes, or with premultiplied alpha"
             )
         if values is None or values.dtype != np.uint16:
@@ -124,7 +124,7 @@ def to_eight_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
     """uint8 levels of uint16 pixels without alpha, by `to_rgb`'s rule."""
     levels, low, high = np.arange(65536.0) // 256, int(values.min()), int(values.max())
     if high < DIM and bit_depth == "scale":
-        raise RefusedImage(
+        raise RejectedImage(
             f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'"
         )
     if high < DIM or bit_depth == "stretch":
@@ -137,7 +137,7 @@ def to_eight_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
 def to_rgb(
     image: Image.Image, profile: bytes, data: bytes, bit_depth: str
 ) -> Image.Image:
-    """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RefusedImage.
+    """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RejectedImage.
 
     bit_depth: of 16 bits "scale" drops the low byte, and refuses a picture in the darkest quarter;
     "stretch" makes its darkest to brightest 0 to 255; "" does so to what "scale" refuses.
@@ -147,7 +147,7 @@ def to_rgb(
             "RGB"
         )
     if image.mode == "LAB":
-        raise RefusedImage(
+        raise RejectedImage(
             f"unsupported kind: {image.format} with pixels of mode {image.mode}"
         )
     if image.has_transparency_data:
@@ -237,9 +237,9 @@ class Header:
 
 
 def read_header(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") -> Header:
-    """The Header of a picture; `name` shows a wrong extension. Raises: RefusedImage."""
+    """The Header of a picture; `name` shows a wrong extension. Raises: RejectedImage."""
     if not data:
-        raise RefusedImage("empty file")
+        raise RejectedImage("empty file")
     header = _walk_jpeg(data)
     if header is None or not header.plain:
         header = _read_by_pillow(data, header.scan if header else 0, max_pixels)
@@ -256,9 +256,9 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") ->
 
 
 def check_size(width: int, height: int, max_pixels: int) -> None:
-    """Raises RefusedImage for a picture of too many pixels."""
+    """Raises RejectedImage for a picture of too many pixels."""
     if width * height > max_pixels:
-        raise RefusedImage(
+        raise RejectedImage(
             f"over MAX_PIXELS: {width} × {height} pixels, at most {max_pixels}"
         )
 
@@ -312,7 +312,7 @@ def count_channels(data: bytes) -> int:
 
 def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
     """The Header of any picture that Pillow knows."""
-    with refusing(data):
+    with rejecting(data):
         image = open_image(data)
         check_size(*image.size, max_pixels)
         # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
@@ -320,7 +320,7 @@ def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
         orientation = 1 if bare else find_orientation(image)
         animated = getattr(image, "is_animated", False)
     if image.format not in KINDS:
-        raise RefusedImage(f"unsupported kind: {image.format}")
+        raise RejectedImage(f"unsupported kind: {image.format}")
     kind, mode, (width, height) = (
         image.format.replace("MPO", "JPEG"),
         image.mode,

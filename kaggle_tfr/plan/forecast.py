@@ -22,7 +22,7 @@ from kaggle_tfr.images.convert import (
     convert,
     output_size,
 )
-from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.schema import RecordSchema, encode
 
 STRATUM = (
@@ -194,7 +194,7 @@ def _warm_up(row: dict, schema: RecordSchema, image: ImageSettings) -> None:
     """Make a record of this row with a plain image in place of its own, which is not opened."""
     plain_image = io.BytesIO()
     Image.new("RGB", (600, 600)).save(plain_image, "JPEG")
-    with suppress(RefusedImage, ValueError):
+    with suppress(RejectedImage, ValueError):
         encode(row, convert(plain_image.getvalue(), image), schema, image)
 
 
@@ -212,7 +212,7 @@ def _measure_records(
     measured = []
     for at, row in rows:
         begin = time.time()
-        with suppress(RefusedImage, storage.DamagedRecord):
+        with suppress(RejectedImage, storage.DamagedRecord):
             data = storage.read_bytes(row["path"])
             record = encode(row, convert(data, image), schema, image)
             size = FRAME_BYTES + len(

@@ -34,7 +34,7 @@ from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
-from kaggle_tfr.schema import Labels, RecordSchema, Saved
+from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.session import session_hours
 
 # Rows in this order are rows in the order of the records; a row group of plan.parquet is a shard.
@@ -125,7 +125,7 @@ class PlanSettings:
 
 
 @dataclass(frozen=True)
-class Plan(Saved):
+class Plan(JsonDataclass):
     """What `plan.json` holds.
 
     shard_limit_bytes: of all shards of a part together.

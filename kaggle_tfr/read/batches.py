@@ -12,7 +12,7 @@ import numpy as np
 from kaggle_tfr import storage
 from kaggle_tfr.naming import SPLIT_NAMES, near_miss
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.schema import RecordSchema, feature_dict
+from kaggle_tfr.schema import RecordSchema, feature_spec
 from kaggle_tfr.session import count_cores
 from kaggle_tfr.shards import check_schemas, count_records
 
@@ -159,7 +159,7 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
     schema = one_schema(shards)
 
     def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        values = tf.io.parse_single_example(record, feature_dict(schema))
+        values = tf.io.parse_single_example(record, feature_spec(schema))
         encoded = values[schema.image_key]
         image = tf.io.decode_image(encoded, 3, expand_animations=False)
         size = tf.unstack(tf.shape(image)[:2])
@@ -318,7 +318,7 @@ def decode_record(
 
 def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, Any]:
     """The part of the feature specification that a batch needs: parsing the rest takes time."""
-    known = feature_dict(schema)
+    known = feature_spec(schema)
     for name in extra:
         if not isinstance(known.get(name), tf.io.FixedLenFeature):
             what = f"The feature '{name}' is not in the schema, or of no fixed length."

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.header import RefusedImage, read_upright
+from kaggle_tfr.images.header import RejectedImage, read_upright
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.read.batches import (
     CORES,
@@ -23,7 +23,7 @@ from kaggle_tfr.read.batches import (
     read_batches,
     read_images,
 )
-from kaggle_tfr.schema import feature_dict
+from kaggle_tfr.schema import feature_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +91,10 @@ def pair_with_sources(
         image_id, path = known.get(number, ("", ""))
         try:
             source = read_upright(storage.read_bytes(path))
-        except (*storage.GONE, RefusedImage):  # removed or changed since it was written
+        except (
+            *storage.GONE,
+            RejectedImage,
+        ):  # removed or changed since it was written
             continue
         pictures.append((source, record[key]))
         sizes = [
@@ -168,7 +171,7 @@ def list_reader_steps(
     schema, size = one_schema(shards), as_size(image_size)
 
     def read_whole(record: tf.Tensor) -> tf.Tensor:
-        data = tf.io.parse_single_example(record, feature_dict(schema))[
+        data = tf.io.parse_single_example(record, feature_spec(schema))[
             schema.image_key
         ]
         pixels = tf.io.decode_image(data, 3, expand_animations=False)

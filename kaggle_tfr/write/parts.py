@@ -21,7 +21,7 @@ import pandas as pd
 from kaggle_tfr import notebook, parallel, session, storage
 from kaggle_tfr.frames import FRAME_BYTES
 from kaggle_tfr.images.convert import convert
-from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.plan.plan import (
     Plan,
     Shard,
@@ -468,7 +468,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
                     raise data
                 _check_unchanged(data, row)
                 record = encode(row, convert(data, settings), schema, settings)
-            except (RefusedImage, storage.DamagedRecord) as refusal:
+            except (RejectedImage, storage.DamagedRecord) as refusal:
                 reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(refusal)})
                 continue
@@ -487,14 +487,14 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
 
 
 def _check_unchanged(data: bytes, row: Row) -> None:
-    """Raises RefusedImage unless the bytes are those that 01 saw; a plan may not know of them."""
+    """Raises RejectedImage unless the bytes are those that 01 saw; a plan may not know of them."""
     was, now = row.get("n_bytes") or len(data), len(data)
     if was != now:
-        raise RefusedImage(
+        raise RejectedImage(
             f"changed since 01_explore: {was:,} bytes there, {now:,} now"
         )
     if row.get("digest") and row["digest"] != storage.digest(data):
-        raise RefusedImage(f"changed since 01_explore: other {now:,} bytes")
+        raise RejectedImage(f"changed since 01_explore: other {now:,} bytes")
 
 
 class ByteBudget:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from kaggle_tfr import checksums, parallel, storage
 from kaggle_tfr.images.convert import read_pixels
-from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.images.header import RejectedImage
 
 BLOCK = 32  # files of one task
 
@@ -74,7 +74,7 @@ def _sum_files(files: Iterable[tuple[str, str]]) -> Stats:
     stats: Stats = defaultdict(Counter)
     for split, path in files:
         # The writer reports images that were damaged after they were measured.
-        with suppress(FileNotFoundError, RefusedImage, storage.DamagedRecord):
+        with suppress(FileNotFoundError, RejectedImage, storage.DamagedRecord):
             pixels = read_pixels(storage.read_bytes(path))
             stats[split].update(sum_channels(pixels))
     return stats

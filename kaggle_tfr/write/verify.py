@@ -18,8 +18,8 @@ from PIL import Image, ImageOps
 
 from kaggle_tfr import checksums, parallel, storage
 from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
-from kaggle_tfr.images.convert import Converted, ImageSettings, psnr, read_pixels
-from kaggle_tfr.images.header import Header, RefusedImage, read_header, read_upright
+from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
+from kaggle_tfr.images.header import Header, RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
 from kaggle_tfr.schema import encode
@@ -329,13 +329,13 @@ def _check_record(
         return f"'{key}' holds {len(images)} images"
     try:
         header, pixels = read_header(images[0]), read_pixels(images[0])
-    except RefusedImage as refusal:
+    except RejectedImage as refusal:
         return f"its image is refused: {refusal}"
     check.sums.update(sum_channels(pixels))
     image_id = planned[0]["image_id"] if planned else ""
     if image_id in check.chosen:
         with suppress(
-            *storage.GONE, RefusedImage
+            *storage.GONE, RejectedImage
         ):  # removed or changed since it was written
             source = storage.read_bytes(check.chosen[image_id])
             compared = compare_with_source(source, pixels, check.plan.image)
@@ -365,7 +365,7 @@ def _find_difference(
     size = {"height": header.height, "width": header.width}
     if "source_height" in wanted:
         size = {"height": wanted["source_height"], "width": wanted["source_width"]}
-    picture = Converted(
+    picture = EncodedImage(
         image, header.height, header.width, header.format, touched=False
     )
     try:

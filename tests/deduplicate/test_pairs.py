@@ -7,7 +7,7 @@ from PIL import Image
 from support.scenes import scene
 
 from kaggle_tfr.deduplicate.pairs import find_pairs, measure_pairs
-from kaggle_tfr.images.hashing import FLAT, HASHES, hash_picture
+from kaggle_tfr.images.hashing import FLAT, HASHES, hash_image
 from kaggle_tfr.images.orientation import INVERSE, apply_orientation
 
 
@@ -35,7 +35,7 @@ def test_a_pair_given_in_either_order_has_the_same_orientation(orientation):
     assert np.array_equal(apply_orientation(later, orientation), first)
     words = []
     for pixels in (first, later):
-        bits, _, turned_bits = hash_picture(Image.fromarray(pixels.copy()))
+        bits, _, turned_bits = hash_image(Image.fromarray(pixels.copy()))
         words.append(np.append(bits, turned_bits).view(">u8").astype(np.uint64))
 
     for a, b in ((0, 1), (1, 0)):

@@ -8,7 +8,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore import cache
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import HASHES, hash_picture
+from kaggle_tfr.images.hashing import HASHES, hash_image
 from kaggle_tfr.storage import read_bytes
 
 
@@ -43,8 +43,7 @@ def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
     table = load_hashes(images, str(tmp_path))
     assert table["image_id"].tolist() == images["image_id"].tolist()
     expected = [
-        hash_picture(check_image(read_bytes(path))[1])[0]
-        for path in table["path"][1:11]
+        hash_image(check_image(read_bytes(path))[1])[0] for path in table["path"][1:11]
     ]
     assert (
         table.loc[1:10, list(HASHES)].to_numpy(">u8").copy().view("u1") == expected

@@ -17,7 +17,7 @@ from kaggle_tfr.schema import (
     Labels,
     RecordSchema,
     encode,
-    feature_dict,
+    feature_spec,
     load_schema,
 )
 
@@ -42,7 +42,7 @@ def make_table(**columns):
 
 def round_trip(schema, row):
     found = tf.io.parse_single_example(
-        encode(row, picture(), schema, AS_IS), feature_dict(schema)
+        encode(row, picture(), schema, AS_IS), feature_spec(schema)
     )
     return {name: np.asarray(value).tolist() for name, value in found.items()}
 
@@ -137,7 +137,7 @@ def test_a_schema_survives_json(name):
 
     assert again == schema
     assert hash(again) == hash(schema)
-    assert feature_dict(again) == feature_dict(schema)
+    assert feature_spec(again) == feature_spec(schema)
 
 
 @pytest.mark.parametrize(

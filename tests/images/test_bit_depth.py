@@ -14,7 +14,7 @@ from support.scenes import record_pixels, saved, scene
 
 from kaggle_tfr.explore import measure
 from kaggle_tfr.images.convert import ImageSettings, check_image, convert, read_pixels
-from kaggle_tfr.images.header import RefusedImage, read_upright
+from kaggle_tfr.images.header import RejectedImage, read_upright
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.write.verify import verify_parts
@@ -48,7 +48,7 @@ def test_twelve_bits_in_sixteen_are_stretched_or_refused_by_their_range(data):
         partial(convert, settings=PASS),
         partial(check_image, bit_depth="scale"),
     ):
-        with pytest.raises(RefusedImage, match=reason):
+        with pytest.raises(RejectedImage, match=reason):
             call(data)
     record = record_pixels(data, STRETCH)
     expected = np.interp(RADIOGRAPH, [RADIOGRAPH.min(), RADIOGRAPH.max()], [0, 255])
@@ -77,7 +77,7 @@ def test_a_tiff_of_16_bits_in_planes_is_refused(way, orientation):
         partial(convert, settings=settings),
         partial(check_image, bit_depth=way),
     ):
-        with pytest.raises(RefusedImage, match="unsupported kind: 16 bits in planes"):
+        with pytest.raises(RejectedImage, match="unsupported kind: 16 bits in planes"):
             call(deep_tiff(colours, planes=True, orientation=orientation))
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 from support.scenes import opened, record_pixels, saved, scene
 
 from kaggle_tfr.images.convert import ImageSettings, check_image
-from kaggle_tfr.images.hashing import FLAT, TURNS, hash_picture
+from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, hash_image
 from kaggle_tfr.images.orientation import apply_orientation
 
 HOPPER = files("matplotlib") / "mpl-data" / "sample_data" / "grace_hopper.jpg"
@@ -16,7 +16,7 @@ HOPPER_HEX = "1f0b1f3f3f1800009d8a745883d71ea571327254f33354543f4bbf3f3f180800"
 
 
 def hashed(data):
-    return hash_picture(check_image(data, bit_depth="stretch")[1])
+    return hash_image(check_image(data, bit_depth="stretch")[1])
 
 
 def reference_hash(data):
@@ -41,7 +41,7 @@ def differing(data, other):
 def test_bits_of_a_whole_picture_are_those_that_imagehash_prints():
     """The four hashes follow each other; those of a known picture have never changed."""
     for data in (HOPPER.read_bytes(), saved(scene(seed=3), quality=80)):
-        bits = hash_picture(opened(data).convert("L"))[0]
+        bits = hash_image(opened(data).convert("L"))[0]
         assert bits.tobytes().hex() == reference_hash(data)
     assert reference_hash(HOPPER.read_bytes()) == HOPPER_HEX
 
@@ -96,13 +96,13 @@ def test_hashes_of_the_turned_picture_follow_from_the_stored_bits(data_dir):
     off = np.zeros((8, 0))
     for photo in sorted((data_dir / "photos").iterdir())[::6]:
         grey = check_image(photo.read_bytes())[1]
-        bits, _, turned = hash_picture(grey)
-        known = np.unpackbits(np.append(bits, turned))[TURNS]
+        bits, _, turned = hash_image(grey)
+        known = np.unpackbits(np.append(bits, turned))[BITS_BY_ORIENTATION]
         shown = (
             Image.fromarray(apply_orientation(np.asarray(grey), number).copy())
             for number in range(1, 9)
         )
-        real = np.unpackbits([hash_picture(picture)[0] for picture in shown], axis=1)
+        real = np.unpackbits([hash_image(picture)[0] for picture in shown], axis=1)
         off = np.append(off, (known != real).sum(axis=1)[:, None], axis=1)
     assert off[:4].max() == 0
     assert off.mean() < 1 <= off.shape[1]

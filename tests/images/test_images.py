@@ -35,7 +35,7 @@ from kaggle_tfr.images.convert import (
     read_pixels,
 )
 from kaggle_tfr.images.header import (
-    RefusedImage,
+    RejectedImage,
     count_channels,
     read_header,
     read_upright,
@@ -284,7 +284,7 @@ def test_short_side_shrinks_to_the_side_and_keeps_the_shape(height, width, side)
 @settings(max_examples=40)
 @given(SIDES, SIDES, CHOICES["RESIZE"], CHOICES["RESAMPLE"])
 def test_the_record_has_the_announced_size(shape, size, resize, resample):
-    """output_size, Converted and the pixels in the record agree, for any picture and setting."""
+    """output_size, EncodedImage and the pixels in the record agree, for any picture and setting."""
     size = {"none": None, "short_side": (size[0],) * 2}.get(resize, size)
     chosen = ImageSettings(size, resize=resize, resample=resample)
     record = convert(saved(scene(*shape)), chosen)
@@ -417,7 +417,7 @@ def test_bad_files_are_refused_with_a_short_reason(data, reason):
     if data and "ICO" not in reason:  # which Pillow alone would show
         calls += [read_upright, read_grey]
     for call in calls:
-        with pytest.raises(RefusedImage) as refused:
+        with pytest.raises(RejectedImage) as refused:
             call(data)
         assert str(refused.value) == reason
 
@@ -427,11 +427,11 @@ def test_too_many_pixels_are_refused_unread():
     for data in (saved(scene(100, 100), kind) for kind in ("JPEG", "PNG")):
         assert check_image(data, max_pixels=10_000)[0].height == 100
         with pytest.raises(
-            RefusedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"
+            RejectedImage, match="over MAX_PIXELS: 100 × 100 pixels, at most 9999"
         ):
             convert(data, replace(KEEP, max_pixels=9_999))
     large = saved(Image.new("1", (20_000, 10_000)), "PNG")
-    with pytest.raises(RefusedImage, match="over MAX_PIXELS"):
+    with pytest.raises(RejectedImage, match="over MAX_PIXELS"):
         read_header(large)
     assert read_header(large, max_pixels=200_000_000).width == 20_000
 
@@ -457,7 +457,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked():
     with mock.patch.object(
         PngImagePlugin.PngImageFile, "load", side_effect=AssertionError
     ):
-        with pytest.raises(RefusedImage, match="over MAX_PIXELS: 20000 × 10000"):
+        with pytest.raises(RejectedImage, match="over MAX_PIXELS: 20000 × 10000"):
             read_header(bomb)
         assert read_header(saved(scene(64, 64), "PNG")).plain
     assert tracemalloc.get_traced_memory()[1] < 10e6
@@ -485,7 +485,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked():
 def test_a_thread_of_pixels_that_would_grow_too_large_is_refused(
     size, resize, target, reason
 ):
-    with pytest.raises(RefusedImage, match=reason):
+    with pytest.raises(RejectedImage, match=reason):
         convert(
             saved(Image.new("RGB", size, "teal"), "PNG"), ImageSettings(target, resize)
         )
@@ -552,7 +552,7 @@ def test_half_a_jpeg_with_an_end_marker_is_refused(options):
         *(partial(convert, settings=way) for way in (KEEP, PASS)),
     ):
         assert verdict(load, half) == ""
-        with pytest.raises(RefusedImage, match="truncated: grey to its end"):
+        with pytest.raises(RejectedImage, match="truncated: grey to its end"):
             call(half)
     for behind in (
         bytes(100),
@@ -561,7 +561,7 @@ def test_half_a_jpeg_with_an_end_marker_is_refused(options):
     ):
         assert psnr(read_pixels(data + behind), read_pixels(data)) == float("inf")
     zeros = zeros_in(data)
-    with pytest.raises(RefusedImage, match="damaged: zeros in its scan"):
+    with pytest.raises(RejectedImage, match="damaged: zeros in its scan"):
         check_image(zeros)
     for top, grey in ((0, 128), (150, 128), (150, 127), (150, 0), (290, 128)):
         flat = np.asarray(picture).copy()

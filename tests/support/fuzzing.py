@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 from kaggle_tfr.images.convert import ImageSettings, check_image, convert
-from kaggle_tfr.images.header import RefusedImage
+from kaggle_tfr.images.header import RejectedImage
 from support.scenes import opened, saved, scene, wide_profile
 
 SETTINGS = [
@@ -74,7 +74,7 @@ def load(data):
 
 
 def main(count, seed):
-    """Counts verdicts; anything but a record or a RefusedImage is an error here."""
+    """Counts verdicts; anything but a record or a RejectedImage is an error here."""
     warnings.simplefilter("ignore")
     rng, pool = np.random.default_rng(seed), list(originals())
     found, slowest = collections.Counter(), 0.0
@@ -88,7 +88,7 @@ def main(count, seed):
                 record = convert(data, settings).data
                 found["records of files truncated to Pillow"] += "truncated" in pillow
                 found["records that Pillow cannot read"] += bool(verdict(load, record))
-            except RefusedImage as refusal:
+            except RejectedImage as refusal:
                 early = str(refusal) in BEYOND_PILLOW
                 found["refusals of files that Pillow reads"] += not pillow and not early
             slowest = max(slowest, time.perf_counter() - start)
