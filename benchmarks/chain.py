@@ -89,9 +89,9 @@ def window(tiles, rng):
 def ours(folder, kind, out, clock):
     """The package's calls in the order of the notebooks 01 to 04; returns the records' number."""
     from kaggle_tfr import parallel
-    from kaggle_tfr.storage import RECORDS
+    from kaggle_tfr.records import RECORDS_FOLDER
 
-    os.environ[RECORDS] = f"{out}/records"
+    os.environ[RECORDS_FOLDER] = f"{out}/records"
     parallel.use_backend(CORES)
     measure_and_hash(folder, out, clock)
     plan_parts(kind, out, clock)
@@ -186,12 +186,11 @@ def write_and_verify(work, clock):
 
 def decode_shard(file):
     """Reads and decodes the records of a shard, and nothing else: what verification cannot save."""
-    from kaggle_tfr import storage
-    from kaggle_tfr.frames import list_frames, parse_record
     from kaggle_tfr.images.header import read_upright
+    from kaggle_tfr.records import list_frames, parse_record, read_frame
 
     for offset, end in pairwise(list_frames(file)):
-        record = parse_record(storage.read_frame(file, offset, end - offset))
+        record = parse_record(read_frame(file, offset, end - offset))
         read_upright(record["image"].bytes_list.value[0])
 
 

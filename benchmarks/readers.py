@@ -11,7 +11,7 @@ import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr.read.batches import choose_window, read_batches, to_devices
-from kaggle_tfr.shards import Records
+from kaggle_tfr.records import Records
 from kaggle_tfr.train import IMAGENET, normalization
 
 AUTOTUNE = tf.data.AUTOTUNE

@@ -19,14 +19,15 @@ from benchmarks.read import (
     make_parser,
     median_ratio,
 )
-from kaggle_tfr import explore, storage
+from kaggle_tfr import explore
 from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.records import RECORDS_FOLDER, read_image_bytes
 
 
 def main() -> None:
     arguments = make_parser(__doc__, rounds=15).parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[storage.RECORDS] = f"{folder}/records"
+        os.environ[RECORDS_FOLDER] = f"{folder}/records"
         write_inputs(arguments.data, folder)
         seconds = measure(folder, arguments.rounds)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
@@ -79,7 +80,7 @@ def measure(folder: str, rounds: int) -> dict[str, list[float]]:
             for name, one in inputs.items():
                 start = time.perf_counter()
                 for path in paths[name]:
-                    storage.read_bytes(path)
+                    read_image_bytes(path)
                 seconds[f"{name}, read"].append(time.perf_counter() - start)
                 start = time.perf_counter()
                 explore.measure(*explore.read_table(*one))

@@ -11,8 +11,9 @@ import pandas as pd
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import check_parameters, settings
+from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import prepare
-from kaggle_tfr.storage import RECORDS, remove_leftovers
+from kaggle_tfr.storage import remove_leftovers
 from kaggle_tfr.tables import NO_MATH
 
 __all__ = ["account", "settings", "start"]  # what notebooks call
@@ -34,7 +35,8 @@ def start(values: Mapping[str, Any]) -> str:
     if "N_JOBS" in values:  # the others only read what these have written
         _lock_for_notebook(work, values.get("PART", 0))
     remove_leftovers(work)
-    os.environ[RECORDS] = f"{work}/records"  # which the processes of a backend inherit
+    # The processes of a backend inherit it.
+    os.environ[RECORDS_FOLDER] = f"{work}/records"
     if "N_JOBS" in values:
         from kaggle_tfr.parallel import use_backend
 

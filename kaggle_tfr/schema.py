@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hint
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.frames import example_class
 from kaggle_tfr.images.header import count_channels
 from kaggle_tfr.naming import near_miss
+from kaggle_tfr.records import example_class
 from kaggle_tfr.storage import parse_json
 
 if TYPE_CHECKING:

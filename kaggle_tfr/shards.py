@@ -2,23 +2,21 @@
 
 import io
 import json
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, pairwise
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.frames import FRAME_BYTES, parse_record
 from kaggle_tfr.mounts import find_input
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
+from kaggle_tfr.records import FRAME_BYTES, is_gzip, parse_record
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_spec, load_schema
 from kaggle_tfr.session import prepare
 
@@ -302,29 +300,6 @@ def choose_schema(folder: str, file: str = "", given: GivenSchema = "") -> Recor
     return replace(schema, kind="masks", label_columns=codes) if codes else schema
 
 
-def check_schemas(shards: pd.DataFrame) -> None:
-    """Raise a ValueError unless all records have the same features.
-
-    shards: of `find_shards`. The message names the splits or the folders that differ.
-    """
-    different = shards.drop_duplicates("schema")
-    if len(different) < 2:
-        return
-    first_split, second_split = different["split"].iloc[:2]
-    if first_split != second_split:
-        raise ValueError(
-            f"The shards are of the splits '{first_split}' and '{second_split}', whose records "
-            "have different features, so one reader cannot take both. Choose training and "
-            "validation shards by read.choose_fold(shards), or the shards of one split by "
-            f"shards[shards['split'] == '{second_split}']."
-        )
-    first, second = different["folder"].iloc[:2]
-    raise ValueError(
-        f"'{first}' and '{second}' have different schemas, so one reader cannot take both. "
-        "Read them apart and use tf.data's sample_from_datasets."
-    )
-
-
 def _inspect(row: Any) -> tuple[int, str, int]:
     """(bytes, compression, count) of a shard, by quick look-ups."""
     from kaggle_tfr.session import tf
@@ -337,7 +312,7 @@ def _inspect(row: Any) -> tuple[int, str, int]:
         )
     compression, count = row.compression, row.count
     if compression == "?":
-        compression = "GZIP" if storage.looks_packed(row.file) else ""
+        compression = "GZIP" if is_gzip(row.file) else ""
     try:
         # Size vouches for a shard with a row in shards.csv. Frames are quick to count on a disk.
         if count < 0 or (row.bytes < 0 and not (remote or compression)):
@@ -402,75 +377,3 @@ def count_records(file: str, compression: str = "") -> int:
         where = f"record {count - 1} at byte {offset:,} should end at byte {end:,}"
         raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
     return count
-
-
-def read_index(path: str) -> list[int]:
-    """Where the frames begin, and where the last one ends; [0] without an index, [-1] if bad."""
-    text = storage.read_text(path)
-    try:
-        bounds = [0, *accumulate(int(line.split()[1]) for line in text.splitlines())]
-    except (ValueError, IndexError):
-        return [-1]
-    if any(end - start < FRAME_BYTES for start, end in pairwise(bounds)):
-        return [-1]
-    return bounds if text == format_index(bounds) else [-1]
-
-
-def format_index(bounds: Sequence[int]) -> str:
-    """The text of an `.idx` file, of where the frames begin, and where the last one ends.
-
-    One line a record, "offset bytes", frame included, for DALI and the torch readers.
-    Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
-    """
-    return "".join(f"{start} {end - start}\n" for start, end in pairwise(bounds))
-
-
-class Records:
-    """Random access to serialized records: `len(records)`, `records[number]`, from 0.
-
-    What grain's `MapDataset.source` and torch's `DataLoader` ask for. It can be pickled; a process
-    that only reads from it needs no TensorFlow.
-    """
-
-    def __init__(self, shards: pd.DataFrame) -> None:
-        """Find where each record is in its shard.
-
-        shards: of `find_shards`, all with the same features: without unlabelled test shards.
-        Raises: ValueError: features differ, or a shard is in GZIP or lacks its index.
-        """
-        check_schemas(shards)
-        frames: list[tuple[int, int]] = []
-        columns = shards[["file", "folder", "compression", "count", "bytes"]]
-        for file, folder, compression, count, size in columns.itertuples(
-            index=False, name=None
-        ):
-            if compression:
-                mend = "Write it with COMPRESSION = '', or read it with read_batches."
-                raise ValueError(
-                    f"'{file}' is in GZIP: no record can be found in it. {mend}"
-                )
-            path = storage.join(
-                folder, "index", f"{file[len(folder) :].lstrip('/')}.idx"
-            )
-            index = read_index(path)
-            if len(index) != count + 1 or index[-1] != size:
-                mend = "Copy the part's folder index/ as well, or read it with read_batches."
-                what = f"'{file}' has no index of its {count:,} records in '{path}'"
-                raise ValueError(f"{what}. {mend}")
-            frames += [(start, end - start) for start, end in pairwise(index)]
-        self.files = shards["file"].tolist()
-        self.ends = np.cumsum(
-            shards["count"].to_numpy(np.int64)
-        )  # the number behind each shard
-        self.frames = np.array(frames, np.int64).reshape(
-            -1, 2
-        )  # offset and length, in bytes
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    def __getitem__(self, number: SupportsIndex) -> bytes:
-        """The serialized record. Raises: ValueError: its checksum does not fit; IndexError."""
-        position = range(len(self))[operator.index(number)]
-        shard = int(np.searchsorted(self.ends, position, side="right"))
-        return storage.read_frame(self.files[shard], *self.frames[position].tolist())

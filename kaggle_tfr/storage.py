@@ -5,7 +5,6 @@ import errno
 import fcntl
 import fnmatch
 import hashlib
-import io
 import json
 import os
 import re
@@ -15,33 +14,18 @@ import tempfile
 import threading
 import time
 import uuid
-import zlib
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
-
-from kaggle_tfr import frames
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
-READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 ANSWER_SECONDS = 45
 AnyPath = str | os.PathLike[str]
-RECORDS = "KAGGLE_TFR_RECORDS"  # the environment variable that says where indices of shards lie
-_indices = dict[str, "ShardIndex"]()  # that this process holds, 8 bytes a record
-SECONDS_BETWEEN_LOOKS = (
-    0.05  # whether a shard has changed: for each picture it takes a while
-)
-_looked_at = defaultdict[str, float](float)
-_locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
-_folder_lock = threading.Lock()
 TEMPORARY = re.compile(
     r"\.[0-9a-f]{32}\.tmp$"
-)  # the end of a name that `_new_file` gives
+)  # the end of a name that `new_file` gives
 LOCKLESS_SECONDS = (
     3600  # without locks: the age of an unchanged temporary file that nobody writes
 )
@@ -103,12 +87,10 @@ def resolve(folder: AnyPath, name: str) -> str:
 
 
 def read_bytes(path: AnyPath) -> bytes:
-    """The whole content; of a record's address ("x.tfrec#17") its picture.
+    """Return the content of a file or object.
 
-    Raises: FileNotFoundError; TimeoutError of a silent bucket; OSError.
+    Raises: FileNotFoundError; TimeoutError: the bucket does not respond; OSError.
     """
-    if address := _split_address(path):
-        return _read_picture(*address)
     if not is_remote(path):
         with naming(path):
             _check_regular(path)
@@ -166,291 +148,28 @@ def on_disk(path: AnyPath) -> Iterator[AnyPath]:
         yield join(folder, "copy")
 
 
-def read_many(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
-    """The bytes of each file or object in order, or the OSError that reading it met.
-
-    Only of a bucket files are read ahead. Raises: TimeoutError: it does not answer.
-    """
-
-    def read(path: AnyPath) -> bytes | OSError:
-        try:
-            return read_bytes(path)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            return error
-
-    reads: deque[Callable[[], bytes | OSError]] = deque()
-    with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
-        for path in paths:
-            ahead = READS_IN_FLIGHT if is_remote(path) else 0
-            reads.append(
-                threads.submit(read, path).result if ahead else partial(read, path)
-            )
-            while len(reads) > ahead:
-                yield reads.popleft()()
-        yield from (result() for result in reads)
-
-
-def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
-    """The record of a shard (not GZIP) whose frame begins at `offset` and is `length` bytes long.
-
-    Raises: ValueError: its length or a checksum does not fit; OSError.
-    """
-    body = max(0, length - frames.FRAME_BYTES)
+def read_pieces(path: AnyPath, offset: int, sizes: Iterable[int]) -> list[bytes]:
+    """Return consecutive pieces of a file or object from byte `offset` on."""
     if is_remote(path):
-        with _bucket(path) as gfile, gfile.GFile(path, "rb") as shard:
-            shard.seek(offset)
-            head, record, tail = (shard.read(size) for size in (12, body, 4))
-    else:
-        file = os.open(path, os.O_RDONLY)
-        try:  # apart: cut out of one piece, the record would be copied
-            head, record = os.pread(file, 12, offset), os.pread(file, body, offset + 12)
-            tail = os.pread(file, 4, offset + 12 + body)
-        finally:
-            os.close(file)
-    size = len(record).to_bytes(8, "little")
-    if head != size + frames.checksum(size) or tail != frames.checksum(record):
-        raise ValueError(f"'{path}' at byte {offset:,}: the record is damaged")
-    return record
-
-
-class DamagedRecord(OSError):  # noqa: N818 - it names the record, the run goes on
-    """A record whose checksums do not fit, or that is no `tf.train.Example`."""
-
-
-# What is wrong with one input, while the disk is well.
-GONE = (
-    FileNotFoundError,
-    IsADirectoryError,
-    NotADirectoryError,
-    NotAFileError,
-    DamagedRecord,
-)
-
-
-class ShardIndex(NamedTuple):
-    """Where the records of a shard are.
-
-    file: the shard, or its copy on this machine when it is packed or in a bucket.
-    bounds: int64, in bytes of that file, where each frame begins and where the last one ends.
-    image: the pictures' feature; "" where each record's one picture counts.
-    """
-
-    shard: str
-    status: tuple[int, int]
-    file: str
-    bounds: "np.ndarray"
-    image: str
-
-    def find_frame(self, number: int) -> tuple[int, int]:
-        """Offset and length of a record's frame, in bytes. Raises: FileNotFoundError."""
-        if (count := len(self.bounds) - 1) <= number:
-            what = f"'{self.shard}#{number}' is not there: the shard has {count:,} records."
-            raise FileNotFoundError(what)
-        begin, end = self.bounds[number : number + 2].tolist()
-        return begin, end - begin
-
-    def read_features(self, number: int) -> Mapping[str, Any]:
-        """The features of a record. Raises: DamagedRecord: shard and byte are named; OSError."""
-        place = self.find_frame(number)
-        try:
-            return frames.parse_record(read_frame(self.file, *place))
-        except ValueError as error:
-            reason = str(error).rpartition(": ")[2]
-            raise DamagedRecord(
-                f"'{self.shard}' at byte {place[0]:,}: {reason}"
-            ) from None
-
-
-def index_shard(shard: str, image: str = "") -> ShardIndex:
-    """The index of a shard, which RECORDS keeps for all processes until the shard changes.
-
-    image: the pictures' feature, "" for the kept one.
-    """
-    status = _read_status(shard)
-    with _locks[shard]:  # of many readers of a new one, one makes it
-        index = _indices.get(shard)
-        is_gone = index is not None and not os.path.exists(
-            index.file
-        )  # by `forget_records`
-        if (
-            index is None
-            or is_gone
-            or index.status != status
-            or image not in ("", index.image)
-        ):
-            index = _indices[shard] = _load_index(shard, image, status)
-    return index
-
-
-def _temporary_folder() -> str:
-    """Return the folder for copies of shards, which this process removes when it ends."""
-    # Without the lock, two threads would create two folders, and the first be removed.
-    with _folder_lock:
-        return _create_folder().name
-
-
-@cache
-def _create_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="records-")
-
-
-def _load_index(shard: str, image: str, status: tuple[int, int]) -> ShardIndex:
-    import numpy as np
-
-    folder = os.environ.get(RECORDS) or _temporary_folder()
-    # What lies in Kaggle's working folder becomes output, and has a limit.
-    large = is_remote(folder) or folder.startswith("/kaggle/")
-    file, stem = shard, _name_records(shard)
-    # TensorFlow takes 4 MiB out of a bucket for any record, so all at once is less.
-    if is_remote(shard) or looks_packed(shard):
-        copy = f"{stem}-{status[0]}-{status[1]}.copy"
-        file = join(_temporary_folder() if large else folder, copy)
-        if not os.path.exists(file):
-            with _new_file(file) as temporary, on_disk(shard) as local:
-                (unpack if looks_packed(local) else shutil.copyfile)(local, temporary)
-    kept, path = dict[str, Any](status=(), image=""), join(folder, f"{stem}.frames")
-    if exists(path):
-        kept |= np.load(io.BytesIO(read_bytes(path)))
-    image = image or str(kept["image"])
-    if tuple(kept["status"]) != status or kept["image"] != image:
-        kept["bounds"] = np.array(frames.list_frames(file), np.int64)
-        np.savez(
-            written := io.BytesIO(), status=status, bounds=kept["bounds"], image=image
-        )
-        write_atomically(path, written.getvalue())
-    return ShardIndex(shard, status, file, kept["bounds"], image)
-
-
-def _name_records(shard: str) -> str:
-    """The beginning of the names of a shard's files in the folder RECORDS."""
-    digest = hashlib.sha256(shard.encode()).hexdigest()
-    return f"{os.path.basename(shard)}-{digest[:16]}"
-
-
-def forget_records(folder: str, shards: Iterable[str]) -> None:
-    """Remove the indices and copies that do not belong to the present state of these shards.
-
-    folder: the one that RECORDS names. shards: all shards of the input.
-    """
-    if not is_folder(folder):
-        return
-    shard_of = {_name_records(shard): shard for shard in shards}
-    for path in list_files("*.frames", folder):
-        if os.path.basename(path).removesuffix(".frames") not in shard_of:
-            remove(path)
-    for path in list_files("*.copy", folder):
-        stem, *status = os.path.basename(path).removesuffix(".copy").rsplit("-", 2)
-        is_current = False
-        with contextlib.suppress(KeyError, FileNotFoundError):
-            is_current = status == list(map(str, _read_status(shard_of[stem])))
-        if not is_current:
-            remove(path)
-
-
-def unpack(shard: AnyPath, path: str) -> str:
-    """Decompress a GZIP shard of one or several members to `path`, and return `path`.
-
-    Where the shard is cut or damaged, the file ends with a damaged record, so readers report it.
-    """
-    size = os.path.getsize(shard)
-    is_whole = False
-    with open(shard, "rb") as source, open(path, "wb") as file:
-        while _skip_member_header(source):
-            # Raw data: a wrong checksum of a member costs nothing, since records have their own.
-            unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-            with contextlib.suppress(zlib.error):  # loses the bytes of one small chunk
-                while not unpacker.eof and (chunk := source.read(4096)):
-                    file.write(unpacker.decompress(chunk))
-            end = (
-                source.tell() - len(unpacker.unused_data) + 8
-            )  # with checksum and length
-            is_whole = unpacker.eof and end <= size
-            if not is_whole:
-                break
-            source.seek(end)
-        # Zeros after the last member are padding, as gzip has it.
-        if not is_whole or source.read(1 << 16).strip(b"\0"):
-            file.write(b"?")
-    return path
-
-
-def _skip_member_header(source: BinaryIO) -> bool:
-    """Read a header of GZIP; where there is none the position stays, and the answer is False.
-
-    Source: RFC 1952, section 2.3.
-    """
-    start = source.tell()
-    head = source.read(10)
-    if len(head) < 10 or head[:3] != b"\x1f\x8b\x08":
-        source.seek(start)
-        return False
-    flags = head[3]
-    if flags & 4:  # FEXTRA
-        source.read(int.from_bytes(source.read(2), "little"))
-    for text in (8, 16):  # FNAME, FCOMMENT
-        while flags & text and source.read(1) not in (b"\0", b""):
-            pass
-    if flags & 2:  # FHCRC
-        source.read(2)
-    return True
-
-
-def looks_packed(shard: AnyPath) -> bool:
-    """True for a shard that GZIP has packed."""
-    bucket = _bucket(shard) if is_remote(shard) else contextlib.nullcontext()
-    with (
-        bucket as gfile,
-        gfile.GFile(shard, "rb") if gfile else open(shard, "rb") as file,
-    ):
-        head = file.read(10)
-    # As the head of a plain shard the same bytes would be a record of 559,903 bytes, or that and
-    # some 16 MiB, with a checksum to match, one in a million of those.
-    return head[:3] == b"\x1f\x8b\x08" and head[3] < 32 and head[8:9] in b"\x00\x02\x04"
-
-
-def _split_address(path: AnyPath) -> tuple[str, int] | None:
-    """(shard, record's number) of an address such as "x.tfrec#17"; None for other paths."""
-    shard, _, number = str(path).rpartition("#")
-    if not shard or not number.isdecimal():
-        return None
-    if shard not in _indices and (
-        exists(path) or not exists(shard) or is_folder(shard)
-    ):
-        return None
-    return shard, int(number)
-
-
-def _read_picture(shard: str, number: int) -> bytes:
-    """The picture of a record. Raises: DamagedRecord; OSError: it has none."""
-    now, index = time.monotonic(), _indices.get(shard)
-    if index is None or now - _looked_at[shard] > SECONDS_BETWEEN_LOOKS:
-        index, _looked_at[shard] = index_shard(shard), now
+        with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
+            file.seek(offset)
+            return [file.read(size) for size in sizes]
+    file = os.open(path, os.O_RDONLY)
     try:
-        features = index.read_features(number)
-    except OSError:  # the shard may have changed since
-        index = index_shard(shard)
-        features = index.read_features(number)
-    names = [index.image] if index.image else frames.list_pictures(features)
-    if len(names) == 1 and (values := features[names[0]].bytes_list.value):
-        return values[0]
-    mend = (
-        f"Set {RECORDS} to the folder records/ of the WORK_DIR in which 01_explore ran."
-    )
-    raise OSError(
-        f"'{shard}#{number}': no one feature holds its picture ({names}). {mend}"
-    )
+        os.lseek(file, offset, os.SEEK_SET)
+        return [os.read(file, size) for size in sizes]
+    finally:
+        os.close(file)
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
     """Writes the bytes so that `path` is either whole or as it was before, whatever happens."""
-    with _new_file(path) as temporary, open(temporary, "wb") as file:
+    with new_file(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def _new_file(path: AnyPath) -> Iterator[str]:
+def new_file(path: AnyPath) -> Iterator[str]:
     """The path of a local file to write, which becomes `path` when the block ends well."""
     # Workers on other machines may write the same file, and have the same process number.
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -619,17 +338,7 @@ def remove(path: AnyPath) -> None:
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
-    """(bytes, nanoseconds since 1970 of the last change): equal when a file has not changed.
-
-    Of a record: the bytes of its frame, and its shard's time.
-    """
-    if address := _split_address(path):
-        index = index_shard(address[0])
-        return index.find_frame(address[1])[1], index.status[1]
-    return _read_status(path)
-
-
-def _read_status(path: AnyPath) -> tuple[int, int]:
+    """Return (bytes, ns since 1970 of the last change), equal while a file is unchanged."""
     status = _call(path, os.stat, "stat")
     if is_remote(path):
         return status.length, status.mtime_nsec

@@ -20,6 +20,7 @@ from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.orientation import CLOCKWISE_TURNS, INVERSE, compose
+from kaggle_tfr.records import read_image_bytes
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
@@ -132,7 +133,7 @@ def root_sift(descriptors: np.ndarray) -> np.ndarray:
 def find_features(path: str) -> Features:
     """Return at most 400 features of an image, none if it cannot be read."""
     try:
-        pixels = read_pixels(storage.read_bytes(path), at_least=(SIDE, SIDE))
+        pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
     except (OSError, RejectedImage):
         return NO_FEATURES
 

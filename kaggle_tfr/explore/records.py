@@ -23,7 +23,12 @@ from kaggle_tfr.explore.labels import (
     single_label_table,
 )
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.frames import list_pictures, list_values
+from kaggle_tfr.records import (
+    DamagedRecord,
+    index_shard,
+    list_image_features,
+    list_values,
+)
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
 
 LOOKED_AT = 20  # records of a shard, by which "auto" tells what its features are
@@ -192,7 +197,7 @@ def _list_missing(index_path: str, bounds: Sequence[int]) -> list[int]:
 
     bounds: where the frames in the file begin, and where the last one ends.
     """
-    from kaggle_tfr.shards import read_index
+    from kaggle_tfr.records import read_index
 
     found = set(bounds[:-1])
     listed = set(read_index(index_path)[:-1]) if index_path else set()
@@ -208,7 +213,7 @@ def _walk_records(
     Records that are only in the index of the shard come last.
     """
     try:
-        index = storage.index_shard(file, image)
+        index = index_shard(file, image)
     except TimeoutError:
         raise
     except OSError as error:
@@ -226,7 +231,7 @@ def _walk_records(
     for number in range(len(bounds) - 1):
         try:
             yield number, index.read_features(number), ""
-        except storage.DamagedRecord as error:
+        except DamagedRecord as error:
             yield number, {}, str(error)
     for number, offset in enumerate(missing, len(bounds) - 1):
         yield number, {}, f"'{file}' at byte {offset:,}: the record is missing"
@@ -240,7 +245,9 @@ def _guess_schema(
     Raises: ValueError: several features could be one, there is no image, or no label where one is
     needed.
     """
-    seen = Counter(name for features in records for name in list_pictures(features))
+    seen = Counter(
+        name for features in records for name in list_image_features(features)
+    )
     pictures = sorted(name for name, count in seen.items() if 2 * count > len(records))
     values = _collect_values(records)
     single = [name for name, held in values.items() if set(map(len, held)) == {1}]

@@ -13,6 +13,7 @@ from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, ROTATION_BITS, hash_image
 from kaggle_tfr.images.header import RejectedImage, rejecting
 from kaggle_tfr.parallel import blocks, run
+from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels, find_code_problem
 
 # The columns that `measure` adds, with their values where no image could be read.
@@ -123,14 +124,14 @@ def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
     status = [(0, 0)] * len(paths)
     for row, path in enumerate(paths):
         with suppress(OSError):
-            status[row] = storage.size_and_time(path)
+            status[row] = size_and_time(path)
     return status
 
 
 def _read_block(table: pd.DataFrame) -> list[tuple]:
     """What the columns `COMPUTED` hold for each file, which is opened and decoded once."""
     rows = []
-    contents = storage.read_many(table["path"][table["problem"] == ""])
+    contents = stream_image_bytes(table["path"][table["problem"] == ""])
     for path, bit_depth, problem in table[["path", "bit_depth", "problem"]].itertuples(
         index=False
     ):
@@ -174,7 +175,7 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     shards = {
         path.rpartition("#")[0] for path in paths
     }  # of records' addresses, else nothing
-    storage.forget_records(storage.join(work_dir, "records"), shards)
+    forget_records(storage.join(work_dir, "records"), shards)
     refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     refused = refused.replace(
         "\r", r"\\r", regex=True

@@ -26,7 +26,7 @@ from kaggle_tfr.images.header import (
 )
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 from kaggle_tfr.parameters import check_parameters
-from kaggle_tfr.storage import read_bytes
+from kaggle_tfr.records import read_image_bytes
 
 # Largest ratios of sides, by PSNR against Lanczos, for one cubic step; for one bilinear step, which
 # is fastest; for a cubic step *up* to the next whole multiple of the target, then a mean over whole
@@ -174,7 +174,7 @@ def load_pixels(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
     pictures = []
     for path in paths:
         try:
-            pictures.append(read_pixels(read_bytes(path), at_least=(side, side)))
+            pictures.append(read_pixels(read_image_bytes(path), at_least=(side, side)))
         except (OSError, RejectedImage):
             pictures.append(np.full((64, 64, 3), 230, np.uint8))
     return pictures

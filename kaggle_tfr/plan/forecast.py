@@ -14,8 +14,7 @@ import pandas as pd
 from PIL import Image
 from scipy import stats
 
-from kaggle_tfr import parallel, storage
-from kaggle_tfr.frames import FRAME_BYTES
+from kaggle_tfr import parallel
 from kaggle_tfr.images.convert import (
     PASSED_FORMATS,
     ImageSettings,
@@ -23,6 +22,7 @@ from kaggle_tfr.images.convert import (
     output_size,
 )
 from kaggle_tfr.images.header import RejectedImage
+from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, read_image_bytes
 from kaggle_tfr.schema import RecordSchema, encode
 
 STRATUM = (
@@ -212,8 +212,8 @@ def _measure_records(
     measured = []
     for at, row in rows:
         begin = time.time()
-        with suppress(RejectedImage, storage.DamagedRecord):
-            data = storage.read_bytes(row["path"])
+        with suppress(RejectedImage, DamagedRecord):
+            data = read_image_bytes(row["path"])
             record = encode(row, convert(data, image), schema, image)
             size = FRAME_BYTES + len(
                 gzip.compress(record, 6) if compression else record

@@ -18,5 +18,6 @@ from kaggle_tfr.read.display import (
     name_labels,
     pair_with_sources,
 )
+from kaggle_tfr.records import Records
 from kaggle_tfr.schema import list_fields
-from kaggle_tfr.shards import Records, find_shards
+from kaggle_tfr.shards import find_shards

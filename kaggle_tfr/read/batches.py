@@ -12,9 +12,10 @@ import numpy as np
 from kaggle_tfr import storage
 from kaggle_tfr.naming import SPLIT_NAMES, near_miss
 from kaggle_tfr.parameters import as_size
+from kaggle_tfr.records import check_schemas
 from kaggle_tfr.schema import RecordSchema, feature_spec
 from kaggle_tfr.session import count_cores
-from kaggle_tfr.shards import check_schemas, count_records
+from kaggle_tfr.shards import count_records
 
 if TYPE_CHECKING:
     import pandas as pd

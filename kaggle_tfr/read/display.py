@@ -23,6 +23,7 @@ from kaggle_tfr.read.batches import (
     read_batches,
     read_images,
 )
+from kaggle_tfr.records import PER_IMAGE_ERRORS, read_image_bytes
 from kaggle_tfr.schema import feature_spec
 
 if TYPE_CHECKING:
@@ -90,9 +91,9 @@ def pair_with_sources(
     ):
         image_id, path = known.get(number, ("", ""))
         try:
-            source = read_upright(storage.read_bytes(path))
+            source = read_upright(read_image_bytes(path))
         except (
-            *storage.GONE,
+            *PER_IMAGE_ERRORS,
             RejectedImage,
         ):  # removed or changed since it was written
             continue

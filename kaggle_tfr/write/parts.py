@@ -19,7 +19,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
-from kaggle_tfr.frames import FRAME_BYTES
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.plan.plan import (
@@ -30,9 +29,15 @@ from kaggle_tfr.plan.plan import (
     read_plan,
     read_rows,
 )
+from kaggle_tfr.records import (
+    FRAME_BYTES,
+    DamagedRecord,
+    format_index,
+    stream_image_bytes,
+)
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
-from kaggle_tfr.shards import format_index, read_fingerprint
+from kaggle_tfr.shards import read_fingerprint
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row, is_claimed
 
@@ -453,7 +458,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
     lengths, rejects = list[int](), list[Row]()
     size, next_check = 0, time.monotonic() + SECONDS_BETWEEN_CHECKS
     rows: list[Row] = task.rows.to_dict("records")
-    pictures = storage.read_many(task.rows["path"])
+    pictures = stream_image_bytes(task.rows["path"])
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
     with tf.io.TFRecordWriter(temporary, options) as writer:
         for row, data in zip(rows, pictures, strict=True):
@@ -468,7 +473,7 @@ def _write_records(task: ShardTask, temporary: str) -> tuple[list[int], list[Row
                     raise data
                 _check_unchanged(data, row)
                 record = encode(row, convert(data, settings), schema, settings)
-            except (RejectedImage, storage.DamagedRecord) as refusal:
+            except (RejectedImage, DamagedRecord) as refusal:
                 reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(refusal)})
                 continue

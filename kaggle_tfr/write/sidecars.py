@@ -15,11 +15,10 @@ import pandas as pd
 from kaggle_tfr import checksums, storage
 from kaggle_tfr.checksums import SUMS
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings
-from kaggle_tfr.frames import list_frames
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
-from kaggle_tfr.shards import format_index, read_index
+from kaggle_tfr.records import format_index, list_frames, read_index
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
 

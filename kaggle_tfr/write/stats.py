@@ -13,6 +13,7 @@ import pandas as pd
 from kaggle_tfr import checksums, parallel, storage
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
+from kaggle_tfr.records import DamagedRecord, read_image_bytes
 
 BLOCK = 32  # files of one task
 
@@ -74,8 +75,8 @@ def _sum_files(files: Iterable[tuple[str, str]]) -> Stats:
     stats: Stats = defaultdict(Counter)
     for split, path in files:
         # The writer reports images that were damaged after they were measured.
-        with suppress(FileNotFoundError, RejectedImage, storage.DamagedRecord):
-            pixels = read_pixels(storage.read_bytes(path))
+        with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
+            pixels = read_pixels(read_image_bytes(path))
             stats[split].update(sum_channels(pixels))
     return stats
 

@@ -17,13 +17,24 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from kaggle_tfr import checksums, parallel, storage
-from kaggle_tfr.frames import list_frames, list_pictures, list_values, parse_record
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
 from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
+from kaggle_tfr.records import (
+    PER_IMAGE_ERRORS,
+    decompress,
+    is_gzip,
+    list_frames,
+    list_image_features,
+    list_values,
+    parse_record,
+    read_frame,
+    read_image_bytes,
+    read_index,
+)
 from kaggle_tfr.schema import encode
-from kaggle_tfr.shards import list_names, read_fingerprint, read_index
+from kaggle_tfr.shards import list_names, read_fingerprint
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
@@ -176,7 +187,7 @@ def _open_part(folder: str) -> tuple[Plan | None, list[Row], dict[str, str]]:
     """
     rows = journal.read_rows_of_part(folder)
     plan = None
-    with suppress(*storage.GONE, ValueError):
+    with suppress(*PER_IMAGE_ERRORS, ValueError):
         plan = read_plan(folder)
 
     if plan is None or not rows:
@@ -249,7 +260,7 @@ def _list_checks(
         path = storage.join(folder, f"{split}.csv")
         # Of a broken table the shards are read without their rows; the file is named elsewhere.
         with (
-            suppress(*storage.GONE, KeyError, ValueError),
+            suppress(*PER_IMAGE_ERRORS, KeyError, ValueError),
             storage.on_disk(path) as local,
         ):
             blocks = pd.read_csv(
@@ -280,12 +291,12 @@ def check_shard(check: ShardCheck) -> ShardCheck:
         return check
     index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
     with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
-        packed = storage.looks_packed(local)
-        plain = storage.unpack(local, f"{scratch}/plain") if packed else local
+        packed = is_gzip(local)
+        plain = decompress(local, f"{scratch}/plain") if packed else local
         bounds = list_frames(plain)
         for number, (offset, end) in enumerate(pairwise(bounds)):
             try:
-                data = storage.read_frame(plain, offset, end - offset)
+                data = read_frame(plain, offset, end - offset)
             except ValueError:
                 problem = "cannot be read: it is damaged"
                 problem += ", or the file ends in the middle of it" * (
@@ -323,7 +334,7 @@ def _check_record(
         features = parse_record(data)
     except ValueError as error:
         return str(error)
-    key = schema.image_key or "/".join(list_pictures(features))
+    key = schema.image_key or "/".join(list_image_features(features))
     images = features[key].bytes_list.value
     if len(images) != 1:
         return f"'{key}' holds {len(images)} images"
@@ -335,9 +346,9 @@ def _check_record(
     image_id = planned[0]["image_id"] if planned else ""
     if image_id in check.chosen:
         with suppress(
-            *storage.GONE, RejectedImage
+            *PER_IMAGE_ERRORS, RejectedImage
         ):  # removed or changed since it was written
-            source = storage.read_bytes(check.chosen[image_id])
+            source = read_image_bytes(check.chosen[image_id])
             compared = compare_with_source(source, pixels, check.plan.image)
             check.sources.append(
                 (check.part_dir, check.row["file"], number, image_id, *compared)

@@ -12,7 +12,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from PIL import Image
 from support.pages import HOSTILE, Elements
 
-from kaggle_tfr import notebook, storage
+from kaggle_tfr import notebook
+from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.report import write_report
 from kaggle_tfr.tables import ELEMENTS, clean_table, show_table
 
@@ -199,7 +200,7 @@ def test_a_cleaned_table_keeps_spans_and_shown_text_alone():
 
 def test_a_dollar_in_a_name_is_no_formula(tmp_path, monkeypatch):
     """Notebooks tell MathJax to leave tables alone: ours, and those that pandas shows."""
-    monkeypatch.setenv(storage.RECORDS, "")  # which the first call of a notebook sets
+    monkeypatch.setenv(RECORDS_FOLDER, "")  # which the first call of a notebook sets
     names = pd.DataFrame({"class": ["$a$"]})
     with pd.option_context("display.html.use_mathjax", True):
         assert "tex2jax_ignore" not in names._repr_html_()

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from support.scenes import saved, scene
 
-from kaggle_tfr import figures, plan, storage
+from kaggle_tfr import figures, plan
 from kaggle_tfr.parameters import NOTEBOOKS
 from kaggle_tfr.read import display
+from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import ELEMENTS
 
@@ -23,7 +24,7 @@ SMALL |= {"TEST_PATH_TEMPLATE": "", "BACKEND": "threading"}
 def _quick(monkeypatch):
     """Speeds are not measured here, and what `notebook.start` sets does not stay."""
     monkeypatch.setattr(display, "measure_speed", lambda *_: 1.0)
-    monkeypatch.setenv(storage.RECORDS, "")
+    monkeypatch.setenv(RECORDS_FOLDER, "")
 
 
 def run_notebook(root, number, values):

@@ -9,6 +9,7 @@ from kaggle_tfr.explore import cache
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, hash_image
+from kaggle_tfr.records import stream_image_bytes
 from kaggle_tfr.storage import read_bytes
 
 
@@ -27,11 +28,14 @@ def images(tmp_path):
 @pytest.fixture
 def reads(monkeypatch):
     """The paths of the files that were read, as it happens."""
-    paths, read_many = [], storage.read_many
+    paths = []
     monkeypatch.setattr(cache, "BLOCK", 2)
-    monkeypatch.setattr(
-        storage, "read_many", lambda these: paths.extend(these) or read_many(these)
-    )
+
+    def note_and_read(block):
+        paths.extend(block)
+        return stream_image_bytes(block)
+
+    monkeypatch.setattr("kaggle_tfr.explore.table.stream_image_bytes", note_and_read)
     return paths
 
 

@@ -15,10 +15,17 @@ from support.gcs import serve_bucket
 from support.plans import make_images, plan_images, read_plainly
 from support.readers import make_example, make_picture, save_noise, write_shard
 
-from kaggle_tfr import explore, parallel, storage
+from kaggle_tfr import explore, parallel
 from kaggle_tfr.explore.table import measure
-from kaggle_tfr.frames import example_class
 from kaggle_tfr.kaggle.kernels import copy_plan
+from kaggle_tfr.records import (
+    RECORDS_FOLDER,
+    decompress,
+    example_class,
+    forget_records,
+    read_image_bytes,
+    size_and_time,
+)
 from kaggle_tfr.write.parts import write_parts
 
 PICTURES = [save_noise(seed, 64, 48) for seed in range(40)]
@@ -28,7 +35,7 @@ SETTINGS = {"SOURCE": "tfrecords", "IMAGE_SIZE": 48, "N_FOLDS": 2, "N_SHARDS": 4
 @pytest.fixture(autouse=True)
 def records(tmp_path, monkeypatch):
     """The folder of indices, as a notebook's first call sets it."""
-    monkeypatch.setenv(storage.RECORDS, str(tmp_path / "work" / "records"))
+    monkeypatch.setenv(RECORDS_FOLDER, str(tmp_path / "work" / "records"))
     return tmp_path / "work" / "records"
 
 
@@ -94,7 +101,7 @@ def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
         found = list(tf.data.TFRecordDataset(str(packed), "GZIP").as_numpy_iterator())
         assert found == records
     good = images[images["problem"] == ""]
-    assert [storage.read_bytes(path) for path in good["path"]] == PICTURES[: len(good)]
+    assert [read_image_bytes(path) for path in good["path"]] == PICTURES[: len(good)]
     assert len(good) == (9 if cut < 8 else 8)
     assert (images["problem"] != "").sum() == (cut > 0)
 
@@ -113,22 +120,22 @@ def test_every_header_of_gzip_is_read_past(tmp_path, behind):
     every = plain[:3] + b"\x1e" + plain[4:10] + b"".join(fields.values())
     data = b"".join(head + plain[10:] for head in [*members, every]) + behind
     (tmp_path / "packed").write_bytes(data)
-    unpacked = storage.unpack(str(tmp_path / "packed"), str(tmp_path / "plain"))
+    unpacked = decompress(str(tmp_path / "packed"), str(tmp_path / "plain"))
     assert Path(unpacked).read_bytes() == b"abc" * 6 + b"?" * (behind == b"more")
 
 
 def test_copies_that_were_forgotten_are_made_again(tmp_path, monkeypatch):
     """A process may have read a packed shard before 01 ran over some of the rows only."""
-    monkeypatch.setenv(storage.RECORDS, str(tmp_path / "records"))
+    monkeypatch.setenv(RECORDS_FOLDER, str(tmp_path / "records"))
     shard = write_shard(tmp_path / "plain", [make_example(image=PICTURES[0], label=0)])
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.tfrec").write_bytes(gzip.compress(Path(shard).read_bytes()))
     images, _ = read(tmp_path / "in")
 
-    storage.forget_records(str(tmp_path / "records"), set())
+    forget_records(str(tmp_path / "records"), set())
 
     assert not list((tmp_path / "records").glob("*.copy"))
-    assert [storage.read_bytes(path) for path in images["path"]] == [PICTURES[0]]
+    assert [read_image_bytes(path) for path in images["path"]] == [PICTURES[0]]
 
 
 def test_our_own_part_goes_through_again(tmp_path):
@@ -215,7 +222,7 @@ def test_plain_gzip_shards_say_what_they_hold(tmp_path, capsys):
     )
     for row in images.itertuples():
         k = int(row.image_id.split(".")[0])
-        assert storage.read_bytes(row.path) == PICTURES[k % 40]
+        assert read_image_bytes(row.path) == PICTURES[k % 40]
         assert row.split == "test" or row.label == k % 3
 
 
@@ -336,7 +343,7 @@ def test_bad_input_is_named_with_its_mend(tmp_path):
     images, _ = read(
         tmp_path / "two", input_schema={"right": "image", "label": "label"}
     )
-    assert storage.read_bytes(images["path"][0]) == right
+    assert read_image_bytes(images["path"][0]) == right
     assert images["other"].tolist() == ["x"]
     write_shard(tmp_path / "none" / "a.tfrec", [make_example(label=1, text=b"x")])
     with pytest.raises(ValueError, match="none of label, text looks like the image"):
@@ -428,17 +435,17 @@ def test_several_labels_come_as_they_were_written(tmp_path):
 def test_a_changed_shard_is_indexed_anew(tmp_path, records):
     """By another process and by this one; and a plan's copy brings the index along."""
     path = write_shard(tmp_path / "in" / "a.tfrec", [make_example(image=PICTURES[0])])
-    assert storage.read_bytes(f"{path}#0") == PICTURES[0]
+    assert read_image_bytes(f"{path}#0") == PICTURES[0]
     write_shard(path, [make_example(image=p) for p in PICTURES[1:4]])
     os.utime(path, ns=(1, 1))
 
-    assert storage.read_bytes(f"{path}#2") == PICTURES[3]
+    assert read_image_bytes(f"{path}#2") == PICTURES[3]
     frame = len(make_example(image=PICTURES[3])) + 16
-    assert storage.size_and_time(f"{path}#2") == (frame, 1)
+    assert size_and_time(f"{path}#2") == (frame, 1)
     with pytest.raises(
         FileNotFoundError, match="#3' is not there: the shard has 3 records"
     ):
-        storage.read_bytes(f"{path}#3")
+        read_image_bytes(f"{path}#3")
     (tmp_path / "work" / "plan.json").write_text("{}")
     copy_plan(str(tmp_path / "work"), str(tmp_path / "copy"))
     kept = [file.name for file in (tmp_path / "copy" / "records").iterdir()]
@@ -478,12 +485,12 @@ def test_records_of_shards_that_are_gone_or_changed_are_removed(tmp_path, record
 def test_a_file_may_be_called_like_an_address(tmp_path):
     """So "a.jpg#3" is a file where it is there, and missing where it is not."""
     (tmp_path / "a.jpg#3").write_bytes(b"picture")
-    assert storage.read_bytes(tmp_path / "a.jpg#3") == b"picture"
+    assert read_image_bytes(tmp_path / "a.jpg#3") == b"picture"
     (tmp_path / "a.jpg").write_bytes(b"another")
-    assert storage.read_bytes(str(tmp_path / "a.jpg#3")) == b"picture"
+    assert read_image_bytes(str(tmp_path / "a.jpg#3")) == b"picture"
     for name in ("a.jpg#4", "b.jpg#4", "#4"):
         with pytest.raises(FileNotFoundError):
-            storage.read_bytes(str(tmp_path / name))
+            read_image_bytes(str(tmp_path / name))
 
 
 def test_other_processes_read_addresses(tmp_path, monkeypatch):
@@ -492,7 +499,7 @@ def test_other_processes_read_addresses(tmp_path, monkeypatch):
     write_shard(tmp_path / "in" / "a.tfrec", records[:20])
     write_shard(tmp_path / "in" / "b.tfrec", records[20:], "GZIP")
     images, labels = read(tmp_path / "in")
-    monkeypatch.setenv(storage.RECORDS, "")
+    monkeypatch.setenv(RECORDS_FOLDER, "")
     parallel.use_backend(2, "loky")
     try:
         measured = measure(images, labels)

@@ -9,6 +9,7 @@ from support.forks import fork
 from support.tasks import write_slowly
 
 from kaggle_tfr import storage
+from kaggle_tfr.records import stream_image_bytes
 
 
 def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
@@ -137,7 +138,7 @@ def test_files_are_read_when_their_turn_comes(tmp_path):
     names = itertools.cycle(["a", "missing"])
     endless = (taken.append(name) or str(tmp_path / name) for name in names)
 
-    content = list(itertools.islice(storage.read_many(endless), 3))
+    content = list(itertools.islice(stream_image_bytes(endless), 3))
 
     assert content[::2] == [b"here", b"here"]
     assert isinstance(content[1], FileNotFoundError)

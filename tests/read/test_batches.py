@@ -29,8 +29,9 @@ from kaggle_tfr.read.batches import (
     read_images,
     sample_mask,
 )
+from kaggle_tfr.records import Records
 from kaggle_tfr.schema import RecordSchema, decode_mask, encode_mask, load_schema
-from kaggle_tfr.shards import Records, find_shards
+from kaggle_tfr.shards import find_shards
 
 SMALL = {"image_size": 16}
 

@@ -14,7 +14,8 @@ SHARDS, RECORDS = 8, 64
 ALL = list(range(SHARDS * RECORDS))
 PREPARE = """
 from itertools import cycle, islice
-from kaggle_tfr import storage
+from kaggle_tfr.records import stream_image_bytes
+from kaggle_tfr import records, storage
 from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
 def read(shards):
@@ -158,7 +159,7 @@ def test_objects_are_read_side_by_side_when_their_turn_comes(bucket, ask):
     ask("taken, many = [], cycle(storage.list_files('*.jpg', 'gs://files'))")
     ask("endless = (taken.append(path) or path for path in many)")
     sizes = ask(
-        "result = [len(data) for data in islice(storage.read_many(endless), 64)]"
+        "result = [len(data) for data in islice(stream_image_bytes(endless), 64)]"
     )
     bucket.latency = 0.0
 
@@ -197,7 +198,7 @@ def test_a_silent_bucket_is_an_error_soon(bucket, ask):
     bucket.silent = True
     answer = ask(
         "storage.ANSWER_SECONDS = 2\n"
-        "next(storage.read_many(['gs://silent/a.jpg', 'gs://silent/b.jpg']))"
+        "next(stream_image_bytes(['gs://silent/a.jpg', 'gs://silent/b.jpg']))"
     )
 
     assert answer["error"] == "TimeoutError"

@@ -21,7 +21,7 @@ from support.plans import (
     two_parts,
 )
 
-from kaggle_tfr import notebook, storage
+from kaggle_tfr import notebook
 from kaggle_tfr.deduplicate.clusters import (
     LEAK_COLUMNS,
     DuplicateSettings,
@@ -30,6 +30,7 @@ from kaggle_tfr.deduplicate.clusters import (
 from kaggle_tfr.explore.table import save_rejects
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
+from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.storage import sha256_of
 from kaggle_tfr.write import journal, parts
@@ -168,7 +169,7 @@ def test_each_step_removes_what_killed_runs_left(work, tmp_path, monkeypatch, st
 
     What is below a folder of a part is found at any depth.
     """
-    monkeypatch.setenv(storage.RECORDS, "")
+    monkeypatch.setenv(RECORDS_FOLDER, "")
     folder = shutil.copytree(work, tmp_path / "work")
     places = ["plan.json", "records/a.tfrec-1.frames"]
     places += ["index/train/a/b.idx"] if step in ("open_part", "remove_journal") else []

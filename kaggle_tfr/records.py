@@ -1,0 +1,565 @@
+"""TFRecord files: their frames, checksums and features, and random access to records.
+
+A record is found by its number in a table of shards (`Records`), or by an address such
+as "x.tfrec#17", which can replace the path of an image file (`read_image_bytes`).
+"""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import mmap
+import operator
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import accumulate, pairwise
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pandas as pd
+from google.protobuf.message import DecodeError
+
+from kaggle_tfr import storage
+from kaggle_tfr.storage import AnyPath
+
+# Around a record: its length (8) and the length's CRC (4) before it, its CRC (4) after.
+FRAME_BYTES = 16
+# Environment variable: the folder that keeps the indexes of shards for all processes.
+RECORDS_FOLDER = "KAGGLE_TFR_RECORDS"
+READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
+_ZEROS = re.compile(rb"\0\0\0\0+")
+_HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4}ftyp"
+_IMAGE = re.compile(rb"(?s)" + _HEADS)  # how image files begin
+# Source: TensorFlow's feature.proto and example.proto.
+_EXAMPLE = """
+name: "kaggle_tfr/example.proto" package: "kaggle_tfr" syntax: "proto3"
+message_type {
+  name: "BytesList"
+  field { name: "value" number: 1 type: TYPE_BYTES label: LABEL_REPEATED }
+}
+message_type {
+  name: "FloatList"
+  field { name: "value" number: 1 type: TYPE_FLOAT label: LABEL_REPEATED }
+}
+message_type {
+  name: "Int64List"
+  field { name: "value" number: 1 type: TYPE_INT64 label: LABEL_REPEATED }
+}
+message_type {
+  name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type_name: "BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type_name: "FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type_name: "Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features"
+  field {
+    name: "feature" number: 1 type_name: "FeatureEntry" label: LABEL_REPEATED
+  }
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type_name: "Feature" }
+  }
+}
+message_type {
+  name: "Example" field { name: "features" number: 1 type_name: "Features" }
+}
+"""
+
+
+class DamagedRecord(OSError, ValueError):  # noqa: N818 - an input, not the run, is bad
+    """A record whose checksums do not match, or that is not a `tf.train.Example`."""
+
+
+# What is wrong with one input while the disk works.
+PER_IMAGE_ERRORS = (
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    storage.NotAFileError,
+    DamagedRecord,
+)
+
+
+def checksum(data: bytes) -> bytes:
+    """Return the masked CRC-32C of a frame: 4 bytes, little-endian.
+
+    Source: TensorFlow's `record_writer.h`.
+    """
+    import google_crc32c  # which a machine that only trains lacks
+
+    crc = google_crc32c.value(data)
+    rotated = crc >> 15 | crc << 17
+    return ((rotated + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def list_frames(path: AnyPath) -> list[int]:
+    """Return the offset of each frame of a local file, then the end of the last one.
+
+    A truncated frame, or one with a damaged length, ends where the next valid head
+    begins, or at the end of the file.
+    """
+    bounds = [0]
+    size = os.path.getsize(path)
+    if not size:  # an empty file cannot be mapped
+        return bounds
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data,
+    ):
+        while bounds[-1] < size:
+            start = bounds[-1]
+            bounds.append(_find_end(data, start) or _find_head(data, start + 1))
+    return bounds
+
+
+def _find_end(data: mmap.mmap, offset: int) -> int:
+    """Return the end of the frame, or 0 if its head is damaged or the data is shorter."""
+    head = data[offset : offset + 12]
+    end = offset + FRAME_BYTES + int.from_bytes(head[:8], "little")
+    return end if end <= len(data) and head[8:] == checksum(head[:8]) else 0
+
+
+def _find_head(data: mmap.mmap, offset: int) -> int:
+    """Return the offset of the next valid head, or the end of the data."""
+    # The upper half of a length is zero. If the lower half is too, there is no record.
+    for zeros in _ZEROS.finditer(data, offset + 4):
+        for head in range(zeros.start() - 4, min(zeros.start(), zeros.end() - 7)):
+            if _find_end(data, head):
+                return head
+    return len(data)
+
+
+def read_frame(path: AnyPath, offset: int, length: int, *, shard: str = "") -> bytes:
+    """Return the record in the frame at `offset` that is `length` bytes long.
+
+    shard: the name for errors, if `path` is a copy.
+    Raises: DamagedRecord: the length or a checksum does not match; OSError.
+    """
+    size = max(0, length - FRAME_BYTES)
+    if storage.is_remote(path):
+        head, record, tail = storage.read_pieces(path, offset, (12, size, 4))
+    else:
+        file = os.open(path, os.O_RDONLY)
+        try:  # in three reads, because slicing one would copy the record
+            head = os.pread(file, 12, offset)
+            record = os.pread(file, size, offset + 12)
+            tail = os.pread(file, 4, offset + 12 + size)
+        finally:
+            os.close(file)
+    length_bytes = len(record).to_bytes(8, "little")
+    if head != length_bytes + checksum(length_bytes) or tail != checksum(record):
+        raise DamagedRecord(
+            f"'{shard or path}' at byte {offset:,}: the record is damaged"
+        )
+    return record
+
+
+@cache
+def example_class() -> Any:
+    """Return `tf.train.Example`, or an equal class if TensorFlow is not imported.
+
+    The import takes seconds. The result is cached, because the look-up alone takes
+    longer than a small record.
+    """
+    if "tensorflow" not in sys.modules:
+        return _make_example_class()
+    import tensorflow as tf
+
+    return tf.train.Example
+
+
+def _make_example_class() -> Any:
+    """Return a class that parses and serializes `tf.train.Example`."""
+    from google.protobuf import (
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+        text_format,
+    )
+
+    file = text_format.Parse(_EXAMPLE, descriptor_pb2.FileDescriptorProto())
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    descriptor = pool.FindMessageTypeByName("kaggle_tfr.Example")
+    return message_factory.GetMessageClass(descriptor)
+
+
+def parse_record(record: bytes) -> Mapping[str, Any]:
+    """Return the features of a serialized `tf.train.Example` by name.
+
+    Raises: ValueError: the bytes are something else.
+    """
+    try:
+        return example_class().FromString(record).features.feature
+    except DecodeError:
+        raise ValueError("the record is no tf.train.Example") from None
+
+
+def list_image_features(features: Mapping[str, Any]) -> list[str]:
+    """Return the names of the features with one value that begins like an image file."""
+    names = []
+    for name in sorted(features):
+        values = features[name].bytes_list.value
+        if len(values) == 1 and _IMAGE.match(values[0]):
+            names.append(name)
+    return names
+
+
+def list_values(feature: Any) -> list:
+    """Return the values of a feature of any type."""
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []
+
+
+def is_gzip(shard: AnyPath) -> bool:
+    """Return whether a shard is compressed by GZIP."""
+    (head,) = storage.read_pieces(shard, 0, (10,))
+    # A plain shard starts with these bytes only if its first record has one of a few
+    # exact lengths and a matching CRC, which is practically impossible.
+    return head[:3] == b"\x1f\x8b\x08" and head[3] < 32 and head[8:9] in b"\x00\x02\x04"
+
+
+def decompress(shard: AnyPath, path: str) -> str:
+    """Decompress a GZIP shard of one or several members to `path`, and return `path`.
+
+    If the shard is truncated or damaged, the file ends with an invalid record, so that
+    readers report it.
+    """
+    with gzip.open(shard) as source, open(path, "wb") as file:
+        try:
+            while chunk := source.read1():  # `read` loses bytes at an error
+                file.write(chunk)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            file.write(b"?")
+    return path
+
+
+def read_index(path: str) -> list[int]:
+    """Return the bounds in an `.idx` file, as `list_frames` does.
+
+    [0] without a file, [-1] if its content is not an index.
+    """
+    text = storage.read_text(path)
+    try:
+        lengths = [int(line.split()[1]) for line in text.splitlines()]
+    except (ValueError, IndexError):
+        return [-1]
+    bounds = list(accumulate(lengths, initial=0))
+    is_valid = min(lengths, default=FRAME_BYTES) >= FRAME_BYTES
+    return bounds if is_valid and text == format_index(bounds) else [-1]
+
+
+def format_index(bounds: Sequence[int]) -> str:
+    """Return the text of an `.idx` file.
+
+    One line per record, "offset bytes" of its frame, for DALI and readers in PyTorch.
+    bounds: as `list_frames` returns them.
+    Source: https://github.com/NVIDIA/DALI/blob/main/tools/tfrecord2idx
+    """
+    return "".join(f"{start} {end - start}\n" for start, end in pairwise(bounds))
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Random access to the records of one shard by number.
+
+    shard: its path, for errors.
+    file: the file that contains the frames: the shard, or a decompressed or local copy.
+    bounds: int64, in bytes of `file`: offset of each frame, then the end of the last.
+    image_key: feature of the images, "" if each record has only one image.
+    status: size and time of the shard when it was indexed.
+    """
+
+    shard: str
+    file: str
+    bounds: np.ndarray
+    image_key: str = ""
+    status: tuple[int, int] = (0, 0)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def find_frame(self, number: int) -> tuple[int, int]:
+        """Return offset and length of a frame in bytes. Raises: FileNotFoundError."""
+        if number >= len(self):
+            raise FileNotFoundError(
+                f"'{self.shard}#{number}' is not there: the shard has {len(self):,} "
+                "records."
+            )
+        start, end = self.bounds[number : number + 2].tolist()
+        return start, end - start
+
+    def read_record(self, number: int) -> bytes:
+        """Return a serialized record. Raises: DamagedRecord, OSError."""
+        return read_frame(self.file, *self.find_frame(number), shard=self.shard)
+
+    def read_features(self, number: int) -> Mapping[str, Any]:
+        """Return the features of a record by name. Raises: DamagedRecord, OSError."""
+        record = self.read_record(number)
+        try:
+            return parse_record(record)
+        except ValueError as error:
+            offset = self.find_frame(number)[0]
+            raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
+
+
+class Records:
+    """Random access to serialized records: `len(records)`, `records[number]`, from 0.
+
+    What grain's `MapDataset.source` and torch's `DataLoader` need. It can be pickled; a
+    process that only reads from it does not import TensorFlow.
+    """
+
+    def __init__(self, shards: pd.DataFrame) -> None:
+        """Read the indexes of the shards.
+
+        shards: of `find_shards`, all with the same features: without unlabelled test
+        shards.
+        Raises: ValueError: features differ, or a shard is in GZIP or has no index.
+        """
+        check_schemas(shards)
+        self.indexes = [_open_index(row) for row in shards.itertuples()]
+        self.starts = np.cumsum([0, *map(len, self.indexes)])  # number of the first
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, number: SupportsIndex) -> bytes:
+        """Return the record. Raises: DamagedRecord (a ValueError), IndexError."""
+        position = range(len(self))[operator.index(number)]
+        shard = int(np.searchsorted(self.starts, position, side="right")) - 1
+        return self.indexes[shard].read_record(position - int(self.starts[shard]))
+
+
+def check_schemas(shards: pd.DataFrame) -> None:
+    """Raise a ValueError unless all records have the same features.
+
+    shards: of `find_shards`. The message names the splits or the folders that differ.
+    """
+    different = shards.drop_duplicates("schema")
+    if len(different) < 2:
+        return
+    first_split, second_split = different["split"].iloc[:2]
+    if first_split != second_split:
+        raise ValueError(
+            f"The shards are of the splits '{first_split}' and '{second_split}', whose "
+            "records have different features, so one reader cannot take both. Choose "
+            "training and validation shards by read.choose_fold(shards), or the shards "
+            f"of one split by shards[shards['split'] == '{second_split}']."
+        )
+    first, second = different["folder"].iloc[:2]
+    raise ValueError(
+        f"'{first}' and '{second}' have different schemas, so one reader cannot take "
+        "both. Read them apart and use tf.data's sample_from_datasets."
+    )
+
+
+def _open_index(row: Any) -> ShardIndex:
+    """Return the index of a row of `find_shards` from its `.idx` file."""
+    if row.compression:
+        raise ValueError(
+            f"'{row.file}' is in GZIP: no record can be found in it. Write it with "
+            "COMPRESSION = '', or read it with read_batches."
+        )
+    name = row.file[len(row.folder) :].lstrip("/")
+    path = storage.join(row.folder, "index", f"{name}.idx")
+    bounds = read_index(path)
+    if len(bounds) != row.count + 1 or bounds[-1] != row.bytes:
+        raise ValueError(
+            f"'{row.file}' has no index of its {row.count:,} records in '{path}'. Copy "
+            "the part's folder index/ as well, or read it with read_batches."
+        )
+    return ShardIndex(row.file, row.file, np.array(bounds, np.int64))
+
+
+# The indexes that this process has used, 8 bytes a record.
+_indexes: dict[str, ShardIndex] = {}
+_locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
+_folder_lock = threading.Lock()
+
+
+def index_shard(shard: str, image_key: str = "") -> ShardIndex:
+    """Return the index of a shard, also of one in GZIP or in a bucket.
+
+    The folder RECORDS_FOLDER keeps it for all processes until the shard changes.
+    image_key: the feature of the images, "" for the one that was kept.
+    """
+    status = storage.size_and_time(shard)
+    with _locks[shard]:  # one of many threads makes the index
+        index = _indexes.get(shard)
+        if (
+            index is None
+            or index.status != status
+            or image_key not in ("", index.image_key)
+            or not os.path.exists(index.file)  # `forget_records` removed the copy
+        ):
+            index = _load_index(shard, image_key, status)
+            _indexes[shard] = index
+    return index
+
+
+def _load_index(shard: str, image_key: str, status: tuple[int, int]) -> ShardIndex:
+    """Return the kept index if the shard is unchanged, else make and keep one."""
+    folder = os.environ.get(RECORDS_FOLDER) or _temporary_folder()
+    file = _copy_if_needed(shard, folder, status)
+    path = storage.join(folder, f"{_name_files(shard)}.frames")
+    if storage.exists(path):
+        kept = np.load(io.BytesIO(storage.read_bytes(path)))
+        kept_key = str(kept["image"])
+        image_key = image_key or kept_key
+        if tuple(kept["status"]) == status and kept_key == image_key:
+            return ShardIndex(shard, file, kept["bounds"], image_key, status)
+
+    bounds = np.array(list_frames(file), np.int64)
+    buffer = io.BytesIO()
+    np.savez(buffer, status=status, bounds=bounds, image=image_key)
+    storage.write_atomically(path, buffer.getvalue())
+    return ShardIndex(shard, file, bounds, image_key, status)
+
+
+def _temporary_folder() -> str:
+    """Return the folder for copies of shards, removed when this process ends."""
+    # Without the lock, two threads would create two folders, and one would be removed.
+    with _folder_lock:
+        return _create_folder().name
+
+
+@cache
+def _create_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="records-")
+
+
+def _copy_if_needed(shard: str, folder: str, status: tuple[int, int]) -> str:
+    """Return the shard, or its plain local copy if it is in GZIP or in a bucket."""
+    # TensorFlow reads 4 MiB from a bucket for any record, so a whole copy is less.
+    if not storage.is_remote(shard) and not is_gzip(shard):
+        return shard
+    # Files in Kaggle's working folder become output, which has a limit.
+    if storage.is_remote(folder) or folder.startswith("/kaggle/"):
+        folder = _temporary_folder()
+    copy = storage.join(folder, f"{_name_files(shard)}-{status[0]}-{status[1]}.copy")
+    if not os.path.exists(copy):
+        with storage.new_file(copy) as temporary, storage.on_disk(shard) as local:
+            if is_gzip(local):
+                decompress(local, temporary)
+            else:
+                shutil.copyfile(local, temporary)
+    return copy
+
+
+def _name_files(shard: str) -> str:
+    """Return how the names of a shard's files in RECORDS_FOLDER begin."""
+    digest = hashlib.sha256(shard.encode()).hexdigest()
+    return f"{os.path.basename(shard)}-{digest[:16]}"
+
+
+def forget_records(folder: str, shards: Iterable[str]) -> None:
+    """Remove indexes and copies that are not of the present state of these shards.
+
+    folder: of RECORDS_FOLDER. shards: all shards of the input.
+    """
+    if not storage.is_folder(folder):
+        return
+    current = set()
+    for shard in shards:
+        name = _name_files(shard)
+        current.add(f"{name}.frames")
+        with contextlib.suppress(FileNotFoundError):
+            size, changed = storage.size_and_time(shard)
+            current.add(f"{name}-{size}-{changed}.copy")
+    for pattern in ("*.frames", "*.copy"):
+        for path in storage.list_files(pattern, folder):
+            if os.path.basename(path) not in current:
+                storage.remove(path)
+
+
+def _split_address(path: AnyPath) -> tuple[str, int] | None:
+    """Return shard and number of an address such as "x.tfrec#17", None for a path."""
+    shard, _, number = str(path).rpartition("#")
+    if not shard or not number.isdecimal():
+        return None
+    if shard not in _indexes:
+        is_file = storage.exists(path)
+        if is_file or not storage.exists(shard) or storage.is_folder(shard):
+            return None
+    return shard, int(number)
+
+
+def read_image_bytes(path: AnyPath) -> bytes:
+    """Return the bytes of an image file, or of the image in a record ("x.tfrec#17").
+
+    Raises: DamagedRecord; TimeoutError: the bucket does not respond; OSError.
+    """
+    address = _split_address(path)
+    if address is None:
+        return storage.read_bytes(path)
+    shard, number = address
+    index = _indexes.get(shard) or index_shard(shard)
+    try:
+        features = index.read_features(number)
+    except OSError:  # the shard may have changed since
+        index = index_shard(shard)
+        features = index.read_features(number)
+    keys = [index.image_key] if index.image_key else list_image_features(features)
+    images = features[keys[0]].bytes_list.value if len(keys) == 1 else ()
+    if not images:
+        raise OSError(
+            f"'{path}': the feature of its image is unknown (candidates: {keys}). Set "
+            f"{RECORDS_FOLDER} to the folder records/ of the WORK_DIR in which "
+            "01_explore ran."
+        )
+    return images[0]
+
+
+def size_and_time(path: AnyPath) -> tuple[int, int]:
+    """Return (bytes, ns since 1970 of the last change) of an image file or a record.
+
+    For a record: the bytes of its frame, and the time of its shard.
+    """
+    address = _split_address(path)
+    if address is None:
+        return storage.size_and_time(path)
+    shard, number = address
+    index = index_shard(shard)
+    return index.find_frame(number)[1], index.status[1]
+
+
+def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
+    """Yield the bytes of each image in order, or the OSError that reading it raised.
+
+    Only objects of a bucket are read ahead.
+    Raises: TimeoutError: the bucket does not respond.
+    """
+    reads: deque[Callable[[], bytes | OSError]] = deque()
+    with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
+        for path in paths:
+            ahead = READS_IN_FLIGHT if storage.is_remote(path) else 0
+            if ahead:
+                reads.append(threads.submit(_read_or_error, path).result)
+            else:
+                reads.append(partial(_read_or_error, path))
+            while len(reads) > ahead:
+                yield reads.popleft()()
+        for read in reads:
+            yield read()
+
+
+def _read_or_error(path: AnyPath) -> bytes | OSError:
+    try:
+        return read_image_bytes(path)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        return error
