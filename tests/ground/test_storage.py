@@ -63,7 +63,7 @@ def test_a_new_file_that_is_removed_before_it_is_locked_is_made_again(
         real(number, operation)
 
     monkeypatch.setattr(storage.fcntl, "flock", flock)
-    with storage._new_file(tmp_path / "a.json") as temporary:
+    with storage.new_file(tmp_path / "a.json") as temporary:
         with open(temporary, "wb") as file:
             file.write(b"new")
         storage.remove_leftovers(tmp_path)
