@@ -25,7 +25,7 @@ def write_by_two(work, out):
 def write_slowly(path):
     from kaggle_tfr import storage
 
-    with storage._new_file(path) as temporary:
+    with storage.new_file(path) as temporary:
         with open(temporary, "wb") as file:
             file.write(b"locked")
         time.sleep(600)
