@@ -1,4 +1,8 @@
-"""From shards to batches: uint8, every shape static, as fast as the pictures decode."""
+"""Read shards as batches: uint8, with static shapes, as fast as the images decode.
+
+One record takes these steps: `_read_records` (bytes from many shards at a time) →
+`decode_record` (parse, choose a window, decode only that window, resize) → batch.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +27,20 @@ if TYPE_CHECKING:
 else:
     from kaggle_tfr.session import tf
 
-CORES = count_cores()  # decoding keeps them busy; more threads get no more done
-# A bucket answers slowly but many requests at once: large ones, on many shards at a time. A disk
-# is read on the side, by few threads: they take their time from the decoding.
-REMOTE_READS, LOCAL_READS = (
-    (16, 16 << 20),
-    (2, 1 << 20),
-)  # shards, bytes of each: 16 and 1 MiB
-SHUFFLE_BYTES, SHUFFLE_RECORDS = 256 << 20, 8192
-AHEAD_BYTES, AHEAD_RECORDS = (
-    64 << 20,
-    2048,
-)  # read ahead from a bucket, beside what it shuffles
+CORES = count_cores()  # decoding keeps them busy, so more threads are not faster
+
+# A bucket answers slowly but serves many requests at a time: read many shards in large
+# pieces. A disk is read by few threads, since they take their time from the decoding.
+REMOTE_SHARDS_AT_ONCE = 16
+REMOTE_BUFFER_BYTES = 16 << 20  # 16 MiB
+LOCAL_SHARDS_AT_ONCE = 2
+LOCAL_BUFFER_BYTES = 1 << 20  # 1 MiB
+
+SHUFFLE_BYTES = 256 << 20  # 256 MiB
+SHUFFLE_RECORDS = 8192
+# Read ahead from a bucket, besides the records that are being shuffled.
+AHEAD_BYTES = 64 << 20  # 64 MiB
+AHEAD_RECORDS = 2048
 
 Crop = Literal["random", "center"]
 MeanStd = tuple[Sequence[float], Sequence[float]]
@@ -43,39 +49,48 @@ MeanStd = tuple[Sequence[float], Sequence[float]]
 def choose_fold(
     shards: pd.DataFrame, fold: int = 0
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(training, validation) shards, by fold or else by split. Raises ValueError for none.
+    """Return the training and the validation shards, by fold or else by split.
 
-    Shards of the fold −1 beside others hold images of further sources: they train, always.
+    Shards of fold −1 beside others contain further sources, which always train.
+    Raises: ValueError: one of the two is empty.
     """
     splits = shards["split"].map(SPLIT_NAMES)
-    training, validation = shards[splits == "train"], shards[splits == "validation"]
+    training = shards[splits == "train"]
+    validation = shards[splits == "validation"]
     folds = sorted(set(training["fold"]) - {-1})
     if len(folds) > 1:
-        chosen = (training["fold"] == fold) & (fold >= 0)
-        training, validation = training[~chosen], training[chosen]
+        is_chosen = (training["fold"] == fold) & (fold >= 0)
+        validation = training[is_chosen]
+        training = training[~is_chosen]
+
     if training.empty or validation.empty:
-        there = f"the shards are of the folds {folds} and the splits {sorted(set(shards['split']))}"
-        mend = (
-            "Set FOLD to one of these folds, or plan with N_FOLDS or VALIDATION_SIZE."
+        raise ValueError(
+            f"Fold {fold} cannot be validated: the shards are of the folds {folds} and "
+            f"the splits {sorted(set(shards['split']))}. Set FOLD to one of these "
+            "folds, or plan with N_FOLDS or VALIDATION_SIZE."
         )
-        raise ValueError(f"Fold {fold} cannot be validated: {there}. {mend}")
     return training, validation
 
 
 def one_schema(shards: pd.DataFrame) -> RecordSchema:
-    """The schema that all shards share. Raises ValueError for several schemas, or no record."""
+    """Return the schema of all shards.
+
+    Raises: ValueError: there are several schemas, or no record.
+    """
     check_schemas(shards)
     if not shards["count"].sum():
         raise ValueError(
-            "There is no record to read in these shards. See their split and fold."
+            "There is no record to read in these shards. Check their split and fold."
         )
     return shards["schema"].iloc[0]
 
 
 def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int:
-    """Batches an epoch: the full ones in training, all of them otherwise."""
-    records = int(shards["count"].sum())
-    return max(1, records // batch_size) if training else -(-records // batch_size)
+    """Count the batches of an epoch: full ones in training, all of them otherwise."""
+    n_records = int(shards["count"].sum())
+    if training:
+        return max(1, n_records // batch_size)
+    return -(-n_records // batch_size)
 
 
 def read_batches(
@@ -91,60 +106,63 @@ def read_batches(
     extra: Sequence[str] = (),
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """uint8 images (batch, height, width, 3), labels (batch, …), all of it of static shape.
+    """Read uint8 images (batch, height, width, 3) and labels (batch, …), shapes static.
 
-    training: endless and shuffled, (images, labels). Otherwise one exact pass in order, (images,
-        labels, mask): 1.0 for an image, 0.0 for the last batch's padding; Keras's sample_weight.
-    labels: int64 classes, float32 (batch, classes) if one-hot or several, uint8 masks stacked last.
-    crop: "random" (default in training) or "center", see `choose_window`.
-    mean_std: send (pixel / 255 − mean) / std as float32. flip, one_hot, extra: see `decode_record`.
-    Raises: ValueError; while reading tf.errors.OpError, also when a shard's count was wrong.
+    training: endless and shuffled, (images, labels). Otherwise one exact pass in order,
+        (images, labels, mask); the mask is 1.0 for an image and 0.0 for the padding of
+        the last batch, as Keras's sample_weight.
+    labels: int64 classes; float32 (batch, classes) if one-hot or multi-label; uint8
+        masks, stacked along the last axis.
+    crop: "random" (the default in training) or "center", see `choose_window`.
+    mean_std: return (pixel / 255 − mean) / std as float32.
+    flip, one_hot, extra: see `decode_record`.
+    Raises: ValueError; while reading, tf.errors.OpError, also for a wrong record count.
     """
-    given: dict[str, Any] = {
-        "flip": flip,
-        "one_hot": one_hot,
-        "extra": extra,
-        "training": training,
-    }
-    given |= {
-        "crop": crop or ("random" if training else "center"),
-        "jpeg": shards["jpeg"].all(),
-    }
     decode = partial(
-        decode_record, schema=one_schema(shards), size=as_size(image_size), **given
+        decode_record,
+        schema=one_schema(shards),
+        size=as_size(image_size),
+        crop=crop or ("random" if training else "center"),
+        jpeg=bool(shards["jpeg"].all()),
+        training=training,
+        flip=flip,
+        one_hot=one_hot,
+        extra=extra,
     )
     if training:
-        data = _read_records(shards, shuffle=True, repeat=True, seed=seed)
-        data = data.map(decode, num_parallel_calls=CORES, deterministic=False)
+        records = _read_records(shards, shuffle=True, repeat=True, seed=seed)
+        examples = records.map(decode, num_parallel_calls=CORES, deterministic=False)
         # A short last batch would make the shape dynamic, and XLA compile twice.
-        data = data.batch(batch_size, drop_remainder=True)
+        batches = examples.batch(batch_size, drop_remainder=True)
     else:
-        data = _read_once(shards, decode, batch_size)
+        batches = _read_once(shards, decode, batch_size)
     if mean_std:
-        data = data.map(partial(_normalize, mean_std=mean_std))
-    return data.prefetch(2)
+        batches = batches.map(partial(_normalize, mean_std=mean_std))
+    return batches.prefetch(2)
 
 
 def to_devices(
     batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2
 ) -> Iterator[Any]:
-    """The batches as JAX arrays, each split evenly over the devices, `ahead` of them on their way.
+    """Yield batches as JAX arrays, each split evenly over the devices.
 
-    batches: of `read_batches`, or trees of NumPy arrays; int64 becomes int32, as ever in JAX.
-    Raises: ValueError: the devices cannot share a batch; its size is named.
+    batches: of `read_batches`, or trees of NumPy arrays; JAX makes int64 int32.
+    ahead: the number of batches that are on their way to the devices.
+    Raises: ValueError: a batch size that is not a multiple of the number of devices.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    sharding = NamedSharding(
-        Mesh(np.array(devices), ("batch",)), PartitionSpec("batch")
-    )
+    mesh = Mesh(np.array(devices), ("batch",))
+    sharding = NamedSharding(mesh, PartitionSpec("batch"))
+    as_arrays = getattr(batches, "as_numpy_iterator", batches.__iter__)
     waiting = deque[Any]()
-    for batch in getattr(batches, "as_numpy_iterator", batches.__iter__)():
-        if (size := len(jax.tree.leaves(batch)[0])) % len(devices):
-            mend = "Set a batch size that is a multiple of the number of devices."
+    for batch in as_arrays():
+        batch_size = len(jax.tree.leaves(batch)[0])
+        if batch_size % len(devices):
             raise ValueError(
-                f"{len(devices)} devices cannot share a batch of {size}. {mend}"
+                f"{len(devices)} devices cannot share a batch of {batch_size}. Set a "
+                "batch size that is a multiple of the number of devices."
             )
         waiting.append(jax.device_put(batch, sharding))
         if len(waiting) > ahead:
@@ -153,9 +171,10 @@ def to_devices(
 
 
 def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:
-    """Every record once, a dictionary of its features, in order or shuffled by a seed.
+    """Read every record once, as a dictionary of its features, in order or shuffled.
 
-    The image is uint8, (height, width, 3); run-length codes are uint8, 2-D.
+    The image is uint8 (height, width, 3); run-length masks are uint8 (height, width).
+    seed: shuffles the records; None keeps their order.
     """
     schema = one_schema(shards)
 
@@ -163,13 +182,16 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
         values = tf.io.parse_single_example(record, feature_spec(schema))
         encoded = values[schema.image_key]
         image = tf.io.decode_image(encoded, 3, expand_animations=False)
-        size = tf.unstack(tf.shape(image)[:2])
-        for name in schema.label_keys if schema.kind == "masks" else ():
-            values[name] = sample_mask(values[name], size[0], [0, 0, *size], size)
+        if schema.kind == "masks":
+            height, width = tf.unstack(tf.shape(image)[:2])
+            window = [0, 0, height, width]
+            for name in schema.label_keys:
+                code = values[name]
+                values[name] = sample_mask(code, height, window, (height, width))
         return values | {schema.image_key: image}
 
-    data = _read_records(shards, shuffle=seed is not None, seed=seed)
-    return data.map(decode, num_parallel_calls=2).prefetch(1)
+    records = _read_records(shards, shuffle=seed is not None, seed=seed)
+    return records.map(decode, num_parallel_calls=2).prefetch(1)
 
 
 def _read_records(
@@ -179,38 +201,52 @@ def _read_records(
     repeat: bool = False,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """The serialized examples of all shards, many read at a time."""
-    remote = storage.is_remote(shards["file"].iloc[0])
+    """Read the serialized examples of all shards, from several shards at a time."""
+    is_remote = storage.is_remote(shards["file"].iloc[0])
+    shards_at_once = REMOTE_SHARDS_AT_ONCE if is_remote else LOCAL_SHARDS_AT_ONCE
+    buffer_bytes = REMOTE_BUFFER_BYTES if is_remote else LOCAL_BUFFER_BYTES
+
     files = tf.data.Dataset.from_tensor_slices(
         (list(shards["file"]), list(shards["compression"]))
     )
     if shuffle:
         files = files.shuffle(len(shards), seed=seed)
-    reads, buffer = REMOTE_READS if remote else LOCAL_READS
     # Interleaving whole files is what spreads the reads over connections.
-    data = files.interleave(
-        partial(tf.data.TFRecordDataset, buffer_size=buffer),
+    records = files.interleave(
+        partial(tf.data.TFRecordDataset, buffer_size=buffer_bytes),
         cycle_length=min(16, len(shards)),
         block_length=16,
-        # From a bucket all at once and from the start: AUTOTUNE would first have to find that out.
-        num_parallel_calls=min(reads, len(shards)),
+        # All at once from the start: AUTOTUNE would first have to measure a bucket.
+        num_parallel_calls=min(shards_at_once, len(shards)),
         deterministic=not shuffle,
     )
     if repeat:
-        # Before the shuffle: behind it, every epoch would wait for an empty buffer to fill.
-        data = data.repeat()
-        if remote:
-            # A full shuffle buffer waits with its one missing record, as when an epoch begins.
-            data = data.prefetch(_count_fitting(shards, AHEAD_RECORDS, AHEAD_BYTES))
-    fitting = _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES)
-    return data.shuffle(fitting, seed=seed) if shuffle else data
+        # Before the shuffle: after it, every epoch would wait for a buffer to fill.
+        records = records.repeat()
+        if is_remote:
+            # A full shuffle buffer waits for its one missing record at each epoch.
+            records = records.prefetch(
+                _count_fitting(shards, AHEAD_RECORDS, AHEAD_BYTES)
+            )
+    if shuffle:
+        buffer = _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES)
+        records = records.shuffle(buffer, seed=seed)
+    return records
+
+
+def _count_fitting(shards: pd.DataFrame, most: int, limit_bytes: int) -> int:
+    """Count the records of the shards that fit in so many bytes, from 1 to `most`."""
+    n_records = max(1, int(shards["count"].sum()))
+    n_bytes = max(1, int(shards["bytes"].sum()))
+    return max(1, min(n_records, most, limit_bytes * n_records // n_bytes))
 
 
 def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
-    """The batch with its images as float32, (pixel / 255 − mean) / std."""
+    """Return the batch with its images as float32, (pixel / 255 − mean) / std."""
     mean, std = np.asarray(mean_std, np.float32)
-    factor, offset = 1 / (255 * std), mean / std
-    # Compiled, it is one pass over a batch; op by op it would take longer than the decoding.
+    factor = 1 / (np.float32(255) * std)
+    offset = mean / std
+    # Compiled, this is one pass over a batch; op by op it takes longer than decoding.
     scale = tf.function(
         lambda pixels: tf.cast(pixels, tf.float32) * factor - offset, jit_compile=True
     )
@@ -220,51 +256,58 @@ def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
 def _read_once(
     shards: pd.DataFrame, decode: Callable[[tf.Tensor], tuple], batch_size: int
 ) -> tf.data.Dataset:
-    """Full batches of each record once, then of blanks, as many as `count_steps` says."""
-    steps, check = (
-        count_steps(shards, batch_size, training=False),
-        partial(_check_count, shards),
-    )
+    """Read each record once in full batches; blank examples pad the last one.
 
-    def is_wanted(step: tf.Tensor, counted: tuple) -> tf.Tensor:
-        end = partial(tf.numpy_function, check, [counted[0]], tf.bool)
-        return tf.cond(step < steps, lambda: True, end)
+    While reading: an error where the shards do not contain the promised records.
+    """
+    n_steps = count_steps(shards, batch_size, training=False)
+    check_count = partial(_check_count, shards)
 
-    def count(seen: tf.Tensor, batch: tuple) -> tuple:
-        seen += tf.math.count_nonzero(batch[2])
+    def add_count(seen: tf.Tensor, batch: tuple) -> tuple:
+        mask = batch[2]
+        seen += tf.math.count_nonzero(mask)
         return seen, (seen, batch)
 
-    data = _read_records(shards).map(decode, num_parallel_calls=CORES)
+    def is_wanted(step: tf.Tensor, counted: tuple) -> tf.Tensor:
+        seen, _ = counted
+        return tf.cond(
+            step < n_steps,
+            lambda: True,
+            lambda: tf.numpy_function(check_count, [seen], tf.bool),
+        )
+
+    examples = _read_records(shards).map(decode, num_parallel_calls=CORES)
     blank = tf.nest.map_structure(
-        lambda spec: tf.zeros(spec.shape, spec.dtype), data.element_spec
+        lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
     )
-    data = data.concatenate(tf.data.Dataset.from_tensors(blank).repeat())
-    # One batch more than there should be: records beyond the promised ones would be in it.
-    data = data.batch(batch_size, drop_remainder=True).scan(np.int64(0), count)
-    data = data.enumerate().take_while(is_wanted).map(lambda _, counted: counted[1])
-    return data.apply(tf.data.experimental.assert_cardinality(steps))
+    padding = tf.data.Dataset.from_tensors(blank).repeat()
+    # One batch more than expected is read: surplus records would be in it.
+    batches = examples.concatenate(padding).batch(batch_size, drop_remainder=True)
+    counted_batches = batches.scan(np.int64(0), add_count)
+    wanted = counted_batches.enumerate().take_while(is_wanted)
+    batches = wanted.map(lambda _, counted: counted[1])
+    return batches.apply(tf.data.experimental.assert_cardinality(n_steps))
 
 
 def _check_count(shards: pd.DataFrame, seen: int) -> bool:
-    """False, to end a pass of so many records. Raises: ValueError, OSError for another number."""
+    """Return False, which ends the pass, if `seen` is the promised number of records.
+
+    Raises: ValueError: a shard contains another number; OSError: records were not read.
+    """
     expected = int(shards["count"].sum())
+    if seen == expected:
+        return False
     rows = shards[["file", "compression", "count"]].itertuples(index=False, name=None)
-    for file, compression, promised in rows if seen != expected else ():
+    for file, compression, promised in rows:
         count = count_records(file, compression)
         if count != promised:
-            what = f"'{file}' holds {count:,} records, its name or shards.csv says {promised:,}."
-            raise ValueError(f"{what} Copy the shard again, or write it again.")
-    if seen != expected:
-        what = f"{seen:,} of {expected:,} records arrived, though every shard holds what it should:"
-        raise OSError(f"{what} a read failed on the way. Run it again.")
-    return False
-
-
-def _count_fitting(shards: pd.DataFrame, most: int, size: int) -> int:
-    """How many records of shards `size` bytes hold: at least 1, at most all of them, and `most`."""
-    records = max(1, int(shards["count"].sum()))
-    return max(
-        1, min(records, most, size * records // max(1, int(shards["bytes"].sum())))
+            raise ValueError(
+                f"'{file}' contains {count:,} records, its name or shards.csv says "
+                f"{promised:,}. Copy the shard again, or write it again."
+            )
+    raise OSError(
+        f"{seen:,} of {expected:,} records arrived, though every shard contains its "
+        "records: a read failed on the way. Run it again."
     )
 
 
@@ -280,154 +323,165 @@ def decode_record(
     one_hot: int = 0,
     extra: Sequence[str] = (),
 ) -> tuple:
-    """(image, label), or (image, label, 1.0) when not training; then a dictionary of the extra.
+    """Decode a record: (image, label), then 1.0 unless training, then the `extra`.
 
-    label: int64 class (−1 without one), float32 0/1 of several, or uint8 masks, stacked last.
-    jpeg: every picture is one, so none is tested for it. flip: left to right, half of them.
-    one_hot: the number of classes; 0 leaves the label a number. extra: names of features to add.
+    label: int64 class (−1 without one), float32 0/1 of several, or uint8 masks, stacked
+        along the last axis.
+    jpeg: all images are JPEG, so that none is tested for its format.
+    flip: mirror half of the images from left to right.
+    one_hot: the number of classes; 0 leaves the label a number.
+    extra: names of further features.
     """
     values = tf.io.parse_single_example(record, _choose_features(schema, extra))
-    data = values[schema.image_key]
-    pixels, window, whole = decode_window(data, size, crop, jpeg=jpeg)
+    encoded = values[schema.image_key]
+    pixels, window, image_size = decode_window(encoded, size, crop, jpeg=jpeg)
     image = fit_to_size(pixels, size)
-    parts = [values[name] for name in schema.label_keys]
+
+    label_parts = [values[name] for name in schema.label_keys]
     if schema.kind == "masks":
-        label = tf.stack(
-            [sample_mask(code, whole[0], window, size) for code in parts], -1
-        )
+        height = image_size[0]
+        masks = [sample_mask(code, height, window, size) for code in label_parts]
+        label = tf.stack(masks, -1)
     elif schema.kind == "multi":
-        label = tf.concat(
-            [tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts], 0
-        )
+        flags = [tf.cast(part, tf.float32) for part in label_parts]
+        label = tf.concat([tf.reshape(flag, [-1]) for flag in flags], 0)
+    elif label_parts:
+        label = label_parts[0]
     else:
-        label = parts[0] if parts else tf.constant(-1, tf.int64)
+        label = tf.constant(-1, tf.int64)
     if one_hot:
         label = tf.one_hot(label, one_hot)
+
     if flip:
-        turned = tf.random.uniform([]) < 0.5
-        image = tf.cond(turned, lambda: tf.reverse(image, [1]), lambda: image)
+        is_flipped = tf.random.uniform([]) < 0.5
+        image = _flip_if(is_flipped, image)
         if schema.kind == "masks":
-            label = tf.cond(turned, lambda: tf.reverse(label, [1]), lambda: label)
-    more = [] if training else [1.0]
-    return (
-        image,
-        label,
-        *more,
-        *([{name: values[name] for name in extra}] if extra else []),
-    )
+            label = _flip_if(is_flipped, label)
+
+    example = (image, label) if training else (image, label, 1.0)
+    if extra:
+        example += ({name: values[name] for name in extra},)
+    return example
+
+
+def _flip_if(condition: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
+    """Mirror (height, width, channels) from left to right if the condition is true."""
+    return tf.cond(condition, lambda: tf.reverse(image, [1]), lambda: image)
 
 
 def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, Any]:
-    """The part of the feature specification that a batch needs: parsing the rest takes time."""
+    """Return the specification of the features that a batch needs, and no others."""
     known = feature_spec(schema)
     for name in extra:
         if not isinstance(known.get(name), tf.io.FixedLenFeature):
-            what = f"The feature '{name}' is not in the schema, or of no fixed length."
             raise ValueError(
-                f"{what}{near_miss(name, known)} There are {', '.join(known)}."
+                f"The feature '{name}' is not in the schema, or has no fixed length."
+                f"{near_miss(name, known)} The features are {', '.join(known)}."
             )
-    return {
-        name: known[name] for name in (schema.image_key, *schema.label_keys, *extra)
-    }
+    names = (schema.image_key, *schema.label_keys, *extra)
+    return {name: known[name] for name in names}
 
 
 def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
-    """int32 (4,): top, left, height and width of the window to decode, in pixels.
+    """Choose the window to decode: int32 (4,), top, left, height and width in pixels.
 
-    The largest of the target's proportions, anywhere or in the middle.
-    shape: int32 (2,) height and width of the picture.
+    It is the largest with the proportions of `size`, at random or in the centre.
+    shape: int32 (2,), height and width of the image.
     """
     if crop not in get_args(Crop):
         raise ValueError(
             f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}."
         )
-    # Few ops: each costs a hundredth of what the decoding does. In whole numbers, so that a
-    # square target gets an exactly square window.
-    other = shape[::-1]
-    cut = tf.minimum(shape, other if size[0] == size[1] else other * size // size[::-1])
-    room = shape - tf.maximum(1, cut)
-    corner = room // 2
+    # Few ops: each costs a hundredth of the decoding. Whole numbers: a square target
+    # gets an exactly square window.
+    other_side = shape[::-1]
+    if size[0] != size[1]:
+        other_side = other_side * size // size[::-1]
+    window_size = tf.maximum(1, tf.minimum(shape, other_side))
+    space = shape - window_size
+    corner = space // 2
     if crop == "random":
-        corner = tf.cast(
-            tf.random.uniform([2]) * tf.cast(room + 1, tf.float32), tf.int32
-        )
-    return tf.concat([corner, shape - room], 0)
+        choices = tf.cast(space + 1, tf.float32)
+        corner = tf.cast(tf.random.uniform([2]) * choices, tf.int32)
+    return tf.concat([corner, window_size], 0)
 
 
 def decode_window(
-    data: tf.Tensor,
-    size: tuple[int, int],
-    crop: Crop,
-    *,
-    jpeg: bool = False,
+    encoded: tf.Tensor, size: tuple[int, int], crop: Crop, *, jpeg: bool = False
 ) -> tuple[tf.Tensor, ...]:
-    """(h, w, 3) pixels of a window, the window, and int32 (2,) size of the whole picture.
+    """Decode a window: pixels (h, w, 3), the window, and the image's size, int32 (2,).
 
-    data: a JPEG (known to be one by `jpeg`), which alone is decoded in part, PNG, GIF, BMP or WebP.
+    encoded: JPEG, of which only the window is decoded, PNG, GIF, BMP or WebP.
+    jpeg: it is known to be a JPEG.
     """
 
     def decode_jpeg() -> tuple[tf.Tensor, ...]:
-        whole = tf.io.extract_jpeg_shape(data)[:2]
-        window = choose_window(whole, size, crop)
-        return tf.io.decode_and_crop_jpeg(data, window, channels=3), window, whole
+        image_size = tf.io.extract_jpeg_shape(encoded)[:2]
+        window = choose_window(image_size, size, crop)
+        pixels = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
+        return pixels, window, image_size
 
     def decode_other() -> tuple[tf.Tensor, ...]:
-        pixels = tf.io.decode_image(data, 3, expand_animations=False)
-        whole = tf.shape(pixels)[:2]
-        window = choose_window(whole, size, crop)
-        top, left, height, width = tf.unstack(window)
-        return pixels[top : top + height, left : left + width], window, whole
+        image = tf.io.decode_image(encoded, 3, expand_animations=False)
+        image_size = tf.shape(image)[:2]
+        window = choose_window(image_size, size, crop)
+        return _cut_window(image, window), window, image_size
 
+    if jpeg:
+        return decode_jpeg()
     # The test costs a fiftieth of the decoding.
-    return (
-        decode_jpeg()
-        if jpeg
-        else tf.cond(tf.io.is_jpeg(data), decode_jpeg, decode_other)
-    )
+    return tf.cond(tf.io.is_jpeg(encoded), decode_jpeg, decode_other)
+
+
+def _cut_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    top, left, height, width = tf.unstack(window)
+    return image[top : top + height, left : left + width]
 
 
 def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """(*size, 3), resized where the size differs."""
+    """Resize pixels (height, width, 3) to the size, unless they have it."""
 
     def resize() -> tf.Tensor:
-        # Antialias takes four times as long, and only a strong reduction shows its lack.
-        smooth = tf.cond(
-            tf.reduce_any(2 * tf.shape(pixels)[:2] > 3 * tf.constant(size)),
+        # Antialiasing takes four times as long, and matters in a strong reduction only.
+        is_strong = tf.reduce_any(2 * tf.shape(pixels)[:2] > 3 * tf.constant(size))
+        resized = tf.cond(
+            is_strong,
             lambda: tf.image.resize(pixels, size, antialias=True),
             lambda: tf.image.resize(pixels, size),
         )
-        return tf.cast(tf.round(smooth), pixels.dtype)
+        return tf.cast(tf.round(resized), pixels.dtype)
 
-    done = tf.reduce_all(tf.shape(pixels)[:2] == size)
-    return tf.ensure_shape(tf.cond(done, lambda: pixels, resize), (*size, 3))
+    has_size = tf.reduce_all(tf.shape(pixels)[:2] == size)
+    return tf.ensure_shape(tf.cond(has_size, lambda: pixels, resize), (*size, 3))
 
 
 def sample_mask(
     code: tf.Tensor, height: tf.Tensor, window: tf.Tensor, size: Sequence[int]
 ) -> tf.Tensor:
-    """uint8 (size[0], size[1]): 1 where the run-length code covers the picture, else 0.
+    """Return the mask of a run-length code, uint8 (size[0], size[1]) of 0 and 1.
 
-    code: "start length start length …", pixels counted from 1 down the columns of the whole
-        picture, which is `height` pixels high; starts ascend. "" covers nothing.
-    window: the part of the picture that is fitted to `size`. Nearest pixel, centres aligned.
+    code: "start length start length …", pixels counted from 1 down the columns of the
+        whole image, which is `height` pixels high; starts ascend. "" covers nothing.
+    window: the part of the image that is resized to `size`, by nearest pixel.
     """
     window = tf.cast(window, tf.int64)
+    rows = _sample_positions(window[0], window[2], size[0])
+    columns = _sample_positions(window[1], window[3], size[1])
+    # Only the pixels of the result are looked up: the whole mask is never made.
+    pixels = columns[None, :] * tf.cast(height, tf.int64) + rows[:, None]
 
-    def find_positions(axis: int) -> tf.Tensor:
-        step = tf.cast(window[2 + axis], tf.float64) / tf.cast(size[axis], tf.float64)
-        source = tf.floor((tf.cast(tf.range(size[axis]), tf.float64) + 0.5) * step)
-        return tf.cast(source, tf.int64) + window[axis]
-
-    # Only the pixels we keep are looked up: the whole mask is never made.
-    pixels = (
-        find_positions(1)[None, :] * tf.cast(height, tf.int64)
-        + find_positions(0)[:, None]
-    )
-    # A run far before the first pixel, so that every pixel has a last run before it.
+    # A run far before the first pixel: each pixel then has a last run before it.
     numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
     runs = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
-    starts, lengths = runs[::2] - 1, runs[1::2]
+    starts = runs[::2] - 1
+    ends = starts + runs[1::2]
     run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
-    return tf.cast(
-        pixels < tf.reshape(tf.gather(starts + lengths, run), size), tf.uint8
-    )
+    is_covered = pixels < tf.reshape(tf.gather(ends, run), size)
+    return tf.cast(is_covered, tf.uint8)
+
+
+def _sample_positions(start: tf.Tensor, length: tf.Tensor, count: int) -> tf.Tensor:
+    """Return the nearest of `length` pixels from `start` for each of `count` pixels."""
+    step = tf.cast(length, tf.float64) / tf.cast(count, tf.float64)
+    centres = (tf.cast(tf.range(count), tf.float64) + 0.5) * step
+    return tf.cast(tf.floor(centres), tf.int64) + start
