@@ -47,8 +47,8 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.chain
 
 docs: $(READY)  ## docs/parameters.md, made of the one table of parameters
-	$(BIN)/python -c 'from kaggle_tfr.parameters import MARKDOWN, list_parameters; \
-		print("# Parameters\n\n" + list_parameters(*MARKDOWN))' > docs/parameters.md
+	$(BIN)/python -c 'from kaggle_tfr.parameters import MARKDOWN_FORMATS, format_parameters; \
+		print("# Parameters\n\n" + format_parameters(*MARKDOWN_FORMATS))' > docs/parameters.md
 
 kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew
 	$(BIN)/python -c 'from kaggle_tfr.kaggle.kernels import write_own_kernel; write_own_kernel()'

@@ -101,12 +101,12 @@ def ours(folder, kind, out, clock):
 def measure_and_hash(folder, work, clock):
     """01, and 02 with its defaults."""
     from kaggle_tfr import deduplicate, explore
-    from kaggle_tfr.parameters import DEFAULTS, settings
+    from kaggle_tfr.parameters import DEFAULTS, make_settings
 
     with clock("read_table"):
         parameters = {"NAME": "bench", "SOURCE": "folders"}
         listed, labels = explore.read_table(
-            folder, settings(explore.InputSettings, parameters)
+            folder, make_settings(explore.InputSettings, parameters)
         )
     with clock("measure"):
         images = explore.measure(listed, labels, work)
@@ -117,7 +117,7 @@ def measure_and_hash(folder, work, clock):
         hashes = explore.load_hashes(images, work)
     with clock("find_pairs"):
         chosen, radius = (
-            settings(deduplicate.DuplicateSettings, {}),
+            make_settings(deduplicate.DuplicateSettings, {}),
             DEFAULTS["MAX_BITS"],
         )
         pairs = deduplicate.find_pairs(hashes, radius + 20 * (len(images) <= 50_000))
@@ -133,12 +133,12 @@ def plan_parts(kind, work, clock):
     from dataclasses import replace
 
     from kaggle_tfr import deduplicate, explore, plan
-    from kaggle_tfr.parameters import DEFAULTS, settings
+    from kaggle_tfr.parameters import DEFAULTS, make_settings
     from kaggle_tfr.schema import load_schema
 
     side = baselines.SIDES[kind]
     image = {"IMAGE_SIZE": side, "QUALITY": 70, "OPTIMIZE": baselines.OPTIMIZE[side]}
-    chosen = settings(plan.PlanSettings, {**image, "N_FOLDS": FOLDS})
+    chosen = make_settings(plan.PlanSettings, {**image, "N_FOLDS": FOLDS})
     with clock("assign_folds"):
         images, labels = explore.load_images(work)
         clusters, duplicates = deduplicate.load_clusters(work)

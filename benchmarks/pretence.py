@@ -24,7 +24,7 @@ def pretend_to_write(task):
 
 def plan_rows(n, folder):
     """Plans n images that do not exist, `ROWS_IN_SHARD` to a shard."""
-    from kaggle_tfr.parameters import settings
+    from kaggle_tfr.parameters import make_settings
     from kaggle_tfr.plan.plan import Plan, PlanSettings, Shard, save_plan
     from kaggle_tfr.schema import Labels, load_schema
 
@@ -37,7 +37,7 @@ def plan_rows(n, folder):
     table = table.assign(height=1500, width=2000, n_bytes=500_000)
     labels, count = Labels("single", ("x",), name="rows"), n // ROWS_IN_SHARD
     values = {"IMAGE_SIZE": 384, "N_FOLDS": 0, "SHARD_NAME": "{name}-{i}-{count}.tfrec"}
-    chosen = settings(PlanSettings, values)
+    chosen = make_settings(PlanSettings, values)
     shards = [
         Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)
     ]

@@ -47,7 +47,7 @@ def plan_files(files, work, *, name="bench", **parameters):
     import pandas as pd
 
     from kaggle_tfr.explore.table import measure
-    from kaggle_tfr.parameters import settings
+    from kaggle_tfr.parameters import make_settings
     from kaggle_tfr.plan.forecast import make_forecast
     from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
     from kaggle_tfr.schema import Labels, load_schema
@@ -60,7 +60,9 @@ def plan_files(files, work, *, name="bench", **parameters):
     )
     labels = Labels("single", ("a",), name=name)
     table, schema = measure(table, labels), load_schema("default", table, labels)
-    chosen = settings(PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters})
+    chosen = make_settings(
+        PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters}
+    )
     forecast = make_forecast(table, schema, chosen.image, sample=40)
     save_plan(*make_plan(table, forecast, labels, schema, chosen), work)
 

@@ -17,7 +17,7 @@ from kaggle_tfr.mounts import bundled
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import (
     check_address,
-    list_parameters,
+    format_parameters,
     load_recipe,
     parse_value,
 )
@@ -331,7 +331,7 @@ def _parser() -> argparse.ArgumentParser:
         _recipe_options(),
     )
     run = add(
-        "run", _run, what, "sample -p N_FOLDS 3", list_parameters(), parents=[recipe]
+        "run", _run, what, "sample -p N_FOLDS 3", format_parameters(), parents=[recipe]
     )
     what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
     run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)

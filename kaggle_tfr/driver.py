@@ -21,7 +21,12 @@ import pandas as pd
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import bundled, find_input, work_dir
 from kaggle_tfr.naming import near_miss
-from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS, check_parameters, of_notebook
+from kaggle_tfr.parameters import (
+    DEFAULTS,
+    NOTEBOOKS,
+    check_parameters,
+    select_parameters,
+)
 from kaggle_tfr.report import write_report
 from kaggle_tfr.session import stderr_to
 from kaggle_tfr.shards import is_of_plan
@@ -100,7 +105,7 @@ def _list_runs(
     folder, names = work_dir(values.get("WORK_DIR", "")), find_notebooks(notebooks)
     values = {**values, "WORK_DIR": folder}
     own = {
-        name: [one.name for one in of_notebook(name) if one.name in values]
+        name: [one.name for one in select_parameters(name) if one.name in values]
         for name in names
     }
     return folder, {

@@ -10,13 +10,13 @@ import pandas as pd
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import check_parameters, settings
+from kaggle_tfr.parameters import check_parameters, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import remove_leftovers
 from kaggle_tfr.tables import NO_MATH
 
-__all__ = ["account", "settings", "start"]  # what notebooks call
+__all__ = ["account", "make_settings", "start"]  # what notebooks call
 
 
 _held: list[lock.Lock] = []  # by a notebook that was opened by hand, one at most

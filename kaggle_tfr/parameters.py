@@ -53,7 +53,7 @@ class Parameter:
         return ((float, int) if own is float else (own,)) + self.also
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """Its help, then the values that it can have, as the notebooks' parameters cell has it."""
         listed = (
             ", ".join(map(json.dumps, self.choices)) if len(self.choices) < 9 else ""
@@ -195,24 +195,28 @@ TABLE = (
     Parameter("REPEATS", 3, "07", "of both ways", low=2),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
-# The forms of `list_parameters` in docs/parameters.md, which `make docs` writes.
-MARKDOWN = "## {}\n\n| parameter | default | |\n|---|---|---|", "| `{}` | `{}` | {} |"
+# The forms of `format_parameters` in docs/parameters.md, which `make docs` writes.
+MARKDOWN_FORMATS = (
+    "## {}\n\n| parameter | default | |\n|---|---|---|",
+    "| `{}` | `{}` | {} |",
+)
 FOLDERS = ("WORK_DIR", "INPUT_DIR", "OUT_DIR", "TFREC_DIRS")
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in TABLE}
 
 
-def of_notebook(notebook: str) -> list[Parameter]:
+def select_parameters(notebook: str) -> list[Parameter]:
     """The parameters of a notebook, such as "03_plan", in the order of its cell."""
     return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
 
 
-def list_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") -> str:
+def format_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") -> str:
     """Lines of text: the parameters below the notebooks that take them, with default and help."""
     lines = ["All parameters with their defaults, by the notebooks that take them."]
     for notebooks, group in groupby(sorted(TABLE, key=_notebooks_of), _notebooks_of):
         told = [
-            row.format(one.name, json.dumps(one.default), one.said) for one in group
+            row.format(one.name, json.dumps(one.default), one.description)
+            for one in group
         ]
         lines += ["", heading.format(notebooks), *map(str.rstrip, told)]
     return "\n".join(lines)
@@ -231,21 +235,24 @@ def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     return height, width
 
 
-def parameters_cell(notebook: str) -> str:
+def format_cell(notebook: str) -> str:
     """The source of a notebook's cell tagged `parameters`: a default and its help a line."""
     lines = []
-    for one in of_notebook(notebook):
+    for one in select_parameters(notebook):
         # JSON's quotes are the notebooks', but for its words true and false.
         plain = (
             json.dumps(one.default)
             if isinstance(one.default, str)
             else repr(one.default)
         )
-        lines.append(f"{one.name} = {plain}" + (f"  # {one.said}" if one.said else ""))
+        lines.append(
+            f"{one.name} = {plain}"
+            + (f"  # {one.description}" if one.description else "")
+        )
     return "\n".join(lines)
 
 
-def settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+def make_settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     """The frozen dataclass whose fields are parameters by their names in lower case.
 
     A field with the metadata {"parameter": False} keeps its default.
@@ -362,7 +369,7 @@ def _check_inputs(inputs: list[Any]) -> None:
         "TEST_PATH_TEMPLATE",
         "OUT_DIR",
     }
-    known = [one.name for one in of_notebook("01") if one.name not in common]
+    known = [one.name for one in select_parameters("01") if one.name not in common]
     for number, given in enumerate(inputs, 1):
         if not isinstance(given, Mapping) or "INPUT_DIR" not in given:
             form = "[{INPUT_DIR: more/, LABELS_CSV: more.csv}]"

@@ -32,7 +32,9 @@ def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
     lines = [f"# {to_line(comment)}" for comment in comments]
     for key, value in values.items():
         setting = f"{key}: {_to_yaml(value)}"
-        lines.append(f"{setting:48} # {PARAMETERS[key].said or 'as in the data'}")
+        lines.append(
+            f"{setting:48} # {PARAMETERS[key].description or 'as in the data'}"
+        )
     return "\n".join(lines) + "\n"
 
 

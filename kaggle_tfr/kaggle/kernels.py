@@ -307,14 +307,16 @@ def _join_notebooks(
             c for c in cells if not c.source.startswith(("## Parameters", "## Next"))
         ]
     lines = dict.fromkeys(
-        line for step in steps for line in parameters.parameters_cell(step).splitlines()
+        line for step in steps for line in parameters.format_cell(step).splitlines()
     )
     defaults = new_code_cell("\n".join(lines), metadata={"tags": ["parameters"]})
     frame = new_notebook(
         cells=[defaults], metadata={**source.metadata, "papermill": {}}
     )
     known = {
-        parameter.name for step in steps for parameter in parameters.of_notebook(step)
+        parameter.name
+        for step in steps
+        for parameter in parameters.select_parameters(step)
     }
     if filled_in := {name: value for name, value in values.items() if name in known}:
         frame = parameterize_notebook(frame, filled_in, comment="From the recipe")

@@ -7,7 +7,7 @@ import pytest
 from support.scenes import saved, scene
 
 from kaggle_tfr import deduplicate, explore, plan, write
-from kaggle_tfr.parameters import settings
+from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.schema import load_schema
 
 opened = Counter()
@@ -37,7 +37,7 @@ def test_a_picture_is_opened_once_before_the_plan_and_once_for_writing(tmp_path)
         path.write_bytes(saved(scene(60, 80, number)))
     opened.clear()
     listed, labels = explore.read_table(
-        str(folder), settings(explore.InputSettings, {"SOURCE": "folders"})
+        str(folder), make_settings(explore.InputSettings, {"SOURCE": "folders"})
     )
     images = explore.measure(listed, labels, work)
     explore.save_images(images, labels, work)
@@ -49,7 +49,7 @@ def test_a_picture_is_opened_once_before_the_plan_and_once_for_writing(tmp_path)
     assert opened.total() == 50
 
     opened.clear()
-    chosen = settings(plan.PlanSettings, {"N_FOLDS": 2, "IMAGE_SIZE": 32})
+    chosen = make_settings(plan.PlanSettings, {"N_FOLDS": 2, "IMAGE_SIZE": 32})
     folded = plan.assign_folds(images.assign(cluster=-1), n_folds=2, seed=0)
     schema = load_schema("default", folded, labels)
     forecast = plan.make_forecast(folded, schema, chosen.image)

@@ -14,12 +14,12 @@ from kaggle_tfr import explore, mounts, notebook, read
 from kaggle_tfr.__main__ import _read_call, main
 from kaggle_tfr.parameters import (
     DEFAULTS,
-    MARKDOWN,
+    MARKDOWN_FORMATS,
     check_parameters,
-    list_parameters,
+    format_parameters,
     load_recipe,
+    make_settings,
     parse_value,
-    settings,
 )
 from kaggle_tfr.write.parts import write_parts
 
@@ -138,7 +138,7 @@ def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeyp
             Path("leaves.yaml").write_text(recipe)
 
     values = yaml.safe_load(recipe) | yaml.safe_load(additions)
-    chosen = settings(explore.InputSettings, DEFAULTS | values)
+    chosen = make_settings(explore.InputSettings, DEFAULTS | values)
     images, labels = explore.read_table(values["INPUT_DIR"], chosen)
     assert labels.classes == (0, 1, 2, 3, 4)
     assert set(images["split"]) == {"train", "test"}
@@ -208,4 +208,4 @@ def test_the_calls_of_a_record_are_where_the_readme_says(readme, root):
 def test_the_page_of_parameters_is_that_of_the_table(root):
     """`make docs` was run after the last change."""
     page = (root / "docs" / "parameters.md").read_text()
-    assert page == f"# Parameters\n\n{list_parameters(*MARKDOWN)}\n"
+    assert page == f"# Parameters\n\n{format_parameters(*MARKDOWN_FORMATS)}\n"

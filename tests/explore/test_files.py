@@ -9,7 +9,7 @@ from support.readers import make_example, make_picture, write_shard
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import count_rows, measure, save_images
-from kaggle_tfr.parameters import settings
+from kaggle_tfr.parameters import make_settings
 
 OUTSIDE = "link leads outside INPUT_DIR"
 
@@ -60,7 +60,7 @@ def test_links_of_a_csv_stay_within_the_input(tmp_path):
     assert problems(images) == {"a.jpg": "", "b.jpg": OUTSIDE, "t.jpg": OUTSIDE}
     os.symlink("../secret/answers.csv", folder / "answers.csv")
     (tmp_path / "secret" / "answers.csv").write_text("image_id,label\nt.jpg,x\n")
-    chosen = settings(InputSettings, {"TEST_CSV": "answers.csv"})
+    chosen = make_settings(InputSettings, {"TEST_CSV": "answers.csv"})
     save_submission(images, str(folder), chosen, str(tmp_path))
     assert not (tmp_path / "sample_submission.csv").exists()
     os.rename(folder / "train.csv", tmp_path / "secret" / "train.csv")
@@ -126,7 +126,7 @@ def test_our_own_folders_in_the_input_are_never_input(tmp_path, source, capsys):
     os.symlink(tmp_path, tmp_path.with_name("link"))
 
     for folder in (tmp_path, tmp_path.with_name("link")):
-        chosen = settings(InputSettings, given)
+        chosen = make_settings(InputSettings, given)
         images, _ = read_table(
             str(folder), chosen, [str(tmp_path / "work"), f"{folder}/out"]
         )
@@ -161,7 +161,7 @@ def test_other_folders_and_files_are_no_input_wherever_they_are(
     (tmp_path / "test" / "c" / "notes.txt").write_text("no image")
 
     images, _ = read_table(
-        str(tmp_path), settings(InputSettings, given), [f"{tmp_path}/test/work"]
+        str(tmp_path), make_settings(InputSettings, given), [f"{tmp_path}/test/work"]
     )
 
     assert images["image_id"].tolist() == expected
@@ -171,7 +171,7 @@ def test_other_folders_and_files_are_no_input_wherever_they_are(
 def test_an_input_that_is_our_own_folder_is_refused(tmp_path, source):
     """All that is in it would be read, what the last run wrote as well."""
     put_image(tmp_path / "cat" / "1.jpg")
-    chosen = settings(InputSettings, {"SOURCE": source})
+    chosen = make_settings(InputSettings, {"SOURCE": source})
     with pytest.raises(ValueError, match="is also WORK_DIR or OUT_DIR.*Set OUT_DIR"):
         read_table(str(tmp_path), chosen, [str(tmp_path / "work"), str(tmp_path)])
 

@@ -7,7 +7,7 @@ from support.inputs import put_csv, put_image, read
 from kaggle_tfr.explore.inputs import save_submission
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import count_rows, measure
-from kaggle_tfr.parameters import settings
+from kaggle_tfr.parameters import make_settings
 
 ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
 
@@ -40,11 +40,13 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     assert count_rows(images) == counts
     work = tmp_path / "work"
     work.mkdir()
-    save_submission(images, str(competition), settings(InputSettings, {}), str(work))
+    save_submission(
+        images, str(competition), make_settings(InputSettings, {}), str(work)
+    )
     given = (competition / "sample_submission.csv").read_bytes()
     assert (work / "sample_submission.csv").read_bytes() == given
     save_submission(
-        images[:2], str(competition), settings(InputSettings, {}), str(work)
+        images[:2], str(competition), make_settings(InputSettings, {}), str(work)
     )
     assert not (work / "sample_submission.csv").exists()
 

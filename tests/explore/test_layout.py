@@ -16,7 +16,7 @@ from support.readers import make_example, write_shard
 from kaggle_tfr import explore, mounts
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore import layout, recipe
-from kaggle_tfr.parameters import load_recipe, settings
+from kaggle_tfr.parameters import load_recipe, make_settings
 
 FLOWERS = ["daisy/1.jpg", "daisy/2.jpg", "rose/3.png", "tulip/4.jpg"]
 SPLITS = ["train", "valid", "test"]
@@ -142,7 +142,7 @@ OWN = ("cassava", "clouds", "flowers", "imagenet", "landmark-2021", "petals")
 def read(folder, recipe):
     """(images, labels) by the recipe as it was written."""
     values = load_recipe(str(recipe))
-    chosen = settings(explore.InputSettings, values)
+    chosen = make_settings(explore.InputSettings, values)
     images, labels = explore.read_table(values["INPUT_DIR"], chosen)
     return explore.measure(images, labels), labels, values
 
@@ -173,7 +173,7 @@ def test_the_recipes_own_layouts_are_detected(tmp_path, recipe, root):
 
     given = load_recipe(recipe) | {"INPUT_DIR": str(tmp_path / "in")}
     expected, its = explore.read_table(
-        given["INPUT_DIR"], settings(explore.InputSettings, given)
+        given["INPUT_DIR"], make_settings(explore.InputSettings, given)
     )
     columns = ["image_id", "path", "split", "label", "label_name"]
     assert images[columns].equals(expected[columns])
@@ -477,7 +477,9 @@ def test_the_folder_in_a_slug_is_part_of_the_input(tmp_path, monkeypatch):
         values = load_recipe(f"{number}.yaml")
         assert values["INPUT_DIR"] == f"{expected.get(source, source)}/flower_photos"
         folder = mounts.find_input(values["INPUT_DIR"])
-        images, _ = explore.read_table(folder, settings(explore.InputSettings, values))
+        images, _ = explore.read_table(
+            folder, make_settings(explore.InputSettings, values)
+        )
         assert len(images) == len(FLOWERS)
 
 

@@ -5,7 +5,7 @@ from support.inputs import put_csv, put_image, read
 
 from kaggle_tfr.explore.inputs import save_submission
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.parameters import settings
+from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan import assign_folds
 
 SPLITS = "image_id,label,split\na.jpg,x,train\nb.jpg,y,Valid\nc.jpg,x,TEST\nd.jpg,x,holdout\ne.jpg,x,\n"
@@ -166,7 +166,7 @@ def test_a_test_csv_with_answers_is_not_published(tmp_path, capsys):
         given["test_csv"] = f"test/{name}"
         images, _ = read(folder, **given)
 
-        chosen = settings(
+        chosen = make_settings(
             InputSettings, {key.upper(): value for key, value in given.items()}
         )
         save_submission(images, str(folder), chosen, str(work))

@@ -8,10 +8,10 @@ import pytest
 from kaggle_tfr.parameters import (
     NOTEBOOKS,
     check_parameters,
+    format_cell,
     load_recipe,
-    of_notebook,
-    parameters_cell,
     parse_value,
+    select_parameters,
 )
 
 
@@ -25,8 +25,8 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     values: dict = {}
     exec("".join(source), {}, values)  # a cell of literals
 
-    assert "".join(source) == parameters_cell(name)
-    assert values == {one.name: one.default for one in of_notebook(name)}
+    assert "".join(source) == format_cell(name)
+    assert values == {one.name: one.default for one in select_parameters(name)}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.plans import LABELS, make_images
 
 from kaggle_tfr.images.convert import ImageSettings, convert
-from kaggle_tfr.parameters import settings
+from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan import forecast as forecasts
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import (
@@ -29,7 +29,7 @@ WHOLE = ImageSettings(None, "none")
 
 
 def choose(**parameters):
-    return settings(
+    return make_settings(
         PlanSettings, {name.upper(): value for name, value in parameters.items()}
     )
 

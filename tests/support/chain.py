@@ -10,7 +10,7 @@ from PIL import Image
 
 from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.explore import sample
-from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, settings
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, make_settings
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.write.parts import account_parts, write_parts
 
@@ -35,7 +35,7 @@ def run_values(changes, work):
     """As `run_chain`, of parameters in place of a recipe."""
     values = DEFAULTS | changes
     check_parameters(values)
-    given = settings(explore.InputSettings, values)
+    given = make_settings(explore.InputSettings, values)
     images, labels = explore.read_table(
         values["INPUT_DIR"], given, [work, values["OUT_DIR"]]
     )
@@ -48,9 +48,9 @@ def run_values(changes, work):
     rules = {name.lower(): values[name] for name in ("KEEP", "CONFLICTS", "LEAKS")}
     clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
     leaks = deduplicate.find_leaks(images, pairs, clusters)
-    found = settings(deduplicate.DuplicateSettings, values)
+    found = make_settings(deduplicate.DuplicateSettings, values)
     deduplicate.save_clusters(clusters, leaks, found, work)
-    chosen = settings(plan.PlanSettings, values)
+    chosen = make_settings(plan.PlanSettings, values)
     names = (
         "n_folds",
         "seed",

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.parameters import settings
+from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
@@ -66,7 +66,9 @@ def plan_images(
     """(plan, table) saved in `work`, with two parts' worth of shards unless told otherwise."""
     values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}
     values |= {} if size else {"RESIZE": "none"}
-    chosen = settings(PlanSettings, values | {k.upper(): v for k, v in changes.items()})
+    chosen = make_settings(
+        PlanSettings, values | {k.upper(): v for k, v in changes.items()}
+    )
     record, labels = load_schema(schema, table, labels), replace(labels, name=name)
     forecast = make_forecast(
         table, record, chosen.image, compression=chosen.compression
