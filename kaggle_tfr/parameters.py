@@ -68,7 +68,7 @@ _PATTERN = "for folders: class/file, or split/class/file; for tfrecords: *.tfrec
 _LABELS = 'or a pattern of several, such as "*/_classes.csv"'
 _KIND = "of 0/1 columns; auto: single if each row has one 1"
 _SPLIT = "of LABELS_CSV: train, valid, test; empty: all is train"
-_TEST = '"test_images/*" without TEST_CSV; empty: no tests'
+_TEST = 'or a pattern, "test/*"; empty: no tests'
 _VALIDATION = 'share of train that becomes "validation"'
 _LICENSE = 'to publish: Kaggle\'s name of it, such as "CC0-1.0"'
 # As Kaggle names them. Source: docs/datasets_metadata.md of its client.
