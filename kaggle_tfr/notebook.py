@@ -11,10 +11,7 @@ import pandas as pd
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import check_parameters, make_settings
-<<<<<<< HEAD
 from kaggle_tfr.records import RECORDS_FOLDER
-=======
->>>>>>> e45424b (Name parameters' functions by what they do: make_settings, select_parameters, format_parameters, format_cell)
 from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import remove_leftovers
 from kaggle_tfr.tables import NO_MATH
