@@ -21,23 +21,23 @@ from kaggle_tfr.parameters import (
     load_recipe,
     parse_value,
 )
-from kaggle_tfr.storage import DENIED, is_remote, naming
-from kaggle_tfr.storage import MENDS as STORAGE_MENDS
+from kaggle_tfr.storage import DENIED, explain_os_errors, is_remote
+from kaggle_tfr.storage import FIXES as STORAGE_FIXES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Given = list[tuple[str, str]]  # parameters on the command line: name, text
 # What to do where the system refuses a file or folder.
-MENDS = STORAGE_MENDS | dict.fromkeys(
+FIXES = STORAGE_FIXES | dict.fromkeys(
     DENIED, "Choose another folder, or allow to write there."
 )
-MENDS |= {
+FIXES |= {
     errno.EEXIST: "Name a new folder, or remove that one.",
     errno.ENOENT: "Is the name right?",
 }
-MENDS |= {errno.ENOTDIR: "Choose another name: a file is in the place of a folder."}
-MENDS |= {errno.EISDIR: "Choose another name: a folder is in the place of a file."}
+FIXES |= {errno.ENOTDIR: "Choose another name: a file is in the place of a folder."}
+FIXES |= {errno.EISDIR: "Choose another name: a folder is in the place of a file."}
 EXIT_CODES = (
     "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped by Ctrl-C."
 )
@@ -72,7 +72,7 @@ def _explain(error: Exception) -> str:
     if not isinstance(error, OSError) or error.filename is None:
         # What we raise has a whole text in place of the system's few words.
         return re.sub(r"^\[Errno \d+\] ", "", str(error))
-    mend = MENDS.get(error.errno or 0, "")
+    mend = FIXES.get(error.errno or 0, "")
     return f"{error.strerror}: '{error.filename2 or error.filename}'. {mend}".strip()
 
 
@@ -94,7 +94,7 @@ def _notebooks(folder: str) -> None:
     try:
         for path in sorted(bundled("notebooks").glob("0*.ipynb")):
             copy = os.path.join(folder, path.name)
-            with naming(copy):
+            with explain_os_errors(copy):
                 shutil.copyfile(path, copy)
     except BaseException:
         shutil.rmtree(folder)  # half of them would be in the next call's way

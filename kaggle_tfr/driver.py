@@ -31,10 +31,10 @@ from kaggle_tfr.report import write_report
 from kaggle_tfr.session import stderr_to
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.storage import (
+    explain_os_errors,
     is_folder,
     is_remote,
     list_files,
-    naming,
     read_bytes,
     read_text,
 )
@@ -206,7 +206,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     run = partial(papermill.execute_notebook, *places, values, **options)
     with tempfile.TemporaryFile() as noise:
         try:
-            with stderr_to(noise), naming(copy):
+            with stderr_to(noise), explain_os_errors(copy):
                 _start_and_watch(run, screen, copy, noise)
         except papermill.PapermillExecutionError as error:
             cell = indent(error.source.strip(), "    ")

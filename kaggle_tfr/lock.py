@@ -24,7 +24,7 @@ SECONDS_BETWEEN_SIGNS = 60  # the holder renews the time of its lock file
 SECONDS_WITHOUT_SIGNS = 900  # after which a process of another machine counts as gone
 SECONDS_TO_WRITE = 1  # for a process that has just created its lock file to fill it
 CLOCK_SECONDS = 2  # by which a process's start time may differ when it is read again
-MENDS = storage.MENDS | dict.fromkeys(
+FIXES = storage.FIXES | dict.fromkeys(
     storage.DENIED, "Choose another WORK_DIR, or allow to write there."
 )
 
@@ -122,7 +122,7 @@ def _create(path: str, text: str) -> bool:
         storage.write_atomically(path, text.encode())
         return storage.read_text(path) == text
 
-    with storage.naming(path, MENDS):
+    with storage.explain_os_errors(path, FIXES):
         try:
             number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:

@@ -451,7 +451,7 @@ def _copy_if_needed(shard: str, folder: str, status: tuple[int, int]) -> str:
         folder = _temporary_folder()
     copy = storage.join(folder, f"{_name_files(shard)}-{status[0]}-{status[1]}.copy")
     if not os.path.exists(copy):
-        with storage.new_file(copy) as temporary, storage.on_disk(shard) as local:
+        with storage.new_file(copy) as temporary, storage.local_copy(shard) as local:
             if is_gzip(local):
                 decompress(local, temporary)
             else:

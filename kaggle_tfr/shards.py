@@ -1,8 +1,10 @@
 """What lies in part folders: shards, their tables, names, schemas, counts and records."""
 
+import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +22,8 @@ from kaggle_tfr.records import FRAME_BYTES, is_gzip, parse_record
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_spec, load_schema
 from kaggle_tfr.session import prepare
 
+# All files of a finished part but Kaggle's metadata and report.html, for `sha256sum -c`.
+SUMS = "SHA256SUMS"
 LOOKUPS = 16  # questions to a bucket at a time
 _COLUMNS = [
     "file",
@@ -377,3 +381,37 @@ def count_records(file: str, compression: str = "") -> int:
         where = f"record {count - 1} at byte {offset:,} should end at byte {end:,}"
         raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
     return count
+
+
+def sha256_of_text(text: str) -> str:
+    """Return the SHA-256 of a text file, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_sums(part_dir: str) -> dict[str, str]:
+    """Return the SHA-256 of each file by name from SHA256SUMS, {} if it is unreadable."""
+    text = storage.read_text(storage.join(part_dir, SUMS))
+    pairs = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
+    sums = {name: sha256 for sha256, name in pairs}
+    return sums if text == format_sums(sums) else {}
+
+
+def format_sums(sums: Mapping[str, str]) -> str:
+    """Return the text of SHA256SUMS."""
+    return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sums.items()))
+
+
+def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong with each file that does not match `sums`, by name."""
+    wrong = {}
+    for name, sha256 in sums.items():
+        try:
+            if storage.sha256_of(storage.join(part_dir, name)) != sha256:
+                wrong[name] = "it has changed since it was written"
+        except FileNotFoundError:
+            wrong[name] = "the file is missing"
+        except IsADirectoryError:
+            wrong[name] = "it is a folder, not a file"
+        except storage.NotAFileError:
+            wrong[name] = "it is a pipe or a device, not a file"
+    return wrong

@@ -30,35 +30,37 @@ LOCKLESS_SECONDS = (
     3600  # without locks: the age of an unchanged temporary file that nobody writes
 )
 PART_LEVELS = 16  # of folders in a part: SHARD_NAME may contain "/"
-AGAIN = "Then run the same step again: it goes on from here."
+RESUME_HINT = "Then run the same step again: it goes on from here."
 # What to do where a disk fails; where a file to write cannot be written.
 FAILING = errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT
-MENDS = dict.fromkeys(FAILING, "Make room, or mend that disk.")
+FIXES = dict.fromkeys(FAILING, "Make room, or mend that disk.")
 DENIED = errno.EACCES, errno.EPERM, errno.EROFS
-MENDS_OF_OUTPUT = MENDS | dict.fromkeys(
+OUTPUT_FIXES = FIXES | dict.fromkeys(
     DENIED, "Choose another OUT_DIR, or allow to write there."
 )
-MENDS_OF_OUTPUT[errno.EISDIR] = "A file belongs there: move that folder away."
+OUTPUT_FIXES[errno.EISDIR] = "A file belongs there: move that folder away."
 OUTSIDE = re.compile(
     r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)"
 )  # of names that lead out
-PICTURE = re.compile(r"(?i)\.(jpe?g?|png|webp|bmp|gif|tiff?|avif)$")
+IMAGE_NAME = re.compile(r"(?i)\.(jpe?g?|png|webp|bmp|gif|tiff?|avif)$")
 ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` makes of a name
 
 
 @contextlib.contextmanager
-def naming(path: AnyPath, mends: Mapping[int, str] = MENDS) -> Iterator[None]:
+def explain_os_errors(
+    path: AnyPath, fixes: Mapping[int, str] = FIXES
+) -> Iterator[None]:
     """Lets an error of the disk name its file, by default `path`, and say what to do."""
     try:
         yield
     except OSError as error:
-        mend = mends.get(error.errno or 0)
-        if not mend or AGAIN in str(error):
+        mend = fixes.get(error.errno or 0)
+        if not mend or RESUME_HINT in str(error):
             raise
         what = (
             f"{error.strerror}: '{error.filename2 or error.filename or path}'. {mend}"
         )
-        raise OSError(error.errno, f"{what} {AGAIN}") from error
+        raise OSError(error.errno, f"{what} {RESUME_HINT}") from error
 
 
 def is_remote(path: AnyPath) -> bool:
@@ -92,7 +94,7 @@ def read_bytes(path: AnyPath) -> bytes:
     Raises: FileNotFoundError; TimeoutError: the bucket does not respond; OSError.
     """
     if not is_remote(path):
-        with naming(path):
+        with explain_os_errors(path):
             _check_regular(path)
             with open(path, "rb") as file:
                 return file.read()
@@ -135,10 +137,10 @@ def parse_json(text: str | bytes, path: str, advice: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def on_disk(path: AnyPath) -> Iterator[AnyPath]:
+def local_copy(path: AnyPath) -> Iterator[AnyPath]:
     """The path of a local file with the same content: itself, or a copy until the block ends."""
     if not is_remote(path):
-        with naming(path):
+        with explain_os_errors(path):
             _check_regular(path)
             yield path
         return
@@ -175,7 +177,7 @@ def new_file(path: AnyPath) -> Iterator[str]:
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     if is_remote(path):
         temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
-    with naming(path):
+    with explain_os_errors(path):
         make_folder(os.path.dirname(temporary))
         try:
             with _lock_new(temporary):
@@ -208,7 +210,7 @@ def remove_leftovers(folder: AnyPath, depth: int = 1) -> None:
     """
     if is_remote(folder):  # a bucket contains complete objects only
         return
-    with naming(folder):
+    with explain_os_errors(folder):
         try:
             with os.scandir(str(folder)) as entries:
                 found = list(entries)
@@ -253,12 +255,12 @@ def list_files(pattern: str, folder: AnyPath) -> list[str]:
     The folder is literal, `*` one level. What is called like a picture is listed; see `escape`.
     """
     if not is_remote(folder):
-        with naming(folder):
+        with explain_os_errors(folder):
             found = _match(folder, pattern)
             return sorted(
                 escape(e.path)
                 for e in found
-                if PICTURE.search(e.name) or _is(e.is_file)
+                if IMAGE_NAME.search(e.name) or _is(e.is_file)
             )
     with _bucket(address := join(folder, pattern)) as gfile:
         return sorted(path for path in gfile.glob(address) if not path.endswith("/"))
@@ -352,7 +354,7 @@ def digest(data: bytes) -> str:
 
 def sha256_of(path: AnyPath) -> str:
     """The digest of a file or object, in hexadecimal."""
-    with on_disk(path) as local, open(local, "rb") as file:
+    with local_copy(path) as local, open(local, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -397,7 +399,7 @@ def publish_file(temporary: str, path: str) -> None:
 def _call(path: AnyPath, on_disk: Callable[[AnyPath], Any], in_bucket: str) -> Any:
     """The answer of this function for a local path, of that one of `tf.io.gfile` for another."""
     if not is_remote(path):
-        with naming(path):
+        with explain_os_errors(path):
             return on_disk(path)
     with _bucket(path) as gfile:
         return getattr(gfile, in_bucket)(path)
@@ -429,7 +431,7 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
         ) from None
     except tf.errors.OpError as error:
         raise OSError(
-            f"'{path}' could not be reached: {error.message}. {AGAIN}"
+            f"'{path}' could not be reached: {error.message}. {RESUME_HINT}"
         ) from None
 
 

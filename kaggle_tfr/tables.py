@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from html.parser import HTMLParser
 from typing import Any
 
@@ -96,3 +97,23 @@ class _TableCleaner(HTMLParser):
     def result(self) -> Markup:
         self._end_text()
         return Markup().join(self.pieces)
+
+
+def format_unit(value: float, units: Mapping[str, float]) -> str:
+    """Return three digits in the largest unit that gives one or more.
+
+    >>> format_bytes(8_812_345), format_bytes(512)
+    ('8.81 MB', '512 B')
+    >>> format_seconds(43_200), format_seconds(0.7)
+    ('12 h', '0.7 s')
+    """
+    for unit, size in units.items():
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.2g} {[*units][-1]}"
+
+
+format_bytes = partial(
+    format_unit, units={"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1}
+)
+format_seconds = partial(format_unit, units={"h": 3600, "min": 60, "s": 1})

@@ -15,7 +15,7 @@ from kaggle_tfr.explore.recipe import check_free, save_recipe, shorten, to_line
 from kaggle_tfr.explore.splits import name_split
 from kaggle_tfr.naming import is_shard_name, split_of
 from kaggle_tfr.parameters import DEFAULTS
-from kaggle_tfr.storage import PICTURE, is_remote
+from kaggle_tfr.storage import IMAGE_NAME, is_remote
 
 Parts = tuple[str, ...]  # of a path: folders, then the file's name
 Detected = tuple[
@@ -81,10 +81,10 @@ def detect_layout(folder: str) -> Detected:
     """
     tree = list_tree(folder)
     if not any(
-        PICTURE.search(parts[-1]) or is_shard_name(parts[-1]) for parts in tree.files
+        IMAGE_NAME.search(parts[-1]) or is_shard_name(parts[-1]) for parts in tree.files
     ):
         tree = list_tree(folder, with_products=True)
-    images = [parts for parts in tree.files if PICTURE.search(parts[-1])]
+    images = [parts for parts in tree.files if IMAGE_NAME.search(parts[-1])]
     shards = [parts for parts in tree.files if is_shard_name(parts[-1])]
     tables = ["/".join(parts) for parts in tree.files if TABLE.search(parts[-1])]
     tables.sort(key=lambda name: (name.count("/"), "train" not in name, name))

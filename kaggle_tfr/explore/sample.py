@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
-from kaggle_tfr.storage import naming, write_atomically
+from kaggle_tfr.storage import explain_os_errors, write_atomically
 
 # class: photograph, factors of red, green and blue, number of different pictures
 CLASSES = {
@@ -78,7 +78,7 @@ def write_sample(folder: str) -> dict[str, Any]:
             ).encode()
         for place, data in files.items():
             Path(folder, place).parent.mkdir(parents=True, exist_ok=True)
-            with naming(Path(folder, place)):
+            with explain_os_errors(Path(folder, place)):
                 Path(folder, place).write_bytes(data)
         write_atomically(str(path), json.dumps(truth, indent=2).encode())
     return json.loads(path.read_bytes())

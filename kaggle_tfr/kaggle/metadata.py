@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr import checksums
 from kaggle_tfr.mounts import to_slug
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import PARAMETERS
+from kaggle_tfr.shards import SUMS, find_changed_files, read_sums
 
 KERNEL_FILE, DATASET_FILE = "kernel-metadata.json", "dataset-metadata.json"
 MAX_NOTEBOOK_BYTES = (
@@ -193,9 +193,9 @@ def list_inside(folder: str | Path) -> list[Path]:
 
 def find_damage(part_dir: str) -> str:
     """What is wrong with the first file that is not as the part's SHA256SUMS says; "" if none."""
-    if not (sums := checksums.read_sums(part_dir)):
-        return f"{checksums.SUMS} is missing or broken"
-    wrong = checksums.find_changed(part_dir, sums)
+    if not (sums := read_sums(part_dir)):
+        return f"{SUMS} is missing or broken"
+    wrong = find_changed_files(part_dir, sums)
     return next((f"{name}: {problem}" for name, problem in wrong.items()), "")
 
 

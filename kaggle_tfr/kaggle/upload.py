@@ -16,14 +16,13 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.checksums import SUMS
 from kaggle_tfr.kaggle import metadata as rules
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
 from kaggle_tfr.mounts import MISSING_INPUT, OWNER_PLACEHOLDER
-from kaggle_tfr.shards import check_one_plan, read_fingerprint
+from kaggle_tfr.shards import SUMS, check_one_plan, read_fingerprint
 from kaggle_tfr.storage import (
     PART_LEVELS,
-    naming,
+    explain_os_errors,
     read_text,
     remove_leftovers,
     write_atomically,
@@ -306,7 +305,7 @@ def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
     ] = {}  # fingerprints by the dataset's NAME, then by the folder
     for folder in folders:
         remove_leftovers(folder, PART_LEVELS)
-        with naming(folder):
+        with explain_os_errors(folder):
             values, damage = (
                 check_metadata(folder, DATASET_FILE),
                 rules.find_damage(folder),
@@ -346,7 +345,10 @@ def _stage(folder: str, name: str) -> Iterator[str]:
                 (place / path.name).symlink_to(path.resolve())
                 continue
             inside, packed = rules.list_inside(path), place / f"{path.name}.tar"
-            with naming(packed), tarfile.open(packed, "w", dereference=True) as archive:
+            with (
+                explain_os_errors(packed),
+                tarfile.open(packed, "w", dereference=True) as archive,
+            ):
                 for file in inside:
                     archive.add(file, file.relative_to(path))
             newest = max((file.stat().st_mtime for file in inside), default=0)

@@ -7,9 +7,8 @@ import re
 import shutil
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from itertools import count, pairwise
 from math import ceil, floor
 from string import Formatter
@@ -36,6 +35,7 @@ from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.session import session_hours
+from kaggle_tfr.tables import format_bytes, format_seconds
 
 # Rows in this order are rows in the order of the records; a row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
@@ -285,27 +285,9 @@ def read_rows(
 ) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Each shard with its own rows, read when asked for, so that the plan never is in memory."""
     path = storage.join(work_dir, "plan.parquet")
-    with storage.on_disk(path) as local, pq.ParquetFile(local) as rows:
+    with storage.local_copy(path) as local, pq.ParquetFile(local) as rows:
         for shard in shards:
             yield shard, rows.read_row_group(shard.number).to_pandas()
-
-
-def format_unit(value: float, units: Mapping[str, float]) -> str:
-    """Three digits, in the largest unit that gives one or more.
-
-    >>> format_bytes(8_812_345), format_bytes(512), format_seconds(43_200), format_seconds(0.7)
-    ('8.81 MB', '512 B', '12 h', '0.7 s')
-    """
-    fitting = (
-        f"{value / each:.3g} {unit}" for unit, each in units.items() if value >= each
-    )
-    return next(fitting, f"{value:.2g} {[*units][-1]}")
-
-
-format_bytes = partial(
-    format_unit, units={"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1}
-)
-format_seconds = partial(format_unit, units={"h": 3600, "min": 60, "s": 1})
 
 
 def make_plan(

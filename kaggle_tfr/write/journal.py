@@ -12,10 +12,15 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.checksums import SUMS, find_changed, read_sums, sha256_of_text
 from kaggle_tfr.naming import TEST_FOLDER
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
-from kaggle_tfr.shards import list_names
+from kaggle_tfr.shards import (
+    SUMS,
+    find_changed_files,
+    list_names,
+    read_sums,
+    sha256_of_text,
+)
 
 COLUMNS = [
     "file",
@@ -89,7 +94,7 @@ def open_part(
     rejects = {name: own for name, own in sums.items() if name == "rejects.csv"}
     return (
         [r for r in rows if not r["refused"]]
-        if find_changed(part_dir, rejects)
+        if find_changed_files(part_dir, rejects)
         else rows
     )
 
@@ -190,7 +195,7 @@ def _read_csv(path: str, columns: list[str]) -> list[Row]:
     """The rows of a table, [] where there is none that can be read."""
     types = dict.fromkeys(columns, str) | NUMBERS
     try:
-        with storage.on_disk(path) as local:
+        with storage.local_copy(path) as local:
             table = pd.read_csv(local, dtype=types, keep_default_na=False)
         return table[columns].to_dict("records")
     except (FileNotFoundError, storage.NotAFileError, ValueError, KeyError):

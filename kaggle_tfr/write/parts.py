@@ -21,14 +21,7 @@ import pandas as pd
 from kaggle_tfr import notebook, parallel, session, storage
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
-from kaggle_tfr.plan.plan import (
-    Plan,
-    Shard,
-    check_names,
-    format_bytes,
-    read_plan,
-    read_rows,
-)
+from kaggle_tfr.plan.plan import Plan, Shard, check_names, read_plan, read_rows
 from kaggle_tfr.records import (
     FRAME_BYTES,
     DamagedRecord,
@@ -38,6 +31,7 @@ from kaggle_tfr.records import (
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
 from kaggle_tfr.shards import read_fingerprint
+from kaggle_tfr.tables import format_bytes
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row, is_claimed
 
@@ -97,7 +91,7 @@ def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-@storage.naming("OUT_DIR", storage.MENDS_OF_OUTPUT)
+@storage.explain_os_errors("OUT_DIR", storage.OUTPUT_FIXES)
 def write_parts(
     work_dir: str,
     out_dir: str = "",
@@ -391,7 +385,7 @@ def write_shard(task: ShardTask) -> ShardOutcome:
 
 def _explain_error(error: Exception, part_dir: str) -> str:
     """The problem of a shard that could not be written, with what to do about it."""
-    text = str(error).removesuffix(storage.AGAIN).rstrip(". ")
+    text = str(error).removesuffix(storage.RESUME_HINT).rstrip(". ")
     if isinstance(error, FileNotFoundError | tf.errors.NotFoundError):
         return f"{text}. Put that file back."
     free = f"{storage.free_bytes(part_dir) / 1e6:,.1f} MB are free for '{part_dir}'"

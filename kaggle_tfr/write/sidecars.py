@@ -12,13 +12,19 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr import checksums, storage
-from kaggle_tfr.checksums import SUMS
+from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.clusters import DuplicateSettings
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
+from kaggle_tfr.shards import (
+    SUMS,
+    find_changed_files,
+    format_sums,
+    read_sums,
+    sha256_of_text,
+)
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, Row
 
@@ -36,7 +42,7 @@ def close_part(
 ) -> None:
     """Writes what lies beside the part's shards (rows: in their order) where it is not there."""
     listed = [*rows.values()]
-    with storage.naming(part_dir, storage.MENDS_OF_OUTPUT):
+    with storage.explain_os_errors(part_dir, storage.OUTPUT_FIXES):
         if not journal.is_closed(part_dir) or find_changed(part_dir, plan, listed):
             _write_sidecars(work_dir, part_dir, plan, rows)
         described, renewed = renew_metadata(part_dir, plan, listed, license_name)
@@ -52,7 +58,7 @@ def _write_sidecars(
 ) -> None:
     """Makes the files anew, shards.csv last; one that is as it should be is left as it is."""
     shards = pd.DataFrame(list(rows.values()), columns=COLUMNS)
-    before = checksums.read_sums(part_dir)
+    before = read_sums(part_dir)
     sums = {row["file"]: row["sha256"] for row in rows.values()}
     for row in () if plan.settings.compression else rows.values():
         name = f"index/{row['file']}.idx"
@@ -65,12 +71,12 @@ def _write_sidecars(
             path.name: storage.sha256_of(path)
             for path in sorted(Path(scratch).iterdir())
         }
-        text = checksums.format_sums(sums | own)
+        text = format_sums(sums | own)
         Path(scratch, SUMS).write_bytes(text.encode())
-        own[SUMS] = checksums.sha256_of_text(text)
+        own[SUMS] = sha256_of_text(text)
         if "rejects.csv" not in own:
             storage.remove(storage.join(part_dir, "rejects.csv"))
-        changed = checksums.find_changed(part_dir, own)
+        changed = find_changed_files(part_dir, own)
         for name in sorted(changed, key="shards.csv".__eq__):
             storage.publish_file(
                 os.path.join(scratch, name), storage.join(part_dir, name)
@@ -111,16 +117,16 @@ def _mend_index(part_dir: str, name: str, row: Row, sha256: str) -> str:
     path = storage.join(part_dir, name)
     whole = read_index(path)[-1] == row["bytes"] and storage.exists(path)
     if not whole or sha256 not in ("", storage.sha256_of(path)):
-        with storage.on_disk(storage.join(part_dir, row["file"])) as local:
+        with storage.local_copy(storage.join(part_dir, row["file"])) as local:
             storage.write_atomically(path, format_index(list_frames(local)).encode())
     return storage.sha256_of(path)
 
 
 def find_changed(part_dir: str, plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
     """Return the problems of the files beside a part's shards, by name."""
-    sums = checksums.read_sums(part_dir)
+    sums = read_sums(part_dir)
     shards = {row["file"]: row["sha256"] for row in rows}
-    wrong = checksums.find_changed(
+    wrong = find_changed_files(
         part_dir, {n: own for n, own in sums.items() if n not in shards}
     )
     needed = {"plan.json", "schema.json", "labels.json", "labels.txt", "shards.csv"}

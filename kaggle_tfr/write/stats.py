@@ -10,10 +10,11 @@ import cv2
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import checksums, parallel, storage
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import DamagedRecord, read_image_bytes
+from kaggle_tfr.shards import SUMS, format_sums, read_sums, sha256_of_text
 
 BLOCK = 32  # files of one task
 
@@ -102,11 +103,11 @@ def save_stats(stats: Mapping[str, Sums], path: str) -> None:
     storage.write_atomically(path, text.encode())
 
     folder, _, name = path.rpartition("/")
-    sums_of_part = checksums.read_sums(folder)
+    sums_of_part = read_sums(folder)
     if sums_of_part:
-        sums_of_part[name] = checksums.sha256_of_text(text)
-        sums_text = checksums.format_sums(sums_of_part)
-        sums_path = storage.join(folder, checksums.SUMS)
+        sums_of_part[name] = sha256_of_text(text)
+        sums_text = format_sums(sums_of_part)
+        sums_path = storage.join(folder, SUMS)
         storage.write_atomically(sums_path, sums_text.encode())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
-from kaggle_tfr import checksums, parallel, storage
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
@@ -34,7 +34,12 @@ from kaggle_tfr.records import (
     read_index,
 )
 from kaggle_tfr.schema import encode
-from kaggle_tfr.shards import list_names, read_fingerprint
+from kaggle_tfr.shards import (
+    find_changed_files,
+    list_names,
+    read_fingerprint,
+    read_sums,
+)
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import Row
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
@@ -191,7 +196,7 @@ def _open_part(folder: str) -> tuple[Plan | None, list[Row], dict[str, str]]:
         plan = read_plan(folder)
 
     if plan is None or not rows:
-        problems = checksums.find_changed(folder, checksums.read_sums(folder))
+        problems = find_changed_files(folder, read_sums(folder))
         if plan is None:
             problems["plan.json"] = "it cannot be read; run 04_write again"
         if not rows:
@@ -261,7 +266,7 @@ def _list_checks(
         # Of a broken table the shards are read without their rows; the file is named elsewhere.
         with (
             suppress(*PER_IMAGE_ERRORS, KeyError, ValueError),
-            storage.on_disk(path) as local,
+            storage.local_copy(path) as local,
         ):
             blocks = pd.read_csv(
                 local, dtype=text, keep_default_na=False, chunksize=20_000
@@ -290,7 +295,7 @@ def check_shard(check: ShardCheck) -> ShardCheck:
         check.report("it is a pipe or a device, not a file")
         return check
     index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
-    with storage.on_disk(path) as local, tempfile.TemporaryDirectory() as scratch:
+    with storage.local_copy(path) as local, tempfile.TemporaryDirectory() as scratch:
         packed = is_gzip(local)
         plain = decompress(local, f"{scratch}/plain") if packed else local
         bounds = list_frames(plain)

@@ -90,7 +90,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
     for path in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(OSError, match=f"no regular file: '{path}'"):
             storage.read_bytes(path)
-        with pytest.raises(storage.NotAFileError), storage.on_disk(path):
+        with pytest.raises(storage.NotAFileError), storage.local_copy(path):
             pass  # hashing and reading a CSV would wait here
     assert storage.list_files("*", tmp_path) == []
 
