@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr.images.header import count_channels
+from kaggle_tfr.images.masks import resize_code
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.records import example_class
 from kaggle_tfr.storage import parse_json
@@ -33,7 +34,6 @@ SOURCES = {
     "image_id": "bytes",
     "split": "bytes",
 }
-NO_MASK = ("", "nan", "NaN", "<NA>", "-1")  # run-length codes of nothing
 LISTS = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 KINDS = {
     "i": "int64",
@@ -371,18 +371,11 @@ def encode(
     schema = schema.for_split(row.get("split", ""))
     before = row.get("height", 0), row.get("width", 0)
     if schema.kind == "masks" and before != (picture.height, picture.width):
-        from kaggle_tfr.images.convert import resize_mask
-
         codes = {
-            name: row[name] for name in schema.label_columns if row[name] not in NO_MASK
+            name: resize_code(row[name], *before, settings)
+            for name in schema.label_columns
         }
-        masks = {name: decode_mask(code, *before) for name, code in codes.items()}
-        row = {
-            **row,
-            **{
-                k: encode_mask(resize_mask(mask, settings)) for k, mask in masks.items()
-            },
-        }
+        row = {**row, **codes}
     example = example_class()()
     features = example.features.feature
     for field in schema.fields:
@@ -460,67 +453,3 @@ def _convert(value: Any, type_: str) -> bytes | int | float:
     if not -(2**63) <= whole < 2**63:
         raise ValueError(f"{whole} needs more than 64 bits")
     return whole
-
-
-def decode_mask(code: str, height: int, width: int) -> np.ndarray:
-    """uint8 mask (height, width) of 0 and 1. Raises: ValueError, the code does not fit the size.
-
-    Kaggle's run-length codes: "start length …", from 1, down each column, ascending.
-
-    >>> decode_mask("2 3", 3, 2)
-    array([[0, 1],
-           [1, 0],
-           [1, 0]], dtype=uint8)
-    """
-    if problem := find_code_problem(code, height, width):
-        what = (
-            f"the run-length code '{code[:40]}' does not fit {height} × {width} pixels"
-        )
-        mend = "Is it of another picture, or are height and width swapped?"
-        raise ValueError(f"{what}: {problem}. {mend}")
-    starts, lengths = np.array(code.split(), np.int64).reshape(-1, 2).T
-    borders = np.stack([starts - 1, starts - 1 + lengths], axis=1).ravel()
-    counts = np.diff(
-        borders, prepend=0, append=height * width
-    )  # outside, inside, outside, …
-    pixels = np.repeat(np.resize(np.array([0, 1], np.uint8), len(counts)), counts)
-    return np.ascontiguousarray(pixels.reshape(width, height).T)
-
-
-def encode_mask(mask: np.ndarray) -> str:
-    """The code of a mask (height, width); every pixel but 0 belongs to it.
-
-    >>> encode_mask(np.array([[0, 1], [1, 0], [1, 0]]))
-    '2 3'
-    """
-    borders = np.flatnonzero(np.diff(mask.T.ravel() != 0, prepend=False, append=False))
-    starts, ends = borders.reshape(-1, 2).T
-    return " ".join(
-        map(str, np.stack([starts + 1, ends - starts], axis=1).ravel().tolist())
-    )
-
-
-def find_code_problem(code: str, height: int, width: int) -> str:
-    """What is wrong with a code for an image of that size, "" when nothing is.
-
-    >>> find_code_problem("5 3", 3, 2)
-    'run-length code leaves the image: pixel 7 of 6'
-    """
-    try:
-        numbers = np.array(code.split(), np.int64)
-    except (ValueError, OverflowError):
-        return "run-length code holds something else than whole numbers"
-    if len(numbers) % 2:
-        return f"run-length code is odd in length: {len(numbers)} numbers"
-    if (numbers < 1).any():
-        return f"run-length code counts from 1, but holds {numbers.min()}"
-    # Unsigned, since the sum of two numbers below 2**63 may need one bit more.
-    starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
-    ends = starts + lengths - 1
-    if len(ends) and ends.max() > height * width:
-        return (
-            f"run-length code leaves the image: pixel {ends.max()} of {height * width}"
-        )
-    if (starts[1:] <= ends[:-1]).any():
-        return "run-length code has runs that overlap or go back"
-    return ""

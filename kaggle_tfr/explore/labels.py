@@ -12,7 +12,8 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.explore import files
 from kaggle_tfr.explore.splits import MISSING
-from kaggle_tfr.schema import NO_MASK, Labels, find_code_problem
+from kaggle_tfr.images.masks import EMPTY_CODES, join_codes
+from kaggle_tfr.schema import Labels
 
 # One row per image with the columns label, label_name and problem; what the labels are.
 Table = tuple[pd.DataFrame, Labels]
@@ -242,27 +243,10 @@ def spread_codes(ids: pd.Series, names: pd.Series, codes: pd.Series) -> pd.DataF
     """
     codes = codes.str.strip()
     masks = pd.DataFrame({"id": ids, "name": names, "code": codes})
-    masks = masks[~codes.isin(NO_MASK)]
+    masks = masks[~codes.isin(EMPTY_CODES)]
     is_repeated = masks.duplicated(["id", "name"], keep=False)
     joined = masks[is_repeated].groupby(["id", "name"], as_index=False).agg(join_codes)
     masks = pd.concat([masks[~is_repeated], joined])
     spread = masks.pivot_table("code", index="id", columns="name", aggfunc="first")
     spread = spread.reindex(index=ids.unique(), columns=sorted(names.unique()))
     return spread.fillna("").astype(object).rename_axis(None, axis=1)
-
-
-def join_codes(codes: Sequence[str]) -> str:
-    """The run-length code of all the masks together; the first broken code when there is one."""
-    broken = [
-        code for code in codes if find_code_problem(code, 1 << 31, 1 << 31)
-    ]  # of any size
-    if broken:
-        return broken[0]
-    runs = np.array(" ".join(codes).split(), np.int64).reshape(-1, 2)
-    starts, lengths = runs[runs[:, 0].argsort()].T
-    ends = np.maximum.accumulate(starts + lengths)
-    gaps = starts[1:] > ends[:-1]
-    merged = zip(
-        starts[np.append(True, gaps)], ends[np.append(gaps, True)], strict=True
-    )
-    return " ".join(f"{start} {end - start}" for start, end in merged)

@@ -12,9 +12,10 @@ from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, ROTATION_BITS, hash_image
 from kaggle_tfr.images.header import RejectedImage, rejecting
+from kaggle_tfr.images.masks import find_code_problem
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
-from kaggle_tfr.schema import Labels, find_code_problem
+from kaggle_tfr.schema import Labels
 
 # The columns that `measure` adds, with their values where no image could be read.
 UNREAD: dict = {

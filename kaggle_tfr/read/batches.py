@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from kaggle_tfr import storage
+from kaggle_tfr.images.masks import sample_mask
 from kaggle_tfr.naming import SPLIT_NAMES, near_miss
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.records import check_schemas
@@ -453,35 +454,3 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
 
     has_size = tf.reduce_all(tf.shape(pixels)[:2] == size)
     return tf.ensure_shape(tf.cond(has_size, lambda: pixels, resize), (*size, 3))
-
-
-def sample_mask(
-    code: tf.Tensor, height: tf.Tensor, window: tf.Tensor, size: Sequence[int]
-) -> tf.Tensor:
-    """Return the mask of a run-length code, uint8 (size[0], size[1]) of 0 and 1.
-
-    code: "start length start length …", pixels counted from 1 down the columns of the
-        whole image, which is `height` pixels high; starts ascend. "" covers nothing.
-    window: the part of the image that is resized to `size`, by nearest pixel.
-    """
-    window = tf.cast(window, tf.int64)
-    rows = _sample_positions(window[0], window[2], size[0])
-    columns = _sample_positions(window[1], window[3], size[1])
-    # Only the pixels of the result are looked up: the whole mask is never made.
-    pixels = columns[None, :] * tf.cast(height, tf.int64) + rows[:, None]
-
-    # A run far before the first pixel: each pixel then has a last run before it.
-    numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
-    runs = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
-    starts = runs[::2] - 1
-    ends = starts + runs[1::2]
-    run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
-    is_covered = pixels < tf.reshape(tf.gather(ends, run), size)
-    return tf.cast(is_covered, tf.uint8)
-
-
-def _sample_positions(start: tf.Tensor, length: tf.Tensor, count: int) -> tf.Tensor:
-    """Return the nearest of `length` pixels from `start` for each of `count` pixels."""
-    step = tf.cast(length, tf.float64) / tf.cast(count, tf.float64)
-    centres = (tf.cast(tf.range(count), tf.float64) + 0.5) * step
-    return tf.cast(tf.floor(centres), tf.int64) + start

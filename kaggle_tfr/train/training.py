@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.naming import SUBMISSION, near_miss
 from kaggle_tfr.parameters import as_size, check_value
 from kaggle_tfr.read.batches import MeanStd, one_schema, read_batches
-from kaggle_tfr.schema import Labels, encode_mask
 from kaggle_tfr.session import count_cores, find_tpu_signs
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     import keras
     import tensorflow as tf
+
+    from kaggle_tfr.schema import Labels
 else:
     from kaggle_tfr.session import keras, tf
 

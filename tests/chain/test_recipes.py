@@ -17,7 +17,7 @@ from support.plans import read_plainly
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
-from kaggle_tfr.schema import encode_mask
+from kaggle_tfr.images.masks import encode_mask
 
 TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.inputs import put_csv, put_image, read
 
-from kaggle_tfr.explore.labels import join_codes, number_classes
+from kaggle_tfr.explore.labels import number_classes
 from kaggle_tfr.explore.table import load_images, measure, save_images
+from kaggle_tfr.images.masks import join_codes
 
 CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}
 
@@ -255,7 +256,7 @@ def test_plain_ids_have_one_mask_class(tmp_path, name):
     assert measure(table, labels)["problem"].tolist() == [
         *("", "", ""),
         "code: run-length code is odd in length: 3 numbers",
-        "code: run-length code holds something else than whole numbers",
+        "code: run-length code contains something else than whole numbers",
     ]
 
 

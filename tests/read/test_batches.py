@@ -19,6 +19,7 @@ from support.readers import (
     write_shard,
 )
 
+from kaggle_tfr.images.masks import decode_mask, encode_mask, sample_mask
 from kaggle_tfr.read.batches import (
     choose_fold,
     choose_window,
@@ -27,10 +28,9 @@ from kaggle_tfr.read.batches import (
     fit_to_size,
     read_batches,
     read_images,
-    sample_mask,
 )
 from kaggle_tfr.records import Records
-from kaggle_tfr.schema import RecordSchema, decode_mask, encode_mask, load_schema
+from kaggle_tfr.schema import RecordSchema, load_schema
 from kaggle_tfr.shards import find_shards
 
 SMALL = {"image_size": 16}

@@ -17,7 +17,8 @@ from support.readers import (
 
 from kaggle_tfr import read
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.schema import encode_mask, load_schema
+from kaggle_tfr.images.masks import encode_mask
+from kaggle_tfr.schema import load_schema
 
 
 def save_source(path, kind, **options):

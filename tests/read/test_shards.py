@@ -14,8 +14,9 @@ from support.readers import (
     write_shard,
 )
 
+from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import read_batches, read_images
-from kaggle_tfr.schema import Field, RecordSchema, encode_mask
+from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.shards import find_shards, list_inputs
 
 HALF = encode_mask(

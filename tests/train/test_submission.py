@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kaggle_tfr.schema import Labels, decode_mask
+from kaggle_tfr.images.masks import decode_mask
+from kaggle_tfr.schema import Labels
 from kaggle_tfr.train import fill_submission
 
 SCORES = np.array([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.3, 0.6, 0.1]])

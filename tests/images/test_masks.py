@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kaggle_tfr.schema import decode_mask, encode_mask, find_code_problem
+from kaggle_tfr.images.masks import decode_mask, encode_mask, find_code_problem
 
 SHAPES = array_shapes(min_dims=2, max_dims=2, max_side=9)
 
@@ -40,15 +40,15 @@ def test_a_mask_survives_its_code(mask):
         ("4 2", "run-length code leaves the image: pixel 5 of 4"),
         # The end of this run is beyond 64 bits with a sign.
         (f"{2**63 - 1} 2", f"run-length code leaves the image: pixel {2**63} of 4"),
-        ("0 2", "run-length code counts from 1, but holds 0"),
-        ("1 -1", "run-length code counts from 1, but holds -1"),
+        ("0 2", "run-length code counts from 1, but contains 0"),
+        ("1 -1", "run-length code counts from 1, but contains -1"),
         ("3 1 1 1", "run-length code has runs that overlap or go back"),
         ("1 2 2 1", "run-length code has runs that overlap or go back"),
-        ("1 x", "run-length code holds something else than whole numbers"),
-        ("1 2.5", "run-length code holds something else than whole numbers"),
+        ("1 x", "run-length code contains something else than whole numbers"),
+        ("1 2.5", "run-length code contains something else than whole numbers"),
         (
             "1 99999999999999999999",
-            "run-length code holds something else than whole numbers",
+            "run-length code contains something else than whole numbers",
         ),
     ],
 )

@@ -1,0 +1,148 @@
+"""Kaggle's run-length codes of masks: "start length start length …".
+
+Pixels are counted from 1 down each column, and runs are in ascending order.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from kaggle_tfr.images.convert import ImageSettings
+else:
+    from kaggle_tfr.session import tf
+
+EMPTY_CODES = ("", "nan", "NaN", "<NA>", "-1")  # how CSVs write that there is no mask
+
+
+def decode_mask(code: str, height: int, width: int) -> np.ndarray:
+    """Return the mask of a code, uint8 (height, width) of 0 and 1.
+
+    Raises: ValueError: the code does not fit this size.
+
+    >>> decode_mask("2 3", 3, 2)
+    array([[0, 1],
+           [1, 0],
+           [1, 0]], dtype=uint8)
+    """
+    if problem := find_code_problem(code, height, width):
+        raise ValueError(
+            f"the run-length code '{code[:40]}' does not fit {height} × {width} "
+            f"pixels: {problem}. Does it belong to another image, or are height and "
+            f"width swapped?"
+        )
+    starts, ends = _split_code(code)
+    borders = np.stack([starts, ends], axis=1).ravel()
+    # Lengths of the stretches outside, inside, outside, … the mask.
+    lengths = np.diff(borders, prepend=0, append=height * width)
+    values = np.resize(np.array([0, 1], np.uint8), len(lengths))
+    pixels = np.repeat(values, lengths)
+    return np.ascontiguousarray(pixels.reshape(width, height).T)
+
+
+def encode_mask(mask: np.ndarray) -> str:
+    """Return the code of a mask (height, width); every pixel but 0 belongs to it.
+
+    >>> encode_mask(np.array([[0, 1], [1, 0], [1, 0]]))
+    '2 3'
+    """
+    is_inside = mask.T.ravel() != 0
+    borders = np.flatnonzero(np.diff(is_inside, prepend=False, append=False))
+    return _format_code(borders[::2], borders[1::2])
+
+
+def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -> str:
+    """Return the code of a mask that is resized and cropped as its image is.
+
+    height, width: of the image before.
+    """
+    if code in EMPTY_CODES:
+        return code
+    from kaggle_tfr.images.convert import resize_mask  # reading does without OpenCV
+
+    return encode_mask(resize_mask(decode_mask(code, height, width), settings))
+
+
+def join_codes(codes: Sequence[str]) -> str:
+    """Return the code of all the masks together, or the first broken code."""
+    for code in codes:
+        if find_code_problem(code, 1 << 31, 1 << 31):  # the size is not known here
+            return code
+    starts, ends = _split_code(" ".join(codes))
+    order = starts.argsort()
+    starts = starts[order]
+    ends = np.maximum.accumulate(ends[order])
+    is_gap = starts[1:] > ends[:-1]
+    return _format_code(starts[np.append(True, is_gap)], ends[np.append(is_gap, True)])
+
+
+def find_code_problem(code: str, height: int, width: int) -> str:
+    """Return what is wrong with a code for an image of this size, or "".
+
+    >>> find_code_problem("5 3", 3, 2)
+    'run-length code leaves the image: pixel 7 of 6'
+    """
+    try:
+        numbers = np.array(code.split(), np.int64)
+    except (ValueError, OverflowError):
+        return "run-length code contains something else than whole numbers"
+    if len(numbers) % 2:
+        return f"run-length code is odd in length: {len(numbers)} numbers"
+    if (numbers < 1).any():
+        return f"run-length code counts from 1, but contains {numbers.min()}"
+
+    # Unsigned, because the sum of two numbers below 2**63 may need one bit more.
+    starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
+    last = starts + lengths - 1
+    n_pixels = height * width
+    if len(last) and last.max() > n_pixels:
+        return f"run-length code leaves the image: pixel {last.max()} of {n_pixels}"
+    if (starts[1:] <= last[:-1]).any():
+        return "run-length code has runs that overlap or go back"
+    return ""
+
+
+def _split_code(code: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first pixel of each run, from 0, and the pixel after its last."""
+    starts, lengths = np.array(code.split(), np.int64).reshape(-1, 2).T
+    return starts - 1, starts - 1 + lengths
+
+
+def _format_code(starts: np.ndarray, ends: np.ndarray) -> str:
+    """Return the code of the runs that `_split_code` describes."""
+    runs = zip((starts + 1).tolist(), (ends - starts).tolist(), strict=True)
+    return " ".join(f"{start} {length}" for start, length in runs)
+
+
+def sample_mask(
+    code: "tf.Tensor", height: "tf.Tensor", window: "tf.Tensor", size: Sequence[int]
+) -> "tf.Tensor":
+    """Return a window of a mask resized to `size`, uint8 of 0 and 1, by TensorFlow.
+
+    The mask as a whole is never made: the pixels of the result are looked up in the
+    runs. Nearest pixel, centres aligned.
+    height: of the whole mask. window: int (4,), its top, left, height and width.
+    """
+    window = tf.cast(window, tf.int64)
+    rows = _find_sources(window[0], window[2], size[0])
+    columns = _find_sources(window[1], window[3], size[1])
+    pixels = columns[None, :] * tf.cast(height, tf.int64) + rows[:, None]
+
+    # A run far before the first pixel, so that each pixel has a last run before it.
+    numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
+    numbers = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
+    starts = numbers[::2] - 1
+    ends = starts + numbers[1::2]
+    run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
+    is_inside = pixels < tf.reshape(tf.gather(ends, run), size)
+    return tf.cast(is_inside, tf.uint8)
+
+
+def _find_sources(start: "tf.Tensor", length: "tf.Tensor", count: int) -> "tf.Tensor":
+    """Return the pixel under the centre of each of `count` equal steps, int64."""
+    step = tf.cast(length, tf.float64) / tf.cast(count, tf.float64)
+    centres = (tf.cast(tf.range(count), tf.float64) + 0.5) * step
+    return tf.cast(tf.floor(centres), tf.int64) + start
