@@ -64,7 +64,8 @@ def _find_csvs(input_dir: str, settings: InputSettings, parameter: str) -> list[
     paths = [path]
     if re.search(r"[*?\[]", name) and not storage.exists(path):
         storage.check_inside(name, f"{parameter} '{name}'", f"'{input_dir}'")
-        paths = files.list_files(name, input_dir or "/", input_dir, settings.excluded)
+        found = storage.list_files(name, input_dir or "/")
+        paths = files.keep_inputs(found, input_dir, settings.excluded)
     if not paths:
         raise FileNotFoundError(
             f"no file in '{input_dir}' matches '{name}'. "

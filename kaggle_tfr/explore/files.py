@@ -1,4 +1,4 @@
-"""Files and folders below an INPUT_DIR: what is listed, and which links lead out of it."""
+"""List the files and folders of INPUT_DIR, and find the links that lead out of it."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pandas as pd
 from kaggle_tfr import storage
 
 LINK_PROBLEM = "link leads outside INPUT_DIR"
-# Files that lie beside images and describe them. One without a row is not a forgotten image.
+# Files beside images that describe them: they are never taken for images.
 COMPANION = re.compile(
     r"(?i)\.(csv|tsv|xlsx?|parquet|jsonl?|txt|md|rst|ya?ml|xml|html?|pdf|ini|db|log|py|ipynb"
     r"|zip|tar|gz)$"
@@ -31,20 +31,21 @@ SYSTEM_NAMES = {
 }
 
 
-def list_files(
+def list_images(
     pattern: str, folder: str, input_dir: str, excluded: Sequence[str] = ()
 ) -> list[str]:
-    """Sorted paths of the files that match `pattern` in `folder`, which lies in `input_dir`.
+    """Return the sorted paths of the files in a folder that may be images of the input.
 
-    excluded: folders that hold no input, such as WORK_DIR. System folders hold none either.
+    folder: INPUT_DIR or a folder below it. excluded: folders of output, such as WORK_DIR.
     """
-    return keep_inputs(storage.list_files(pattern, folder), input_dir, excluded)
+    paths = keep_inputs(storage.list_files(pattern, folder), input_dir, excluded)
+    return [path for path in paths if not COMPANION.search(path)]
 
 
 def list_folders(
     pattern: str, folder: str, input_dir: str, excluded: Sequence[str] = ()
 ) -> list[str]:
-    """Sorted paths of the folders, by the same rules. A bucket has none of its own."""
+    """Return the sorted paths of folders of the input. In a bucket there are none."""
     if storage.is_remote(folder):
         return []
     return keep_inputs(storage.list_folders(pattern, folder), input_dir, excluded)
@@ -53,37 +54,35 @@ def list_folders(
 def keep_inputs(
     paths: Sequence[str], input_dir: str, excluded: Sequence[str]
 ) -> list[str]:
-    """The paths that lie neither in an excluded folder nor in a system folder."""
-    places = _find_places(input_dir, excluded)
+    """Return the paths that are neither in an excluded folder nor of the system."""
+    output_dirs = tuple(_find_below(input_dir, excluded))
     kept = []
     for path in paths:
-        below = path[len(input_dir) :].strip("/")
-        is_excluded = any(f"{below}/".startswith(place) for place in places)
-        if not is_excluded and SYSTEM_NAMES.isdisjoint(below.split("/")):
+        below = path.removeprefix(input_dir).strip("/")
+        is_output = f"{below}/".startswith(output_dirs)
+        if not is_output and SYSTEM_NAMES.isdisjoint(below.split("/")):
             kept.append(path)
     return kept
 
 
-def _find_places(input_dir: str, excluded: Sequence[str]) -> list[str]:
-    """The excluded folders that lie below INPUT_DIR, relative to it, each with a "/" behind."""
-    places = []
-    for folder in excluded:
-        if storage.is_remote(folder) or storage.is_remote(input_dir):
-            inside = folder.startswith(f"{input_dir}/")
-            below = folder[len(input_dir) + 1 :] if inside else ""
-        else:
+def _find_below(input_dir: str, folders: Sequence[str]) -> list[str]:
+    """Return the folders that are below INPUT_DIR, relative to it, each with a "/" behind."""
+    found = []
+    for folder in folders:
+        below = folder.removeprefix(f"{input_dir}/")
+        if not storage.is_remote(folder) and not storage.is_remote(input_dir):
             # Both may be reached by links, as Kaggle's folders may be.
             root = os.path.realpath(input_dir or "/")
             below = os.path.relpath(os.path.realpath(folder), root)
-        if below not in ("", ".") and below.split("/")[0] != "..":
-            places.append(f"{below.rstrip('/')}/")
-    return places
+        if below != "." and not storage.OUTSIDE.search(below):
+            found.append(f"{below.rstrip('/')}/")
+    return found
 
 
 def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:
-    """Bool (n,): True where a symbolic link leads the path out of INPUT_DIR.
+    """Return bool (n,): True where a symbolic link leads the path out of INPUT_DIR.
 
-    INPUT_DIR may be a link itself. Each folder is listed once: links tell themselves apart there
+    INPUT_DIR may be a link itself. Each folder is listed once, which finds all links in it
     without a request for every file.
     """
     outside = np.zeros(len(paths), bool)
@@ -97,51 +96,50 @@ def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:
 
     root = os.path.realpath(input_dir or "/").rstrip("/") + "/"
     for folder, rows in rows_of_folder.items():
-        if not _lies_in(folder, root):
+        if not _is_inside(folder, root):
             outside[rows] = True
             continue
         links = _list_links(folder)
         for row in rows if links else ():
             if os.path.basename(paths[row]) in links:
-                outside[row] = not _lies_in(paths[row], root)
+                outside[row] = not _is_inside(paths[row], root)
     return outside
 
 
-def _lies_in(path: str, root: str) -> bool:
+def _is_inside(path: str, root: str) -> bool:
     return f"{os.path.realpath(path)}/".startswith(root)
 
 
 def _list_links(folder: str) -> set[str]:
-    """The names of the symbolic links in a folder; none where it cannot be listed."""
+    """Return the names of the symbolic links in a folder, none if it cannot be listed."""
     with suppress(OSError), os.scandir(folder) as entries:
         return {entry.name for entry in entries if entry.is_symlink()}
     return set()
 
 
 def reject_links(images: pd.DataFrame, input_dir: str) -> pd.DataFrame:
-    """The rows; a good one whose file lies outside INPUT_DIR gets a problem."""
-    is_good = images["problem"] == ""
-    outside = find_outside(images["path"].where(is_good, "").tolist(), input_dir)
-    return images.assign(problem=images["problem"].mask(outside, LINK_PROBLEM))
+    """Return the rows. Good ones whose file is outside INPUT_DIR get a problem."""
+    is_outside = find_outside(images["path"].tolist(), input_dir)
+    is_outside &= images["problem"] == ""
+    return images.assign(problem=images["problem"].mask(is_outside, LINK_PROBLEM))
 
 
 def check_named_file(path: str, input_dir: str, parameter: str) -> None:
-    """Raises a ValueError for a file in INPUT_DIR that is a link to a place outside it."""
+    """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
     below = os.path.relpath(os.path.abspath(path), os.path.abspath(input_dir or "/"))
-    is_named_outside = storage.is_remote(path) or below.split("/")[0] == ".."
+    is_named_outside = storage.is_remote(path) or storage.OUTSIDE.search(below)
     if not is_named_outside and find_outside([path], input_dir).any():
-        mend = f"Set {parameter} to the path of the file itself, or copy it into INPUT_DIR."
         raise ValueError(
-            f"{parameter} '{path}' is a link that leads outside INPUT_DIR. {mend}"
+            f"{parameter} '{path}' is a link that leads outside INPUT_DIR. Set "
+            f"{parameter} to the path of the file itself, or copy it into INPUT_DIR."
         )
 
 
 def read_named_file(path: str, parameter: str) -> bytes:
-    """The bytes of a file that a parameter names, which its FileNotFoundError names too."""
+    """Return the bytes of a file that a parameter names."""
     try:
         return storage.read_bytes(path)
     except (FileNotFoundError, IsADirectoryError):
-        what = (
+        raise FileNotFoundError(
             f"there is no file '{path}'. Set {parameter} to a file's name in INPUT_DIR."
-        )
-        raise FileNotFoundError(what) from None
+        ) from None

@@ -1,11 +1,8 @@
-"""Class folders: the last folder is the class, the split may be above it."""
+"""Read class folders: the last folder is the class, a folder above it may be the split."""
 
 import os
 import re
-from collections.abc import Sequence
-from itertools import chain, starmap
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
@@ -14,98 +11,94 @@ from kaggle_tfr.explore.labels import Table, read_classes, single_label_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import split_of
 
+SHAPES = "'*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file)"
+
 
 def read_folders(input_dir: str, settings: InputSettings) -> Table:
-    """The table of class folders: the last folder is the class, the split may be above."""
-    pattern, root = settings.pattern or "*/*", input_dir or "/"
-    shapes = "'*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file)"
+    """Return the images that PATTERN matches, and those of test folders beside them."""
+    pattern = settings.pattern or "*/*"
     if "/" not in pattern:
         raise ValueError(
-            f"PATTERN '{pattern}' has no class folder. Write it as {shapes}."
+            f"PATTERN '{pattern}' has no class folder. Write it as {SHAPES}."
         )
-    paths = files.list_files(pattern, root, input_dir, settings.excluded)
-    paths = _leave_out_empty_folders(paths, pattern, input_dir, settings)
-    paths += find_test_files(pattern, root, set(paths), settings.excluded)
-    mend = f"Set PATTERN to {shapes}, or INPUT_DIR to the folder above them."
+    paths = files.list_images(pattern, input_dir or "/", input_dir, settings.excluded)
+    _warn_of_empty_folders(paths, pattern, input_dir, settings)
+    known = set(paths)
+    test_paths = _list_test_images(pattern, input_dir, settings)
+    paths += [path for path in test_paths if path not in known]
     if not paths:
-        raise FileNotFoundError(f"no file matches '{pattern}' in {input_dir}. {mend}")
-    names = pd.Series(paths).str[len(input_dir) + 1 :].str.replace(os.sep, "/")
-    parts, classes = names.str.split("/"), read_classes(input_dir, settings.label_map)
-    folder, above = parts.str[-2], parts.str[-3].map(split_of, na_action="ignore")
-    own = folder.map(split_of).where(~folder.isin(map(str, classes or ())), "")
-    split = own.where(own != "", above.fillna("")).replace("", "train")
-    unnamed = folder.str.contains(storage.ESCAPED)
-    outside = pd.Series(files.find_outside(paths, input_dir))
-    text, test = folder.where((own == "") & ~unnamed & ~outside, ""), split == "test"
-    if test.all():
         raise FileNotFoundError(
-            f"all files of '{pattern}' in {input_dir} are test images. {mend}"
+            f"no file matches '{pattern}' in {input_dir}. Set PATTERN to {SHAPES}, or "
+            f"INPUT_DIR to the folder above them."
         )
-    labelled, labels = single_label_table(text[~test], classes)
-    # Test images may lie in folders of classes: a held-out set with labels; or all in one.
-    known = set(map(str, labels.classes))
-    text = text if known.issuperset(text[test]) else text.where(~test, "")
-    labelled, _ = single_label_table(text, list(labels.classes))
-    labelled["problem"] = np.where(
-        ~test & (own != ""), "no class folder", labelled["problem"]
+
+    names = pd.Series(paths).str.removeprefix(f"{input_dir}/")
+    folders = names.str.split("/")
+    folder = folders.str[-2]
+    # A label map may call a class like a split.
+    classes = read_classes(input_dir, settings.label_map)
+    is_mapped = folder.isin(map(str, classes or []))
+    folder_split = folder.map(split_of).mask(is_mapped, "")
+    split_above = folders.str[-3].map(split_of, na_action="ignore").fillna("")
+    split = folder_split.where(folder_split != "", split_above).replace("", "train")
+    is_test = split == "test"
+    if is_test.all():
+        raise FileNotFoundError(
+            f"all files of '{pattern}' in {input_dir} are test images. Set PATTERN to "
+            f"{SHAPES}, or INPUT_DIR to the folder above them."
+        )
+
+    is_not_text = folder.str.contains(storage.ESCAPED)
+    is_outside = files.find_outside(paths, input_dir)
+    is_class = (folder_split == "") & ~is_not_text & ~is_outside
+    class_names = folder.where(is_class, "")
+    _, labels = single_label_table(class_names[~is_test], classes)
+    # Test images may be in folders of these classes, and so have labels; or in any folders.
+    if not set(map(str, labels.classes)).issuperset(class_names[is_test]):
+        class_names = class_names.mask(is_test, "")
+    labelled, _ = single_label_table(class_names, list(labels.classes))
+    problem = labelled["problem"].mask(folder_split != "", "no class folder")
+    problem = problem.mask(is_not_text, "class name is not text").mask(
+        is_test | is_outside, ""
     )
-    labelled.loc[unnamed, "problem"] = "class name is no text"
-    labelled.loc[test, "problem"] = ""
-    labelled.loc[outside, "problem"] = files.LINK_PROBLEM
-    ids = pd.DataFrame({"image_id": names, "path": paths, "split": split})
-    return pd.concat([ids, labelled], axis=1), labels
+    images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
+    return pd.concat([images, labelled.assign(problem=problem)], axis=1), labels
 
 
-def _leave_out_empty_folders(
+def _warn_of_empty_folders(
     paths: list[str], pattern: str, input_dir: str, settings: InputSettings
-) -> list[str]:
-    """The paths without those of class folders that hold no image, which a printed line names."""
-    folders_pattern = pattern.rpartition("/")[0]
-    folders = files.list_folders(
-        folders_pattern, input_dir or "/", input_dir, settings.excluded
+) -> None:
+    """Print a warning that names class folders without images, which are not classes."""
+    listed = files.list_folders(
+        os.path.dirname(pattern), input_dir or "/", input_dir, settings.excluded
     )
-    with_images = {
-        os.path.dirname(path) for path in paths if not files.COMPANION.search(path)
-    }
-    without_images = {*folders, *map(os.path.dirname, paths)} - with_images
-    empty = {folder for folder in without_images if not split_of(folder)}
-    if not storage.is_remote(input_dir):
-        every_folder = storage.list_folders(folders_pattern, input_dir or "/")
-        empty |= {
-            path
-            for path in every_folder
-            if os.path.basename(path) in files.SYSTEM_NAMES
-        }
+    folders = {folder for folder in listed if not split_of(folder)}
+    empty = sorted(folders.difference(map(os.path.dirname, paths)))
     if empty:
-        below = sorted(folder[len(input_dir) :].strip("/") for folder in empty)
-        named = ", ".join(f"'{name}'" for name in below[:5]) + ", …" * (len(below) > 5)
+        names = [f"'{folder.removeprefix(f'{input_dir}/')}'" for folder in empty[:5]]
         print(
-            f"WARNING: {len(empty)} of {len(empty | with_images)} class folders hold no image "
-            f"and are left out: {named} (PATTERN '{pattern}' in {input_dir})"
+            f"WARNING: {len(empty)} of {len(folders)} class folders hold no image and "
+            f"are left out: {', '.join(names)}{', …' if len(empty) > 5 else ''} "
+            f"(PATTERN '{pattern}' in {input_dir})"
         )
-    return [path for path in paths if os.path.dirname(path) not in empty]
 
 
-def find_test_files(
-    pattern: str, root: str, known: set[str], excluded: Sequence[str] = ()
+def _list_test_images(
+    pattern: str, input_dir: str, settings: InputSettings
 ) -> list[str]:
-    """Files of a test folder beside the split or class folders, in class folders or in none."""
-    above, ending = (
-        re.split(r"[*?\[]", pattern)[0].rpartition("/")[0],
-        pattern.rpartition("/")[2],
-    )
-    place = storage.join(root, *filter(None, [above]))
-    listed = (
-        [f"{place}/test"]
-        if storage.is_remote(root)
-        else storage.list_folders("*", place)
-    )
-    folders = [
-        path for path in listed if split_of(path) == "test" and storage.is_folder(path)
-    ]
-    places = [(depth + ending, folder) for folder in folders for depth in ("", "*/")]
-    found = list(chain.from_iterable(starmap(storage.list_files, places)))
-    found = files.keep_inputs(found, root.rstrip("/"), excluded)
-    return [
-        path for path in found if path not in known and not files.COMPANION.search(path)
-    ]
+    """Return the images in test folders beside the split or class folders.
+
+    They may be in class folders or right in the test folder.
+    """
+    fixed_folders = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+    parent = f"{input_dir}/{fixed_folders}".rstrip("/") or "/"
+    beside = files.list_folders("*", parent, input_dir, settings.excluded)
+    file_pattern = os.path.basename(pattern)
+    paths = []
+    for folder in beside or [f"{parent}/test"]:  # a bucket has no folders to list
+        if split_of(folder) == "test" and storage.is_folder(folder):
+            for depth in ("", "*/"):
+                paths += files.list_images(
+                    depth + file_pattern, folder, input_dir, settings.excluded
+                )
+    return paths

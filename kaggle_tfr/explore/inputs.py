@@ -207,8 +207,7 @@ def _match_test_files(
     """Columns image_id, path, problem of the files that TEST_PATH_TEMPLATE matches."""
     template = settings.test_path_template
     pattern = re.sub(r"\{.*?\}", "*", template)
-    paths = files.list_files(pattern, input_dir or "/", input_dir, settings.excluded)
-    paths = [path for path in paths if not files.COMPANION.search(path)]
+    paths = files.list_images(pattern, input_dir or "/", input_dir, settings.excluded)
     if not paths:
         what = f"TEST_PATH_TEMPLATE '{template}' matches no file in '{input_dir}'."
         raise FileNotFoundError(f'{what} Mend it, or set it to "" for no test images.')

@@ -266,7 +266,7 @@ def _list_unlisted(
     splits_in = with_path["split"].groupby(folder_of_path).unique()
     for folder, names in zip(splits_in.index, splits_in, strict=True):
         if storage.is_folder(folder):
-            paths = files.list_files(pattern, folder, input_dir, settings.excluded)
+            paths = files.list_images(pattern, folder, input_dir, settings.excluded)
             found |= dict.fromkeys(paths, names[0] if len(names) == 1 else "train")
 
     known = set(images["path"])
@@ -278,7 +278,6 @@ def _list_unlisted(
             f"PATH_TEMPLATE."
         )
     unlisted = [path for path in sorted(found) if path not in known]
-    unlisted = [path for path in unlisted if not files.COMPANION.search(path)]
     return pd.DataFrame(
         {
             "image_id": [path.removeprefix(f"{image_dir}/") for path in unlisted],

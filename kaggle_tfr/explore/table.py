@@ -141,7 +141,7 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
         if isinstance(data, OSError):
             missing = isinstance(data, FileNotFoundError)
             reason = (
-                "name is no text" if storage.ESCAPED.search(path) else "missing file"
+                "name is not text" if storage.ESCAPED.search(path) else "missing file"
             )
             row["problem"] = (
                 reason if missing else f"unreadable: {data.strerror or data}"

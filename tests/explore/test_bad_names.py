@@ -14,7 +14,7 @@ from kaggle_tfr.explore.table import load_images, measure, save_images
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 
-NO_FILE, NO_TEXT = "unreadable: no regular file", "name is no text"
+NO_FILE, NO_TEXT = "unreadable: no regular file", "name is not text"
 LOOP = "unreadable: Too many levels of symbolic links"
 
 
@@ -92,7 +92,7 @@ def test_bad_names_and_special_files_of_a_csv(tmp_path, special):
 
 
 def test_bad_names_and_special_files_in_class_folders(tmp_path, special):
-    r"""A class whose name is no text is none, and a "\" in a name does not part it."""
+    r"""A class whose name is not text is none, and a "\" in a name does not part it."""
     folder = tmp_path / "in"
     for name in ("cat/1.jpg", "dog/a\\b.jpg"):
         put_image(folder / name)
@@ -108,7 +108,7 @@ def test_bad_names_and_special_files_in_class_folders(tmp_path, special):
     assert labels.classes == ("cat", "dog")
     expected |= {
         "cat/\\udce9.jpg": NO_TEXT,
-        "\\udce9/a\\b.jpg": "class name is no text",
+        "\\udce9/a\\b.jpg": "class name is not text",
     }
     assert refused == expected
 
