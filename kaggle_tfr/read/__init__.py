@@ -8,14 +8,14 @@ from kaggle_tfr.read.batches import (
     to_devices,
 )
 from kaggle_tfr.read.display import (
-    choose_shown_shards,
+    choose_displayed_shards,
     compare_speeds,
     count_images,
-    describe_missing,
-    first_masks,
+    describe_missing_classes,
+    find_first_masks,
+    format_labels,
     list_reader_steps,
     measure_speed,
-    name_labels,
     pair_with_sources,
 )
 from kaggle_tfr.records import Records

@@ -426,7 +426,7 @@ def decode_window(
         image = tf.io.decode_image(encoded, 3, expand_animations=False)
         image_size = tf.shape(image)[:2]
         window = choose_window(image_size, size, crop)
-        return _cut_window(image, window), window, image_size
+        return cut_window(image, window), window, image_size
 
     if jpeg:
         return decode_jpeg()
@@ -434,7 +434,8 @@ def decode_window(
     return tf.cond(tf.io.is_jpeg(encoded), decode_jpeg, decode_other)
 
 
-def _cut_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+def cut_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """Cut a window (top, left, height, width) out of an image (height, width, 3)."""
     top, left, height, width = tf.unstack(window)
     return image[top : top + height, left : left + width]
 

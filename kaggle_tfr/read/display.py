@@ -1,4 +1,4 @@
-"""What to look at in finished parts: records beside their sources, masks, speed."""
+"""What 05 displays of finished parts: records beside their sources, masks, speed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kaggle_tfr.read.batches import (
     CORES,
     choose_fold,
     choose_window,
+    cut_window,
     decode_record,
     fit_to_size,
     one_schema,
@@ -34,183 +35,234 @@ else:
     from kaggle_tfr.session import tf
 
 
-def choose_shown_shards(
+def choose_displayed_shards(
     shards: pd.DataFrame, fold: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(training, validation) shards; all, if possible without the split test, twice for none."""
+    """Return the training and the validation shards of a fold, or all shards twice.
+
+    All shards, without test shards if there are others, if the fold has no validation.
+    """
     try:
         return choose_fold(shards, fold)
     except ValueError as error:
         print(f"{error} Showing all shards.")
-        shown = shards[shards["split"] != "test"]
-        return (shards, shards) if shown.empty else (shown, shown)
+
+    labelled = shards[shards["split"] != "test"]
+    displayed = shards if labelled.empty else labelled
+    return displayed, displayed
 
 
-def name_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
-    """A title for each image of labels (n,) from -1, 0/1 (n, classes) or masks (n, h, w, c).
+def format_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
+    """Return the names of each image's labels, "" for an image without a label.
 
-    Images without a label have an empty title: -1, or any label where there are no classes.
+    labels: of `read_batches`: classes (n,) from −1, flags (n, classes), or masks
+        (n, height, width, classes).
     """
     if labels.ndim == 1:
         known = range(len(classes))
         return [
             str(classes[label]) if label in known else "" for label in labels.tolist()
         ]
-    present = labels if labels.ndim == 2 else np.any(labels, axis=(1, 2))
-    names = ([str(classes[c]) for c in np.flatnonzero(row).tolist()] for row in present)
-    return [", ".join(own) or "none" for own in names]
+
+    titles = []
+    for flags in _find_flags(labels):
+        names = [str(classes[number]) for number in np.flatnonzero(flags).tolist()]
+        titles.append(", ".join(names) or "none")
+    return titles
+
+
+def _find_flags(labels: np.ndarray) -> np.ndarray:
+    """Return bool (n, classes) of flags (n, classes) or masks (n, h, w, classes)."""
+    return labels > 0 if labels.ndim == 2 else np.any(labels, axis=(1, 2))
 
 
 def pair_with_sources(
     shards: pd.DataFrame, work_dir: str, count: int = 9
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
-    """([(source, record), …], [(title, title), …]) of first records, (h, w, 3), upright.
+    """Pair the first records with their source images, and make a title for each.
 
-    As far as WORK_DIR's plan and the CSV beside the shard tell the sources, and these are there.
+    Returns (source, record) images, uint8 (h, w, 3), upright, and their titles. Empty
+    unless WORK_DIR has the plan, and the part the CSV of the split; a record whose
+    source is missing is left out.
     """
-    shard, pictures, titles = shards.iloc[0], [], []
-    key = shard["schema"].image_key
-    plan = storage.join(work_dir, "plan.parquet")
-    text = storage.read_text(storage.join(shard["folder"], f"{shard['split']}.csv"))
-    if not text or not storage.exists(plan):
-        return [], []
+    shard = shards.iloc[0]
+    sources = _find_sources(shard, work_dir)
+    image_key = shard["schema"].image_key
+    images: list[tuple[np.ndarray, np.ndarray]] = []
+    titles: list[tuple[str, str]] = []
+    if not sources:
+        return images, titles
+
+    records = read_images(shards.head(1)).take(count).as_numpy_iterator()
+    for number, record in enumerate(records):
+        image_id, path = sources.get(number, ("", ""))
+        try:
+            source = read_upright(read_image_bytes(path))
+        except (*PER_IMAGE_ERRORS, RejectedImage):
+            continue  # removed or changed since it was written
+        image = record[image_key]
+        images.append((source, image))
+        source_title = f"{image_id}\n{_format_size(source)}"
+        record_title = f"record {number}\n{_format_size(image)}"
+        titles.append((source_title, record_title))
+    return images, titles
+
+
+def _find_sources(shard: pd.Series, work_dir: str) -> dict[int, tuple[str, str]]:
+    """Return id and path of the source image of each record of a shard, by number."""
     split = shard["split"]
-    columns = {"image_id": str, "file": str, "record": int}
+    folder = shard["folder"]
+    csv = storage.read_text(storage.join(folder, f"{split}.csv"))
+    plan = storage.join(work_dir, "plan.parquet")
+    if not csv or not storage.exists(plan):
+        return {}
+
+    types = {"image_id": str, "file": str, "record": int}
     rows = pd.read_csv(
-        io.StringIO(text), usecols=list(columns), dtype=columns, na_filter=False
+        io.StringIO(csv), usecols=list(types), dtype=types, na_filter=False
     )
-    name = shard["file"][len(shard["folder"]) :].lstrip("/")
-    rows = rows[(rows["file"] == name) & (rows["record"] < count)]
+    rows = rows[rows["file"] == shard["file"].removeprefix(folder).lstrip("/")]
     planned = storage.read_parquet(plan, columns=["image_id", "split", "path"])
     # A test image may have the id of a labelled one.
     rows = rows.merge(planned[planned["split"] == split], on="image_id")
-    found = rows[["record", "image_id", "path"]].to_numpy().tolist()
-    known = {number: told for number, *told in found}
-    for number, record in enumerate(
-        read_images(shards.head(1)).take(count).as_numpy_iterator()
-    ):
-        image_id, path = known.get(number, ("", ""))
-        try:
-            source = read_upright(read_image_bytes(path))
-        except (
-            *PER_IMAGE_ERRORS,
-            RejectedImage,
-        ):  # removed or changed since it was written
-            continue
-        pictures.append((source, record[key]))
-        sizes = [
-            f"{width} × {height}"
-            for height, width, _ in (source.shape, record[key].shape)
-        ]
-        titles.append((f"{image_id}\n{sizes[0]}", f"record {number}\n{sizes[1]}"))
-    return pictures, titles
+    return {row.record: (row.image_id, row.path) for row in rows.itertuples()}
 
 
-def first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """(uint8 picture, {label: uint8 mask}) of the first record with a mask, else of the first."""
-    schema, records = shards["schema"].iloc[0], read_images(shards).take(50)
-    masked = (
-        r
-        for r in records.as_numpy_iterator()
-        if any(r[k].any() for k in schema.label_keys)
-    )
-    shown = next(masked, None) or next(records.as_numpy_iterator())
-    return shown[schema.image_key], {key: shown[key] for key in schema.label_keys}
+def _format_size(image: np.ndarray) -> str:
+    height, width, _ = image.shape
+    return f"{width} × {height}"
 
 
-def count_images(batches: tf.data.Dataset, classes: int) -> tuple[int, np.ndarray]:
-    """Images that validation batches hold, in all and int64 (classes,) with each class.
+def find_first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the image and the masks, by label, of the first record that has a mask.
 
-    Padding is left out. labels: as of `read_batches`; an image counts for each of its labels.
+    The image is uint8 (height, width, 3), a mask uint8 (height, width). Without a mask
+    in the first 50 records: those of the first record.
     """
-    images = 0
-    per_class = np.zeros(classes, np.int64)
+    schema = shards["schema"].iloc[0]
+    first_record = None
+    for record in read_images(shards).take(50).as_numpy_iterator():
+        masks = {key: record[key] for key in schema.label_keys}
+        if first_record is None:
+            first_record = record[schema.image_key], masks
+        if any(mask.any() for mask in masks.values()):
+            return record[schema.image_key], masks
+    if first_record is None:
+        raise ValueError("There is no record in these shards.")
+    return first_record
+
+
+def count_images(batches: tf.data.Dataset, n_classes: int) -> tuple[int, np.ndarray]:
+    """Count the images of validation batches: all, and int64 (n_classes,) by class.
+
+    Padding is not counted; an image counts for each of its labels.
+    """
+    n_images = 0
+    per_class = np.zeros(n_classes, np.int64)
     for _, labels, mask in batches.as_numpy_iterator():
-        known = labels[mask > 0]
-        images += len(known)
-        if known.ndim == 1:
-            is_class = (known >= 0) & (known < classes)
-            per_class += np.bincount(known[is_class], minlength=classes)
+        labels_of_images = labels[mask > 0]
+        n_images += len(labels_of_images)
+        if labels.ndim == 1:
+            is_class = (labels_of_images >= 0) & (labels_of_images < n_classes)
+            known = labels_of_images[is_class]
+            per_class += np.bincount(known, minlength=n_classes)
         else:
-            has_class = known > 0 if known.ndim == 2 else np.any(known, axis=(1, 2))
-            per_class += has_class.sum(axis=0)
-    return images, per_class
+            per_class += _find_flags(labels_of_images).sum(axis=0)
+    return n_images, per_class
 
 
-def describe_missing(
+def describe_missing_classes(
     per_class: Sequence[int], classes: Sequence[Any], most: int = 5
 ) -> str:
-    """A line that names the classes without a validation image. per_class: images of each class.
+    """Name the classes without a validation image. per_class: images of each class.
 
-    >>> describe_missing([3, 0], ["day", "night"])
+    >>> describe_missing_classes([3, 0], ["day", "night"])
     'Warning: 1 of 2 classes has no validation image, so no score covers it: night'
-    >>> describe_missing([3, 1], ["day", "night"])
+    >>> describe_missing_classes([3, 1], ["day", "night"])
     'Each of 2 classes has validation images.'
     """
     counts = zip(classes, per_class, strict=True)
-    named = [
-        (name, count) for name, count in counts if name is not None
-    ]  # a gap in LABEL_MAP
-    missing = [str(name) for name, count in named if not count]
-    if not named:
+    # None is a gap in LABEL_MAP.
+    count_of_class = {str(name): count for name, count in counts if name is not None}
+    n_classes = len(count_of_class)
+    missing = [name for name, count in count_of_class.items() if not count]
+    if not n_classes:
         return "The records have no classes."
     if not missing:
-        return f"Each of {len(named):,} classes has validation images."
+        return f"Each of {n_classes:,} classes has validation images."
+
     names = ", ".join(missing[:most])
-    names += f" and {len(missing) - most:,} more" if len(missing) > most else ""
-    verb, them = ("has", "it") if len(missing) == 1 else ("have", "them")
-    what = f"{len(missing):,} of {len(named):,} classes {verb} no validation image"
-    return f"Warning: {what}, so no score covers {them}: {names}"
+    if len(missing) > most:
+        names += f" and {len(missing) - most:,} more"
+    has = "has" if len(missing) == 1 else "have"
+    them = "it" if len(missing) == 1 else "them"
+    return (
+        f"Warning: {len(missing):,} of {n_classes:,} classes {has} no validation "
+        f"image, so no score covers {them}: {names}"
+    )
 
 
 def list_reader_steps(
     shards: pd.DataFrame, image_size: int | Sequence[int], batch_size: int
 ) -> dict[str, tf.data.Dataset]:
-    """Endless training batches of shards by name, each with one more of the steps of `read_batches`
-    than that before it.
+    """Return endless training batches by name, each one step nearer to `read_batches`.
+
+    The first reads one record after the other and decodes whole images; the last is
+    `read_batches`.
     """
-    schema, size = one_schema(shards), as_size(image_size)
+    schema = one_schema(shards)
+    size = as_size(image_size)
 
-    def read_whole(record: tf.Tensor) -> tf.Tensor:
-        data = tf.io.parse_single_example(record, feature_spec(schema))[
-            schema.image_key
-        ]
-        pixels = tf.io.decode_image(data, 3, expand_animations=False)
-        top, left, height, width = tf.unstack(
-            choose_window(tf.shape(pixels)[:2], size, "random")
-        )
-        return fit_to_size(pixels[top : top + height, left : left + width], size)
+    def decode_whole(record: tf.Tensor) -> tf.Tensor:
+        values = tf.io.parse_single_example(record, feature_spec(schema))
+        encoded = values[schema.image_key]
+        image = tf.io.decode_image(encoded, 3, expand_animations=False)
+        window = choose_window(tf.shape(image)[:2], size, "random")
+        return fit_to_size(cut_window(image, window), size)
 
-    window = partial(decode_record, schema=schema, size=size, crop="random", jpeg=False)
+    decode_part = partial(
+        decode_record, schema=schema, size=size, crop="random", jpeg=False
+    )
     files = tf.data.Dataset.from_tensor_slices(
         (list(shards["file"]), list(shards["compression"]))
     )
     records = files.flat_map(tf.data.TFRecordDataset).repeat()
-    ways = {"records, one after the other": records.map(read_whole)}
-    ways["+ decoded on all cores"] = records.map(read_whole, num_parallel_calls=CORES)
-    ways["+ only the window decoded"] = records.map(window, num_parallel_calls=CORES)
-    ways = {
-        name: way.batch(batch_size, drop_remainder=True) for name, way in ways.items()
+    examples = {
+        "records, one after the other": records.map(decode_whole),
+        "+ decoded on all cores": records.map(decode_whole, num_parallel_calls=CORES),
+        "+ only the window decoded": records.map(decode_part, num_parallel_calls=CORES),
     }
-    whole = read_batches(shards, image_size=size, batch_size=batch_size, training=True)
-    return ways | {"+ shards read side by side, in any order": whole}
+    batches = {
+        name: data.batch(batch_size, drop_remainder=True)
+        for name, data in examples.items()
+    }
+    batches["+ shards read side by side, in any order"] = read_batches(
+        shards, image_size=size, batch_size=batch_size, training=True
+    )
+    return batches
 
 
 def measure_speed(batches: tf.data.Dataset, seconds: float = 1.0) -> float:
-    """Images per second that an endless dataset gives, after its first batches."""
+    """Measure the images per second of an endless dataset, after its first batches."""
     iterator = iter(batches)
     for _ in range(3):  # the first ones pay for tracing and for filling the buffers
         next(iterator)
-    count, start = 0, time.perf_counter()
+
+    n_images = 0
+    start = time.perf_counter()
     while time.perf_counter() - start < seconds:
-        count += int(tf.nest.flatten(next(iterator))[0].shape[0])
-    return count / (time.perf_counter() - start)
+        images = tf.nest.flatten(next(iterator))[0]
+        n_images += int(images.shape[0])
+    return n_images / (time.perf_counter() - start)
 
 
-def compare_speeds(ways: Mapping[str, tf.data.Dataset], rounds: int = 3) -> pd.Series:
-    """Median images per second of each way, measured in turns."""
-    rates = [
-        {name: measure_speed(way, 0.5) for name, way in ways.items()}
-        for _ in range(rounds)
-    ]
+def compare_speeds(
+    datasets: Mapping[str, tf.data.Dataset], rounds: int = 3
+) -> pd.Series:
+    """Return the median images per second of each dataset, measured alternately."""
+    rates = []
+    for _ in range(rounds):
+        rates.append(
+            {name: measure_speed(data, 0.5) for name, data in datasets.items()}
+        )
     return pd.DataFrame(rates).median()

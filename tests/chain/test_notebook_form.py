@@ -92,8 +92,11 @@ def test_tables_are_shown_escaped(notebook):
     ("name", "call"),
     [
         ("02_deduplicate", 'load_pairs(images, dropped, outcomes=("kept", "dropped"))'),
-        ("05_read_and_visualize", "print(read.describe_missing(per_class, classes))"),
-        ("06_train", "print(read.describe_missing(per_class, classes))"),
+        (
+            "05_read_and_visualize",
+            "print(read.describe_missing_classes(per_class, classes))",
+        ),
+        ("06_train", "print(read.describe_missing_classes(per_class, classes))"),
     ],
 )
 def test_what_figures_leave_unsaid_is_said(root, name, call):

@@ -96,9 +96,9 @@ def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):
         split=["test", "train"]
     )
 
-    assert [len(chosen) for chosen in read.choose_shown_shards(shards, 0)] == [1, 1]
-    assert read.choose_shown_shards(shards, 0)[0]["split"].tolist() == ["train"]
-    assert len(read.choose_shown_shards(shards.head(1), 0)[0]) == 1
+    assert [len(chosen) for chosen in read.choose_displayed_shards(shards, 0)] == [1, 1]
+    assert read.choose_displayed_shards(shards, 0)[0]["split"].tolist() == ["train"]
+    assert len(read.choose_displayed_shards(shards.head(1), 0)[0]) == 1
     assert "Showing all shards" in capsys.readouterr().out
 
 
@@ -107,16 +107,16 @@ def test_labels_of_all_kinds_are_named():
     masks = np.zeros((1, 2, 2, 3), np.uint8)
     masks[0, 1, 0, 2] = 1
 
-    assert read.name_labels(np.array([2, 0, -1]), ["x", "y", 7]) == ["7", "x", ""]
-    assert read.name_labels(np.array([-1, 0]), []) == [
+    assert read.format_labels(np.array([2, 0, -1]), ["x", "y", 7]) == ["7", "x", ""]
+    assert read.format_labels(np.array([-1, 0]), []) == [
         "",
         "",
     ]  # 0 is the label of padding
-    assert read.name_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == [
+    assert read.format_labels(np.array([[1, 0, 1], [0, 0, 0]]), ["x", "y", 7]) == [
         "x, 7",
         "none",
     ]
-    assert read.name_labels(masks, ["x", "y", 7]) == ["7"]
+    assert read.format_labels(masks, ["x", "y", 7]) == ["7"]
 
 
 def test_images_are_counted_with_their_labels_and_without_padding():
@@ -131,7 +131,7 @@ def test_images_are_counted_with_their_labels_and_without_padding():
         batches = tf.data.Dataset.from_tensors((mask, given, mask))
         images, per_class = read.count_images(batches, 2)
         assert (images, per_class.tolist()) == (2, expected[kind])
-    said = read.describe_missing(
+    said = read.describe_missing_classes(
         [0, 1, 0], [None, "day", "night"]
     )  # a gap in LABEL_MAP
     assert said.startswith("Warning: 1 of 2 classes has no validation image")
@@ -151,7 +151,7 @@ def test_the_first_record_with_a_mask_is_shown(tmp_path, any_mask):
     )
     schema = load_schema({"image": "image", "fish": {"from": "Fish", "type": "bytes"}})
 
-    picture, masks = read.first_masks(read.find_shards(tmp_path, schema=schema))
+    picture, masks = read.find_first_masks(read.find_shards(tmp_path, schema=schema))
 
     expected = Image.open(io.BytesIO(pictures[any_mask]))
     assert np.abs(picture.astype(int) - np.asarray(expected)).mean() < 3
