@@ -97,15 +97,6 @@ def test_what_figures_leave_unsaid_is_said(root, name, call):
     assert call in "\n".join(cells(notebook))
 
 
-def test_half_of_all_cells_have_two_lines_at_most(root):
-    """A reader meets one thing at a time."""
-    read = [
-        json.loads((root / "notebooks" / f"{n}.ipynb").read_text()) for n in NOTEBOOKS
-    ]
-    lengths = [len(source.splitlines()) for one in read for source in cells(one)]
-    assert statistics.median(lengths) <= 2
-
-
 def test_each_technique_is_shown_on_one_picture(notebook):
     """Cells tagged `lesson` show it by the field's own libraries; the report leaves them out."""
     lessons = [
