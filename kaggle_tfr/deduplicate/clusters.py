@@ -1,42 +1,25 @@
-"""Clusters of near-duplicates: which picture is kept, what labels say, which splits share it."""
+"""Join near-duplicates to clusters, and decide which images of a cluster are kept.
 
-import json
-from dataclasses import dataclass
-from itertools import combinations
+Images that are connected by pairs form one cluster. Example: image a is 4 bits from b, and
+b is 3 bits from c. All three are one cluster, although a and c may be far apart. The
+largest image, say c, is kept. The reasons read "kept: largest of 3" for c, "duplicate of c"
+for b, and "duplicate of c by way of b" for a, which is two steps from c.
+
+Test images are always kept, and labelled images are resolved as if these did not exist.
+"""
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import coo_matrix, csgraph, csr_matrix
 
-from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.display import name_labels
-from kaggle_tfr.deduplicate.pairs import MAX_EQUAL
-from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import check_parameters
-from kaggle_tfr.schema import JsonDataclass
 
-COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name", "split",
-           "steps", "chain", "conflict"]  # fmt: skip
-LEAK_COLUMNS = [
-    "test_id",
-    "image_id",
-    "label_name",
-    "distance",
-    "test_split",
-    "split",
-    "keep",
-]
-
-
-@dataclass(frozen=True)
-class DuplicateSettings(JsonDataclass):
-    """What duplicates.json holds: parameters of 02, in bits of 256 those that are a radius."""
-
-    max_bits: int = 25
-    second_look: bool = False
-    candidate_bits: int = 70
-    leaks: str = "report"
-    mirrored: bool = False
+COLUMNS = ["image_id", "cluster", "distance", "keep", "reason", "path", "label_name",
+           "split", "steps", "chain", "conflict"]  # fmt: skip
+MAX_STEPS = 2  # images further from the keeper make their cluster a chain
 
 
 def find_clusters(
@@ -48,289 +31,172 @@ def find_clusters(
     conflicts: str = "drop",
     leaks: str = "report",
 ) -> pd.DataFrame:
-    """One row per image of a cluster of two or more: which is kept, and why each other is not.
+    """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
-    images: columns image_id, path, label, label_name, split, height, width, n_bytes, maybe source.
-    Those of split "test" are all kept, and the others resolved as if these were not there.
-    pairs: row numbers a, b and distance (bits); with a column accepted, only those accepted.
-    kind: of the labels; unless "single", they are compared as sets.
-    keep: "largest" (pixels, bytes, then first id) or "first" image of the lowest source, or "all".
-    conflicts: of different labels "drop" all, keep what the "majority" says, or "keep" whichever.
-    leaks: of a cluster with a test image "report" (keep) the others, or "drop" them all.
-    Columns: `COLUMNS`; cluster counts from 0 in the table's order, steps the pairs on the way from
-    the picture kept; distance is of the last (bits); chain: one of the cluster is over two away;
-    conflict: several labels, outside test.
-    Raises: ValueError for an unknown `keep`, `conflicts` or `leaks`.
+    images: columns image_id, path, label, label_name, split, height, width, n_bytes, and
+        optionally source; `pairs` contains its row numbers.
+    pairs: columns a, b, distance (bits); with a column accepted, only accepted pairs.
+    kind: of labels; unless it is "single", labels are compared as sets.
+    keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest source
+        of each cluster, or "all".
+    conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
+        "keep" an image of any label.
+    leaks: "report" (keep) or "drop" the labelled images in a cluster with a test image.
+
+    Columns: `COLUMNS`. cluster counts from 0 in the order of the table. steps: number of
+    pairs on the way to the keeper, the image kept. distance: of the last of these
+    pairs (bits). chain: an image of the cluster is more than two steps from the keeper.
+    conflict: the cluster has several labels; never true for a test image.
+    Raises: ValueError: `keep`, `conflicts` or `leaks` is unknown.
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
-    pairs = (
-        pairs[pairs["accepted"]] if "accepted" in pairs else pairs
-    ).drop_duplicates(["a", "b"])
-    bits = pairs["distance"].to_numpy(np.int64)  # 0 is stored where hashes agree
-    rows, ends = np.unique(pairs[["a", "b"]].to_numpy(np.int64).T, return_inverse=True)
-    graph = coo_matrix((bits, tuple(ends)), shape=(len(rows), len(rows))).tocsr()
-    component = (
-        csgraph.connected_components(graph, directed=False)[1] if len(rows) else rows
-    )
+    if "accepted" in pairs:
+        pairs = pairs[pairs["accepted"]]
+    rows, graph = _build_graph(pairs)
     members = images.iloc[rows].reset_index(drop=True)
-    test = members["split"] == "test"
-    members = members.assign(cluster=pd.factorize(component)[0], test=test)
-    members = _trace_steps(_compare_labels(members, kind, keep, conflicts), graph)
-    shown_by = (
-        members["image_id"].where(test).groupby(members["cluster"]).transform("first")
-    )
-    leak = shown_by.notna() & (leaks == "drop")
-    kept = (
-        members["candidate" if keep == "all" else "keeper"]
-        & ~members["dropped"]
-        & ~leak
-    )
-    members = members.assign(shown_by=shown_by, leak=leak, keep=test | kept)
-    return members.assign(reason=_explain(members, keep, conflicts))[
-        COLUMNS
-    ].reset_index(drop=True)
+    members["test"] = members["split"] == "test"
+    component = csgraph.connected_components(graph, directed=False)[1]
+    members["cluster"] = pd.factorize(component)[0]
+
+    members = _compare_labels(members, kind, conflicts)
+    members["keeper"] = _choose_keepers(members, keep)
+    members = _trace_steps(members, graph)
+    test_id = members["image_id"].where(members["test"])
+    members["test_id"] = test_id.groupby(members["cluster"]).transform("first")
+    members["leak"] = members["test_id"].notna() & (leaks == "drop")
+    is_chosen = members["candidate" if keep == "all" else "keeper"]
+    is_kept = is_chosen & ~members["dropped"] & ~members["leak"]
+    members["keep"] = members["test"] | is_kept
+    members["reason"] = _explain(members, keep, conflicts)
+    return members[COLUMNS]
 
 
-def _compare_labels(
-    members: pd.DataFrame, kind: str, keep: str, conflicts: str
-) -> pd.DataFrame:
-    """Columns conflict, dropped (with its whole cluster), candidate (may be kept), keeper added."""
-    label, cluster, test = members["label"], members["cluster"], members["test"]
+def _build_graph(pairs: pd.DataFrame) -> tuple[np.ndarray, csr_matrix]:
+    """Return the sorted rows in pairs, and the distances between them as a graph.
+
+    A distance of 0 is a stored element of the sparse matrix.
+    """
+    pairs = pairs.drop_duplicates(["a", "b"])
+    ends = pairs[["a", "b"]].to_numpy(np.int64).T
+    rows, nodes = np.unique(ends, return_inverse=True)
+    bits = pairs["distance"].to_numpy(np.int64)
+    shape = (len(rows), len(rows))
+    return rows, coo_matrix((bits, tuple(nodes.reshape(2, -1))), shape).tocsr()
+
+
+def _compare_labels(members: pd.DataFrame, kind: str, conflicts: str) -> pd.DataFrame:
+    """Add conflict, dropped (with the whole cluster) and candidate (may be kept).
+
+    An image without a label agrees with every other image.
+    """
+    cluster = members["cluster"]
+    label = members["label"].where((members["label"] >= 0) & ~members["test"])
     if kind != "single":
-        sets = [frozenset(str(names).split("|")) for names in members["label_name"]]
-        codes = pd.factorize(pd.Series(sets, dtype=object))[0]
-        label = label.where(
-            label < 0, codes
-        )  # an image without a label agrees with every other
-    votes = (
-        members[(label >= 0) & ~test].groupby([cluster, label.rename("label")]).size()
-    )
-    conflict = ~test & (cluster.map(votes.groupby("cluster").size()).fillna(0) > 1)
-    dropped, candidate = conflict & (conflicts == "drop"), conflict.notna()
+        sets = [frozenset(names.split("|")) for names in members["label_name"].map(str)]
+        label = label.mask(label.notna(), pd.factorize(pd.Series(sets))[0])
+    n_labels = label.groupby(cluster).transform("nunique")
+    conflict = (n_labels > 1) & ~members["test"]
+    dropped = conflict & (conflicts == "drop")
+    candidate = pd.Series(True, members.index)
     if conflicts == "majority":
-        most = votes[votes == votes.groupby("cluster").transform("max")].reset_index(
-            "label"
-        )
-        tied = most.index.duplicated()
-        dropped = conflict & cluster.isin(most.index[tied])
-        candidate = ~conflict | (label == cluster.map(most["label"][~tied]))
-    order = {"cluster": cluster, "test": test, "minority": ~candidate}
-    order |= {"source": members["source"]} if "source" in members else {}
+        votes = label.groupby([cluster, label]).transform("size")
+        winner = label.where(votes == votes.groupby(cluster).transform("max"))
+        winners = winner.groupby(cluster)
+        dropped = conflict & (winners.transform("nunique") > 1)
+        candidate = ~conflict | (label == winners.transform("min"))
+    return members.assign(conflict=conflict, dropped=dropped, candidate=candidate)
+
+
+def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.Series:
+    """Return whether each image is the best one of its cluster to keep: bool."""
+    order = {
+        "cluster": members["cluster"],
+        "test": members["test"],
+        "minority": ~members["candidate"],
+        "source": members.get("source", 0),
+    }
     if keep != "first":
-        pixels, name = (
-            members["height"].astype(np.int64) * members["width"],
-            members["image_id"],
-        )
-        order |= {
-            "pixels": -pixels,
-            "n_bytes": -members["n_bytes"],
-            "name": name.astype(str),
-        }
-    first = (
-        pd.DataFrame(order)
-        .sort_values(list(order), kind="stable")
-        .drop_duplicates("cluster")
-    )
-    members = members.assign(conflict=conflict, dropped=dropped, candidate=candidate)
-    return members.assign(keeper=members.index.isin(first.index))
+        order["pixels"] = -members["height"].astype(np.int64) * members["width"]
+        order["n_bytes"] = -members["n_bytes"]
+        order["name"] = members["image_id"].astype(str)
+    ranked = pd.DataFrame(order).sort_values([*order], kind="stable")
+    best = ranked.drop_duplicates("cluster").index
+    return pd.Series(members.index.isin(best), members.index)
 
 
 def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
-    """Columns steps, through (image_id before it on the way from the keeper), distance, chain."""
-    if members.empty:
-        return members.assign(steps=0, through="", distance=0, chain=False)
-    rows, keeper = np.arange(len(members)), members["keeper"].to_numpy()
+    """Add steps, distance, chain and through: the next image on the way to the keeper."""
+    if members.empty:  # an empty sparse matrix cannot be indexed
+        return members.assign(steps=0, distance=0, chain=False, through="")
+    rows = np.arange(len(members))
+    keepers = rows[members["keeper"]]
     cost = graph.astype(float)
-    # Equal hashes are no step (a thousandth: a sparse matrix has no edge of length nought).
+    # Fewest steps first, then fewest bits. Equal hashes are no step: they cost a
+    # thousandth, because a sparse matrix has no edge of length 0.
     cost.data = np.where(graph.data > 0, 1.0, 1e-3) + graph.data * 1e-6
-    options = {"directed": False, "min_only": True, "return_predecessors": True}
-    length, before, _ = csgraph.dijkstra(cost, indices=rows[keeper], **options)
-    before = np.where(keeper, rows, before)
+    length, previous, _ = csgraph.dijkstra(
+        cost,
+        directed=False,
+        indices=keepers,
+        min_only=True,
+        return_predecessors=True,
+    )
+    previous[keepers] = keepers
     steps = pd.Series(length.astype(np.int64))
-    chain = steps.groupby(members["cluster"]).transform("max") > 2
-    through = members["image_id"].to_numpy()[before]
-    distance = np.asarray(graph[rows, before] + graph[before, rows]).ravel()
-    return members.assign(steps=steps, through=through, distance=distance, chain=chain)
+    # Each pair is stored in one of two places of the matrix.
+    distance = graph[rows, previous] + graph[previous, rows]
+    return members.assign(
+        steps=steps,
+        through=members["image_id"].to_numpy()[previous],
+        distance=np.asarray(distance).ravel(),
+        chain=steps.groupby(members["cluster"]).transform("max") > MAX_STEPS,
+    )
 
 
-def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> np.ndarray:
-    """A line for each row, object (n,), that says why it is kept, or dropped."""
-    cluster, test = members["cluster"], members["test"]
+def _explain(members: pd.DataFrame, keep: str, conflicts: str) -> list[str]:
+    """Return a sentence for each row: why the image is kept or dropped."""
+    cluster = members["cluster"]
     label = name_labels(members, cluster.to_numpy())
-    names = pd.DataFrame({"cluster": cluster, "label": label})[~test].drop_duplicates()
-    names = names.sort_values("label")
-    labels = (", " + names["label"]).groupby(names["cluster"]).sum().str[2:]
     keeper = members[members["keeper"]].set_index("cluster")
-    columns = labels, keeper["image_id"], keeper["label_name"]
-    said, original, its_label = (cluster.map(column).astype(str) for column in columns)
-    size = (~test).groupby(cluster).transform("sum").astype(str)
-    before = members["through"].astype(str)
-    via = (" by way of " + before).where(before != original, "")
-    other = (", which says " + its_label).where(
-        members["conflict"] & (conflicts == "keep"), ""
+    facts = pd.DataFrame(
+        {
+            "label": label,
+            "labels": cluster.map(_list_labels(label[~members["test"]], cluster)),
+            "original": cluster.map(keeper["image_id"]),
+            "original_label": cluster.map(keeper["label_name"]),
+            "size": (~members["test"]).groupby(cluster).transform("sum"),
+        }
     )
-    tie = "conflict: " + said + (" are equally many" if conflicts == "majority" else "")
-    minority = "conflict: " + label + ", but most say " + its_label
-    shown = "test image " + members["shown_by"].astype(str) + " shows the same"
-    kept = ("kept: all " if keep == "all" else f"kept: {keep} of ") + size
-    kept += (", though " + shown).where(members["shown_by"].notna(), "")
-    tests = [
-        members["leak"],
-        members["dropped"],
-        ~members["candidate"],
-        members["keep"],
-    ]
-    reasons = ["leak: " + shown, tie, minority, kept]
-    why = np.select(tests, reasons, "duplicate of " + original + via + other)
-    return np.where(test, "test image: always kept", why)
+    columns = ["test", "test_id", "leak", "dropped", "conflict", "candidate", "keep"]
+    facts = facts.join(members[[*columns, "through"]])
+    return [_explain_row(row, keep, conflicts) for row in facts.itertuples()]
 
 
-def pairs_of_clusters(
-    images: pd.DataFrame, clusters: pd.DataFrame, by: str = "label_name"
-) -> pd.DataFrame:
-    """Rows a, b of `images` and bits: of each cluster the picture kept and one of another label.
-
-    by: the column in which the two differ; "keep": one that is dropped. Test images are left out.
-    """
-    good = (images["problem"] == "") & (images["split"] != "test")
-    rows = images[["image_id"]].assign(row=np.arange(len(images)))[good]
-    row = rows.merge(clusters["image_id"].drop_duplicates()).set_index("image_id")[
-        "row"
-    ]
-    clusters = clusters[clusters["split"] != "test"]
-    # Distances are from the image kept; its equal copies are no step away either.
-    order = clusters.assign(dropped=~clusters["keep"])
-    clusters = order.sort_values(["cluster", "dropped", "steps"], kind="stable")
-    first = clusters.drop_duplicates("cluster").set_index("cluster")
-    differs = clusters[by] != clusters["cluster"].map(first[by])
-    other = clusters[differs].drop_duplicates("cluster").set_index("cluster")
-    a, b = row[first["image_id"][other.index]], row[other["image_id"]]
-    return pd.DataFrame(
-        zip(a, b, other["distance"], strict=True), columns=["a", "b", "distance"]
-    )
+def _list_labels(label: pd.Series, cluster: pd.Series) -> pd.Series:
+    """Return the different labels of each cluster, as a text, by cluster."""
+    labels = label.groupby(cluster)
+    return labels.agg(lambda names: ", ".join(sorted(names.unique())))
 
 
-def find_leaks(
-    images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame
-) -> pd.DataFrame:
-    """One row per pair of near-duplicates in two splits: test and another, or validation and train.
-
-    pairs: as `find_clusters` takes them. Columns: a and b, row numbers of `images`; `LEAK_COLUMNS`:
-    test_id and test_split are a's, the rest b's, distance in bits. Of over 20 equal hashes each has
-    pairs with the first of every other split alone.
-    """
-    pairs = pairs[pairs["accepted"]] if "accepted" in pairs else pairs
-    equal, n = pairs[pairs["distance"] == 0], len(images)
-    graph = coo_matrix((np.ones(len(equal)), (equal["a"], equal["b"])), (n, n))
-    node = csgraph.connected_components(graph, directed=False)[1]
-    # Of many equal hashes `find_pairs` tells only the first one's pairs: here they are as one.
-    node = np.where(np.bincount(node)[node] > MAX_EQUAL, -1 - node, np.arange(n))
-    ends = {
-        "x": node[pairs["a"]],
-        "y": node[pairs["b"]],
-        "distance": pairs["distance"].to_numpy(),
-    }
-    edges = pd.DataFrame(ends).drop_duplicates()
-    edges = pd.concat([edges, edges.rename(columns={"x": "y", "y": "x"})])
-    rows, found = (
-        pd.DataFrame({"node": node, "row": np.arange(n)}),
-        list[pd.DataFrame](),
-    )
-    named = images["split"].map(SPLIT_NAMES).to_numpy()
-    for splits in combinations(("test", "validation", "train"), 2):
-        a, b = (rows[named == split] for split in splits)
-        for some, others in (
-            (a, b.drop_duplicates("node")),
-            (a.drop_duplicates("node"), b),
-        ):
-            half = edges.merge(some.set_axis(["x", "a"], axis=1))
-            found.append(half.merge(others.set_axis(["y", "b"], axis=1)))
-    leaks = pd.concat(found)[["a", "b", "distance"]].drop_duplicates()
-    leaks = leaks.sort_values(["a", "distance", "b"], ignore_index=True)
-    test, other = (images.iloc[leaks[end]].reset_index(drop=True) for end in "ab")
-    leaks = leaks.assign(test_id=test["image_id"], test_split=test["split"])
-    columns = ["image_id", "label_name", "split", "keep"]
-    return leaks.join(match_clusters(other, clusters)[columns])
-
-
-def save_clusters(
-    clusters: pd.DataFrame,
-    leaks: pd.DataFrame,
-    settings: DuplicateSettings,
-    work_dir: str,
-) -> None:
-    """Writes leaks.csv (`find_leaks`), duplicates.json, and last duplicates.parquet."""
-    storage.remove_leftovers(work_dir)
-    texts = {"leaks.csv": leaks[LEAK_COLUMNS].to_csv(index=False)}
-    for name, text in (texts | {"duplicates.json": settings.to_json()}).items():
-        storage.write_atomically(storage.join(work_dir, name), text.encode())
-    storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
-
-
-def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
-    """What `save_clusters` wrote. Raises: FileNotFoundError where 02_deduplicate has not run."""
-    table, values = (
-        storage.join(work_dir, f"duplicates.{kind}") for kind in ("parquet", "json")
-    )
-    if missing := [path for path in (table, values) if not storage.exists(path)]:
-        raise FileNotFoundError(
-            f"no '{missing[0]}'. Run 02_deduplicate with this WORK_DIR first."
-        )
-    return storage.read_parquet(table), DuplicateSettings(
-        **json.loads(storage.read_bytes(values))
-    )
-
-
-def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """The good rows that no cluster drops; rows of one `cluster` (-1: none) must share a fold.
-
-    Raises: ValueError: none is left.
-    """
-    table = match_clusters(images, clusters)
-    kept = (table["problem"] == "") & table.pop("keep")
-    if not kept.any():
-        counts = count_outcomes(images, clusters)
-        outcomes = ", ".join(
-            f"{count:,} {name}" for name, count in counts.items() if count
-        )
-        raise ValueError(
-            f"no image is left of {len(images):,}: {outcomes}. "
-            "Set CONFLICTS, LEAKS or MAX_BITS so that 02_deduplicate keeps some."
-        )
-    return table[kept].reset_index(drop=True)
-
-
-def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """The table with columns cluster (-1: none) and keep."""
-    keys = ["image_id", "split"]  # a test image may be called as a labelled one is
-    table = images.merge(clusters[[*keys, "cluster", "keep"]], "left", keys)
-    cluster = table["cluster"].fillna(-1).astype("int64")
-    return table.assign(cluster=cluster, keep=table["keep"].ne(False))
-
-
-def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
-    """Images by what becomes of them; each is counted once: a rejected image is in no cluster.
-
-    Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled images; only where
-    there are any, leaks dropped, test images (to be written) and test images rejected.
-    """
-    test, good = images["split"] == "test", images["problem"] == ""
-    kept = (
-        good
-        & match_clusters(images[["image_id", "split"]], clusters)["keep"].to_numpy()
-    )
-    reasons = clusters["reason"][~clusters["keep"]]
-    counts = {
-        "written": (kept & ~test).sum(),
-        "duplicates dropped": reasons.str.startswith("duplicate").sum(),
-        "conflicts dropped": reasons.str.startswith("conflict").sum(),
-        "leaks dropped": reasons.str.startswith("leak").sum(),
-        "rejected": (~good & ~test).sum(),
-        "test images": (kept & test).sum(),
-        "test images rejected": (~good & test).sum(),
-    }
-    return {
-        name: int(n)
-        for name, n in counts.items()
-        if n or name[:4] not in ("leak", "test")
-    }
+def _explain_row(row: Any, keep: str, conflicts: str) -> str:
+    """Return the sentence for one row of `_explain`, a named tuple."""
+    same = f"test image {row.test_id} shows the same"
+    if row.test:
+        return "test image: always kept"
+    if row.leak:
+        return f"leak: {same}"
+    if row.dropped and conflicts == "majority":
+        return f"conflict: {row.labels} are equally many"
+    if row.dropped:
+        return f"conflict: {row.labels}"
+    if not row.candidate:
+        return f"conflict: {row.label}, but most say {row.original_label}"
+    if row.keep:
+        reason = f"kept: {'all ' if keep == 'all' else f'{keep} of '}{row.size}"
+        return reason if pd.isna(row.test_id) else f"{reason}, though {same}"
+    reason = f"duplicate of {row.original}"
+    if row.through != row.original:
+        reason += f" by way of {row.through}"
+    if row.conflict and conflicts == "keep":
+        reason += f", which says {row.original_label}"
+    return reason

@@ -67,6 +67,34 @@ def pairs_added(
     return pairs[differing.sum(axis=1) > max_bits]
 
 
+def pairs_of_clusters(
+    images: pd.DataFrame, clusters: pd.DataFrame, by: str = "label_name"
+) -> pd.DataFrame:
+    """Return a pair for each cluster: the image kept, and an image that differs in `by`.
+
+    by: "label_name", or "keep" for an image that is dropped. Clusters without such an
+    image, and test images, are left out. Columns: a, b (row numbers of `images`), distance.
+    """
+    clusters = clusters[clusters["split"] != "test"]
+    # Images with the hashes of the one kept are 0 steps from it, too.
+    clusters = clusters.sort_values(
+        ["cluster", "keep", "steps"], kind="stable", ascending=[True, False, True]
+    )
+    kept = clusters.drop_duplicates("cluster").set_index("cluster")
+    differs = clusters[by] != clusters["cluster"].map(kept[by])
+    other = clusters[differs].drop_duplicates("cluster")
+
+    is_good = (images["problem"] == "") & (images["split"] != "test")
+    row = pd.Series(np.flatnonzero(is_good), images["image_id"][is_good])
+    return pd.DataFrame(
+        {
+            "a": row[kept["image_id"][other["cluster"]]].to_numpy(),
+            "b": row[other["image_id"]].to_numpy(),
+            "distance": other["distance"].to_numpy(),
+        }
+    )
+
+
 def load_pairs(
     images: pd.DataFrame,
     pairs: pd.DataFrame,

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.clusters import DuplicateSettings
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows

@@ -7,13 +7,9 @@ import pytest
 from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
 
-from kaggle_tfr.deduplicate.clusters import (
-    choose_rows,
-    count_outcomes,
-    find_clusters,
-    pairs_of_clusters,
-)
-from kaggle_tfr.deduplicate.display import load_pairs
+from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.display import load_pairs, pairs_of_clusters
+from kaggle_tfr.deduplicate.outcomes import choose_rows, count_outcomes
 from kaggle_tfr.parameters import PARAMETERS
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -6,9 +6,10 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 from support.scenes import saved, scene
 
-from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
+from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.display import load_pairs, pairs_added
 from kaggle_tfr.deduplicate.geometry import verify_geometry
+from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.deduplicate.proposals import propose_copies
 from kaggle_tfr.explore.table import load_hashes, measure

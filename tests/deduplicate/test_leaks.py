@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 
-from kaggle_tfr.deduplicate.clusters import (
+from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.outcomes import (
     LEAK_COLUMNS,
     DuplicateSettings,
-    find_clusters,
-    find_leaks,
     load_clusters,
     save_clusters,
 )

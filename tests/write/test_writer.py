@@ -22,7 +22,7 @@ from support.plans import (
 )
 
 from kaggle_tfr import notebook
-from kaggle_tfr.deduplicate.clusters import (
+from kaggle_tfr.deduplicate.outcomes import (
     LEAK_COLUMNS,
     DuplicateSettings,
     save_clusters,

@@ -1,0 +1,111 @@
+"""Save the clusters, and report which images are kept and dropped because of them."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.schema import JsonDataclass
+
+LEAK_COLUMNS = ["test_id", "image_id", "label_name", "distance", "test_split", "split",
+                "keep"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DuplicateSettings(JsonDataclass):
+    """The parameters of 02, as saved in duplicates.json. Radii are in bits of 256."""
+
+    max_bits: int = 25
+    second_look: bool = False
+    candidate_bits: int = 70
+    leaks: str = "report"
+    mirrored: bool = False
+
+
+def save_clusters(
+    clusters: pd.DataFrame,
+    leaks: pd.DataFrame,
+    settings: DuplicateSettings,
+    work_dir: str,
+) -> None:
+    """Write leaks.csv (of `find_leaks`), duplicates.json, and last duplicates.parquet."""
+    storage.remove_leftovers(work_dir)
+    leaks_csv = leaks[LEAK_COLUMNS].to_csv(index=False)
+    storage.write_atomically(storage.join(work_dir, "leaks.csv"), leaks_csv.encode())
+    settings_file = storage.join(work_dir, "duplicates.json")
+    storage.write_atomically(settings_file, settings.to_json().encode())
+    storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
+
+
+def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
+    """Read what `save_clusters` wrote.
+
+    Raises: FileNotFoundError: 02_deduplicate has not run.
+    """
+    clusters_file = storage.join(work_dir, "duplicates.parquet")
+    settings_file = storage.join(work_dir, "duplicates.json")
+    for path in (clusters_file, settings_file):
+        if not storage.exists(path):
+            raise FileNotFoundError(
+                f"There is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
+            )
+    settings = DuplicateSettings.parse(
+        storage.read_bytes(settings_file), settings_file, "Run 02_deduplicate again."
+    )
+    return storage.read_parquet(clusters_file), settings
+
+
+def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+    """Return the good rows that are kept, with their `cluster` (-1: none).
+
+    Rows of one cluster must share a fold. Raises: ValueError: no row is left.
+    """
+    table = match_clusters(images, clusters)
+    is_kept = (table["problem"] == "") & table.pop("keep")
+    if not is_kept.any():
+        counts = count_outcomes(images, clusters).items()
+        outcomes = ", ".join(f"{count:,} {name}" for name, count in counts if count)
+        raise ValueError(
+            f"No image is left of {len(images):,}: {outcomes}. "
+            "Set CONFLICTS, LEAKS or MAX_BITS so that 02_deduplicate keeps images."
+        )
+    return table[is_kept].reset_index(drop=True)
+
+
+def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with columns cluster (-1: none) and keep."""
+    # A test image may have the name of a labelled image.
+    keys = ["image_id", "split"]
+    table = images.merge(clusters[[*keys, "cluster", "keep"]], how="left", on=keys)
+    table["cluster"] = table["cluster"].fillna(-1).astype("int64")
+    table["keep"] = table["keep"].ne(False)
+    return table
+
+
+def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
+    """Count the images by outcome; each image is counted once.
+
+    Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled images;
+    only if there are any, leaks dropped, test images (to be written) and test images
+    rejected.
+    """
+    is_test = images["split"] == "test"
+    is_good = images["problem"] == ""
+    matched = match_clusters(images[["image_id", "split"]], clusters)
+    is_kept = is_good & matched["keep"].to_numpy()
+    reason = clusters["reason"][~clusters["keep"]]
+    counts = {
+        "written": (is_kept & ~is_test).sum(),
+        "duplicates dropped": reason.str.startswith("duplicate").sum(),
+        "conflicts dropped": reason.str.startswith("conflict").sum(),
+        "leaks dropped": reason.str.startswith("leak").sum(),
+        "rejected": (~is_good & ~is_test).sum(),
+        "test images": (is_kept & is_test).sum(),
+        "test images rejected": (~is_good & is_test).sum(),
+    }
+    optional = ("leaks dropped", "test images", "test images rejected")
+    return {
+        name: int(count)
+        for name, count in counts.items()
+        if count or name not in optional
+    }
