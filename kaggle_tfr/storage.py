@@ -88,6 +88,17 @@ def resolve(folder: AnyPath, name: str) -> str:
     return name if is_remote(name) else os.path.join(join(folder), name)
 
 
+def real_path(path: AnyPath) -> str:
+    """Return the path with all links followed; "" is the root. Addresses stay."""
+    return str(path) if is_remote(path) else os.path.realpath(path or "/")
+
+
+def is_inside(path: AnyPath, folder: AnyPath) -> bool:
+    """Return whether a path is the folder or below it, with all links followed."""
+    root = real_path(folder).rstrip("/")
+    return f"{real_path(path)}/".startswith(f"{root}/")
+
+
 def read_bytes(path: AnyPath) -> bytes:
     """Return the content of a file or object.
 

@@ -66,16 +66,14 @@ def keep_inputs(
 
 
 def _find_below(input_dir: str, folders: Sequence[str]) -> list[str]:
-    """Return the folders that are below INPUT_DIR, relative to it, each with a "/" behind."""
+    """Return the folders below INPUT_DIR, relative to it, each with a "/" behind."""
+    root = storage.real_path(input_dir)
     found = []
     for folder in folders:
-        below = folder.removeprefix(f"{input_dir}/")
-        if not storage.is_remote(folder) and not storage.is_remote(input_dir):
-            # Both may be reached by links, as Kaggle's folders may be.
-            root = os.path.realpath(input_dir or "/")
-            below = os.path.relpath(os.path.realpath(folder), root)
-        if below != "." and not storage.OUTSIDE.search(below):
-            found.append(f"{below.rstrip('/')}/")
+        if storage.is_inside(folder, input_dir):
+            below = storage.real_path(folder)[len(root) :].strip("/")
+            if below:
+                found.append(f"{below}/")
     return found
 
 
@@ -94,20 +92,15 @@ def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:
         if path:
             rows_of_folder[os.path.dirname(path)].append(row)
 
-    root = os.path.realpath(input_dir or "/").rstrip("/") + "/"
     for folder, rows in rows_of_folder.items():
-        if not _is_inside(folder, root):
+        if not storage.is_inside(folder, input_dir):
             outside[rows] = True
             continue
         links = _list_links(folder)
         for row in rows if links else ():
             if os.path.basename(paths[row]) in links:
-                outside[row] = not _is_inside(paths[row], root)
+                outside[row] = not storage.is_inside(paths[row], input_dir)
     return outside
-
-
-def _is_inside(path: str, root: str) -> bool:
-    return f"{os.path.realpath(path)}/".startswith(root)
 
 
 def _list_links(folder: str) -> set[str]:

@@ -83,11 +83,7 @@ def read_table(
 
 def _check_is_not_ours(input_dir: str, excluded: Sequence[str]) -> None:
     """Raise a ValueError when INPUT_DIR is WORK_DIR or OUT_DIR, whose files are not input."""
-    is_same = input_dir in excluded
-    if not storage.is_remote(input_dir):
-        real_dir = os.path.realpath(input_dir or "/")
-        is_same = any(os.path.realpath(folder) == real_dir for folder in excluded)
-    if is_same:
+    if storage.real_path(input_dir) in map(storage.real_path, excluded):
         raise ValueError(
             f"INPUT_DIR '{input_dir}' is also WORK_DIR or OUT_DIR, whose files are not input. "
             "Set OUT_DIR or WORK_DIR to another folder."

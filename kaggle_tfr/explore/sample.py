@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
-from kaggle_tfr.storage import explain_os_errors, write_atomically
+from kaggle_tfr.storage import explain_os_errors, real_path, write_atomically
 
 # class: photograph, factors of red, green and blue, number of different pictures
 CLASSES = {
@@ -50,7 +50,8 @@ def input_or_sample(input_dir: str, work: str) -> str:
     On Kaggle outside of it: the work folder is the session's output there.
     """
     if input_dir:
-        if os.path.realpath(found := find_input(input_dir)) == os.path.realpath(work):
+        found = find_input(input_dir)
+        if real_path(found) == real_path(work):
             raise ValueError(
                 f"WORK_DIR and INPUT_DIR are both '{found}'. Set WORK_DIR to another."
             )

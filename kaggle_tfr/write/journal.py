@@ -237,17 +237,13 @@ def clear_part(part_dir: str) -> None:
     # Shards go before their rows.
     names += ["shards.csv", SUMS]
     paths = [storage.join(part_dir, name) for name in dict.fromkeys(names)]
-    if not storage.is_remote(part_dir):
-        top = os.path.realpath(part_dir)
-        for path in paths:
-            folder = os.path.realpath(os.path.dirname(path))
-            if os.path.commonpath([top, folder]) != top:
-                what = (
-                    f"'{path}' is in '{folder}', to which a link inside the part leads"
-                )
-                raise ValueError(
-                    f"{what}: no file of '{part_dir}' was removed. Remove that link."
-                )
+    for path in paths:
+        folder = os.path.dirname(path)
+        if not storage.is_inside(folder, part_dir):
+            raise ValueError(
+                f"'{path}' is in '{storage.real_path(folder)}', to which a link inside "
+                f"the part leads: no file of '{part_dir}' was removed. Remove that link."
+            )
     for path in paths:
         storage.remove(path)
     remove_journal(part_dir)

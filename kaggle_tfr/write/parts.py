@@ -156,18 +156,12 @@ def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
         storage.join(work_dir, "plan.parquet"), columns=["path"]
     )
     image_dirs = {os.path.dirname(path) for path in table["path"]}
-    real_image_dirs = {_real_path(folder) for folder in image_dirs}
     for part_dir in part_dirs:
-        inside = f"{_real_path(part_dir)}/"
-        if any(f"{image_dir}/".startswith(inside) for image_dir in real_image_dirs):
+        if any(storage.is_inside(folder, part_dir) for folder in image_dirs):
             raise ValueError(
                 f"'{part_dir}' holds images that this plan reads, and OVERWRITE would remove them. "
                 "Set another OUT_DIR."
             )
-
-
-def _real_path(folder: str) -> str:
-    return folder if storage.is_remote(folder) else os.path.realpath(folder)
 
 
 def _clear_left_over(
