@@ -29,13 +29,12 @@ from kaggle_tfr.parameters import (
 )
 from kaggle_tfr.report import write_report
 from kaggle_tfr.session import stderr_to
-from kaggle_tfr.shards import is_of_plan
+from kaggle_tfr.shards import is_of_plan, read_part_table
 from kaggle_tfr.storage import (
     explain_os_errors,
     is_folder,
     is_remote,
     list_files,
-    read_bytes,
     read_text,
 )
 
@@ -132,7 +131,7 @@ def summarize(folder: str, out_dir: str = "") -> str:
     is_there = is_folder(parts_dir)
     listings = list_files("part-*/shards.csv", parts_dir) if is_there else []
     for listing in sorted(listings, key=_part_number):
-        shards = pd.read_csv(io.BytesIO(read_bytes(listing)))
+        shards = read_part_table(listing.rpartition("/")[0])
         size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
         held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"
         if not is_of_plan(listing.rpartition("/")[0], folder):

@@ -36,6 +36,7 @@ _COLUMNS = [
     "schema",
     "folder",
 ]
+INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
 READ_APART = (
     "If one is an older version, remove it, or run 04_write with OVERWRITE = True. Read two "
     "different datasets apart, and join their batches by tf.data's sample_from_datasets."
@@ -183,16 +184,14 @@ def _is_json_list(text: str) -> bool:
 
 def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
     """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
-    if text := storage.read_text(f"{folder}/shards.csv"):
-        table = _parse_table(text, f"{folder}/shards.csv", _COLUMNS[:5])
-        if table.empty:
-            raise FileNotFoundError(
-                f"'{folder}/shards.csv' lists no shard. Write the part again."
-            )
-        table["file"] = [storage.join(folder, file) for file in table["file"]]
-        rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
-    else:
-        rows = list_names(folder, pattern)
+    table = read_part_table(folder)
+    if table.empty and storage.exists(f"{folder}/shards.csv"):
+        raise FileNotFoundError(
+            f"'{folder}/shards.csv' lists no shard. Write the part again."
+        )
+    table["file"] = [storage.join(folder, file) for file in table["file"]]
+    rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
+    rows = rows or list_names(folder, pattern)
     if not rows:
         what = "no shards.csv, there or one folder down, and no file named"
         mend = "Set TFREC_DIRS to part folders, or give the `pattern` of the files."
@@ -219,17 +218,25 @@ def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
     return [(*row, compression, jpeg, schema.for_split(row[1]), *same) for row in rows]
 
 
-def _parse_table(text: str, path: str, columns: Sequence[str]) -> pd.DataFrame:
-    """The rows of shards.csv. Raises: ValueError: it lacks a column or is no table."""
-    types = {"file": str, "split": str, "fold": int, "count": int, "bytes": int}
+def read_part_table(
+    part_dir: str, name: str = "shards.csv", columns: Sequence[str] = _COLUMNS[:5]
+) -> pd.DataFrame:
+    """Return a CSV of a part with its columns typed, empty if there is no file.
+
+    Raises: ValueError: it lacks one of `columns`, or is not a table.
+    """
+    path = f"{part_dir}/{name}"
+    text = storage.read_text(path)
+    if not text:
+        return pd.DataFrame(columns=list(columns))
+    types = {column: int if column in INTEGERS else str for column in columns}
     try:
-        known = {name: types[name] for name in columns}
-        table = pd.read_csv(io.StringIO(text), dtype=known, keep_default_na=False)
+        table = pd.read_csv(io.StringIO(text), dtype=types, keep_default_na=False)
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
         ) from None
-    if missing := [name for name in columns if name not in table]:
+    if missing := [column for column in columns if column not in table]:
         raise ValueError(
             f"'{path}' lacks the column(s) {', '.join(missing)}. {COPY_AGAIN}"
         )
@@ -265,12 +272,12 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     splits = {file: split for file, split, *_ in list_names(folder, *given)}
     parts = list[str]()
     for part in _find_parts(folder):
-        if text := storage.read_text(f"{part}/shards.csv"):
-            table = _parse_table(text, f"{part}/shards.csv", ["file", "split"])
-            for file, split in zip(table["file"], table["split"], strict=True):
-                if anything or storage.join(part, file) in splits:
-                    splits[storage.join(part, file)] = split
-                    parts.append(part)
+        table = read_part_table(part, columns=["file", "split"])
+        for file, split in zip(table["file"], table["split"], strict=True):
+            path = storage.join(part, file)
+            if anything or path in splits:
+                splits[path] = split
+                parts.append(part)
     fingerprints = {part: read_fingerprint(part) for part in dict.fromkeys(parts)}
     check_one_plan(
         fingerprints, advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other."

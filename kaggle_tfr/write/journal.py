@@ -9,15 +9,13 @@ from dataclasses import asdict
 from operator import itemgetter
 from typing import Any
 
-import pandas as pd
-
 from kaggle_tfr import storage
 from kaggle_tfr.naming import TEST_FOLDER
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import (
     SUMS,
     find_changed_files,
-    list_names,
+    read_part_table,
     read_sums,
     sha256_of_text,
 )
@@ -34,7 +32,6 @@ COLUMNS = [
     "refused",
 ]
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
-NUMBERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
 RUN = "journal/run"  # holds the id of the run that writes the part
 
 
@@ -146,12 +143,8 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
     Raises: ValueError: a row names a file outside the part.
     """
     table = storage.join(part_dir, "shards.csv")
-    listed = _read_csv(table, COLUMNS)
-    refused = (
-        _read_csv(storage.join(part_dir, "rejects.csv"), REJECT_COLUMNS)
-        if listed
-        else []
-    )
+    listed = _read_rows(part_dir, "shards.csv", COLUMNS)
+    refused = _read_rows(part_dir, "rejects.csv", REJECT_COLUMNS) if listed else []
     for row in listed:
         row["rejects"] = [reject for reject in refused if reject["file"] == row["file"]]
     noted = storage.list_files("journal/*.json", part_dir)
@@ -168,38 +161,13 @@ def read_rows_of_part(part_dir: str) -> list[Row]:
     return list(rows.values())
 
 
-def list_rows(part_dir: str) -> tuple[list[Row], list[Row]]:
-    """As `read_rows_of_part`, and rows of all other shards, by their names; −1 and "" are unknown.
-    Raises: FileNotFoundError: there is no shard. ValueError.
-    """
-    rows, blank = (
-        read_rows_of_part(part_dir),
-        {"sha256": "", "part": 0, "shard": -1, "refused": 0},
-    )
-    found = {
-        path[len(part_dir) :].lstrip("/"): told for path, *told in list_names(part_dir)
-    }
-    for row in rows:
-        found.pop(row["file"], None)
-    others = [
-        dict(zip(COLUMNS, (n, *o), strict=False)) | blank for n, o in found.items()
-    ]
-    if not rows and not others:
-        mend = "Name a folder that 04_write made, or one that holds shards."
-        what = f"'{part_dir}' is no part: it holds neither shards.csv nor a file named *.tfrec*."
-        raise FileNotFoundError(f"{what} {mend}")
-    return rows, others
-
-
-def _read_csv(path: str, columns: list[str]) -> list[Row]:
-    """The rows of a table, [] where there is none that can be read."""
-    types = dict.fromkeys(columns, str) | NUMBERS
+def _read_rows(part_dir: str, name: str, columns: list[str]) -> list[Row]:
+    """Return the rows of a part's table, [] if it cannot be read."""
     try:
-        with storage.local_copy(path) as local:
-            table = pd.read_csv(local, dtype=types, keep_default_na=False)
-        return table[columns].to_dict("records")
-    except (FileNotFoundError, storage.NotAFileError, ValueError, KeyError):
+        table = read_part_table(part_dir, name, columns)
+    except ValueError:
         return []
+    return table[columns].to_dict("records")
 
 
 def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
