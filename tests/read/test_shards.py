@@ -339,7 +339,7 @@ def test_a_count_in_the_name_that_lies_is_named(tmp_path, said):
         find_shards(tmp_path / "plain", schema="landmark")
     shards = find_shards(tmp_path / "gzip", schema="landmark")
     with pytest.raises(
-        tf.errors.OpError, match=rf"b-00-{said}\.tfrec' holds 4 records"
+        tf.errors.OpError, match=rf"b-00-{said}\.tfrec' contains 4 records"
     ):
         list(read_batches(shards, image_size=16, batch_size=2))
 
