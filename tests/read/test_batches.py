@@ -1,4 +1,4 @@
-"""Batches from shards: every image once in validation, endless and mixed in training."""
+"""Batches: every image once in validation, endless and shuffled in training."""
 
 import io
 import os
@@ -39,76 +39,88 @@ SMALL = {"image_size": 16}
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """53 records numbered 0 to 52, in five shards of five folds."""
-    files = {
-        f"s-f{fold}-000-{len(own)}.tfrec": (fold, [make_record(int(n)) for n in own])
-        for fold, own in enumerate(np.array_split(np.arange(53), 5))
-    }
+    files = {}
+    for fold, numbers in enumerate(np.array_split(np.arange(53), 5)):
+        records = [make_record(int(number)) for number in numbers]
+        files[f"s-f{fold}-000-{len(numbers)}.tfrec"] = (fold, records)
     return find_shards(write_part(tmp_path_factory.mktemp("part"), files))
 
 
-def numbers_in(batches):
-    """The labels that the mask keeps, in their order."""
-    kept = [labels[mask == 1] for _, labels, mask in batches.as_numpy_iterator()]
-    return np.concatenate(kept).tolist()
+def list_labels(batches):
+    """Return the labels that are not padding, in their order."""
+    labels_of_images = [
+        labels[mask == 1] for _, labels, mask in batches.as_numpy_iterator()
+    ]
+    return np.concatenate(labels_of_images).tolist()
 
 
 @pytest.mark.parametrize("batch_size", [1, 16, 53, 64])
 def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
-    """For any batch size no image is lost or doubled, and every batch is full."""
-    batches, numbers = read_batches(shards, batch_size=batch_size, **SMALL), []
+    """For any batch size no image is lost or repeated, and every batch is full."""
+    batches = read_batches(shards, batch_size=batch_size, **SMALL)
+    all_labels = []
 
     for images, labels, mask in batches.as_numpy_iterator():
-        kept = mask == 1
-        numbers += labels[kept].tolist()
-        # The grey level that each record's label tells is the one in its pixels; padding is black.
-        assert np.abs(images[kept].mean(axis=(1, 2, 3)) - labels[kept]).max() <= 1
+        is_image = mask == 1
+        all_labels += labels[is_image].tolist()
+        # The label of each record is the grey level of its pixels; padding is black.
+        grey_levels = images[is_image].mean(axis=(1, 2, 3))
+        assert np.abs(grey_levels - labels[is_image]).max() <= 1
         assert images.dtype == np.uint8
-        assert (images[~kept] == 0).all()
+        assert (images[~is_image] == 0).all()
 
-    assert sorted(numbers) == list(range(53))
-    assert numbers == numbers_in(batches)
+    assert sorted(all_labels) == list(range(53))
+    assert all_labels == list_labels(batches)
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
     assert batches.cardinality() == count_steps(shards, batch_size, training=False)
 
 
-def test_decoding_takes_as_many_threads_as_the_cores_that_a_container_may_use(root):
-    """Those of the machine would be in each other's way; `session.count_cores` knows the quota."""
-    code = "from kaggle_tfr import session\nsession.count_cores = lambda: 3\n"
-    code += "from kaggle_tfr.read import batches, display\nprint(batches.CORES, display.CORES)"
+def test_decoding_uses_as_many_threads_as_the_container_has_cores(root):
+    """One thread per core of the machine would be slower than the quota allows."""
+    code = """
+from kaggle_tfr import session
+session.count_cores = lambda: 3
+from kaggle_tfr.read import batches, display
+print(batches.CORES, display.CORES)
+"""
     environment = os.environ | {"PYTHONPATH": str(root)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
         env=environment,
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "3 3\n"
+    assert process.stdout == "3 3\n"
 
 
 def test_training_is_endless_shuffled_and_fair(shards):
-    """Each pass takes every image once in another order, and batches are always full."""
+    """Each pass contains every image once, in a new order, and batches are full."""
     batches = read_batches(shards, batch_size=53, training=True, seed=1, **SMALL)
 
-    labels = [labels for _, labels in batches.take(6).as_numpy_iterator()]
+    first, second, *others = [
+        labels for _, labels in batches.take(6).as_numpy_iterator()
+    ]
 
     assert batches.cardinality() == tf.data.INFINITE_CARDINALITY
-    assert not np.array_equal(labels[0], np.sort(labels[0]))
-    assert not np.array_equal(labels[0], labels[1])
-    # The buffer holds all records, so a pass may run into the next, but never by much.
-    assert set(np.concatenate(labels).tolist()) == set(range(53))
+    assert not np.array_equal(first, np.sort(first))
+    assert not np.array_equal(first, second)
+    # The buffer contains all records, so that passes overlap, but only a little.
+    all_labels = np.concatenate([first, second, *others])
+    assert set(all_labels.tolist()) == set(range(53))
     assert count_steps(shards, 8, training=True) == 53 // 8
 
 
-def test_options_change_what_a_batch_holds(shards):
-    """One-hot labels, extra features and float32 pixels, as asked for; a misspelt one is named."""
-    choices = {
-        "one_hot": 60,
-        "mean_std": ((0.5,) * 3, (0.25,) * 3),
-        "extra": ["height"],
-    }
-
-    batches = read_batches(shards, batch_size=4, **SMALL, **choices)
+def test_options_change_the_content_of_a_batch(shards):
+    """One-hot labels, extra features and float32 pixels; a misspelt option is named."""
+    batches = read_batches(
+        shards,
+        batch_size=4,
+        one_hot=60,
+        mean_std=((0.5,) * 3, (0.25,) * 3),
+        extra=["height"],
+        **SMALL,
+    )
     images, labels, _, features = next(batches.as_numpy_iterator())
 
     assert labels.shape == (4, 60)
@@ -122,12 +134,17 @@ def test_options_change_what_a_batch_holds(shards):
         read_batches(shards, batch_size=4, crop="middle", **SMALL)
 
 
-def test_flips_turn_half_of_the_pictures_and_their_masks(tmp_path):
-    """A picture dark on its left, as its mask is, comes either way round, always together."""
+def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
+    """The mask of the dark half of an image stays on that half."""
     halves = np.zeros((32, 32, 3), np.uint8)
     halves[:, 16:] = 255
-    features = {"image": tf.io.encode_png(halves).numpy(), "height": 32, "width": 32}
-    record = make_example(**features, dark=encode_mask(halves[..., 0] == 0).encode())
+    is_dark = halves[..., 0] == 0
+    record = make_example(
+        image=tf.io.encode_png(halves).numpy(),
+        height=32,
+        width=32,
+        dark=encode_mask(is_dark).encode(),
+    )
     write_shard(tmp_path / "a.tfrec", [record] * 64)
     schema = load_schema({"image": "image", "dark": {"from": "Dark", "type": "bytes"}})
 
@@ -137,33 +154,35 @@ def test_flips_turn_half_of_the_pictures_and_their_masks(tmp_path):
 
     assert masks.shape == (64, 16, 16, 1)
     assert np.array_equal(masks[..., 0] == 1, images[..., 0] < 128)
-    assert 10 < (images[:, 0, 0, 0] < 128).sum() < 54
+    is_original = images[:, 0, 0, 0] < 128
+    assert 10 < is_original.sum() < 54
 
 
-def test_whole_images_come_as_they_were_written(shards):
+def test_whole_images_are_read_as_they_were_written(shards):
     """read_images decodes each record whole, in order, or shuffled by a seed."""
-    in_order, mixed = (
-        list(read_images(shards, seed).as_numpy_iterator()) for seed in (None, 3)
-    )
+    in_order = list(read_images(shards).as_numpy_iterator())
+    shuffled = list(read_images(shards, seed=3).as_numpy_iterator())
 
+    labels = [int(record["label"]) for record in in_order]
+    shuffled_labels = [int(record["label"]) for record in shuffled]
     assert in_order[0]["image"].shape == (32, 48, 3)
-    for records in (in_order, mixed):
-        assert sorted(int(record["label"]) for record in records) == list(range(53))
-    assert [r["label"] for r in mixed] != [r["label"] for r in in_order]
+    assert sorted(labels) == list(range(53))
+    assert sorted(shuffled_labels) == list(range(53))
+    assert shuffled_labels != labels
 
 
 def test_a_fold_is_chosen_by_its_number(shards):
-    """Validation is the fold, training all others; an error about a missing one lists them."""
-    assert [set(chosen["fold"]) for chosen in choose_fold(shards, 3)] == [
-        {0, 1, 2, 4},
-        {3},
-    ]
+    """Validation is that fold, training all others; a wrong number lists the folds."""
+    training, validation = choose_fold(shards, 3)
+
+    assert set(training["fold"]) == {0, 1, 2, 4}
+    assert set(validation["fold"]) == {3}
     with pytest.raises(ValueError, match=r"folds \[0, 1, 2, 3, 4\]"):
         choose_fold(shards, 7)
 
 
 def test_images_of_further_sources_always_train(shards):
-    """Beside folds, the fold −1 is of no turn: it trains for each, and FOLD = -1 is refused."""
+    """Fold −1 trains for each fold, and cannot be validated itself."""
     table = shards.assign(fold=[0, 1, 2, -1, -1])
 
     for fold in range(3):
@@ -180,7 +199,7 @@ def test_images_of_further_sources_always_train(shards):
 
 @pytest.mark.parametrize("held_out", ["validation", "val", "dev"])
 def test_without_folds_the_validation_split_is_chosen(shards, held_out):
-    """Train and validation need no fold number; nothing chosen would be an empty epoch."""
+    """Splits need no fold number; an empty choice is an error, not an empty epoch."""
     table = shards.assign(fold=0, split=["train"] * 4 + [held_out])
 
     assert [len(chosen) for chosen in choose_fold(table)] == [4, 1]
@@ -190,8 +209,8 @@ def test_without_folds_the_validation_split_is_chosen(shards, held_out):
         read_batches(table[table["split"] == "test"], batch_size=4, **SMALL)
 
 
-def test_shards_of_several_schemas_are_refused(shards):
-    """One reader parses one schema; a folder of each is named."""
+def test_shards_of_several_schemas_are_an_error(shards):
+    """One reader parses one schema; the error names a folder of each."""
     schemas = [*shards["schema"][:4], load_schema("cassava")]
     table = shards.assign(schema=schemas, folder=["a"] * 4 + ["b"])
 
@@ -200,24 +219,24 @@ def test_shards_of_several_schemas_are_refused(shards):
 
 
 def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
-    """The error names the splits and says how to choose one; either split alone is read."""
+    """The error names the splits and how to choose one; each split alone is read."""
     unlabelled = RecordSchema(shards["schema"].iloc[0].fields[:1])
     schemas = [*shards["schema"][:4], unlabelled]
     mixed = shards.assign(split=["train"] * 4 + ["test"], schema=schemas)
 
-    wanted = (
+    message = (
         r"of the splits 'train' and 'test'.*choose_fold.*shards\['split'\] == 'test'"
     )
-    with pytest.raises(ValueError, match=wanted):
+    with pytest.raises(ValueError, match=message):
         read_batches(mixed, batch_size=4, **SMALL)
-    with pytest.raises(ValueError, match=wanted):
+    with pytest.raises(ValueError, match=message):
         Records(mixed)
     for split in ("train", "test"):
         read_batches(mixed[mixed["split"] == split], batch_size=4, **SMALL)
 
 
-def test_the_window_is_what_pillow_cuts_out():
-    """A centre crop from a JPEG is Pillow's crop of the whole picture, resized like Pillow's."""
+def test_the_window_equals_a_crop_by_pillow():
+    """A centre crop of a JPEG equals Pillow's crop of the whole image, also resized."""
     data = save_noise(3, 90, 60)
 
     pixels, window, shape = decode_window(tf.constant(data), (30, 30), "center")
@@ -226,9 +245,9 @@ def test_the_window_is_what_pillow_cuts_out():
     assert window.numpy().tolist() == [0, 15, 60, 60]
     assert shape.numpy().tolist() == [60, 90]
     crop = Image.open(io.BytesIO(data)).crop((15, 0, 75, 60))
+    resized = np.asarray(crop.resize((30, 30), Image.Resampling.BILINEAR))
     assert np.abs(pixels.numpy().astype(int) - np.asarray(crop)).mean() < 2
-    expected = np.asarray(crop.resize((30, 30), Image.Resampling.BILINEAR))
-    assert np.abs(fitted.astype(int) - expected).mean() < 2
+    assert np.abs(fitted.astype(int) - resized).mean() < 2
 
 
 @given(
@@ -238,53 +257,59 @@ def test_the_window_is_what_pillow_cuts_out():
 )
 @settings(max_examples=100)
 def test_a_window_is_the_largest_of_its_proportions(height, width, rows, columns, crop):
-    """It lies inside the picture, touches two of its sides, and has the target's proportions."""
-    shape = tf.constant([height, width])
-    top, left, tall, wide = choose_window(shape, (rows, columns), crop).numpy().tolist()
+    """It is inside the image, touches two of its sides, and has those proportions."""
+    image_size = tf.constant([height, width])
+    window = choose_window(image_size, (rows, columns), crop)
+    top, left, window_height, window_width = window.numpy().tolist()
 
-    assert 0 <= top <= top + tall <= height
-    assert 0 <= left <= left + wide <= width
-    assert tall == height or wide == width
-    assert min(tall, wide) >= 1
-    assert tall * columns - wide * rows < max(rows, columns)
-    assert wide * rows - tall * columns < max(rows, columns) or 1 in (tall, wide)
+    assert 0 <= top <= top + window_height <= height
+    assert 0 <= left <= left + window_width <= width
+    assert window_height == height or window_width == width
+    assert window_height >= 1
+    assert window_width >= 1
+    excess = window_height * columns - window_width * rows
+    assert excess < max(rows, columns)
+    assert -excess < max(rows, columns) or 1 in (window_height, window_width)
 
 
 def test_random_windows_reach_both_ends():
-    """Every place a window can have is taken, the first and the last one as well."""
-    choose = tf.function(
-        lambda: choose_window(tf.constant([10, 14]), (10, 10), "random")[:2]
-    )
+    """Every possible position occurs, also the first and the last one."""
 
-    assert {tuple(choose().numpy().tolist()) for _ in range(200)} == {
-        (0, n) for n in range(5)
-    }
+    @tf.function
+    def choose_corner():
+        return choose_window(tf.constant([10, 14]), (10, 10), "random")[:2]
+
+    corners = {tuple(choose_corner().numpy().tolist()) for _ in range(200)}
+
+    assert corners == {(0, left) for left in range(5)}
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "JPEG"])
-def test_other_formats_are_cut_like_jpegs(kind):
-    """What is decoded whole is cut to the same window; a known JPEG gives the same pixels."""
-    expected = decode_window(tf.constant(save_noise(5, 90, 60)), (20, 30), "center")
+@pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF", "JPEG"])
+def test_other_formats_are_cut_like_jpegs(format_):
+    """An image decoded whole has the same window; a known JPEG has equal pixels."""
+    jpeg = tf.constant(save_noise(5, 90, 60))
+    jpeg_pixels, jpeg_window, _ = decode_window(jpeg, (20, 30), "center")
+    is_jpeg = format_ == "JPEG"
 
-    data = tf.constant(save_noise(5, 90, 60, kind))
-    found = decode_window(data, (20, 30), "center", jpeg=kind == "JPEG")
+    encoded = tf.constant(save_noise(5, 90, 60, format_))
+    pixels, window, _ = decode_window(encoded, (20, 30), "center", jpeg=is_jpeg)
 
-    assert found[1].numpy().tolist() == expected[1].numpy().tolist()
-    assert found[0].shape[:2] == tuple(found[1].numpy()[2:])
-    assert kind != "JPEG" or np.array_equal(found[0], expected[0])
+    assert window.numpy().tolist() == jpeg_window.numpy().tolist()
+    assert pixels.shape[:2] == tuple(window.numpy()[2:])
+    assert not is_jpeg or np.array_equal(pixels, jpeg_pixels)
 
 
 @pytest.mark.parametrize("crop", ["random", "center"])
-def test_masks_are_cut_like_their_picture(crop):
-    """A mask's pixels come from the picture's window, as cv2 or any nearest rule takes them."""
+def test_masks_are_cut_like_their_image(crop):
+    """The pixels of a mask are from the image's window, by the nearest-pixel rule."""
     mask = np.random.default_rng(0).random((20, 30)) < 0.3
     window = choose_window(tf.constant([20, 30]), (20, 20), crop)
     top, left, height, width = window.numpy()
 
-    found = sample_mask(tf.constant(encode_mask(mask)), 20, window, (10, 10)).numpy()
+    code = tf.constant(encode_mask(mask))
+    sampled = sample_mask(code, 20, window, (10, 10)).numpy()
     whole = sample_mask(tf.constant("3 4 11 2 40 9"), 7, [0, 0, 7, 9], (7, 9)).numpy()
 
-    assert np.array_equal(
-        found, mask[top : top + height, left : left + width][1::2, 1::2]
-    )
+    cut = mask[top : top + height, left : left + width]
+    assert np.array_equal(sampled, cut[1::2, 1::2])
     assert np.array_equal(whole, decode_mask("3 4 11 2 40 9", 7, 9))
