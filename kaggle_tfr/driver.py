@@ -1,20 +1,19 @@
 """Run the notebooks one after the other with papermill."""
 
 import io
+import logging
 import os
 import re
-import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from textwrap import indent
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 
@@ -28,7 +27,7 @@ from kaggle_tfr.parameters import (
     select_parameters,
 )
 from kaggle_tfr.report import write_report
-from kaggle_tfr.session import stderr_to
+from kaggle_tfr.session import TERMINAL
 from kaggle_tfr.shards import is_of_plan, read_part_table
 from kaggle_tfr.storage import (
     explain_os_errors,
@@ -39,11 +38,7 @@ from kaggle_tfr.storage import (
 )
 
 PROJECT = Path(__file__).resolve().parent.parent
-SECONDS_TO_STOP = 5  # for an interrupted cell, before its kernel is killed
-MAX_STARTS, PORT_TAKEN = (
-    3,
-    "Address already in use",
-)  # of a kernel; what it prints before it dies
+SECONDS_TO_STOP = 2  # for the workers of a killed kernel
 # 06_train is for interactive use, or by its name: a run does not include it.
 DEFAULT_NOTEBOOKS = NOTEBOOKS[:5]
 
@@ -160,127 +155,112 @@ def _copies_folder(folder: str) -> Path:
     return Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
 
 
-class _Screen:
-    """What a notebook prints, as papermill hands it on; a terminal's last line tells the time."""
-
-    def __init__(self) -> None:
-        self.live, self.began = sys.stdout.isatty(), time.monotonic()
-        self.rest = self.count = ""  # of a line; what is counted at the moment
-
-    def write(self, text: str) -> None:
-        *lines, self.rest = (self.rest + text).split("\n")
-        for line in filter(str.strip, lines):
-            self.count = line if self.live and line.endswith("s to go)") else ""
-            if not self.count:
-                self.say(f"  {line}\n")
-
-    def flush(self) -> None:
-        """Nothing: whole lines are printed as they come."""
-
-    def say(self, text: str) -> None:
-        print("\r\x1b[K" * self.live + text, end="", flush=True)
-
-    def tick(self) -> None:
-        if self.live:
-            line = f"{time.monotonic() - self.began:,.0f} s  {self.count}"
-            self.say(line[: shutil.get_terminal_size().columns - 1])
-
-
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
-    """Raises: NotebookError: a cell failed, or its kernel died; KeyboardInterrupt: none is left."""
+    """Run a notebook with these parameters and save the executed copy.
+
+    What its cells print appears here at once.
+    Raises: NotebookError: a cell failed, or the kernel died; KeyboardInterrupt: after
+    the kernel and all its processes have ended.
+    """
     import papermill
 
-    from kaggle_tfr.parallel import LINES
+    started = time.monotonic()
+    try:
+        with _kernel_environment(values["WORK_DIR"]), explain_os_errors(copy):
+            _wait_or_stop(partial(_execute, source, copy, values))
+    except papermill.PapermillExecutionError as error:
+        cell = indent(error.source.strip(), "    ")
+        raise NotebookError(
+            f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
+            f"{error.ename}: {error.evalue}\n\n"
+            f"The executed copy, with the traceback: {copy}"
+        ) from None
+    except RuntimeError as error:  # nbclient's, when the kernel died
+        raise NotebookError(
+            f"{source.name}: {error}. Was there too little memory? Set N_JOBS to fewer "
+            "workers, and run the same command again; it resumes where it stopped."
+        ) from None
+    print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
 
-    screen, before = _Screen(), dict(os.environ)
-    # What a kernel inherits: the package that runs here, and figures shown in the notebook.
-    paths = filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")])
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+def _execute(source: Path, copy: Path, values: dict[str, Any]) -> None:
+    """Run a notebook in a kernel of its own by papermill."""
+    import papermill
+    from traitlets.config import Config
+
+    # Its messages repeat errors that it raises; without a handler they are printed.
+    logging.getLogger("papermill").addHandler(logging.NullHandler())
+    with tempfile.TemporaryDirectory() as folder:
+        # Sockets in a folder: another process may take a port before the kernel does.
+        sockets = {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
+        papermill.execute_notebook(
+            _escape(source),
+            _escape(copy),
+            values,
+            kernel_name="python3",
+            progress_bar=False,
+            stdout_file=sys.stdout,
+            stderr_file=sys.stderr,
+            coalesce_streams=True,  # a progress bar is saved as its last state
+            config=Config({"KernelManager": sockets}),
+        )
+
+
+def _escape(path: Path) -> str:
+    """Write the path for papermill, which fills in fields in braces."""
+    return re.sub(r"[{}]", r"\g<0>\g<0>", str(path))
+
+
+@contextmanager
+def _kernel_environment(work_dir: str) -> Iterator[None]:
+    """Set what a kernel inherits from this process, until the block ends."""
+    environment = dict(os.environ)
+    python_path = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        python_path
+    )  # the package that runs here
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-    os.environ[LINES] = "1" if screen.live else "30"
-    os.environ[lock.INSIDE] = values["WORK_DIR"]
-    options = {"kernel_name": "python3", "progress_bar": False, "stdout_file": screen}
-    # Papermill fills in the fields of a path, which are a folder's own braces here.
-    places = [re.sub(r"[{}]", r"\g<0>\g<0>", str(path)) for path in (source, copy)]
-    run = partial(papermill.execute_notebook, *places, values, **options)
-    with tempfile.TemporaryFile() as noise:
-        try:
-            with stderr_to(noise), explain_os_errors(copy):
-                _start_and_watch(run, screen, copy, noise)
-        except papermill.PapermillExecutionError as error:
-            cell = indent(error.source.strip(), "    ")
-            raise NotebookError(
-                f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
-                f"{error.ename}: {error.evalue}\n\nThe executed copy, with the traceback: {copy}"
-            ) from None
-        except RuntimeError as error:  # nbclient's
-            noise.seek(0)
-            said = noise.read()[-1000:].decode(errors="replace")
-            mend = "Was there too little memory? Set N_JOBS to fewer workers."
-            if PORT_TAKEN in said:
-                mend = "Other programs took the ports of its kernel. Run the same command again."
-            what = f"{source.name}: {error}. {mend} It goes on where it stopped."
-            raise NotebookError(f"{what}\n{said}") from None
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-    print(f"  done in {time.monotonic() - screen.began:,.0f} s", flush=True)
+    os.environ[TERMINAL] = "1" if sys.stderr.isatty() else "0"
+    os.environ[lock.INSIDE] = work_dir
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
 
 
-def _start_and_watch(
-    run: Callable[[], Any], screen: _Screen, copy: Path, noise: IO[bytes]
-) -> None:
-    """As `_watch`; a kernel that dies at its start of a port that was taken is started again.
-
-    copy: the executed notebook. noise: the file that stderr goes to.
-    """
-    for start in range(1, MAX_STARTS + 1):
-        try:
-            _watch(run, screen)
-        except RuntimeError:
-            noise.seek(0)
-            is_port_taken = PORT_TAKEN.encode() in noise.read()
-            if start == MAX_STARTS or not is_port_taken or _has_begun(copy):
-                raise
-            noise.seek(0)
-            noise.truncate()
-            screen.say(
-                "  another program took a port of the kernel, which is started again\n"
-            )
-        else:
-            return
-
-
-def _has_begun(copy: Path) -> bool:
-    """Whether a cell of the executed notebook has run."""
-    import nbformat
-
-    cells = nbformat.read(copy, 4).cells
-    return any(cell.metadata.get("papermill", {}).get("start_time") for cell in cells)
-
-
-def _watch(run: Callable[[], Any], screen: _Screen) -> None:
-    """Calls it, and ticks; an interrupt ends the kernel as Jupyter does, at last by killing it."""
+def _wait_or_stop(run: Callable[[], None]) -> None:
+    """Call `run`; after an interrupt, end the processes that it has started."""
     import psutil
 
-    others = psutil.Process().children()  # which are not the kernel
-    # In a thread: an interrupt within papermill's event loop would leave the kernel behind.
+    processes_before = set(psutil.Process().children())
+    # In a thread: an interrupt in papermill's event loop would leave the kernel behind.
     with ThreadPoolExecutor(1) as pool:
-        work = pool.submit(run)
+        future = pool.submit(run)
         try:
-            while not wait([work], timeout=0.2).done:
-                screen.tick()
+            future.result()
         except KeyboardInterrupt:
-            for second in range(100):
-                tree = second > SECONDS_TO_STOP  # with its own processes
-                for process in set(
-                    psutil.Process().children(recursive=tree)
-                ).difference(others):
-                    with suppress(psutil.Error):
-                        process.send_signal(signal.SIGKILL if tree else signal.SIGINT)
-                if wait([work], timeout=1).done:
-                    break
+            while not future.done():  # the kernel may only now have started
+                _kill_children(processes_before)
+                wait([future], timeout=1)
             raise
-        finally:
-            screen.say("")
-    work.result()
+
+
+def _kill_children(processes_before: set[Any]) -> None:
+    """Kill the child processes that have started since then, and their children."""
+    import psutil
+
+    children = set(psutil.Process().children()) - processes_before
+    descendants = set(psutil.Process().children(recursive=True)) - processes_before
+    _kill(children)
+    # Workers end with their parent, and remove their temporary files.
+    _, alive = psutil.wait_procs(descendants - children, timeout=SECONDS_TO_STOP)
+    _kill(alive)
+
+
+def _kill(processes: Iterable[Any]) -> None:
+    import psutil
+
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()

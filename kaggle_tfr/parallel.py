@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 import joblib
+from tqdm import tqdm
 
 from kaggle_tfr import session
 from kaggle_tfr.parameters import check_parameters
@@ -33,7 +34,6 @@ IN_FLIGHT_MORE = (
     32  # tasks beyond two a thread, so that workers that join later find work
 )
 SECONDS_BETWEEN_LINES = 30
-LINES = "KAGGLE_TFR_LINES"  # set by `run`: lines in place of a bar, so many seconds apart at first
 _active: dict[str, Any] = {"config": None, "client": None}
 
 
@@ -153,8 +153,12 @@ def run(
         if config["backend"] != "threading":
             function = partial(_call_in_worker, function)
         results = parallel(joblib.delayed(function)(item) for item in items)
-    with contextlib.closing(results):
-        yield from _with_progress(results, label, total, advance)
+    done = 0
+    with contextlib.closing(results), _progress_bar(label, total) as show:
+        for result in results:
+            done += advance(result)
+            show(done)
+            yield result
 
 
 def _connect(workers: int, scheduler: str) -> Any:
@@ -305,53 +309,30 @@ def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
     return kind(f"{what} ({reason}). {mend} {again}")
 
 
-def _with_progress(
-    results: Iterator[Any], label: str, total: int, advance: Callable[[Any], int]
-) -> Iterator[Any]:
-    """The results, beside a bar in a live notebook or a terminal, or lines in a log."""
-    # Others than a notebook's kernel may have imported IPython too.
+@contextlib.contextmanager
+def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar; yield the function that moves it to a count."""
+    # Programs other than a notebook's kernel may have imported IPython too.
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    live = hasattr(shell, "kernel") or sys.stderr.isatty()
-    logged = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch" or LINES in os.environ
-    show = _log_lines(label, total)
-    if total and live and not logged:
+    is_driven = session.TERMINAL in os.environ
+    is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
+    if total and hasattr(shell, "kernel") and not is_driven and not is_batch:
         from fastprogress.fastprogress import progress_bar
 
-        bar = progress_bar(range(total), total=total)
-        bar.comment = label
-        bar.update(0)
+        notebook_bar = progress_bar(range(total), total=total)
+        notebook_bar.comment = label
+        notebook_bar.update(0)
+        yield notebook_bar.update
+        return
 
-        def show(done: int, *, ended: bool = False) -> None:  # noqa: ARG001
-            bar.update(done)
-
-    done = 0
-    for result in results:
-        done += advance(result)
-        if done < total:
-            show(done)
-        yield result
-    if total:
-        show(done, ended=True)  # results may end early, as when a run stops
-
-
-def _log_lines(label: str, total: int) -> Callable[..., None]:
-    """Prints how much is done, speed and time left each SECONDS_BETWEEN_LINES and at the end.
-
-    Where LINES says how many seconds, more often; then less often, the longer it takes.
-    """
-    least = float(os.environ.get(LINES, SECONDS_BETWEEN_LINES))
-    start = last = time.monotonic()
-
-    def show(done: int, *, ended: bool = False) -> None:
-        nonlocal last
-        now = time.monotonic()
-        pause = min(SECONDS_BETWEEN_LINES, max(least, (now - start) / 20))
-        if not ended and (now - last < pause or not done):
-            return
-        last, seconds = now, max(now - start, 1e-9)
-        rate = done / seconds
-        rest = "" if ended else f", {(total - done) / rate:,.0f} s to go"
-        said = f"{done:,} of {total:,} in {seconds:,.0f} s ({rate:,.{int(rate < 10)}f}/s{rest})"
-        print(f"{label}: {said}", flush=True)
-
-    return show
+    is_live = os.environ.get(session.TERMINAL) == "1" or sys.stderr.isatty()
+    seconds = 1 if is_live else SECONDS_BETWEEN_LINES
+    with tqdm(
+        desc=label,
+        total=total,
+        unit="",
+        mininterval=seconds,
+        maxinterval=seconds,
+        disable=total == 0,
+    ) as bar:
+        yield lambda done: bar.update(done - bar.n)

@@ -5,16 +5,13 @@ import both by `tf` and `keras` below: on first use, after `prepare`.
 """
 
 import importlib
-import importlib.abc
-import importlib.util
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from kaggle_tfr.storage import limit_bucket_cache
 
@@ -23,6 +20,9 @@ ROOT = "/"  # of the folders sys and dev
 GOOGLE_VENDOR = "0x1ae0"
 SESSION_HOURS = 12  # of a Kaggle session with a CPU or GPU
 TPU_SESSION_HOURS = 9
+TERMINAL = (
+    "KAGGLE_TFR_TERMINAL"  # set by the driver: "1" where a terminal shows its output
+)
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 
 
@@ -35,9 +35,6 @@ def prepare() -> None:
     choose_backend()
     limit_bucket_cache()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    is_found = any(isinstance(finder, _SilentTensorFlow) for finder in sys.meta_path)
-    if "tensorflow" not in sys.modules and not is_found:
-        sys.meta_path.insert(0, _SilentTensorFlow())
 
 
 def count_cores() -> int:
@@ -95,33 +92,6 @@ def hours_left() -> float:
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not began:
         return float("inf")
     return session_hours() - RESERVE_HOURS - (time.time() - float(began)) / 3600
-
-
-@contextmanager
-def stderr_to(file: IO[bytes]) -> Iterator[None]:
-    """Send the stderr of this process to a file, also that of libraries that bypass Python's."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-class _SilentTensorFlow(importlib.abc.MetaPathFinder):
-    """Imports TensorFlow without stderr: no setting ends its start-up messages."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
-        if fullname != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec and spec.loader:
-            silent = stderr_to(open(os.devnull, "wb"))(spec.loader.exec_module)  # noqa: SIM115
-            spec.loader.exec_module = silent  # type: ignore[method-assign]  # this import's alone
-        return spec
 
 
 class _Lazy:

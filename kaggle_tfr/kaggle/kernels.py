@@ -39,7 +39,7 @@ _MOUNTS = {
 _MOUNTS |= {"notebooks": ("kernel_sources", 2)}
 Values = Mapping[str, Any]
 # What the package imports, and the name under which pip knows it.
-_SAME_NAMES = """tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress matplotlib
+_SAME_NAMES = """tensorflow imagehash numpy scipy pandas pyarrow joblib fastprogress tqdm matplotlib
 jinja2 markupsafe psutil"""
 PIP_NAMES = {name: name for name in _SAME_NAMES.split()}
 PIP_NAMES |= {

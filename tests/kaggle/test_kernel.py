@@ -339,7 +339,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 }
                 where = (path.parent.name, node in tree.body)
                 found |= {(name.split(".")[0], *where) for name in full}
-    others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill"
+    others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill traitlets"
     known = {*sys.stdlib_module_names, "kaggle_tfr", *PIP_NAMES}
     known |= {*others.split()}
     assert {module for module, *_ in found} - known == {
