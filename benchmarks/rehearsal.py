@@ -32,7 +32,7 @@ from benchmarks.duplicates import status_mb
 from benchmarks.folds import CLASSES, LANDMARK
 from benchmarks.programs import cores
 from benchmarks.read import PHOTOS
-from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
+from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZE, SIDE = (

@@ -16,6 +16,7 @@ from kaggle_tfr import __version__
 from kaggle_tfr.mounts import bundled
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import (
+    DEFAULT_NOTEBOOKS,
     check_address,
     format_parameters,
     load_recipe,
@@ -103,13 +104,7 @@ def _notebooks(folder: str) -> None:
 
 
 def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
-    from kaggle_tfr.driver import (
-        DEFAULT_NOTEBOOKS,
-        describe_run,
-        find_notebooks,
-        run_recipe,
-        summarize,
-    )
+    from kaggle_tfr.driver import describe_run, find_notebooks, run_recipe, summarize
 
     notebooks = only or DEFAULT_NOTEBOOKS
     values = _read_values(recipe, parameters)

@@ -21,6 +21,7 @@ from kaggle_tfr import lock
 from kaggle_tfr.mounts import bundled, find_input, work_dir
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import (
+    DEFAULT_NOTEBOOKS,
     DEFAULTS,
     NOTEBOOKS,
     check_parameters,
@@ -39,8 +40,6 @@ from kaggle_tfr.storage import (
 
 PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
-# 06_train is for interactive use, or by its name: a run does not include it.
-DEFAULT_NOTEBOOKS = NOTEBOOKS[:5]
 
 
 class NotebookError(RuntimeError):

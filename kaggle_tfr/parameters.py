@@ -25,6 +25,8 @@ _STEPS = (
     "leakage",
 )
 NOTEBOOKS = tuple(f"{number:02d}_{step}" for number, step in enumerate(_STEPS, 1))
+# 06_train is for interactive use; a run includes it only if it is named.
+DEFAULT_NOTEBOOKS = NOTEBOOKS[:5]
 Settings = TypeVar("Settings")
 LONGEST = 1 << 20  # recipe, in characters
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from kaggle_tfr import mounts, parameters
-from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.mounts import (
     KAGGLE_INPUT,
@@ -23,6 +22,7 @@ from kaggle_tfr.mounts import (
     to_slug,
     work_dir,
 )
+from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import is_remote, write_atomically
 

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
+from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS
 
 RUN_ALL = """
 const done = arguments[arguments.length - 1];

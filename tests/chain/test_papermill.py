@@ -8,7 +8,7 @@ import pytest
 from support.chain import ROOT, make_input
 from support.plans import digests
 
-from kaggle_tfr.driver import DEFAULT_NOTEBOOKS
+from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS
 
 RECIPES = [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))]
 
