@@ -238,7 +238,7 @@ def test_shards_are_listed_where_they_went(tmp_path):
     for part, fingerprint in ((1, "a1"), (2, "b2")):
         folder = tmp_path / "out" / f"part-{part}"
         folder.mkdir(parents=True)
-        (folder / "shards.csv").write_text("file,bytes,count\na.tfrec,9,3\n")
+        (folder / "shards.csv").write_text("file,split,fold,bytes,count\na.tfrec,train,0,9,3\n")
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
     said = driver.summarize(str(tmp_path), str(tmp_path / "out"))
     assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in said
@@ -253,7 +253,7 @@ def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
     for part in (1, 2, 10):
         (tmp_path / "out" / f"part-{part}").mkdir(parents=True)
         listing = tmp_path / "out" / f"part-{part}" / "shards.csv"
-        listing.write_text("file,bytes,count\na.tfrec,9,3\n")
+        listing.write_text("file,split,fold,bytes,count\na.tfrec,train,0,9,3\n")
     said = driver.summarize(str(tmp_path), "~/out")
     assert re.findall(r"shards +(.*)/ \(1 files", said) == [
         f"{tmp_path}/out/part-{part}" for part in (1, 2, 10)
