@@ -238,7 +238,9 @@ def test_shards_are_listed_where_they_went(tmp_path):
     for part, fingerprint in ((1, "a1"), (2, "b2")):
         folder = tmp_path / "out" / f"part-{part}"
         folder.mkdir(parents=True)
-        (folder / "shards.csv").write_text("file,split,fold,bytes,count\na.tfrec,train,0,9,3\n")
+        (folder / "shards.csv").write_text(
+            "file,split,fold,bytes,count\na.tfrec,train,0,9,3\n"
+        )
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
     said = driver.summarize(str(tmp_path), str(tmp_path / "out"))
     assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in said
