@@ -1,125 +1,148 @@
-"""The recipe that fits a folder, by names of files and the first rows of CSVs: `init`."""
+"""Write the recipe for a folder: its layout is inferred from file names and from CSVs."""
 
 import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csv_layout
+from kaggle_tfr.explore.csv_layout import Parts
 from kaggle_tfr.explore.files import SYSTEM_NAMES
-from kaggle_tfr.explore.recipe import check_free, save_recipe, shorten, to_line
+from kaggle_tfr.explore.recipe import (
+    Recipe,
+    check_free,
+    save_recipe,
+    to_comment,
+    to_line,
+)
 from kaggle_tfr.explore.splits import name_split
 from kaggle_tfr.naming import is_shard_name, split_of
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.storage import IMAGE_NAME, is_remote
 
-Parts = tuple[str, ...]  # of a path: folders, then the file's name
-Detected = tuple[
-    dict[str, Any], list[str]
-]  # parameters; lines on what they were chosen by
-
-UNSURE = csv_layout.UNSURE
 TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 RECIPE = re.compile(r"(?i)\.ya?ml$")
 # A folder with one of these files is a WORK_DIR or a part.
 PRODUCTS = ("plan.json", "plan.parquet", "images.parquet", "hashes.parquet")
-# Inspected: subfolders of the top and of each below, levels, files and CSVs of each folder.
-TOP_FOLDERS = 60
-SUBFOLDERS = 4
+# Limits of what is inspected.
+TOP_FOLDERS = 60  # subfolders of the top folder
+SUBFOLDERS = 4  # of each folder below
 LEVELS = 6
-FILES = 12
-CSVS = 8
-ENTRIES = 20_000  # listed of a folder
+FILES = 12  # of each folder
+CSVS = 8  # of each folder
+ENTRIES = 20_000  # listed of each folder
 
 
-class Tree(NamedTuple):
-    """What was inspected below a folder, by the parts of its paths.
+@dataclass
+class Tree:
+    """The files and folders that were inspected below a folder.
 
-    products: folders that hold what kaggle-tfr wrote, whose files are not in `files`.
+    products: folders that kaggle-tfr wrote, whose files are not in `files`.
     """
 
-    files: list[Parts]
-    folders: list[Parts]
-    products: list[Parts]
+    files: list[Parts] = field(default_factory=list)
+    folders: list[Parts] = field(default_factory=list)
+    products: list[Parts] = field(default_factory=list)
+
+    @property
+    def images(self) -> list[Parts]:
+        return [parts for parts in self.files if IMAGE_NAME.search(parts[-1])]
+
+    @property
+    def shards(self) -> list[Parts]:
+        return [parts for parts in self.files if is_shard_name(parts[-1])]
+
+    @property
+    def tables(self) -> list[str]:
+        """Paths of CSVs: those with few folders and those of training images first."""
+        names = ["/".join(parts) for parts in self.files if TABLE.search(parts[-1])]
+        return sorted(names, key=lambda n: (n.count("/"), "train" not in n, n))
 
 
 def write_recipe(source: str, out: str) -> list[str]:
-    """Lines to print, after a commented recipe for a folder or Kaggle slug was written to `out`.
+    """Write a commented recipe for a folder or Kaggle slug; return the lines to print.
 
-    Raises: FileExistsError, NotADirectoryError, OSError; FileNotFoundError, ValueError: as
-    `detect_layout`.
+    Raises: OSError, of which FileExistsError: something has the name `out`, and
+    NotADirectoryError; FileNotFoundError, ValueError: as `detect_layout`.
     """
     check_free(out)
-    found = _find_folder(source)
-    folder = _find_top(found)
-    values, comments = detect_layout(folder)
-    input_dir = _name_input(source, found, folder)
-    name = mounts.to_slug(os.path.basename(os.path.abspath(folder)))[:40].strip("-")
-    values = {"NAME": name or "images", "INPUT_DIR": input_dir} | values
+    input_folder = _find_folder(source)
+    folder = _find_top(input_folder)
+    recipe = detect_layout(folder)
+    input_dir = _name_input(source, input_folder, folder)
+    name = mounts.to_slug(os.path.basename(os.path.abspath(folder)))
+    values = {"NAME": name[:40].strip("-") or "images", "INPUT_DIR": input_dir}
+    values |= recipe.parameters
     for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
         values.setdefault(parameter, DEFAULTS[parameter])
+    title = f"Made by kaggle-tfr init from {input_dir}."
+    save_recipe(values, [title, *recipe.comments], out)
 
-    save_recipe(
-        values, [f"Made by kaggle-tfr init of {shorten(input_dir)}.", *comments], out
-    )
-
-    printed = [
-        *comments,
-        f"Written: {out}. Check it, then: kaggle-tfr run {shlex.quote(out)}",
+    command = f"kaggle-tfr run {shlex.quote(out)}"
+    return [
+        *map(to_comment, recipe.comments),
+        to_line(f"Written: {out}. Check it, then: {command}"),
     ]
-    return [to_line(line) for line in printed]
 
 
-def detect_layout(folder: str) -> Detected:
-    """The parameters that 01 needs to read a folder, and on what each is based.
+def detect_layout(folder: str) -> Recipe:
+    """Return the parameters that 01 needs to read a folder.
 
     Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the images.
     """
     tree = list_tree(folder)
-    if not any(
-        IMAGE_NAME.search(parts[-1]) or is_shard_name(parts[-1]) for parts in tree.files
-    ):
+    if not tree.images and not tree.shards:
         tree = list_tree(folder, with_products=True)
-    images = [parts for parts in tree.files if IMAGE_NAME.search(parts[-1])]
-    shards = [parts for parts in tree.files if is_shard_name(parts[-1])]
-    tables = ["/".join(parts) for parts in tree.files if TABLE.search(parts[-1])]
-    tables.sort(key=lambda name: (name.count("/"), "train" not in name, name))
-    csvs, comments = (
-        csv_layout.match_csvs(folder, tables[:CSVS], images) if images else ([], [])
-    )
-    comments = [*_detect_products(tree), *comments]
+    if not tree.images and not tree.shards:
+        endings = Counter(os.path.splitext(parts[-1])[1] for parts in tree.files)
+        counts = [
+            f"{count} of {end or 'no ending'}" for end, count in endings.most_common(5)
+        ]
+        raise FileNotFoundError(
+            f"'{to_line(folder)}' has no image and no TFRecord shard. "
+            f"Files found: {to_line(', '.join(counts)) or 'none'}. "
+            f"Give the folder that contains the images or their folders."
+        )
 
-    if any(not csv.is_test() for csv in csvs):
-        values, more = csv_layout.detect_csvs(csvs, images)
-        return values, more + comments
-    if shards:
-        values, more = _detect_shards(shards)
-        return values, more + comments
-    if images:
-        values, more = _detect_folders(folder, images, tree.folders, tables)
+    recipe = Recipe()
+    if tree.products:
+        recipe.note(
+            f"ignored, because kaggle-tfr wrote it: {_list_names(tree.products)}"
+        )
+    csvs = []
+    if tree.images:
+        tables = tree.tables[:CSVS]
+        csvs = csv_layout.match_csvs(recipe, folder, tables, tree.images)
+    if any(not csv.is_test for csv in csvs):
+        csv_layout.detect_csvs(recipe, csvs, tree.images)
+    elif tree.shards:
+        _detect_shards(recipe, tree.shards)
+    else:
+        _detect_folders(recipe, folder, tree)
         for csv in csvs:
-            what = f"{shorten(csv.name)} names test images ({shorten(csv.template)})"
-            more.append(f"{UNSURE}{what}, which is not used beside class folders")
-        return values, more + comments
-    raise FileNotFoundError(_describe_nothing(folder, tree.files))
+            recipe.doubt(
+                f"{csv.name} names test images ({csv.template}), "
+                f"which is not used beside class folders"
+            )
+    return recipe
 
 
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:
-    """Some files of a folder and of its subfolders: enough to see how they are arranged."""
-    tree = Tree([], [], [])
+    """Return some files of a folder and of its subfolders: enough to infer the layout."""
+    tree = Tree()
     _walk(folder, (), tree, with_products=with_products)
     return tree
 
 
 def _walk(top: str, below: Parts, tree: Tree, *, with_products: bool) -> None:
-    """Adds some files of the folder `below` and of its subfolders to `tree`."""
-    entries = _list(os.path.join(top, *below))
+    """Add some files of the folder `below` and of its subfolders to `tree`."""
+    entries = _list_entries(os.path.join(top, *below))
     folders = [entry.name for entry in entries if _is_folder(entry)]
-    files = sorted({entry.name for entry in entries} - set(folders))
+    files = [entry.name for entry in entries if not _is_folder(entry)]
     if below and not with_products and not set(PRODUCTS).isdisjoint(files):
         tree.products.append(below)
         return
@@ -127,160 +150,134 @@ def _walk(top: str, below: Parts, tree: Tree, *, with_products: bool) -> None:
     if below:
         tree.folders.append(below)
     tables = [name for name in files if TABLE.search(name)]
-    names = dict.fromkeys([*tables[:CSVS], *files[:FILES]])
-    tree.files.extend((*below, name) for name in names)
+    for name in dict.fromkeys([*tables[:CSVS], *files[:FILES]]):
+        tree.files.append((*below, name))
     if len(below) < LEVELS:
         for name in folders[: SUBFOLDERS if below else TOP_FOLDERS]:
             _walk(top, (*below, name), tree, with_products=with_products)
 
 
-def _list(folder: str) -> list[os.DirEntry[str]]:
-    """The entries of a folder by name, without hidden ones and those of the system."""
+def _list_entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder by name, without hidden ones and those of the system."""
     try:
         with os.scandir(folder) as entries:
-            visible = (entry for entry in entries if not _is_ignored(entry.name))
+            visible = (
+                entry
+                for entry in entries
+                if not entry.name.startswith(".") and entry.name not in SYSTEM_NAMES
+            )
             return sorted(islice(visible, ENTRIES), key=lambda entry: entry.name)
     except PermissionError:
-        what = f"The folder '{folder}' cannot be listed."
         raise PermissionError(
-            f"{what} Allow to read it, or give another folder."
+            f"The folder '{folder}' cannot be listed. "
+            f"Change its permissions, or give another folder."
         ) from None
-
-
-def _is_ignored(name: str) -> bool:
-    return name.startswith(".") or name in SYSTEM_NAMES
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError:  # a link to itself
         return False
 
 
 def _find_folder(source: str) -> str:
-    """The folder on this machine that a path or a Kaggle slug stands for."""
-    if source.startswith("gs://"):
-        what = f"'{source}' is a bucket; init inspects folders of this machine only."
-        raise ValueError(f"{what} Copy some of it here, or write the recipe by hand.")
-    if is_remote(source):
-        what = f"'{source}' is an address; init inspects folders of this machine only."
-        raise ValueError(f"{what} Give a path such as /data/images, or a Kaggle slug.")
-    folder = mounts.find_input(source)
+    """Return the folder on this machine for a path or a Kaggle slug."""
+    folder = source if is_remote(source) else mounts.find_input(source)
     if is_remote(folder):
-        what = f"'{source}' is the bucket {folder}; init inspects folders of this machine only."
-        raise ValueError(f"{what} Copy some of it here, or write the recipe by hand.")
+        raise ValueError(
+            f"'{source}' is the address {folder}; init inspects folders of this machine. "
+            f"Copy some files to a folder here, or write the recipe by hand."
+        )
     if not os.path.isdir(folder):
-        above = os.path.dirname(folder)
-        what = f"'{source}' is a file, not a folder."
-        raise NotADirectoryError(f"{what} Give the folder of images, such as {above}")
+        raise NotADirectoryError(
+            f"'{source}' is a file, not a folder. "
+            f"Give the folder of images, such as {os.path.dirname(folder)}"
+        )
     return folder
 
 
 def _find_top(folder: str) -> str:
-    """The folder, or the one that is alone in it: what an archive was unpacked to."""
+    """Return the folder, or its only subfolder: the one that was in an archive."""
     while True:
-        inputs = (entry for entry in _list(folder) if not _is_ours(entry))
-        entries = list(islice(inputs, 2))
+        entries = [entry for entry in _list_entries(folder) if not _is_product(entry)]
         if len(entries) != 1 or not _is_folder(entries[0]) or split_of(entries[0].name):
             return folder
         folder = entries[0].path
 
 
-def _is_ours(entry: os.DirEntry[str]) -> bool:
-    """True for a recipe, and for a folder that kaggle-tfr wrote."""
+def _is_product(entry: os.DirEntry[str]) -> bool:
+    """Return whether it is a recipe, or a folder that kaggle-tfr wrote."""
     if not _is_folder(entry):
-        return bool(RECIPE.search(entry.name))
+        return RECIPE.search(entry.name) is not None
     return any(os.path.exists(os.path.join(entry.path, name)) for name in PRODUCTS)
 
 
-def _name_input(source: str, found: str, folder: str) -> str:
-    """INPUT_DIR: a local folder's path, or a Kaggle input's name with the folder in it.
+def _name_input(source: str, input_folder: str, folder: str) -> str:
+    """Return INPUT_DIR: the path of a local folder, or the slug with subfolders.
 
-    found: what `source` stands for; folder: the same, or a folder in it.
+    input_folder: the folder for `source`. folder: the same, or a folder in it.
     """
     if os.path.isdir(source):
         return os.path.abspath(folder)
-    if folder == found:
+    if folder == input_folder:
         return source
-    if "/" not in source.strip("/") and found.startswith(f"{mounts.KAGGLE_INPUT}/"):
+    mount = f"{mounts.KAGGLE_INPUT}/"
+    if "/" not in source.strip("/") and input_folder.startswith(mount):
         # "slug/folder" alone would be an owner and a dataset to `kernel`.
-        source = found.removeprefix(f"{mounts.KAGGLE_INPUT}/")
-    return f"{source.rstrip('/')}/{os.path.relpath(folder, found)}"
+        source = input_folder.removeprefix(mount)
+    return f"{source.rstrip('/')}/{os.path.relpath(folder, input_folder)}"
 
 
-def _detect_products(tree: Tree) -> list[str]:
-    if not tree.products:
-        return []
-    names = ", ".join("/".join(parts) for parts in tree.products)
-    return [f"ignored, because kaggle-tfr wrote it: {shorten(names)}"]
+def _list_names(paths: Sequence[Parts]) -> str:
+    return ", ".join("/".join(parts) for parts in paths)
 
 
-def _detect_shards(shards: Sequence[Parts]) -> Detected:
+def _detect_shards(recipe: Recipe, shards: Sequence[Parts]) -> None:
+    """Add the parameters for TFRecord shards."""
     deepest = max(map(len, shards))
-    pattern = "/".join(
-        "*" * (deepest if deepest > 3 else 2)
-    )  # "*/*" matches three levels
-    comments = [
-        f"TFRecord shards such as {shorten('/'.join(shards[0]))}",
-        f"{UNSURE}which features are image, label and id: 01 sees it in the records",
-    ]
-    return {"SOURCE": "tfrecords", "PATTERN": pattern}, comments
+    # 01 reads three levels by the pattern "*/*".
+    levels = deepest if deepest > 3 else 2
+    recipe.parameters |= {"SOURCE": "tfrecords", "PATTERN": "/".join("*" * levels)}
+    recipe.note(f"TFRecord shards such as {'/'.join(shards[0])}")
+    recipe.doubt(
+        "which features are image, label and id: 01 infers it from the records"
+    )
 
 
-def _detect_folders(
-    folder: str,
-    images: Sequence[Parts],
-    folders: Sequence[Parts],
-    tables: Sequence[str],
-) -> Detected:
-    """The pattern of class folders. Raises: ValueError: there are none."""
-    depth = Counter(map(len, images)).most_common(1)[0][0]
-    classes = {parts[-2] for parts in images if len(parts) == depth > 1}
-    classes = {name for name in classes if not split_of(name)}
+def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
+    """Add the parameters for class folders. Raises: ValueError: there are none."""
+    images = tree.images
+    depth, _ = Counter(map(len, images)).most_common(1)[0]
+    names = {parts[-2] for parts in images if len(parts) == depth > 1}
+    classes = sorted(name for name in names if not split_of(name))
     if not classes:
-        what = f"'{to_line(folder)}' has images, but neither class folders nor a CSV that names"
-        listed = shorten(", ".join(map(to_line, tables)))
-        seen = f"them (no column of {listed} does)." if tables else "them."
+        tables = f" of {', '.join(tree.tables)}" if tree.tables else ""
         raise ValueError(
-            f"{what} {seen} Put one beside them: image_id,label, and a row an image."
+            f"'{to_line(folder)}' has images, but neither class folders nor a CSV that "
+            f"names them (no column{to_comment(tables)} does). "
+            f"Put one beside them: image_id,label, and one row per image."
         )
+    recipe.parameters |= {"SOURCE": "folders", "PATTERN": "/".join("*" * depth)}
+    recipe.note(f"class folders such as {', '.join(classes[:4])}")
 
-    values: dict[str, Any] = {"SOURCE": "folders", "PATTERN": "/".join("*" * depth)}
-    comments = [f"class folders such as {shorten(', '.join(sorted(classes)[:4]))}"]
     splits = sorted({parts[0] for parts in images if split_of(parts[0])})
     if splits:
-        comments.append(f"folders of splits: {', '.join(splits)}")
-        comments += csv_layout.detect_validation(map(name_split, splits), values)
+        recipe.note(f"folders of splits: {', '.join(splits)}")
+        csv_layout.detect_validation(recipe, map(name_split, splits))
     elif depth > 2:
-        comments.append(
-            f"{UNSURE}of folders in folders the last is taken for the class"
-        )
-
+        recipe.doubt("the class is the last of several folders")
     with_images = {parts[:-1] for parts in images}
     empty = [
         parts
-        for parts in folders
-        if len(parts) == depth - 1 and parts not in with_images
+        for parts in tree.folders
+        if len(parts) == depth - 1
+        and parts not in with_images
+        and not split_of(parts[-1])
     ]
-    if empty := [parts for parts in empty if not split_of(parts[-1])]:
-        names = shorten(", ".join("/".join(parts) for parts in empty))
-        comments.append(
-            f"{UNSURE}folders without an image, which are not classes: {names}"
+    if empty:
+        recipe.doubt(
+            f"folders without an image, which are not classes: {_list_names(empty)}"
         )
     if any(len(parts) != depth for parts in images):
-        comments.append(
-            f"{UNSURE}images at other depths are read only if they are test images"
-        )
-    return values, comments
-
-
-def _describe_nothing(folder: str, files: Sequence[Parts]) -> str:
-    endings = Counter(os.path.splitext(parts[-1])[1] or "no ending" for parts in files)
-    counts = [
-        f"{count} of {to_line(ending)}" for ending, count in endings.most_common(5)
-    ]
-    seen = ", ".join(counts) or "nothing"
-    what = f"'{to_line(folder)}' has no image and no TFRecord shard."
-    mend = "Give the folder that holds the images or their folders."
-    return f"{what} Of its files, seen were {seen}. {mend}"
+        recipe.doubt("images at other depths are read only if they are test images")

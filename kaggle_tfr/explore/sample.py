@@ -1,13 +1,13 @@
-"""A small competition in Kaggle's layout, with known faults and duplicates planted in it.
+"""A small competition in Kaggle's layout, with known faults and duplicates in it.
 
-The pictures are crops of photographs inside scikit-learn and Matplotlib (README, "Licence", says
-by whom): nothing is downloaded.
+The images are crops of photographs inside scikit-learn and Matplotlib (README, "Licence",
+names their authors): nothing is downloaded.
 """
 
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files as files_of
 from pathlib import Path
 from typing import Any
@@ -18,278 +18,369 @@ from PIL import Image
 from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
 from kaggle_tfr.storage import explain_os_errors, real_path, write_atomically
 
-# class: photograph, factors of red, green and blue, number of different pictures
+_CHINA = "sklearn.datasets.images/china.jpg"
+_HOPPER = "matplotlib/mpl-data/sample_data/grace_hopper.jpg"
+# class: photograph, factors of red, green and blue, number of different images
 CLASSES = {
     "flower": ("sklearn.datasets.images/flower.jpg", (1.0, 1.0, 1.0), 120),
-    "night": ("sklearn.datasets.images/china.jpg", (0.25, 0.3, 0.7), 3),
-    "portrait": (
-        "matplotlib/mpl-data/sample_data/grace_hopper.jpg",
-        (1.0, 1.0, 1.0),
-        90,
-    ),
-    "sunset": ("sklearn.datasets.images/china.jpg", (1.15, 0.75, 0.4), 70),
-    "temple": ("sklearn.datasets.images/china.jpg", (1.0, 1.0, 1.0), 140),
+    "night": (_CHINA, (0.25, 0.3, 0.7), 3),
+    "portrait": (_HOPPER, (1.0, 1.0, 1.0), 90),
+    "sunset": (_CHINA, (1.15, 0.75, 0.4), 70),
+    "temple": (_CHINA, (1.0, 1.0, 1.0), 140),
 }
 
-# Pictures' outlines differ in 40 of 128 bits, hashes then in some 60 of 256; a flat sky has none.
-MIN_DIFFERENCE, MIN_CONTRAST = 40, 25  # bits; standard deviation in grey levels
-SHORT_SIDE, LONG_SIDE = 150, 1600
-COMMON = (
-    "flower",
-    "portrait",
-    "sunset",
-    "temple",
-)  # classes of the test and the further images
-N_TEST, N_MORE = 51, 35  # different pictures; what is planted comes on top
+# Outlines that differ in 40 of 128 bits make hashes that differ in some 60 of 256.
+MIN_DIFFERENCE = 40  # bits
+MIN_CONTRAST = 25  # standard deviation in grey levels: a flat sky has no outlines
+SHORT_SIDE = 150  # pixels, at least
+LONG_SIDE = 1600  # pixels, at most
+MIN_CROP = 80  # pixels of the photograph
+N_TEST = 51  # different test images; copies of labelled images come on top
+N_MORE = 35  # different images of the second source; copies come on top
+COMMON = ("flower", "portrait", "sunset", "temple")  # classes of these two
 OTHER_NAME = {"flower": "blossom"}  # of a class in the second source
+
+Drawn = tuple[str, Image.Image]  # class and image
+Labelled = tuple[str, str, Image.Image]  # image_id, class and image
+Copy = tuple[str, str, bytes]  # image_id of the original or "", class, file content
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
-    """The input folder, never the work folder; for "" the sample's, made if missing, in `work`.
+    """Return the input folder; for "" write the sample into `work`, and return its folder.
 
-    On Kaggle outside of it: the work folder is the session's output there.
+    On Kaggle the sample is outside of `work`, which is the output of the session there.
+    Raises: ValueError: the input folder is `work`.
     """
-    if input_dir:
-        found = find_input(input_dir)
-        if real_path(found) == real_path(work):
-            raise ValueError(
-                f"WORK_DIR and INPUT_DIR are both '{found}'. Set WORK_DIR to another."
-            )
-        return found
-    folder = os.path.join(
-        KAGGLE_TEMP if work.startswith(KAGGLE_WORKING) else work, "sample"
-    )
-    write_sample(folder)
+    if not input_dir:
+        parent = KAGGLE_TEMP if work.startswith(KAGGLE_WORKING) else work
+        folder = os.path.join(parent, "sample")
+        write_sample(folder)
+        return folder
+    folder = find_input(input_dir)
+    if real_path(folder) == real_path(work):
+        raise ValueError(
+            f"WORK_DIR and INPUT_DIR are both '{folder}'. Set WORK_DIR to another."
+        )
     return folder
 
 
 def write_sample(folder: str) -> dict[str, Any]:
-    """`truth.json`: every planted case, after writing the competition's files beside it.
+    """Write the competition unless it is complete, and return its `truth.json`.
 
-    train.csv, train_images/; sample_submission.csv, test_images/; and a second source in more/.
-    The same bytes every time, 18 MB. A complete folder is left as it is.
+    That file lists all planted cases. The others are train.csv, train_images/;
+    sample_submission.csv, test_images/; and a second source in more/. 18 MB in all, the
+    same bytes every time.
     """
     path = Path(folder, "truth.json")
     if not path.exists():
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        tables, files, truth = _make_everything()
-        for name, rows in tables.items():
-            files[name] = "\n".join(
-                ["image_id,label", *map(",".join, rows), ""]
-            ).encode()
-        for place, data in files.items():
-            Path(folder, place).parent.mkdir(parents=True, exist_ok=True)
-            with explain_os_errors(Path(folder, place)):
-                Path(folder, place).write_bytes(data)
+        files, truth = _make_competition()
+        for name, data in files.items():
+            file = Path(folder, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with explain_os_errors(file):
+                file.write_bytes(data)
         write_atomically(str(path), json.dumps(truth, indent=2).encode())
     return json.loads(path.read_bytes())
 
 
-def _make_everything() -> tuple[dict[str, list], dict[str, bytes], dict[str, Any]]:
-    """Rows (image_id, label) by CSV, file content by path, and the truth about all."""
-    rng, seen = np.random.default_rng(20_240_601), np.empty((0, 128), bool)
-    pictures, seen = _draw_pictures(
-        rng, {name: CLASSES[name][2] for name in CLASSES}, seen
-    )
-    names = [f"{number:04d}" for number in rng.permutation(len(pictures) + 100)]
-    labels, files = dict[str, str](), dict[str, bytes]()
+class _TrainingImages:
+    """The images of train_images/ and their rows in train.csv.
 
-    def add(label: str | None, data: bytes | None, suffix: str = ".jpg") -> str:
-        image_id = names.pop() + suffix
-        labels.update({} if label is None else {image_id: label})
-        files.update({} if data is None else {f"train_images/{image_id}": data})
+    labels: by image_id. files: content by path.
+    """
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.labels: dict[str, str] = {}
+        self.files: dict[str, bytes] = {}
+
+    def add(self, label: str, data: bytes | None, ending: str = ".jpg") -> str:
+        """Add a row unless `label` is "", a file unless `data` is None; return the id."""
+        image_id = self.names.pop() + ending
+        if label:
+            self.labels[image_id] = label
+        if data is not None:
+            self.files[f"train_images/{image_id}"] = data
         return image_id
 
-    # The rare class keeps its three good pictures; copies shrink to half, so they start large.
-    common = rng.permutation(
-        [i for i, (label, _) in enumerate(pictures) if label != "night"]
+
+def _make_competition() -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the content of each file by its path, and what is planted in them."""
+    rng = np.random.default_rng(20_240_601)
+    other_rng = np.random.default_rng(20_240_602)
+    other_count = -(-(N_TEST + N_MORE) // len(COMMON))  # of each class, rounded up
+    requests = [(rng, name, count) for name, (_, _, count) in CLASSES.items()]
+    n_train = sum(count for _, _, count in requests)
+    requests += [(other_rng, name, other_count) for name in COMMON]
+    images = _draw_images(requests)
+
+    train, truth, originals = _make_train(rng, images[:n_train])
+    others, other_truth = _make_others(
+        other_rng, images[n_train:], originals, train.files
     )
-    large = [i for i in common if min(pictures[i][1].size) >= 2 * SHORT_SIDE]
-    others = [i for i in common if i not in large[:12]][:8]
-    kept = {
-        i: add(label, _save(one))
-        for i, (label, one) in enumerate(pictures)
-        if i not in others
+    truth["classes"] = {
+        name: list(train.labels.values()).count(name) for name in CLASSES
     }
-    copied = [(kept[i], *pictures[i]) for i in large if i in kept]
-    truth = _plant_copies(copied[:12], files, add)
-    truth |= _plant_unusual_formats([pictures[i] for i in others[:6]], add)
-    whole, without_row = (_save(pictures[i][1]) for i in others[6:])
-    refused = {
-        add("temple", whole[: len(whole) * 6 // 10]): "truncated",
-        add("flower", b""): "empty file",
-        add("portrait", b"This is a text, whatever its name says.\n"): "not an image",
-        add("sunset", None): "missing file",
-    }
-    truth |= {"refused": refused, "unlisted": add(None, without_row)}
-    truth["classes"] = {name: list(labels.values()).count(name) for name in CLASSES}
-    test, more, planted = _make_others(seen, copied[12:25], files)
-    # Inputs: the rows and the file without one. Duplicates: 3 × 3, two in the group of three, and
-    # those of the second source.
-    counts = {"rows": len(labels), "inputs": len(labels) + 1 + len(test) + len(more)}
-    counts |= {
-        "refused": len(refused) + 1,
-        "duplicates": 11 + len(planted["across_sources"]),
-    }
-    counts |= {
-        "conflicts": 4,
+    truth |= other_truth
+    truth["counts"] = _count_outcomes(truth, len(train.labels))
+    files = train.files | others
+    files["train.csv"] = _format_csv(sorted(train.labels.items()))
+    return files, truth
+
+
+def _format_csv(rows: Iterable[tuple[str, str]]) -> bytes:
+    lines = ["image_id,label", *(f"{image_id},{label}" for image_id, label in rows)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _count_outcomes(truth: dict[str, Any], n_rows: int) -> dict[str, int]:
+    """Return how many images have each outcome. n_rows: of train.csv."""
+    n_test = len(truth["test_labels"])
+    n_duplicates = 11  # 3 kinds of 3 copies, and 2 in the group of three
+    n_conflicts = 4  # both images of two pairs
+    n_refused = len(truth["refused"])
+    n_again = len(truth["across_sources"])
+    return {
+        "rows": n_rows,
+        "inputs": n_rows + 1 + n_test + N_MORE + n_again,  # 1 has no row
+        "refused": n_refused + 1,
+        "duplicates": n_duplicates + n_again,
+        "conflicts": n_conflicts,
         "test_refused": 1,
-        "test": len(test) - 1,
+        "test": n_test - 1,
         "classes": len(CLASSES),
+        "written": n_rows - n_refused - n_duplicates - n_conflicts + N_MORE,
     }
-    counts["written"] = len(labels) - len(refused) - 11 - 4 + N_MORE
-    tables = {"train.csv": sorted(labels.items()), "sample_submission.csv": test}
-    return (
-        tables | {"more/train.csv": more},
-        files,
-        truth | planted | {"counts": counts},
-    )
+
+
+def _make_train(
+    rng: np.random.Generator, images: Sequence[Drawn]
+) -> tuple[_TrainingImages, dict[str, Any], Sequence[Labelled]]:
+    """Return the labelled images, what is planted in them, and 13 that test images show."""
+    names = [f"{number:04d}" for number in rng.permutation(len(images) + 100)]
+    train = _TrainingImages(names)
+    # The rare class keeps its three good images.
+    is_rare = [label == "night" for label, _ in images]
+    common = rng.permutation(np.flatnonzero(np.logical_not(is_rare))).tolist()
+    # Some copies have half the size, so their originals are large.
+    large = [i for i in common if min(images[i][1].size) >= 2 * SHORT_SIDE]
+    unusual = [i for i in common if i not in large[:12]][:8]
+
+    image_ids = {}
+    for i, (label, image) in enumerate(images):
+        if i not in unusual:
+            image_ids[i] = train.add(label, _save(image))
+    originals = [(image_ids[i], *images[i]) for i in large if i in image_ids]
+    truth = _plant_copies(train, originals[:12])
+    truth |= _plant_unusual_formats(train, [images[i] for i in unusual[:6]])
+    truth |= _plant_faults(train, [images[i][1] for i in unusual[6:]])
+    return train, truth, originals[12:25]
+
+
+def _plant_copies(
+    train: _TrainingImages, originals: Sequence[Labelled]
+) -> dict[str, Any]:
+    """Add copies such as are found in real datasets. originals: 12."""
+
+    def add_copy(
+        number: int, quality: int = 0, factor: int = 1, label: str = ""
+    ) -> list[str]:
+        """Return the ids of an original and its copy: with the same bytes, or resaved."""
+        image_id, original_label, image = originals[number]
+        data = train.files[f"train_images/{image_id}"]
+        if quality:
+            data = _save(image.reduce(factor), quality)
+        return [image_id, train.add(label or original_label, data)]
+
+    def choose_other_label(number: int, first: str, second: str) -> str:
+        return first if originals[number][1] != first else second
+
+    return {
+        "exact_copies": [add_copy(i) for i in (0, 1, 2)],
+        "reencoded_copies": [add_copy(i, 60) for i in (3, 4, 5)],
+        "half_size_copies": [add_copy(i, 70, 2) for i in (6, 7, 8)],
+        "group_of_three": [*add_copy(9, 50), add_copy(9, 80, 2)[1]],
+        "label_conflicts": [
+            add_copy(10, label=choose_other_label(10, "temple", "sunset")),
+            add_copy(11, 60, label=choose_other_label(11, "flower", "portrait")),
+        ],
+    }
+
+
+def _plant_unusual_formats(
+    train: _TrainingImages, images: Sequence[Drawn]
+) -> dict[str, Any]:
+    """Add good images that careless readers rotate, swap, clip or reject. images: 6."""
+    labels, (tall, grey, cmyk, faded, deep, web) = zip(*images, strict=True)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: rotate by 90 degrees clockwise to display
+    rotated = _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif)
+    rotated_id = train.add(labels[0], rotated)
+    faded.putalpha(Image.linear_gradient("L").resize(faded.size))
+    deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
+    odd_formats = {
+        train.add(labels[1], _save(grey.convert("L"))): "grey JPEG",
+        train.add(labels[2], _save(cmyk.convert("CMYK"))): "CMYK JPEG",
+        train.add(labels[3], _save(faded, form="PNG"), ".png"): "PNG with alpha",
+        train.add(labels[4], _save(deep, form="PNG"), ".png"): "16-bit PNG",
+        train.add(labels[5], _save(web, form="WEBP"), ".webp"): "WebP",
+    }
+    size = {"height": tall.height, "width": tall.width}
+    return {
+        "orientation_6": {"image_id": rotated_id, **size},
+        "odd_formats": odd_formats,
+    }
+
+
+def _plant_faults(
+    train: _TrainingImages, images: Sequence[Image.Image]
+) -> dict[str, Any]:
+    """Add four files that cannot be read, and one without a row. images: 2."""
+    data = _save(images[0])
+    text = b"This is a text, whatever its name says.\n"
+    refused = {
+        train.add("temple", data[: len(data) * 6 // 10]): "truncated",
+        train.add("flower", b""): "empty file",
+        train.add("portrait", text): "not an image",
+        train.add("sunset", None): "missing file",
+    }
+    return {"refused": refused, "unlisted": train.add("", _save(images[1]))}
 
 
 def _make_others(
-    seen: np.ndarray, originals: Sequence[Any], files: dict[str, bytes]
-) -> tuple[list, list, dict[str, Any]]:
-    """Rows of the test images and of the second source, and what is planted in them.
+    rng: np.random.Generator,
+    drawn: Sequence[Drawn],
+    originals: Sequence[Labelled],
+    files: dict[str, bytes],
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the files of the test images and the second source, and what is planted.
 
-    originals: 13 (id, label, picture) of the labelled images: 8 of them leak, 5 come again.
+    originals: 13 of the labelled images; 8 have a copy among the test images, 5 in the
+    second source. files: with those of the originals.
     """
-    rng, truth = np.random.default_rng(20_240_602), dict[str, Any]()
-    wanted = {label: -(-(N_TEST + N_MORE) // len(COMMON)) for label in COMMON}
-    drawn = _draw_pictures(rng, wanted, seen)[0]
-    drawn = [drawn[i] for i in rng.permutation(len(drawn))[: N_TEST + N_MORE]]
+    order = rng.permutation(len(drawn))[: N_TEST + N_MORE]
+    new = [("", drawn[i][0], _save(drawn[i][1])) for i in order]
+    copies = _copy_in_four_ways(originals, files)
+    first_data = new[0][2]
+    damaged = ("", "", first_data[: len(first_data) // 2])
+    test = [*new[:N_TEST], *copies[:8], damaged]
+    more = [*copies[8:], *new[N_TEST:]]
+
+    numbers = (rng.permutation(len(test)) + 1000).tolist()
+    test_ids = [f"{number}.jpg" for number in numbers]
+    # Some of the main source have these names too.
+    more_ids = [f"{number:04d}.jpg" for number in range(len(more))]
+    others = {}
+    for folder, image_ids, images in (
+        ("test_images", test_ids, test),
+        ("more/images", more_ids, more),
+    ):
+        for image_id, (_, _, data) in zip(image_ids, images, strict=True):
+            others[f"{folder}/{image_id}"] = data
+    more_labels = [OTHER_NAME.get(label, label) for _, label, _ in more]
+    others["more/train.csv"] = _format_csv(zip(more_ids, more_labels, strict=True))
+    others["sample_submission.csv"] = _format_csv(
+        (image_id, COMMON[0]) for image_id in sorted(test_ids)
+    )
+    return others, {
+        "test_labels": {
+            image_id: label
+            for image_id, (_, label, _) in zip(test_ids, test, strict=True)
+        },
+        "leaks": _list_copies(test_ids, test),
+        "test_refused": {test_ids[-1]: "truncated"},
+        "across_sources": _list_copies(more_ids, more),
+    }
+
+
+def _copy_in_four_ways(
+    originals: Sequence[Labelled], files: dict[str, bytes]
+) -> list[Copy]:
+    """Return a copy of each: the same bytes, resaved, half the size or brighter."""
     copies = []
-    for number, (image_id, label, one) in enumerate(originals):
-        bright = one.point(lambda value: min(255, int(value * 1.15)))
-        exact = files[f"train_images/{image_id}"]
-        made = exact, _save(one, 65), _save(one.reduce(2), 65), _save(bright, 65)
-        copies.append((image_id, label, made[number % 4]))
-    pool = [("", label, _save(one)) for label, one in drawn]
-    damaged = ("", "", pool[0][2][: len(pool[0][2]) // 2])
-    test, leaks = [*pool[:N_TEST], *copies[:8], damaged], dict[str, str]()
-    numbers = rng.permutation(len(test)) + 1000
-    for number, (original, label, data) in zip(numbers.tolist(), test, strict=True):
-        name = f"{number}.jpg"
-        files[f"test_images/{name}"] = data
-        leaks |= {name: original} if original else {}
-        truth.setdefault("test_labels", {})[name] = label
-    truth |= {"leaks": leaks, "test_refused": {f"{numbers[-1]}.jpg": "truncated"}}
-    more, again = list[tuple[str, str]](), dict[str, str]()
-    for number, (original, label, data) in enumerate([*copies[8:], *pool[N_TEST:]]):
-        name = f"{number:04d}.jpg"  # as some of the main source are called
-        files[f"more/images/{name}"] = data
-        again |= {name: original} if original else {}
-        more.append((name, OTHER_NAME.get(label, label)))
-    most = [(f"{number}.jpg", COMMON[0]) for number in sorted(numbers.tolist())]
-    return most, more, truth | {"across_sources": again}
+    for number, (image_id, label, image) in enumerate(originals):
+        bright = image.point(lambda value: min(255, int(value * 1.15)))
+        versions = [
+            files[f"train_images/{image_id}"],
+            _save(image, 65),
+            _save(image.reduce(2), 65),
+            _save(bright, 65),
+        ]
+        copies.append((image_id, label, versions[number % 4]))
+    return copies
 
 
-def _draw_pictures(
-    rng: np.random.Generator, wanted: dict[str, int], seen: np.ndarray
-) -> tuple[list[tuple[str, Image.Image]], np.ndarray]:
-    """(class, picture): different crops of any place and scale, upright, magnified 4 times at most.
+def _list_copies(image_ids: Sequence[str], images: Sequence[Copy]) -> dict[str, str]:
+    """Return the original of each image that has one, by the image's id."""
+    return {
+        image_id: original
+        for image_id, (original, _, _) in zip(image_ids, images, strict=True)
+        if original
+    }
 
-    wanted: how many of each class. seen: bool (n, 128), outlines of those drawn; returned with the
-    new ones.
-    """
-    pictures = list[tuple[str, Image.Image]]()
-    for label, count in wanted.items():
+
+def _draw_images(
+    requests: Iterable[tuple[np.random.Generator, str, int]],
+) -> list[Drawn]:
+    """Return images with different outlines: so many for each generator and class."""
+    images: list[Drawn] = []
+    outlines = np.empty((0, 128), bool)
+    for rng, label, count in requests:
         source, factors, _ = CLASSES[label]
-        package, name = source.split("/", 1)
-        photo = Image.open(io.BytesIO((files_of(package) / name).read_bytes())).convert(
-            "RGB"
-        )
-        luma = photo.convert("L")
+        photo = _open_photo(source)
+        grey_photo = photo.convert("L")
         curve = [
             min(255, int(value * factor)) for factor in factors for value in range(256)
         ]
-        total = len(pictures) + count
-        while len(pictures) < total:
+        total = len(images) + count
+        while len(images) < total:
             box = _draw_box(photo, rng)
-            grey = np.asarray(luma.resize((9, 8), Image.Resampling.BOX, box), float)
-            bits = np.append(
+            cells = grey_photo.resize((9, 8), Image.Resampling.BOX, box)
+            grey = np.asarray(cells, float)
+            outline = np.append(
                 grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1]
             )
-            if (
-                grey.std() < MIN_CONTRAST
-                or ((seen != bits).sum(axis=1) < MIN_DIFFERENCE).any()
-            ):
+            differences = (outlines != outline).sum(axis=1)
+            if grey.std() < MIN_CONTRAST or (differences < MIN_DIFFERENCE).any():
                 continue
-            seen, crop = np.vstack([seen, bits]), photo.crop(box)
-            short, long = sorted(crop.size)
-            limit = min(4 * short, LONG_SIDE * short / long)
-            scale = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
-            size = np.clip(
-                np.rint(scale * np.array(crop.size)), SHORT_SIDE, LONG_SIDE
-            ).astype(int)
-            crop = crop.resize(size.tolist(), Image.Resampling.BICUBIC)
-            pictures.append((label, crop.point(curve)))
-    return pictures, seen
+            outlines = np.vstack([outlines, outline])
+            crop = _scale_randomly(photo.crop(box), rng)
+            images.append((label, crop.point(curve)))
+    return images
+
+
+def _open_photo(source: str) -> Image.Image:
+    """Return a photograph. source: the package, then the path in it."""
+    package, name = source.split("/", 1)
+    data = (files_of(package) / name).read_bytes()
+    return Image.open(io.BytesIO(data)).convert("RGB")
 
 
 def _draw_box(
     photo: Image.Image, rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a part of the photograph, 80 pixels or more each way."""
+    """Return left, top, right and bottom of a random part of the photograph."""
     height = 0
-    while not 80 <= height <= photo.height:
-        width = int(np.exp(rng.uniform(np.log(80), np.log(photo.width))))
+    while not MIN_CROP <= height <= photo.height:
+        width = int(np.exp(rng.uniform(np.log(MIN_CROP), np.log(photo.width))))
         height = int(width * np.exp(rng.uniform(-0.5, 0.5)))
-    left, top = (
-        int(rng.integers(n + 1)) for n in (photo.width - width, photo.height - height)
-    )
+    left = int(rng.integers(photo.width - width + 1))
+    top = int(rng.integers(photo.height - height + 1))
     return left, top, left + width, top + height
 
 
+def _scale_randomly(crop: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """Return the crop at a random size, magnified 4 times at most."""
+    short, long = sorted(crop.size)
+    limit = min(4 * short, LONG_SIDE * short / long)
+    scale = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
+    size = np.rint(scale * np.array(crop.size)).clip(SHORT_SIDE, LONG_SIDE)
+    return crop.resize(size.astype(int).tolist(), Image.Resampling.BICUBIC)
+
+
 def _save(
-    picture: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any
+    image: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any
 ) -> bytes:
     stream = io.BytesIO()
-    picture.save(stream, form, quality=quality, **options)
+    image.save(stream, form, quality=quality, **options)
     return stream.getvalue()
-
-
-def _plant_copies(
-    originals: Sequence[Any], files: dict[str, bytes], add: Callable[..., str]
-) -> dict[str, Any]:
-    """Copies such as people's datasets have. originals: 12 (id, label, picture)."""
-
-    def copy(
-        number: int, quality: int = 0, *, half: bool = False, label: str = ""
-    ) -> list[str]:
-        first, own, picture = originals[number]
-        exact = files[f"train_images/{first}"]
-        data = (
-            _save(picture.reduce(2) if half else picture, quality) if quality else exact
-        )
-        return [first, add(label or own, data)]
-
-    other = ["temple" if originals[10][1] != "temple" else "sunset"]
-    other.append("flower" if originals[11][1] != "flower" else "portrait")
-    return {
-        "exact_copies": [copy(i) for i in (0, 1, 2)],
-        "reencoded_copies": [copy(i, 60) for i in (3, 4, 5)],
-        "half_size_copies": [copy(i, 70, half=True) for i in (6, 7, 8)],
-        "group_of_three": [*copy(9, 50), copy(9, 80, half=True)[1]],
-        "label_conflicts": [copy(10, label=other[0]), copy(11, 60, label=other[1])],
-    }
-
-
-def _plant_unusual_formats(
-    pictures: Sequence[Any], add: Callable[..., str]
-) -> dict[str, Any]:
-    """Good pictures that careless readers turn on their side, swap, clip or refuse."""
-    labels, (tall, grey, cmyk, faded, deep, web) = zip(*pictures, strict=True)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: to be shown turned by a quarter, clockwise
-    turned = add(labels[0], _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif))
-    faded.putalpha(Image.linear_gradient("L").resize(faded.size))
-    deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
-    odd = {
-        add(labels[1], _save(grey.convert("L"))): "grey JPEG",
-        add(labels[2], _save(cmyk.convert("CMYK"))): "CMYK JPEG",
-        add(labels[3], _save(faded, form="PNG"), ".png"): "PNG with alpha",
-        add(labels[4], _save(deep, form="PNG"), ".png"): "16-bit PNG",
-        add(labels[5], _save(web, form="WEBP"), ".webp"): "WebP",
-    }
-    size = {"height": tall.height, "width": tall.width}
-    return {"orientation_6": {"image_id": turned, **size}, "odd_formats": odd}

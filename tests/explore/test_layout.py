@@ -212,11 +212,11 @@ def test_what_is_no_layout_is_an_error(tmp_path, capsys):
     call = ["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]
     (tmp_path / "in").mkdir()
     assert main(call) == 1
-    assert "seen were nothing" in capsys.readouterr().err
+    assert "Files found: none." in capsys.readouterr().err
     (tmp_path / "in" / "a.mp4").touch()
     (tmp_path / "in" / "b.mp4").touch()
     assert main(call) == 1
-    assert "seen were 2 of .mp4" in capsys.readouterr().err
+    assert "Files found: 2 of .mp4." in capsys.readouterr().err
     put_image(tmp_path / "in" / "c.jpg")
     assert main(call) == 1
     assert "neither class folders nor a CSV" in capsys.readouterr().err
@@ -241,7 +241,7 @@ def test_what_is_not_sure_is_said(tmp_path, capsys):
     said = capsys.readouterr().out
     for text in (
         "not sure: LABEL_COLUMN could also be one of site",
-        "more.csv names pictures too",
+        "more.csv names images too",
     ):
         assert text in said
         assert f"# not sure: {text.removeprefix('not sure: ')}" in recipe.read_text()
@@ -256,8 +256,8 @@ def test_few_files_are_looked_at_in_a_large_tree(tmp_path, monkeypatch):
         for name in "abcdefghijklmnopqrstuvwxyz":
             (tmp_path / "in" / f"c{number:03d}" / f"{name}.jpg").touch()
     assert len(layout.list_tree(str(tmp_path / "in")).files) < 1000
-    values, _ = layout.detect_layout(str(tmp_path / "in"))
-    assert values == {"SOURCE": "folders", "PATTERN": "*/*"}
+    recipe = layout.detect_layout(str(tmp_path / "in"))
+    assert recipe.parameters == {"SOURCE": "folders", "PATTERN": "*/*"}
 
 
 ODD_FLAGS = "id,patient_id,rust,scab\n" + "".join(
@@ -357,7 +357,7 @@ DETECTED = {
         },
         {"LABELS_CSV": "train/_classes.csv", "PATH_TEMPLATE": "train/{image_id}"},
         [
-            "not sure: not used, for no column names images that are there: test/_classes.csv"
+            "not sure: not used, because no column names existing images: test/_classes.csv"
         ],
     ),
     "HuggingFace, a CSV in each split": (
@@ -375,7 +375,7 @@ DETECTED = {
             "PATH_TEMPLATE": "{image_id}",
             "LABEL_COLUMN": "label",
         },
-        ["not sure: no test images were seen"],
+        ["not sure: no test images were found"],
     ),
     "HuggingFace, one CSV whose paths begin with a split": (
         ["train/1.png", "train/sub/2.gif", "test/3.png"],
@@ -387,7 +387,7 @@ DETECTED = {
             "SPLIT_COLUMN": "file_name",
             "TEST_PATH_TEMPLATE": "",
         },
-        ["ids begin with given splits (test, train), which are kept"],
+        ["'file_name': given splits (test, train), which are kept"],
     ),
     "test images among the labelled ones": (
         ["i/a.jpg", "i/b.jpg", "i/c.jpg"],
@@ -413,7 +413,7 @@ DETECTED = {
         FLOWERS,
         {"list.csv": "id,label\nq,x\n", "broken.csv": "id\n\0\xff\n"},
         {"SOURCE": "folders", "PATTERN": "*/*"},
-        ["not sure: not used, for no column names images that are there: ", "list.csv"],
+        ["not sure: not used, because no column names existing images: ", "list.csv"],
     ),
     "a submission beside class folders": (
         [*FLOWERS, "test/9.jpg"],
@@ -453,12 +453,12 @@ def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, name):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(text.encode("latin-1"))
 
-    values, comments = layout.detect_layout(str(tmp_path))
+    recipe = layout.detect_layout(str(tmp_path))
 
-    assert {key: values.get(key) for key in wanted} == wanted
-    assert "GROUP_COLUMN" in wanted or "GROUP_COLUMN" not in values
+    assert {key: recipe.parameters.get(key) for key in wanted} == wanted
+    assert "GROUP_COLUMN" in wanted or "GROUP_COLUMN" not in recipe.parameters
     for text in contained:
-        assert any(text in comment for comment in comments), (text, comments)
+        assert any(text in comment for comment in recipe.comments), text
 
 
 def test_the_folder_in_a_slug_is_part_of_the_input(tmp_path, monkeypatch):
@@ -504,7 +504,7 @@ def test_parts_alone_are_shards(tmp_path):
         (tmp_path / part).mkdir()
         (tmp_path / part / "plan.json").touch()
         (tmp_path / part / "x-f0-000-1.tfrec").touch()
-    assert layout.detect_layout(str(tmp_path))[0] == {
+    assert layout.detect_layout(str(tmp_path)).parameters == {
         "SOURCE": "tfrecords",
         "PATTERN": "*/*",
     }
@@ -520,14 +520,17 @@ def test_parts_alone_are_shards(tmp_path):
         ),
         (
             "file:///x -o r.yaml",
-            "'file:///x' is an address; init inspects folders of this machine",
+            "'file:///x' is the address file:///x; init inspects folders of this machine",
         ),
         (
             "gs://a/b -o r.yaml",
-            "'gs://a/b' is a bucket; init inspects folders of this machine",
+            "'gs://a/b' is the address gs://a/b; init inspects folders of this machine",
         ),
         ("in -o old.yaml", "The recipe 'old.yaml' exists, and init replaces none."),
-        ("in -o in", "'in' is a folder. Name the recipe's file: -o in/recipe.yaml"),
+        (
+            "in -o in",
+            "'in' is a folder. Name the file of the recipe: -o in/recipe.yaml",
+        ),
         (
             "in -o no/r.yaml",
             "There is no folder 'no' for the recipe 'no/r.yaml'. Make the folder",
@@ -562,7 +565,7 @@ def test_a_full_disk_leaves_no_recipe_behind(tmp_path, monkeypatch, capsys):
         patch.setattr(os, "fsync", refuse)
         assert main(call) == 1
     error = capsys.readouterr().err
-    assert "r.yaml' could not be written: No space left on device. Make room" in error
+    assert f"No space left on device: '{tmp_path}/r.yaml'. Make room" in error
     assert os.listdir(tmp_path) == ["in"]
     assert main(call) == 0
     assert sorted(os.listdir(tmp_path)) == ["in", "r.yaml"]
@@ -572,7 +575,7 @@ def test_a_recipe_that_would_be_read_differently_gets_no_name(tmp_path, monkeypa
     """Were a value not escaped, the recipe would not appear, instead of holding other values."""
     monkeypatch.setattr(recipe, "_to_yaml", str)
     with pytest.raises(
-        ValueError, match="would be read with another NAME, OVERWRITE than was"
+        ValueError, match="would be read with another NAME, OVERWRITE than"
     ):
         recipe.save_recipe({"NAME": "a\nOVERWRITE: true"}, [], str(tmp_path / "r.yaml"))
     assert os.listdir(tmp_path) == []

@@ -152,8 +152,8 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 )
 def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call, file):
     """Exit code 1, the file, and what to do."""
-    made = {"train.csv": [], "sample_submission.csv": []}, {}, {}
-    monkeypatch.setattr(sample, "_make_everything", lambda: made)
+    files = {"train.csv": b"id", "sample_submission.csv": b"id"}
+    monkeypatch.setattr(sample, "_make_competition", lambda: (files, {}))
     folder = tmp_path / "a {field} in papermill's eyes" / "notebooks"
     folder.mkdir(parents=True)
     (folder / file).symlink_to("/dev/full")
