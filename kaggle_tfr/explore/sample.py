@@ -73,6 +73,7 @@ def write_sample(folder: str) -> dict[str, Any]:
     """
     path = Path(folder, "truth.json")
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         files, truth = _make_competition()
         for name, data in files.items():
             file = Path(folder, name)
