@@ -1,17 +1,19 @@
-"""What is finished in a part folder, and whether it may be kept: journal, shards.csv, staleness."""
+"""Finished shards of a part: the rows of its shards.csv, and of its journal until then.
+
+A journal row is written just before its shard gets its final name, so every shard with
+a final name has a row. Once the part is complete, shards.csv replaces the journal.
+"""
 
 import json
 import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
-from operator import itemgetter
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from kaggle_tfr import storage
-from kaggle_tfr.naming import TEST_FOLDER
-from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
+from kaggle_tfr.plan.plan import PART_FILES, Plan, Shard, read_plan
 from kaggle_tfr.shards import (
     SUMS,
     find_changed_files,
@@ -20,197 +22,205 @@ from kaggle_tfr.shards import (
     sha256_of_text,
 )
 
-COLUMNS = [
-    "file",
-    "split",
-    "fold",
-    "count",
-    "bytes",
-    "sha256",
-    "part",
-    "shard",
-    "refused",
-]
+RUN = "journal/run"  # contains the id of the run that writes the part
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
-RUN = "journal/run"  # holds the id of the run that writes the part
+
+ShardKey = tuple[int, str, int, int]
 
 
-Row = dict[
-    Any, Any
-]  # of COLUMNS and rejects; in the journal also number (of the shard)
-_key = itemgetter("part", "split", "fold", "shard")
+@dataclass(frozen=True)
+class ShardRow:
+    """A finished shard, as a row of shards.csv, with its rejected images.
+
+    shard: index among the shards of its split and fold; refused: number of rejects.
+    rejects: `REJECT_COLUMNS` of the images that could not be written.
+    number: among all shards of the plan, -1 while unknown.
+    """
+
+    file: str
+    split: str
+    fold: int
+    count: int
+    bytes: int
+    sha256: str
+    part: int
+    shard: int
+    refused: int
+    rejects: list[dict[str, str]] = field(default_factory=list)
+    number: int = -1
+
+    @property
+    def key(self) -> ShardKey:
+        return self.part, self.split, self.fold, self.shard
+
+
+COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
 
 
 def is_claimed(part_dir: str, run_id: str) -> bool:
-    """Whether the part is still this run's."""
+    """Return whether this run still owns the part."""
     return storage.read_text(storage.join(part_dir, RUN)) == run_id
 
 
 def open_part(
     part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
-) -> list[Row]:
-    """Rows of the shards that an earlier run finished; leaves the part this run's, to be written.
-    Raises: ValueError: written after another plan, or with test shards at its top; a row leads out
-        of the part.
+) -> list[ShardRow]:
+    """Claim a part for this run and return the rows of its finished shards.
+
+    Other runs that write the part stop. Shards that the plan lacks are removed.
+    Raises: ValueError: the part was written from a different plan and `overwrite` is
+        off, or a row names a file outside the part.
     """
-    path, text, sums = (
-        storage.join(part_dir, "plan.json"),
-        plan.to_json(),
-        read_sums(part_dir),
-    )
-    stale = (
-        []
-        if sums.get("plan.json") == sha256_of_text(text)
-        else _find_stale(part_dir, plan)
-    )
-    if stale and not overwrite:
-        mend = "Set OVERWRITE = True to write it anew, another OUT_DIR, or take the change back."
-        raise ValueError(
-            f"'{part_dir}' was written after another plan: {'; '.join(stale)}. {mend}"
-        )
-    misplaced = "" if stale else _find_misplaced(part_dir, plan)
-    if misplaced and not overwrite:
-        raise ValueError(
-            f"An older version wrote '{part_dir}', with the test shard '{misplaced}' at the top of "
-            f"the part instead of in the folder {TEST_FOLDER}. Set OVERWRITE = True to write the "
-            "part again, or set another OUT_DIR."
-        )
-    if stale or misplaced:
-        clear_part(part_dir)
-    storage.write_atomically(
-        storage.join(part_dir, RUN), run_id.encode()
-    )  # other runs stop
-    if not storage.is_remote(part_dir):  # a bucket shows whole objects only
-        for left in storage.list_files("journal/*.tmp", part_dir):
-            storage.remove(left)
+    plan_path = storage.join(part_dir, "plan.json")
+    plan_text = plan.to_json()
+    sums = read_sums(part_dir)
+
+    if sums.get("plan.json") != sha256_of_text(plan_text):
+        changes = _list_changes(part_dir, plan)
+        if changes and not overwrite:
+            raise ValueError(
+                f"'{part_dir}' was written from a different plan: "
+                f"{'; '.join(changes)}. Set OVERWRITE = True to write it again, "
+                "choose another OUT_DIR, or revert the change."
+            )
+        if changes:
+            clear_part(part_dir)
+
+    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    if storage.read_text(path) != text:
-        storage.write_atomically(path, text.encode())
-    rows = match_plan(read_rows_of_part(part_dir), plan)
-    # What was refused is told by rejects.csv alone: without it those shards are written again.
-    rejects = {name: own for name, own in sums.items() if name == "rejects.csv"}
-    return (
-        [r for r in rows if not r["refused"]]
-        if find_changed_files(part_dir, rejects)
-        else rows
-    )
+    if storage.read_text(plan_path) != plan_text:
+        storage.write_atomically(plan_path, plan_text.encode())
+
+    rows = read_rows_of_part(part_dir)
+    kept = match_plan(rows, plan)
+    # Only rejects.csv names the rejected images: without it, their shards are written
+    # again.
+    if find_changed_files(
+        part_dir, {n: s for n, s in sums.items() if n == "rejects.csv"}
+    ):
+        kept = [row for row in kept if row.refused == 0]
+    kept_files = {row.file for row in kept}
+    for row in rows:
+        if row.file not in kept_files:
+            storage.remove(storage.join(part_dir, row.file))
+            storage.remove(storage.join(part_dir, f"index/{row.file}.idx"))
+    return kept
 
 
-def _find_stale(part_dir: str, plan: Plan) -> list[str]:
+def _list_changes(part_dir: str, plan: Plan) -> list[str]:
+    """Return the differences between a part's plan and this one."""
     try:
-        return differences(read_plan(part_dir), plan)
+        return compare_plans(read_plan(part_dir), plan)
     except ValueError:
         return ["its plan.json cannot be read"]
     except FileNotFoundError:
-        there = storage.exists(storage.join(part_dir, "shards.csv"))
-        return (
-            ["it has a shards.csv, but no plan.json: put its own back"] if there else []
-        )
+        if storage.exists(storage.join(part_dir, "shards.csv")):
+            return ["it has a shards.csv, but no plan.json: restore its plan.json"]
+        return []
 
 
-def _find_misplaced(part_dir: str, plan: Plan) -> str:
-    """The name of a test shard that is at the top of the part, "" where there is none."""
-    shards = {
-        (s.part, s.split, s.fold, s.index): s for s in plan.shards if s.split == "test"
-    }
-    begun = storage.exists(storage.join(part_dir, "plan.json"))
-    for row in read_rows_of_part(part_dir) if shards and begun else []:
-        shard = shards.get(_key(row))
-        if shard and TEST_FOLDER + row["file"] == plan.file_name(shard, row["count"]):
-            return row["file"]
-    return ""
-
-
-def differences(old: Plan, new: Plan) -> list[str]:
-    """What makes the bytes of two plans differ, such as "QUALITY: 90 there, 70 now"."""
+def compare_plans(old: Plan, new: Plan) -> list[str]:
+    """Return the settings that change the shards, as "QUALITY: 90 before, 70 now"."""
     if old.fingerprint == new.fingerprint:
         return []
-    was, now = (
-        {"NAME": plan.labels.name, "SCHEMA": asdict(plan.schema), "parts": plan.n_parts}
-        | {"classes": plan.labels.classes, **asdict(plan.settings)}
-        for plan in (old, new)
-    )
-    names = [name for name in now if was[name] != now[name]]
-    named = [
-        f"{name.upper()}: {was[name]!r:.60} there, {now[name]!r:.60} now"
-        for name in names
+
+    before = _list_settings(old)
+    now = _list_settings(new)
+    changes = [
+        f"{name}: {before[name]!r:.60} before, {now[name]!r:.60} now"
+        for name in now
+        if before[name] != now[name]
     ]
-    return named or ["the images: their list, labels, sizes or shards"]
+    return changes or ["the images: their list, labels, sizes or shards"]
 
 
-def read_rows_of_part(part_dir: str) -> list[Row]:
-    """The rows that can be read of shards.csv and of the journal, whatever their files look like.
+def _list_settings(plan: Plan) -> dict[str, Any]:
+    settings = {name.upper(): value for name, value in asdict(plan.settings).items()}
+    return settings | {
+        "NAME": plan.labels.name,
+        "CLASSES": plan.labels.classes,
+        "SCHEMA": asdict(plan.schema),
+        "PARTS": plan.n_parts,
+    }
+
+
+def read_rows_of_part(part_dir: str) -> list[ShardRow]:
+    """Return the readable rows of shards.csv and the journal; no file is checked.
+
     Raises: ValueError: a row names a file outside the part.
     """
-    table = storage.join(part_dir, "shards.csv")
-    listed = _read_rows(part_dir, "shards.csv", COLUMNS)
-    refused = _read_rows(part_dir, "rejects.csv", REJECT_COLUMNS) if listed else []
-    for row in listed:
-        row["rejects"] = [reject for reject in refused if reject["file"] == row["file"]]
-    noted = storage.list_files("journal/*.json", part_dir)
-    for path in noted:  # one that cannot be read is of a shard that is written again
-        with suppress(ValueError, RecursionError):
-            row = json.loads(storage.read_bytes(path))
-            if isinstance(row, dict) and row.keys() >= {*COLUMNS, "rejects"}:
-                listed.append(row)
-    rows = {_key(row): row for row in listed}  # where there are two, the journal's
-    for row in rows.values():
-        for name in (row["file"], f"{row['split']}.csv"):
-            what = f"a row of '{table}', or of the journal beside it: '{name}'"
-            storage.check_inside(name, what, f"'{part_dir}'")
-    return list(rows.values())
+    rows = []
+    rejects = _read_table(part_dir, "rejects.csv", REJECT_COLUMNS)
+    for values in _read_table(part_dir, "shards.csv", COLUMNS):
+        rejects_of_shard = [r for r in rejects if r["file"] == values["file"]]
+        rows.append(ShardRow(**values, rejects=rejects_of_shard))
+    for path in storage.list_files("journal/*.json", part_dir):
+        # The shard of an unreadable row is written again.
+        with suppress(ValueError, TypeError, RecursionError):
+            rows.append(ShardRow(**json.loads(storage.read_bytes(path))))
+
+    for row in rows:
+        for name in (row.file, f"{row.split}.csv"):
+            storage.check_inside(
+                name,
+                f"a row of shards.csv, or of the journal beside it: '{name}'",
+                f"'{part_dir}'",
+            )
+    # A row of the journal replaces the one of shards.csv.
+    return list({row.key: row for row in rows}.values())
 
 
-def _read_rows(part_dir: str, name: str, columns: list[str]) -> list[Row]:
-    """Return the rows of a part's table, [] if it cannot be read."""
+def _read_table(part_dir: str, name: str, columns: list[str]) -> list[dict[Any, Any]]:
+    """Return the rows of a table as dictionaries, [] where it cannot be read."""
     try:
-        table = read_part_table(part_dir, name, columns)
+        return read_part_table(part_dir, name, columns)[columns].to_dict("records")
     except ValueError:
         return []
-    return table[columns].to_dict("records")
 
 
-def match_plan(rows: Iterable[Row], plan: Plan) -> list[Row]:
-    """The rows that agree with the plan in file name and count; their files are still unchecked.
+def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
+    """Return the rows that agree with the plan, with their shards' numbers.
 
-    A test shard may be at the part's top, where older versions wrote it.
+    File name and number of images must agree. The files themselves are not checked.
     """
-    shards = {(s.part, s.split, s.fold, s.index): s for s in plan.shards}
+    shards: dict[ShardKey, Shard] = {
+        (shard.part, shard.split, shard.fold, shard.index): shard
+        for shard in plan.shards
+    }
     matching = []
     for row in rows:
-        shard, total = shards.get(_key(row)), row["count"] + row["refused"]
-        whole = len(row["rejects"]) == row["refused"]
-        if not shard or not whole or total != shard.count:
-            continue
-        name = plan.file_name(shard, row["count"])
-        if row["file"] in (name, name.removeprefix(TEST_FOLDER)):
-            matching.append(row | {"number": shard.number})
+        shard = shards.get(row.key)
+        if (
+            shard
+            and row.count + row.refused == shard.count
+            and len(row.rejects) == row.refused
+            and row.file == plan.file_name(shard, row.count)
+        ):
+            matching.append(replace(row, number=shard.number))
     return matching
 
 
 def clear_part(part_dir: str) -> None:
-    """Remove what a writer put into the part; other people's files stay. The plan goes last.
+    """Remove the files that 04_write wrote to a part; other files stay.
 
+    Shards are removed before their rows, and plan.json last.
     Raises: ValueError: a listed file is outside the part; then no file was removed.
     """
-    rows, sums = read_rows_of_part(part_dir), read_sums(part_dir)
-    names = [
-        RUN,
-        *(row["file"] for row in rows),
-        *(f"index/{row['file']}.idx" for row in rows),
-    ]
-    tables = {f"{row['split']}.csv" for row in rows}
-    beside = [*sums, *PART_FILES, *sorted(tables)]
-    names += [name for name in beside if name not in ("plan.json", "shards.csv", SUMS)]
-    # Shards go before their rows.
+    rows = read_rows_of_part(part_dir)
+    names = [RUN, *(row.file for row in rows)]
+    names += [f"index/{row.file}.idx" for row in rows]
+    names += [f"{row.split}.csv" for row in rows]
+    names += [*read_sums(part_dir), *PART_FILES]
+    names = [n for n in names if n not in ("plan.json", "shards.csv", SUMS)]
     names += ["shards.csv", SUMS]
     paths = [storage.join(part_dir, name) for name in dict.fromkeys(names)]
+
     for path in paths:
         folder = os.path.dirname(path)
         if not storage.is_inside(folder, part_dir):
             raise ValueError(
-                f"'{path}' is in '{storage.real_path(folder)}', to which a link inside "
-                f"the part leads: no file of '{part_dir}' was removed. Remove that link."
+                f"'{path}' is in '{storage.real_path(folder)}', because of a link inside "
+                f"the part: no file of '{part_dir}' was removed. Remove that link."
             )
     for path in paths:
         storage.remove(path)
@@ -219,16 +229,16 @@ def clear_part(part_dir: str) -> None:
 
 
 def remove_journal(part_dir: str) -> None:
-    """Removes the journal, once shards.csv says the same, and what killed workers left."""
+    """Remove the journal, and the temporary files of killed workers."""
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    if not storage.is_remote(part_dir):
+    if storage.is_remote(part_dir):
+        for path in storage.list_files("journal/*", part_dir):
+            storage.remove(path)
+    else:
         shutil.rmtree(storage.join(part_dir, "journal"), ignore_errors=True)
-        return
-    for path in storage.list_files("journal/*", part_dir):
-        storage.remove(path)
 
 
 def is_closed(part_dir: str) -> bool:
-    """Whether the part was finished: shards.csv is there and the journal is gone."""
-    done = storage.exists(storage.join(part_dir, "shards.csv"))
-    return done and not storage.list_files("journal/*.json", part_dir)
+    """Return whether the part is complete: it has shards.csv, and no journal."""
+    has_rows = bool(storage.list_files("journal/*.json", part_dir))
+    return storage.exists(storage.join(part_dir, "shards.csv")) and not has_rows

@@ -1,14 +1,12 @@
-"""Parts read again in one pass: faults by file, record and byte, a source check, channel sums."""
+"""Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import os
-import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import cv2
@@ -20,13 +18,12 @@ from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
-from kaggle_tfr.plan.plan import Plan, read_plan, read_rows
+from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
     decompress,
     is_gzip,
     list_frames,
-    list_image_features,
     list_values,
     parse_record,
     read_frame,
@@ -35,145 +32,134 @@ from kaggle_tfr.records import (
 )
 from kaggle_tfr.schema import encode
 from kaggle_tfr.shards import (
+    SUMS,
+    check_one_plan,
     find_changed_files,
     list_names,
     read_fingerprint,
     read_sums,
 )
-from kaggle_tfr.write import journal, sidecars
-from kaggle_tfr.write.journal import Row
+from kaggle_tfr.write import journal
+from kaggle_tfr.write.journal import ShardRow
+from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
-FAULT_COLUMNS = ["part", "file", "record", "offset", "problem"]
-SOURCE_COLUMNS = [
-    "part",
-    "file",
-    "record",
-    "image_id",
-    "psnr",
-    "psnr_swapped",
-    "problem",
-]
-PART_SIGNS = ("shards.csv", "journal", "SHA256SUMS")
-MAX_FAULTS, MAX_COMPARED_SHARDS = 20, 10  # of a file, of a part
-MARGIN_DB = (
-    1.0  # by which a wrong version must fit better: some pictures look the same turned
-)
-_SWAPPED = "red and blue are swapped"
+PART_SIGNS = ("shards.csv", "journal", SUMS)
+MAX_FAULTS = 20  # of a shard
+MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
+SWAPPED = "red and blue are swapped"
 
-Fault = tuple[str, str, int, int, str]  # of FAULT_COLUMNS
+
+class Fault(NamedTuple):
+    """record: from 0, -1 for the whole file; offset: in the decompressed file."""
+
+    part: str
+    file: str
+    record: int
+    offset: int
+    problem: str
+
+
+class SourceMatch(NamedTuple):
+    """PSNR in dB of a record against its source, as it is and with red/blue swapped."""
+
+    part: str
+    file: str
+    record: int
+    image_id: str
+    psnr: float
+    psnr_swapped: float
+    problem: str
 
 
 class Verification(NamedTuple):
-    """What the reading of part folders has shown."""
+    """faults: columns of `Fault`; sources: of `SourceMatch`; stats: by part folder."""
 
-    faults: (
-        pd.DataFrame
-    )  # record from 0, −1 for the file; offset in the (unpacked) file
-    sources: (
-        pd.DataFrame
-    )  # sampled records' PSNR in dB against the source as Pillow resizes it
-    stats: dict[str, Stats]  # of each folder, for `save_stats`
+    faults: pd.DataFrame
+    sources: pd.DataFrame
+    stats: dict[str, Stats]
 
 
 @dataclass
 class ShardCheck:
-    """A shard to read, and what its reading has shown so far."""
+    """A shard to read, and the result so far.
+
+    rows: of the split's table, one per record, [] where it cannot be read.
+    sources: paths of the images to compare, by split and image_id.
+    """
 
     part_dir: str
     plan: Plan
-    row: Row
-    records: list[Row]  # of the split's table, [] where it cannot be read
-    chosen: Mapping[str, str]  # paths of sources by image_id
+    shard: ShardRow
+    rows: list[dict[Any, Any]]
+    sources: Mapping[tuple[str, str], str]
     faults: list[Fault] = field(default_factory=list)
-    sources: list[tuple[Any, ...]] = field(default_factory=list)
+    matches: list[SourceMatch] = field(default_factory=list)
     sums: Sums = field(default_factory=Counter)
 
     def report(self, problem: str, record: int = -1, offset: int = 0) -> None:
-        """Notes a fault."""
-        self.faults.append((self.part_dir, self.row["file"], record, offset, problem))
+        """Add a fault."""
+        fault = Fault(self.part_dir, self.shard.file, record, offset, problem)
+        self.faults.append(fault)
 
 
 def verify_parts(
     folders: Sequence[str] | str, work_dir: str = "", *, sample: int = 50, seed: int = 0
 ) -> Verification:
-    """The faults of part folders, a source check and the channels' sums, after one reading.
+    """Read parts again and return their faults, a source comparison and pixel sums.
 
+    Every byte is read: sha256, CRCs, index, each record's image, and its features
+    against the plan's row; names, counts and files against plan and shards.csv.
     folders: parts, or folders that contain parts, such as WORK_DIR.
-    Every byte is read: sha256, CRCs, each record's fields and image against the plan's row, the
-    index; names, counts and files against plan and shards.csv.
-    work_dir: the plan's, to hold one record in 100, but 6 to `sample`, against its source.
+    work_dir: the plan's. One record in 100, but 6 to `sample`, is compared with its
+        source.
     Raises: FileNotFoundError: a folder contains no part that 04_write wrote.
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
-    part_dirs = [part_dir for folder in listed for part_dir in _find_parts(str(folder))]
+    part_dirs = [path for folder in listed for path in _find_parts(str(folder))]
+    faults = _compare_plans(part_dirs)
+    tasks = list[Iterator[ShardCheck]]()
+    total = 0
+    for part_dir in part_dirs:
+        plan, rows, problems = _open_part(part_dir)
+        faults += [
+            Fault(part_dir, name, -1, 0, text) for name, text in problems.items()
+        ]
+        if plan:
+            n_sources = -(-sample // len(part_dirs)) if work_dir else 0
+            sources = _choose_sources(work_dir, rows[0].part, n_sources, seed)
+            tasks.append(_list_checks(part_dir, plan, rows, sources))
+            total += sum(row.count for row in rows)
+
+    matches = list[SourceMatch]()
     stats: dict[str, Stats] = {part_dir: defaultdict(Counter) for part_dir in part_dirs}
-    faults, sources, tasks, total = [], [], [], 0
-    rng, share = np.random.default_rng(seed), -(-sample // max(len(stats), 1))
-    for folder in stats:
-        try:
-            plan, rows, problems = _open_part(folder)
-        except (ValueError, IsADirectoryError) as error:
-            faults.append((folder, "shards.csv", -1, 0, str(error)))
-            continue
-        faults += [(folder, file, -1, 0, text) for file, text in problems.items()]
-        if plan is None:
-            continue
-        count = sum(row["count"] for row in rows)
-        share_of_part = min(share, max(6, count // 100))
-        chosen = (
-            _choose_sources(work_dir, plan, rows, share_of_part, rng)
-            if work_dir
-            else {}
-        )
-        tasks.append(_list_checks(folder, plan, rows, chosen))
-        total += count
-    faults += _compare_plans(list(stats))
-    shown: Row = {"label": "Verifying records", "total": total}
-    shown["advance"] = lambda check: check.row["count"]
-    for check in parallel.run(check_shard, chain.from_iterable(tasks), **shown):
+    for check in parallel.run(
+        check_shard,
+        chain.from_iterable(tasks),
+        label="Verifying records",
+        total=total,
+        advance=lambda check: check.shard.count,
+    ):
         faults += check.faults
-        sources += check.sources
-        stats[check.part_dir][check.row["split"]].update(check.sums)
-    named = pd.DataFrame(sorted(faults), columns=FAULT_COLUMNS)
+        matches += check.matches
+        stats[check.part_dir][check.shard.split].update(check.sums)
     return Verification(
-        named, pd.DataFrame(sorted(sources), columns=SOURCE_COLUMNS), stats
+        pd.DataFrame(sorted(faults), columns=Fault._fields),
+        pd.DataFrame(sorted(matches), columns=SourceMatch._fields),
+        stats,
     )
 
 
-def _compare_plans(folders: Sequence[str]) -> Iterator[Fault]:
-    """A fault of each part that is of another plan than the first of those beside it.
-
-    Readers take all parts of a folder for one dataset. Parts of several folders are checked apart.
-    """
-    first_parts = dict[
-        str, tuple[str, str]
-    ]()  # (part folder, fingerprint) by the folder around
-    for folder in folders:
-        around, _, name = os.path.abspath(folder).rpartition("/")
-        fingerprint = read_fingerprint(folder)
-        if not fingerprint or not re.fullmatch(r"part-\d+", name):
-            continue
-        first, expected = first_parts.setdefault(around, (folder, fingerprint))
-        if fingerprint != expected:
-            what = f"it is of another plan than '{first}' beside it"
-            fix = "remove the older one, or run 04_write with OVERWRITE = True"
-            yield folder, "plan.json", -1, 0, f"{what}; {fix}"
-
-
 def _find_parts(folder: str) -> list[str]:
-    """Return the part folders in a folder: itself, or those directly in it, finished or not.
+    """Return the part folders in a folder: itself, or those directly in it.
 
     Raises: FileNotFoundError: 04_write wrote none of them.
     """
     if any(storage.exists(storage.join(folder, name)) for name in PART_SIGNS):
         return [folder]
 
-    files = [
-        file
-        for name in ("shards.csv", "plan.json")
-        for file in storage.list_files(f"*/{name}", folder)
-    ]
+    files = storage.list_files("*/shards.csv", folder)
+    files += storage.list_files("*/plan.json", folder)  # unfinished parts
     if not files:
         raise FileNotFoundError(
             f"'{folder}' is not a part that 04_write wrote: it contains none of "
@@ -184,253 +170,320 @@ def _find_parts(folder: str) -> list[str]:
     return sorted({file.rpartition("/")[0] for file in files})
 
 
-def _open_part(folder: str) -> tuple[Plan | None, list[Row], dict[str, str]]:
-    """Return (plan, rows, problems of the folder as a whole by file).
+def _open_part(part_dir: str) -> tuple[Plan | None, list[ShardRow], dict[str, str]]:
+    """Return (plan, rows, problems of the part as a whole by file).
 
-    Without a plan the files are compared with SHA256SUMS alone.
-    Raises: ValueError: a row names a file outside the part.
+    Without a plan or rows the files are compared with SHA256SUMS alone.
     """
-    rows = journal.read_rows_of_part(folder)
     plan = None
+    rows = list[ShardRow]()
+    problems = dict[str, str]()
+    try:
+        rows = journal.read_rows_of_part(part_dir)
+    except (ValueError, IsADirectoryError) as error:
+        problems["shards.csv"] = str(error)
     with suppress(*PER_IMAGE_ERRORS, ValueError):
-        plan = read_plan(folder)
+        plan = read_plan(part_dir)
 
-    if plan is None or not rows:
-        problems = find_changed_files(folder, read_sums(folder))
-        if plan is None:
-            problems["plan.json"] = "it cannot be read; run 04_write again"
-        if not rows:
-            problems["shards.csv"] = "it cannot be read; run 04_write again"
-        return None, [], problems
+    if plan and rows:
+        problems = _check_sidecars(part_dir, plan, rows)
+        if not journal.is_closed(part_dir):
+            problems["shards.csv"] = "the part is unfinished; run 04_write again"
+        return plan, rows, problems | _check_shard_list(part_dir, plan, rows)
 
-    problems = sidecars.find_changed(folder, plan, rows)
-    if not journal.is_closed(folder):
-        problems["shards.csv"] = "the part is unfinished; run 04_write again"
-    problems |= _compare_with_plan(plan, rows)
-    listed = {row["file"] for row in rows}
-    for path, *_ in list_names(folder):
-        name = path[len(folder) :].lstrip("/")
+    unread = "it is missing or cannot be read; run 04_write again"
+    if not rows:
+        problems.setdefault("shards.csv", unread)
+    if not plan:
+        problems["plan.json"] = unread
+    return None, [], find_changed_files(part_dir, read_sums(part_dir)) | problems
+
+
+def _check_sidecars(
+    part_dir: str, plan: Plan, rows: Sequence[ShardRow]
+) -> dict[str, str]:
+    """Return the problems of the files beside a part's shards."""
+    sums = read_sums(part_dir)
+    shards = {row.file: row.sha256 for row in rows}
+    problems = find_changed_files(
+        part_dir, {name: sums[name] for name in sums if name not in shards}
+    )
+    if shards.items() - sums.items():
+        problems[SUMS] = "it is missing or broken, or lacks a shard"
+    found, wanted = renew_metadata(part_dir, plan, rows)
+    if found != wanted:
+        problems[DATASET_FILE] = "it is missing, or does not describe this part"
+    return problems
+
+
+def _check_shard_list(
+    part_dir: str, plan: Plan, rows: Sequence[ShardRow]
+) -> dict[str, str]:
+    """Return the shards of the plan and the files of which shards.csv has no right row."""
+    problems = dict[str, str]()
+    parts = {row.part for row in rows}
+    numbers = {row.number for row in journal.match_plan(rows, plan)}
+    for shard in plan.shards:
+        if shard.part in parts and shard.number not in numbers:
+            problems[plan.file_name(shard)] = (
+                f"the plan has {shard.count} images, but not shards.csv with rejects.csv"
+            )
+
+    listed = {row.file for row in rows}
+    for path, *_ in list_names(part_dir):
+        name = path[len(part_dir) :].lstrip("/")
         if name not in listed:
             problems[name] = "not in shards.csv"
-    return plan, rows, problems
+    return problems
 
 
-def _compare_with_plan(plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
-    """Return the problems of the plan's shards that the part's tables do not list."""
-    numbers = {row["number"] for row in journal.match_plan(rows, plan)}
-    parts = {row["part"] for row in rows}
-    return {
-        plan.file_name(shard): f"the plan has {shard.count} images, shards.csv and "
-        "rejects.csv have others"
-        for shard in plan.shards
-        if shard.part in parts and shard.number not in numbers
-    }
+def _compare_plans(part_dirs: Sequence[str]) -> list[Fault]:
+    """Return a fault for each folder whose parts are of different plans.
+
+    Readers take all parts of a folder for one dataset.
+    """
+    faults = []
+    for _, group in groupby(sorted(part_dirs), os.path.dirname):
+        fingerprints = {part_dir: read_fingerprint(part_dir) for part_dir in group}
+        advice = "Remove the older one, or run 04_write with OVERWRITE = True."
+        try:
+            check_one_plan(fingerprints, advice=advice)
+        except ValueError as error:
+            faults.append(Fault(max(fingerprints), "plan.json", -1, 0, str(error)))
+    return faults
 
 
 def _choose_sources(
-    work_dir: str,
-    plan: Plan,
-    rows: Sequence[Row],
-    sample: int,
-    rng: np.random.Generator,
-) -> dict[str, dict[str, str]]:
-    """The paths of some images of some shards, by file and image_id."""
-    files = {row["number"]: row["file"] for row in journal.match_plan(rows, plan)}
-    numbers = sorted(
-        rng.permutation(sorted(files))[: min(sample, MAX_COMPARED_SHARDS)].tolist()
-    )
-    shares, chosen = np.diff(np.linspace(0, sample, len(numbers) + 1).astype(int)), {}
-    shards = read_rows(work_dir, [plan.shards[int(number)] for number in numbers])
-    for share, (shard, table) in zip(shares, shards, strict=True):
-        some = table.sample(min(len(table), share), random_state=rng)
-        chosen[files[shard.number]] = dict(
-            zip(some["image_id"], some["path"], strict=True)
-        )
-    return chosen
+    work_dir: str, part: int, n_sources: int, seed: int
+) -> dict[tuple[str, str], str]:
+    """Return the paths of a sample of a part's images, by split and image_id."""
+    if n_sources == 0:
+        return {}
+    plan_path = storage.join(work_dir, "plan.parquet")
+    columns = ["part", "split", "image_id", "path"]
+    table = storage.read_parquet(plan_path, columns=columns)
+    table = table[table["part"] == part]
+    n_images = min(n_sources, max(6, len(table) // 100), len(table))
+    chosen = table.sample(n_images, random_state=seed)
+    images = zip(chosen["split"], chosen["image_id"], strict=True)
+    return dict(zip(images, chosen["path"], strict=True))
 
 
 def _list_checks(
-    folder: str, plan: Plan, rows: Sequence[Row], chosen: Row
+    part_dir: str,
+    plan: Plan,
+    shards: Sequence[ShardRow],
+    sources: Mapping[tuple[str, str], str],
 ) -> Iterator[ShardCheck]:
-    """A task a shard, each with its own rows only, read as they are asked for."""
-    left, schema, slim = (
-        {row["file"]: row for row in rows},
-        plan.schema,
-        plan.for_worker(),
-    )
-    fields = (*schema.fields, *schema.test_fields)
-    texts = [source for one in fields if one.type == "bytes" for source in one.sources]
-    text = dict.fromkeys(["image_id", "label_name", "file", *texts], str)
-    for split in sorted({row["split"] for row in rows}):
-        path = storage.join(folder, f"{split}.csv")
-        # Of a broken table the shards are read without their rows; the file is named elsewhere.
+    """Yield a task for each shard, with its rows of the split's table."""
+    text_columns = ["image_id", "label_name", "file"]
+    for one in (*plan.schema.fields, *plan.schema.test_fields):
+        if one.type == "bytes":
+            text_columns += one.sources
+    types = dict.fromkeys(text_columns, str)
+    plan_for_worker = plan.for_worker()
+
+    for split in sorted({shard.split for shard in shards}):
+        table = pd.DataFrame()
+        positions = dict[Any, Any]()
+        # A broken table is a fault of its own; the shards are read without their rows.
         with (
             suppress(*PER_IMAGE_ERRORS, KeyError, ValueError),
-            storage.local_copy(path) as local,
+            storage.local_copy(storage.join(part_dir, f"{split}.csv")) as local,
         ):
-            blocks = pd.read_csv(
-                local, dtype=text, keep_default_na=False, chunksize=20_000
-            )
-            records = (block.assign(split=split).to_dict("records") for block in blocks)
-            for file, group in groupby(
-                chain.from_iterable(records), itemgetter("file")
-            ):
-                own = list(group)
-                if file in left:
-                    yield ShardCheck(
-                        folder, slim, left.pop(file), own, chosen.get(file, {})
-                    )
-    for row in left.values():
-        yield ShardCheck(folder, slim, row, [], {})
+            table = pd.read_csv(local, dtype=types, keep_default_na=False)
+            positions = {**table.groupby("file").indices}
+        for shard in shards:
+            if shard.split == split:
+                table_of_shard = table.iloc[positions.get(shard.file, [])]
+                rows = table_of_shard.assign(split=split).to_dict("records")
+                yield ShardCheck(part_dir, plan_for_worker, shard, rows, sources)
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
-    """What one shard holds, with all that is wrong with it; without the plan's rows."""
-    row, records, check.records = check.row, check.records, []
-    path = storage.join(check.part_dir, row["file"])
-    if not storage.exists(path) or storage.is_folder(path):
+    """Return the check with the result of reading the shard, without the plan's rows."""
+    shard = check.shard
+    try:
+        with (
+            storage.local_copy(storage.join(check.part_dir, shard.file)) as local,
+            tempfile.TemporaryDirectory() as scratch,
+        ):
+            is_right = storage.sha256_of(str(local)) == shard.sha256
+            plain = (
+                decompress(local, f"{scratch}/plain") if is_gzip(local) else str(local)
+            )
+            count = _check_records(check, plain)
+            size = os.path.getsize(local)
+    except FileNotFoundError:
         check.report("the file is missing")
-        return check
-    if not (storage.is_remote(path) or os.path.isfile(path)):
-        check.report("it is a pipe or a device, not a file")
-        return check
-    index = read_index(storage.join(check.part_dir, "index", f"{row['file']}.idx"))
-    with storage.local_copy(path) as local, tempfile.TemporaryDirectory() as scratch:
-        packed = is_gzip(local)
-        plain = decompress(local, f"{scratch}/plain") if packed else local
-        bounds = list_frames(plain)
-        for number, (offset, end) in enumerate(pairwise(bounds)):
-            try:
-                data = read_frame(plain, offset, end - offset)
-            except ValueError:
-                problem = "cannot be read: it is damaged"
-                problem += ", or the file ends in the middle of it" * (
-                    end == bounds[-1]
-                )
-            else:
-                problem = _check_record(
-                    check, number, data, records[number : number + 1]
-                )
-                if index != [0] and index[number : number + 2] != [offset, end]:
-                    problem = problem or "the index has another offset or length"
-            if problem:
-                check.report(problem, number, offset)
-            if len(check.faults) == MAX_FAULTS:
-                check.report(f"{MAX_FAULTS} faults; the rest of the file was not read")
-                return check
-        if records and len(records) != row["count"]:
-            check.report(f"{row['split']}.csv has {len(records)} rows of this file")
-        if (count := len(bounds) - 1) != row["count"]:
-            check.report(f"{count} records were found, shards.csv has {row['count']}")
-        size = os.path.getsize(local)
-        if size != row["bytes"]:
-            check.report(f"{size:,} bytes, shards.csv has {row['bytes']:,}")
-        elif storage.sha256_of(str(local)) != row["sha256"]:
+    except OSError as error:
+        check.report(f"it cannot be read: {error}")
+    else:
+        if count != shard.count:
+            check.report(f"{count} records were found, shards.csv has {shard.count}")
+        if size != shard.bytes:
+            check.report(f"{size:,} bytes, shards.csv has {shard.bytes:,}")
+        if not is_right:
             check.report("its sha256 is not that of shards.csv")
+    check.rows = []
     return check
 
 
-def _check_record(
-    check: ShardCheck, number: int, data: bytes, planned: Sequence[Row]
-) -> str:
-    """What is wrong with a record, "" when nothing is; its image is decoded once for all checks."""
-    schema = check.plan.schema.for_split(check.row["split"])
+def _check_records(check: ShardCheck, plain: str) -> int:
+    """Check the records of a decompressed shard, and return how many there are."""
+    index = read_index(storage.join(check.part_dir, "index", f"{check.shard.file}.idx"))
+    bounds = list_frames(plain)
+    for number, (offset, end) in enumerate(pairwise(bounds)):
+        try:
+            data = read_frame(plain, offset, end - offset)
+        except ValueError:
+            problem = "cannot be read: it is damaged"
+            if end == bounds[-1]:
+                problem += ", or the file ends in the middle of it"
+        else:
+            problem = _check_record(check, number, data)
+            if (
+                not problem
+                and index != [0]
+                and index[number : number + 2] != [offset, end]
+            ):
+                problem = "the index has another offset or length"
+        if problem:
+            check.report(problem, number, offset)
+        if len(check.faults) == MAX_FAULTS:
+            check.report(f"{MAX_FAULTS} faults; the other records were not read")
+            break
+    if check.rows and len(check.rows) != check.shard.count:
+        check.report(f"{check.shard.split}.csv has {len(check.rows)} rows of this file")
+    return len(bounds) - 1
+
+
+def _check_record(check: ShardCheck, number: int, data: bytes) -> str:
+    """Return the problem of a record, or "". Its image is decoded once for all checks."""
     try:
         features = parse_record(data)
     except ValueError as error:
         return str(error)
-    key = schema.image_key or "/".join(list_image_features(features))
+
+    key = check.plan.schema.for_split(check.shard.split).image_key
     images = features[key].bytes_list.value
     if len(images) != 1:
-        return f"'{key}' holds {len(images)} images"
+        return f"'{key}' has {len(images)} images"
     try:
-        header, pixels = read_header(images[0]), read_pixels(images[0])
+        header = read_header(images[0])
+        pixels = read_pixels(images[0])
     except RejectedImage as refusal:
-        return f"its image is refused: {refusal}"
+        return f"its image is rejected: {refusal}"
     check.sums.update(sum_channels(pixels))
-    image_id = planned[0]["image_id"] if planned else ""
-    if image_id in check.chosen:
-        with suppress(
-            *PER_IMAGE_ERRORS, RejectedImage
-        ):  # removed or changed since it was written
-            source = read_image_bytes(check.chosen[image_id])
-            compared = compare_with_source(source, pixels, check.plan.image)
-            check.sources.append(
-                (check.part_dir, check.row["file"], number, image_id, *compared)
-            )
-            if compared[-1]:
-                return f"it does not show its source as it is: {compared[-1]}"
-    for side in ("height", "width"):
-        key, length = schema.key_of(side), getattr(header, side)
-        said = list(features[key].int64_list.value) if key else [length]
-        if said != [length]:
-            return f"'{key}' says {said}, the image has {length} pixels"
     if header.orientation != 1:
-        return f"its image lies turned (EXIF orientation {header.orientation})"
-    return (
-        _find_difference(data, images[0], header, check.plan, planned[0])
-        if planned
-        else ""
+        return f"its image is rotated (EXIF orientation {header.orientation})"
+
+    if number >= len(check.rows):
+        return ""
+    row = check.rows[number]
+    return _compare_source(check, number, row["image_id"], pixels) or _find_difference(
+        data, images[0], header, check.plan, row
     )
+
+
+def _compare_source(
+    check: ShardCheck, number: int, image_id: str, pixels: np.ndarray
+) -> str:
+    """Compare a record with its source, if it is one of the sample; return the problem."""
+    match = None
+    # Sources may have been removed or changed since they were written.
+    with suppress(KeyError, *PER_IMAGE_ERRORS, RejectedImage):
+        source = read_image_bytes(check.sources[check.shard.split, image_id])
+        values = compare_with_source(source, pixels, check.plan.image)
+        match = SourceMatch(check.part_dir, check.shard.file, number, image_id, *values)
+        check.matches.append(match)
+    if match and match.problem:
+        return f"it does not show its source as it is: {match.problem}"
+    return ""
 
 
 def _find_difference(
-    data: bytes, image: bytes, header: Header, plan: Plan, wanted: Row
+    data: bytes, image: bytes, header: Header, plan: Plan, row: Mapping[str, Any]
 ) -> str:
-    """The first feature that is not what the plan's row, encoded with this image, gives."""
+    """Return the first feature that differs from the plan's row with this image."""
     size = {"height": header.height, "width": header.width}
-    if "source_height" in wanted:
-        size = {"height": wanted["source_height"], "width": wanted["source_width"]}
-    picture = EncodedImage(
+    if "source_height" in row:
+        size = {"height": row["source_height"], "width": row["source_width"]}
+    converted = EncodedImage(
         image, header.height, header.width, header.format, touched=False
     )
     try:
-        planned = encode(wanted | size, picture, plan.schema, plan.image)
+        planned_data = encode({**row, **size}, converted, plan.schema, plan.image)
     except (ValueError, KeyError) as error:
         return f"the plan's row cannot be encoded: {error}"
-    if planned == data:
+    if planned_data == data:
         return ""
-    found, right = parse_record(data), parse_record(planned)
-    for name in sorted(set(found) | set(right)):
-        if name not in found or name not in right:
-            return f"it {'lacks' if name in right else 'has'} the feature '{name}'"
-        if found[name] != right[name]:
-            both = (list_values(features[name]) for features in (found, right))
-            has, wants = (str(v[0] if len(v) == 1 else v) for v in both)
-            return f"'{name}' is {has:.60}, the plan says {wants:.60}"
+
+    found = parse_record(data)
+    planned = parse_record(planned_data)
+    for name in sorted({*found, *planned}):
+        if name not in found:
+            return f"it lacks the feature '{name}'"
+        if name not in planned:
+            return f"it has the feature '{name}'"
+        if found[name] != planned[name]:
+            has = _format_feature(found[name])
+            wanted = _format_feature(planned[name])
+            return f"'{name}' is {has}, the plan says {wanted}"
     return "its features are not in the order that the schema writes"
+
+
+def _format_feature(feature: Any) -> str:
+    values = list_values(feature)
+    text = str(values[0]) if len(values) == 1 else str(values)
+    return text[:60]
 
 
 def compare_with_source(
     source: bytes, pixels: np.ndarray, settings: ImageSettings
 ) -> tuple[float, float, str]:
-    """(psnr, psnr_swapped, problem) of a record's pixels, RGB (height, width, 3).
+    """Return (psnr, psnr_swapped, problem) of a record's pixels, RGB (height, width, 3).
 
-    In dB, as it is and with red and blue swapped; the problem is "" or what fits better. Pillow
-    alone resizes the source, apart from the way the record was made.
+    The PSNR is in dB, as it is and with red and blue swapped. The problem is the
+    transformation that fits better, or "".
     """
+    expected = _resize_source(source, pixels.shape[:2], settings)
+    # Thumbnails are enough to find a transformation, in a tenth of the time.
     height, width = pixels.shape[:2]
-    read = read_upright(source, max(height, width), settings.bit_depth)
-    upright = Image.fromarray(read)
-    if settings.size is not None and settings.resize in ("center_crop", "fill"):
-        square = (max(settings.size),) * 2
-        covered = (width, height) if settings.resize == "fill" else square
-        upright = ImageOps.fit(upright, covered, Image.Resampling.HAMMING)
-        left, top = (upright.width - width) // 2, (upright.height - height) // 2
-        upright = upright.crop((left, top, left + width, top + height))
-    wanted = np.asarray(upright.resize((width, height), Image.Resampling.HAMMING))
-    # Thumbnails tell the ways to lie apart, at a tenth of the time.
-    thumbnail = min(width, 64), min(height, 64)
-    small, own = (
-        cv2.resize(x, thumbnail, interpolation=cv2.INTER_AREA) for x in (wanted, pixels)
+    shape = min(width, 64), min(height, 64)
+    thumbnail = cv2.resize(pixels, shape, interpolation=cv2.INTER_AREA)
+    expected_thumbnail = cv2.resize(expected, shape, interpolation=cv2.INTER_AREA)
+
+    best = psnr(expected_thumbnail, thumbnail) + MARGIN_DB
+    problem = ""
+    versions = {SWAPPED: thumbnail[..., ::-1]}
+    for number, orientation in ORIENTATIONS.items():
+        if number > 1 and (height == width or not orientation.transposes):
+            version = apply_orientation(thumbnail, INVERSE[number])
+            versions[f"the image is {orientation.name}"] = version
+    for name, version in versions.items():
+        fit = psnr(expected_thumbnail, version)
+        if fit > best:
+            best, problem = fit, name
+    return psnr(expected, pixels), psnr(expected, pixels[..., ::-1]), problem
+
+
+def _resize_source(
+    source: bytes, shape: tuple[int, ...], settings: ImageSettings
+) -> np.ndarray:
+    """Return the pixels of a source as a record of this (height, width) should show it.
+
+    Pillow alone resizes it, independently of the code that made the record.
+    """
+    height, width = shape
+    image = Image.fromarray(
+        read_upright(source, max(height, width), settings.bit_depth)
     )
-    others = {"": own, _SWAPPED: own[..., ::-1]}
-    others |= {
-        f"the image is {change.name}": apply_orientation(own, INVERSE[number])
-        for number, change in ORIENTATIONS.items()
-        if number > 1 and (height == width or not change.transposes)
-    }
-    fits = {name: psnr(small, other) for name, other in others.items()}
-    problem = max(fits, key=fits.__getitem__)
-    wrong = problem if fits[problem] > fits[""] + MARGIN_DB else ""
-    return psnr(wanted, pixels), psnr(wanted, pixels[..., ::-1]), wrong
+    if settings.size is not None and settings.resize in ("center_crop", "fill"):
+        side = max(settings.size)
+        covered = (width, height) if settings.resize == "fill" else (side, side)
+        image = ImageOps.fit(image, covered, Image.Resampling.HAMMING)
+        left = (image.width - width) // 2
+        top = (image.height - height) // 2
+        image = image.crop((left, top, left + width, top + height))
+    return np.asarray(image.resize((width, height), Image.Resampling.HAMMING))

@@ -11,8 +11,8 @@ import pytest
 from support.plans import digests, make_images, plan_images, read_plainly
 
 from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.write.metadata import describe_dataset
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.sidecars import describe_dataset
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +86,13 @@ def test_the_description_claims_what_was_checked(part):
     }
     checks |= {"candidate_bits": 60, "images": 24_000, "clusters_across_folds": 0}
     text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
-    assert "pictures within 12 of 256 bits of four perceptual hashes." in text
+    assert "images within 12 of 256 bits of four perceptual hashes." in text
     assert "| images | 24,000 |\n| clusters across folds | 0 |" in text
     assert "irrored" not in text
     checks |= {"second_look": True, "mirrored": True}
     text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
-    assert "or 60 where a geometric verification has confirmed it" in text
-    assert (
-        "Mirrored copies, and copies rotated by right angles, were searched for too."
-        in text
-    )
+    assert "or 60 after geometric verification" in text
+    assert "Mirrored and rotated copies were searched for too." in text
     assert "| mirrored |" not in text
 
 

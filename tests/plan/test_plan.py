@@ -20,7 +20,7 @@ from kaggle_tfr.plan.plan import (
     read_plan,
     read_rows,
 )
-from kaggle_tfr.write.journal import differences
+from kaggle_tfr.write.journal import compare_plans
 
 
 @pytest.fixture(scope="module")
@@ -202,15 +202,15 @@ def test_differences_are_told_by_the_parameter_s_name(planned):
         plan, settings=replace(plan.settings, quality=70, group_column="site")
     )
 
-    found = differences(plan, replace(changed, fingerprint="other"))
+    found = compare_plans(plan, replace(changed, fingerprint="other"))
     assert sorted(found) == [
-        "GROUP_COLUMN: '' there, 'site' now",
-        "QUALITY: 90 there, 70 now",
+        "GROUP_COLUMN: '' before, 'site' now",
+        "QUALITY: 90 before, 70 now",
     ]
-    assert differences(plan, replace(plan, fingerprint="other"))[0].startswith(
+    assert compare_plans(plan, replace(plan, fingerprint="other"))[0].startswith(
         "the images"
     )
-    assert differences(plan, changed) == []
+    assert compare_plans(plan, changed) == []
 
 
 def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):

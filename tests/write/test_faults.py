@@ -90,7 +90,7 @@ def check_names(root, *wholes):
         else:
             assert sha256 in known, name
     for part in (root / "run" / "out").glob("part-*"):
-        rows = {row["file"] for row in journal.read_rows_of_part(str(part))}
+        rows = {row.file for row in journal.read_rows_of_part(str(part))}
         assert {path.name for path in part.glob("*.tfrec")} <= rows
 
 

@@ -1,6 +1,5 @@
 """A damaged or foreign part: what verify says of it, and what 04 run again makes of it."""
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -118,45 +117,58 @@ def test_any_damaged_file_is_found_and_mended_to_the_byte(work, made, name, dama
 
 def without_folder(file_name):
     """`Plan.file_name` as it was before test shards had a folder."""
-    return lambda *given: file_name(*given).removeprefix("test/")
+    return lambda *arguments: file_name(*arguments).removeprefix("test/")
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_part_with_test_shards_at_its_top_is_written_again(
-    work, tmp_path, monkeypatch, finished
-):
-    """As older versions wrote it: good to verify; 04 names the shard, and asks for OVERWRITE."""
+def use_copied_images(work):
+    """The table of a plan whose images are those of its own work folder."""
+    table = pd.read_parquet(work / "plan.parquet")
+    images = work / "images"
+    table["path"] = [str(images / Path(path).name) for path in table["path"]]
+    save_plan(read_plan(str(work)), table, str(work))
+    return table
+
+
+def list_shards(part):
+    """The names of a part's shards, and of the rows in its index and shards.csv."""
+    names = {str(path.relative_to(part)) for path in part.rglob("*.tfrec")}
+    indices = {
+        str(path.relative_to(part / "index")).removesuffix(".idx")
+        for path in (part / "index").rglob("*.idx")
+    }
+    return names, indices, set(pd.read_csv(part / "shards.csv")["file"])
+
+
+def test_test_shards_at_a_part_s_top_are_moved(work, tmp_path, monkeypatch):
+    """Version 0.1 wrote them there; verify names them, and 04 writes them again."""
     part = tmp_path / "old" / "part-1"
     with monkeypatch.context() as older:
         older.setattr(Plan, "file_name", without_folder(Plan.file_name))
-        rows = (
-            write_parts(str(work), str(part.parent))
-            .assign(number=range(4))
-            .to_dict("records")
-        )
-    if finished:
-        assert verify_parts(str(part)).faults.empty
-    else:
-        (part / "journal").mkdir()
-        rejects = pd.read_csv(part / "rejects.csv").to_dict("records")
-        for row in rows:
-            row["rejects"] = [
-                reject for reject in rejects if reject["file"] == row["file"]
-            ]
-            (part / "journal" / f"{row['number']}.json").write_text(json.dumps(row))
-        for name in ("shards.csv", "rejects.csv", "SHA256SUMS"):
-            (part / name).unlink()
-    before = digests(part)
-    with pytest.raises(
-        ValueError, match=r"'trees-test-000-6.tfrec' at the top.*OVERWRITE = True"
-    ):
         write_parts(str(work), str(part.parent))
-    assert digests(part) == before
+    assert (part / "trees-test-000-6.tfrec").exists()
+    faults = verify_parts(str(part)).faults
+    assert faults["file"].tolist() == ["test/trees-test-000-6.tfrec"]
 
-    write_parts(str(work), str(part.parent), overwrite=True)
+    write_parts(str(work), str(part.parent))
 
     write_parts(str(work), str(tmp_path / "new"))
     assert digests(part) == digests(tmp_path / "new" / "part-1")
+
+
+def test_no_shard_stays_when_a_rejected_image_is_back(work):
+    """Its shard then has another name, since that contains the number of records."""
+    part = work / "part-1"
+    table = use_copied_images(work)
+    rejected = pd.read_csv(part / "rejects.csv", dtype=str)["image_id"][0]
+    path = Path(table.set_index("image_id").loc[rejected, "path"])
+    path.write_bytes(Path(table["path"].iloc[0]).read_bytes())
+    (part / "rejects.csv").unlink()
+
+    write_parts(str(work))
+
+    names, indices, rows = list_shards(part)
+    assert names == indices == rows
+    assert "trees-f0-000-12.tfrec" in names
 
 
 def test_a_torn_journal_costs_a_shard_written_again(work, made):
@@ -206,12 +218,8 @@ def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"")])
 def test_sources_that_are_gone_are_not_compared(work, spoil):
     """Once a part is written its sources may go, or be emptied: verified and shown without them."""
-    table = pd.read_parquet(work / "plan.parquet")
-    paths = [work / "images" / Path(path).name for path in table["path"]]
-    plan = read_plan(str(work))
-    save_plan(plan, table.assign(path=list(map(str, paths))), str(work))
-    for path in paths[5:]:
-        spoil(path)
+    for path in use_copied_images(work)["path"].iloc[5:]:
+        spoil(Path(path))
     found = verify_parts(str(work / "part-1"), str(work), sample=42)
     assert found.faults.empty
     assert 0 < len(found.sources) <= 5
@@ -243,7 +251,7 @@ def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
     assert faults["file"].tolist() == ["plan.json", "trees-f0-000-11.tfrec"]
     (part / "SHA256SUMS").unlink()
     with pytest.raises(
-        ValueError, match=r"shards.csv, but no plan.json: put its own back"
+        ValueError, match=r"shards.csv, but no plan.json: restore"
     ):
         write_parts(str(work))
 

@@ -23,8 +23,8 @@ from support.plans import (
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.write.metadata import describe_dataset
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.sidecars import describe_dataset
 from kaggle_tfr.write.verify import compare_with_source, verify_parts
 
 HEAD, FRAME = 12, 16  # bytes before a record's data, and in all around it
@@ -167,13 +167,13 @@ CHANGES = {
         0, 7
     ),
     "'image_id' is b'x'": lambda f: f["image_id"].bytes_list.value.__setitem__(0, b"x"),
-    "'height' says [9], the image has": lambda f: f[
+    "'height' is 9, the plan says": lambda f: f[
         "height"
     ].int64_list.value.__setitem__(0, 9),
-    "its image is refused": lambda f: f["image"].bytes_list.value.__setitem__(
+    "its image is rejected": lambda f: f["image"].bytes_list.value.__setitem__(
         0, b"\xff\xd8\xff"
     ),
-    "'width' says [], the image has": lambda f: f.pop("width"),
+    "it lacks the feature 'width'": lambda f: f.pop("width"),
     "it has the feature 'new'": lambda f: f["new"].int64_list.value.append(1),
 }
 
@@ -243,9 +243,9 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
             )
             (folder / name).write_text(text)
     faults = verify_parts([str(part), str(other), str(elsewhere)]).faults
-    faults = faults[faults["problem"].str.contains("another plan")]
+    faults = faults[faults["problem"].str.contains("different plans")]
     assert faults["part"].tolist() == [str(other)]
-    assert f"than '{part}' beside it" in faults["problem"].iloc[0]
+    assert f"'{part}' and '{other}' are of different" in faults["problem"].iloc[0]
 
 
 @pytest.mark.timeout(60)
@@ -328,7 +328,7 @@ def test_swapped_and_turned_pictures_are_named(made, part, message, wrong):
         image.value[0] = tf.io.encode_jpeg(pixels, quality=95).numpy()
 
     rewrite(part, change)
-    found = verify_parts([str(part)], str(made), sample=36)
+    found = verify_parts([str(part)], str(made), seed=1)
     wrong = found.faults["problem"].str.contains(
         f"does not show its source as it is.*{message}"
     )

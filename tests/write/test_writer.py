@@ -34,7 +34,7 @@ from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.storage import sha256_of
-from kaggle_tfr.write import journal, parts
+from kaggle_tfr.write import journal, shard
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 
@@ -201,7 +201,7 @@ def test_overwrite_replaces_our_files_and_leaves_those_of_others(
     """A stale part is refused, its difference named; OVERWRITE writes it as into a fresh folder."""
     replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
     with pytest.raises(
-        ValueError, match=r"QUALITY: 90 there, 50 now.*OVERWRITE = True"
+        ValueError, match=r"QUALITY: 90 before, 50 now.*OVERWRITE = True"
     ):
         write_parts(str(tmp_path / "work"), str(copied))
     assert digests(copied) == whole[1]
@@ -245,7 +245,7 @@ def test_parts_of_an_earlier_plan_are_not_read_with_the_present_ones(
     write_parts(str(work), overwrite=True)
 
     assert [path.name for path in (work / "part-2").iterdir()] == ["notes.md"]
-    assert "files that 04_write did not make stay: notes.md" in capsys.readouterr().out
+    assert "Files that 04_write did not write stay: notes.md" in capsys.readouterr().out
     shutil.rmtree(work / "part-02")
     assert find_shards(str(work))["count"].sum() == len(table)
     assert digests(work / "part-1") == digests(write_fresh(work))
@@ -275,7 +275,7 @@ def test_an_older_part_that_the_plan_reads_is_not_removed(replanned, part):
     images.to_parquet(path)
     before = digests(replanned)
     with pytest.raises(
-        ValueError, match=f"{part}' holds images that this plan reads.*OUT_DIR"
+        ValueError, match=f"{part}' contains images that this plan reads.*OUT_DIR"
     ):
         write_parts(str(replanned), overwrite=True)
     assert digests(replanned) == before
@@ -415,7 +415,7 @@ def test_pictures_that_others_replaced_since_the_plan_are_refused(tmp_path):
         data = bytearray(paths[number].read_bytes())
         data[15] ^= 1  # dots an inch
         paths[number].write_bytes(data)
-    sizes = f"{table['n_bytes'][3]:,} bytes there, {table['n_bytes'][4]:,} now"
+    sizes = f"{table['n_bytes'][3]:,} bytes before, {table['n_bytes'][4]:,} now"
     assert write_parts(str(tmp_path))["count"].sum() == 22
     rejects = pd.read_csv(tmp_path / "part-1" / "rejects.csv", dtype=str)
     told = dict(zip(rejects["image_id"], rejects["problem"], strict=True))
@@ -455,18 +455,18 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
             FileNotFoundError(errno.ENOENT, "No such file", "in/a.jpg"),
             "Put that file back.",
         ),
-        (OSError(errno.ENOSPC, "No space left on device"), parts.DISK_FULL),
+        (OSError(errno.ENOSPC, "No space left on device"), shard.MAKE_ROOM),
         (
             OSError(errno.EIO, "Input/output error"),
             "Fix the cause that the error names.",
         ),
-        (tf.errors.ResourceExhaustedError(None, None, "full"), parts.DISK_FULL),
+        (tf.errors.ResourceExhaustedError(None, None, "full"), shard.MAKE_ROOM),
     ],
 )
 def test_room_is_asked_for_only_where_there_is_none(tmp_path, error, advice):
     """The problem of a shard ends with what helps against that one."""
     (tmp_path / "journal").mkdir()
-    assert parts._explain_error(error, str(tmp_path)).endswith(f" {advice}")
+    assert shard._explain_error(error, str(tmp_path)).endswith(f" {advice}")
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
@@ -478,7 +478,7 @@ def test_a_run_that_loses_its_part_is_not_told_to_make_room(
     Nor is it about this run's temporary file, which the other one may have removed.
     """
     plan_images(table, tmp_path)
-    write_records = parts._write_records
+    write_records = shard._write_records
 
     def write_taken(task, temporary):
         Path(task.part_dir, journal.RUN).write_text("another run")
@@ -487,7 +487,7 @@ def test_a_run_that_loses_its_part_is_not_told_to_make_room(
             Path(temporary).unlink()
         return written
 
-    monkeypatch.setattr(parts, "_write_records", write_taken)
+    monkeypatch.setattr(shard, "_write_records", write_taken)
     use_backend(1)
     with pytest.raises(
         OSError, match=r"another run has begun.*Wait until no other run"
@@ -536,7 +536,7 @@ def test_a_full_disk_stops_the_run_resumably(
     plan_images(table, tmp_path, size=None, n_shards=6, quality=100)
     write_parts(str(tmp_path), str(tmp_path / "whole"))
     if not foreseen:
-        monkeypatch.setattr("kaggle_tfr.write.parts.SPARE_DISK_BYTES", -(1 << 40))
+        monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", -(1 << 40))
     ballast = tiny_disk / "ballast"
     ballast.write_bytes(b"\0" * (8 << 20))
     use_backend(2)
@@ -553,7 +553,7 @@ def test_a_full_disk_stops_the_run_resumably(
     assert set(sizes) <= {4}
     assert not list((tiny_disk / "part-1" / "journal").glob("*.tmp"))
     ballast.unlink()
-    monkeypatch.setattr("kaggle_tfr.write.parts.SPARE_DISK_BYTES", 0)
+    monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", 0)
     write_parts(str(tmp_path), str(tiny_disk))
     assert digests(tiny_disk / "part-1") == digests(tmp_path / "whole" / "part-1")
 

@@ -1,0 +1,116 @@
+"""Parts of other plans beside the present one: readers would mix both plans."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from operator import itemgetter
+
+from kaggle_tfr import storage
+from kaggle_tfr.plan.plan import Plan
+from kaggle_tfr.shards import read_fingerprint
+from kaggle_tfr.write import journal
+
+
+def remove_other_parts(
+    work_dir: str,
+    parts_dir: str,
+    plan: Plan,
+    part_dirs: Mapping[int, str],
+    *,
+    overwrite: bool,
+) -> None:
+    """Remove the parts of other plans whose numbers this plan does not have.
+
+    part_dirs: the parts that this run writes. Another run may be writing the plan's
+        other parts, so these stay and are named.
+    Raises: ValueError: `overwrite` is off; the plan reads images from a part; a part
+        is a link to another folder; or nothing shows that 04_write wrote it. Then
+        nothing was removed.
+    """
+    other_parts = _find_other_parts(parts_dir, plan, part_dirs)
+    if overwrite:
+        _check_no_input(work_dir, [*part_dirs.values(), *other_parts])
+    elif other_parts:
+        folders = "', '".join(other_parts)
+        raise ValueError(
+            f"'{folders}': left over from another plan. The present one has "
+            f"{plan.n_parts} part(s), and readers would mix both plans. Set OVERWRITE "
+            "= True to remove the files of such parts, move them away, or set another "
+            "OUT_DIR."
+        )
+
+    removed = [path for path, number in other_parts.items() if number > plan.n_parts]
+    for part_dir in removed:
+        _check_removable(part_dir)
+    for part_dir in removed:
+        journal.clear_part(part_dir)
+        remaining = _remove_empty_folders(part_dir)
+        print(f"'{part_dir}', left over from another plan, was removed.")
+        if remaining:
+            print(f"Files that 04_write did not write stay: {', '.join(remaining)}")
+    for part_dir in other_parts.keys() - removed:
+        print(f"'{part_dir}' is of another plan. Write it too: set PART to its number.")
+
+
+def _find_other_parts(
+    parts_dir: str, plan: Plan, part_dirs: Mapping[int, str]
+) -> dict[str, int]:
+    """Return the numbers of the parts of other plans that this run does not write."""
+    numbers = dict[str, int]()
+    if not storage.exists(parts_dir):
+        return numbers
+    for name in ("plan.json", "shards.csv"):  # readers need only the second
+        for path in storage.list_files(f"part-*/{name}", parts_dir):
+            part_dir = path.rpartition("/")[0]
+            match = re.search(r"/part-([1-9][0-9]*)$", part_dir)
+            fingerprint = read_fingerprint(part_dir)
+            if match and (fingerprint or name == "shards.csv"):
+                number = int(match[1])
+                is_of_this_plan = (
+                    fingerprint == plan.fingerprint and number <= plan.n_parts
+                )
+                if number not in part_dirs and not is_of_this_plan:
+                    numbers[part_dir] = number
+    return dict(sorted(numbers.items(), key=itemgetter(1)))
+
+
+def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
+    """Raise a ValueError if images of the plan are in a part that may be removed."""
+    plan_path = storage.join(work_dir, "plan.parquet")
+    paths = storage.read_parquet(plan_path, columns=["path"])["path"]
+    folders = {os.path.dirname(path) for path in paths}
+    for part_dir in part_dirs:
+        if any(storage.is_inside(folder, part_dir) for folder in folders):
+            raise ValueError(
+                f"'{part_dir}' contains images that this plan reads, and OVERWRITE "
+                "would remove them. Set another OUT_DIR."
+            )
+
+
+def _check_removable(part_dir: str) -> None:
+    if not read_fingerprint(part_dir):
+        raise ValueError(
+            f"'{part_dir}' has shards, but no plan.json of 04_write: its files stay. "
+            "Move it away, or set another OUT_DIR."
+        )
+    if not storage.is_remote(part_dir) and os.path.islink(part_dir):
+        raise ValueError(
+            f"'{part_dir}', left over from another plan, is a link to another folder: "
+            "its files stay. Remove that link."
+        )
+
+
+def _remove_empty_folders(folder: str) -> list[str]:
+    """Remove a folder of a disk if it is empty, and empty folders in it.
+
+    Return the files that remain.
+    """
+    remaining = list[str]()
+    if not storage.is_remote(folder):
+        for place, _, files in os.walk(folder, topdown=False):
+            paths = [os.path.join(place, file) for file in files]
+            remaining += [os.path.relpath(path, folder) for path in paths]
+            with suppress(OSError):  # it contains other people's files
+                os.rmdir(place)
+    return sorted(remaining)

@@ -1,0 +1,129 @@
+"""dataset-metadata.json: a part's title, description and license for Kaggle."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
+from kaggle_tfr.plan.plan import Plan
+from kaggle_tfr.write.journal import COLUMNS, ShardRow
+
+DATASET_FILE = "dataset-metadata.json"
+USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may change
+
+
+def renew_metadata(
+    part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str = ""
+) -> tuple[str, str]:
+    """Return the text of dataset-metadata.json, and the text that it should have.
+
+    The user's changes of `USER_FIELDS` stay. license_name: "" for the one in the file.
+    """
+    text = storage.read_text(storage.join(part_dir, DATASET_FILE))
+    shards = pd.DataFrame(rows, columns=COLUMNS)
+    metadata = describe_dataset(plan, rows[0].part, shards)
+    found = None
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        found = json.loads(text)
+        metadata |= {name: found[name] for name in USER_FIELDS}
+    if license_name:
+        metadata["licenses"] = [{"name": license_name}]
+    if found == metadata:
+        return text, text
+    return text, json.dumps(metadata, indent=1) + "\n"
+
+
+def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
+    """Return the content of dataset-metadata.json.
+
+    Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
+    """
+    name = " ".join(plan.labels.name.split()) or "images"
+    ending = "TFRecords"
+    slug_ending = "tfrecords"
+    if plan.n_parts > 1:
+        ending += f" part {part} of {plan.n_parts}"
+        slug_ending += f"-{part}-of-{plan.n_parts}"
+    count = int(shards["count"].sum())
+    n_classes = len(plan.labels.classes)
+    subtitle = f"{count:,} images of {n_classes:,} classes as {ending}"
+    if len(subtitle) > 80:
+        subtitle = f"{count:,} images as TFRecords"
+    return {
+        "title": f"{name[: 49 - len(ending)]} {ending}",
+        "id": f"{OWNER_PLACEHOLDER}/{to_slug(name, slug_ending)}",
+        "subtitle": subtitle,
+        "description": _describe_part(plan, part, shards),
+        "licenses": [],
+        "keywords": [],
+    }
+
+
+def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
+    """Return the description of a part, in Markdown."""
+    image = plan.image
+    size = "original size" if image.size is None else f"{image.resize} {image.size}"
+    names = [str(name) for name in plan.labels.classes]
+    classes = ", ".join(names[:20]) + (", …" if len(names) > 20 else ".")
+    folds = shards.groupby(["split", "fold"], as_index=False).agg(
+        shards=("count", "size"), images=("count", "sum")
+    )
+    return f"""\
+{shards["count"].sum():,} images in {len(shards)} TFRecord shards, \
+{shards["bytes"].sum() / 1e9:,.3f} GB; part {part} of {plan.n_parts}, \
+each part a stratified sample of the whole.
+
+- Images: {size}, JPEG quality {image.quality}, {image.subsampling}.
+- Compression of the files: {plan.settings.compression or "none"}.
+- {len(names):,} classes: {classes}
+- {_describe_checks(plan.checks)}
+
+{_format_table(folds.columns, folds.itertuples(index=False))}
+
+`schema.json` says how to parse a record, `labels.json` names the labels, \
+`shards.csv` lists every file with its count and sha256, `plan.json` is the recipe:
+
+```json
+{json.dumps(asdict(plan.settings), indent=1)}
+```
+"""
+
+
+def _describe_checks(checks: Mapping[str, Any]) -> str:
+    """Return how the folds were checked for near-duplicates, and the numbers found."""
+    if not checks:
+        return "Near-duplicates: the folds were not checked for them."
+
+    text = (
+        "Near-duplicates, which define the clusters: images within "
+        f"{checks['max_bits']} of 256 bits of four perceptual hashes"
+    )
+    if checks["second_look"]:
+        text += f", or {checks['candidate_bits']} after geometric verification"
+    text += "."
+    if checks.get("mirrored"):  # plans of earlier versions do not contain it
+        text += " Mirrored and rotated copies were searched for too."
+
+    settings = asdict(DuplicateSettings())
+    numbers = [
+        (name.replace("_", " "), round(number, 4))
+        for name, number in checks.items()
+        if name not in settings
+    ]
+    table = _format_table(("leakage check of all parts", ""), numbers)
+    return f"{text}\n\n{table}"
+
+
+def _format_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table in Markdown, with commas in its numbers."""
+    names = list(columns)
+    lines = [names, ["---"] * len(names)]
+    for row in rows:
+        lines.append([x if isinstance(x, str) else f"{x:,}" for x in row])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

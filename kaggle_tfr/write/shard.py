@@ -1,0 +1,212 @@
+"""One shard: its images become records in a file that gets its name once complete."""
+
+import contextlib
+import errno
+import json
+import os
+import time
+import uuid
+from dataclasses import asdict
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.images.convert import convert
+from kaggle_tfr.images.header import RejectedImage
+from kaggle_tfr.plan.plan import Plan, Shard
+from kaggle_tfr.records import (
+    FRAME_BYTES,
+    DamagedRecord,
+    format_index,
+    stream_image_bytes,
+)
+from kaggle_tfr.schema import encode
+from kaggle_tfr.session import tf
+from kaggle_tfr.write.journal import ShardRow, is_claimed
+
+SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
+SECONDS_BETWEEN_CHECKS = 5  # of the part's claim
+CLAIM_LOST = (
+    "the run was ended, or another run has begun to write the same part. Wait until "
+    "no other run writes this part."
+)
+MAKE_ROOM = "Make room there, or set another OUT_DIR."
+PLAN_SMALLER_PARTS = (
+    "Plan smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+)
+
+
+class ShardTask(NamedTuple):
+    """All that a worker needs, on any machine.
+
+    plan: without its shards; rows: the shard's rows of plan.parquet.
+    limit_bytes: size at which writing stops, because the part would pass its limit.
+    """
+
+    plan: Plan
+    shard: Shard
+    rows: pd.DataFrame
+    part_dir: str
+    limit_bytes: int
+    run_id: str
+
+
+class ShardOutcome(NamedTuple):
+    """The row of a shard that was written, or the problem that stops the run."""
+
+    shard: Shard
+    limit_bytes: int  # of the task
+    row: ShardRow | None
+    problem: str = ""
+
+
+def write_shard(task: ShardTask) -> ShardOutcome:
+    """Write one shard: temporary name, count, close, index, journal row, final name."""
+    row = None
+    problem = ""
+    try:
+        row = _write_whole(task)
+    except InterruptedError as stop:
+        problem = str(stop)
+    except (OSError, tf.errors.OpError) as error:
+        is_ours = True
+        with contextlib.suppress(OSError):
+            is_ours = is_claimed(task.part_dir, task.run_id)
+        # Another run that takes the part over removes this run's files.
+        problem = _explain_error(error, task.part_dir) if is_ours else CLAIM_LOST
+    return ShardOutcome(task.shard, task.limit_bytes, row, problem)
+
+
+def _explain_error(error: Exception, part_dir: str) -> str:
+    """Return the problem of a shard that could not be written, with what to do."""
+    text = str(error).removesuffix(storage.RESUME_HINT).rstrip(". ")
+    if isinstance(error, FileNotFoundError | tf.errors.NotFoundError):
+        return f"{text}. Put that file back."
+
+    fix = "Fix the cause that the error names."
+    is_full = isinstance(error, tf.errors.ResourceExhaustedError)
+    if isinstance(error, OSError):
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if is_full:
+        fix = MAKE_ROOM
+    free = storage.free_bytes(part_dir)
+    return f"{text} ({free / 1e6:,.1f} MB are free for '{part_dir}'). {fix}"
+
+
+def _write_whole(task: ShardTask) -> ShardRow:
+    _check_disk(task)
+    shard = task.shard
+    is_plain = not task.plan.settings.compression
+    scratch = storage.scratch_folder(task.part_dir)
+    temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
+    try:
+        lengths, rejects = _write_records(task, temporary)
+        bounds = [0, *accumulate(length + FRAME_BYTES for length in lengths)]
+        size = os.path.getsize(temporary)
+        if is_plain and size != bounds[-1]:
+            raise OSError(
+                f"'{temporary}' has {size:,} bytes after closing, expected "
+                f"{bounds[-1]:,}."
+            )
+        row = ShardRow(
+            file=task.plan.file_name(shard, len(lengths)),
+            split=shard.split,
+            fold=shard.fold,
+            count=len(lengths),
+            bytes=size,
+            sha256=storage.sha256_of(temporary),
+            part=shard.part,
+            shard=shard.index,
+            refused=len(rejects),
+            rejects=rejects,
+            number=shard.number,
+        )
+
+        if is_plain:
+            path = storage.join(task.part_dir, f"index/{row.file}.idx")
+            storage.write_atomically(path, format_index(bounds).encode())
+        _check_claim(task)
+        # The row is written before the shard gets its name, so that no file with a
+        # final name lacks its row.
+        path = storage.join(task.part_dir, f"journal/{shard.number:06d}.json")
+        text = json.dumps(asdict(row), ensure_ascii=False)
+        storage.write_atomically(path, text.encode())
+        storage.publish_file(temporary, storage.join(task.part_dir, row.file))
+    finally:
+        storage.remove(temporary)
+    return row
+
+
+def _check_disk(task: ShardTask) -> None:
+    free = storage.free_bytes(task.part_dir)
+    if free < task.shard.bytes_high + SPARE_DISK_BYTES:
+        raise InterruptedError(
+            f"the disk is too full: shard {task.shard.number} may take "
+            f"{task.shard.bytes_high / 1e6:,.1f} MB and "
+            f"{SPARE_DISK_BYTES / 1e6:,.1f} MB are kept for the files beside the "
+            f"shards, but {free / 1e6:,.1f} MB are free for '{task.part_dir}'. "
+            f"{MAKE_ROOM}"
+        )
+
+
+def _check_claim(task: ShardTask) -> None:
+    """Raise an InterruptedError if this run was ended, or another owns the part."""
+    if not is_claimed(task.part_dir, task.run_id):
+        raise InterruptedError(CLAIM_LOST)
+
+
+def _write_records(
+    task: ShardTask, temporary: str
+) -> tuple[list[int], list[dict[str, str]]]:
+    """Return the lengths of the records written, and the rejected images."""
+    lengths = list[int]()
+    rejects = list[dict[str, str]]()
+    size = 0
+    next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
+    images = stream_image_bytes(task.rows["path"])
+    options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
+    with tf.io.TFRecordWriter(temporary, options) as writer:
+        for row, data in zip(task.rows.to_dict("records"), images, strict=True):
+            if time.monotonic() > next_check:
+                _check_claim(task)
+                next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
+            try:
+                record = _encode_image(row, data, task.plan)
+            except (RejectedImage, DamagedRecord) as refusal:
+                reject = {name: row[name] for name in ("image_id", "path")}
+                rejects.append(reject | {"problem": str(refusal)})
+                continue
+
+            writer.write(record)
+            lengths.append(len(record))
+            size += len(record) + FRAME_BYTES
+            if size > task.limit_bytes:
+                raise InterruptedError(
+                    f"the part would pass its limit: shard {task.shard.number} has "
+                    f"{size:,} bytes after {len(lengths):,} of {task.shard.count:,} "
+                    f"images, and only {task.limit_bytes:,} are left for it. The "
+                    f"forecast was at most {task.shard.bytes_high:,}. "
+                    f"{PLAN_SMALLER_PARTS}"
+                )
+    return lengths, rejects
+
+
+def _encode_image(row: dict[Any, Any], data: bytes | OSError, plan: Plan) -> bytes:
+    """Return the record of an image, from its row of the plan and the file's bytes."""
+    if isinstance(data, OSError):
+        raise data
+    _check_unchanged(row, data)
+    return encode(row, convert(data, plan.image), plan.schema, plan.image)
+
+
+def _check_unchanged(row: dict[Any, Any], data: bytes) -> None:
+    """Raise RejectedImage unless the bytes are those that 01 read, as far as known."""
+    size = row.get("n_bytes")
+    if size and size != len(data):
+        raise RejectedImage(
+            f"changed since 01_explore: {size:,} bytes before, {len(data):,} now"
+        )
+    if row.get("digest") and row["digest"] != storage.digest(data):
+        raise RejectedImage(f"changed since 01_explore: other {len(data):,} bytes")
