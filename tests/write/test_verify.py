@@ -167,9 +167,9 @@ CHANGES = {
         0, 7
     ),
     "'image_id' is b'x'": lambda f: f["image_id"].bytes_list.value.__setitem__(0, b"x"),
-    "'height' is 9, the plan says": lambda f: f[
-        "height"
-    ].int64_list.value.__setitem__(0, 9),
+    "'height' is 9, the plan says": lambda f: f["height"].int64_list.value.__setitem__(
+        0, 9
+    ),
     "its image is rejected": lambda f: f["image"].bytes_list.value.__setitem__(
         0, b"\xff\xd8\xff"
     ),
