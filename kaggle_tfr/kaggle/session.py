@@ -1,0 +1,66 @@
+"""Functions that the cells of a kernel call on Kaggle before a step begins."""
+
+from pathlib import Path
+
+from kaggle_tfr.mounts import find_input, work_dir
+from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.storage import write_atomically
+
+# Written by papermill and nbconvert beside a kernel's own files.
+_KAGGLE_FILES = (
+    "__notebook__.ipynb",
+    "__results__.html",
+    "__output__.json",
+    "custom.css",
+)
+
+
+def copy_plan(kernel: str, work: str) -> None:
+    """Copy the output of the kernel that plans into the work folder.
+
+    Raises: FileNotFoundError: the kernel is not attached, or its output has no plan.
+    """
+    source = find_input(kernel)
+    if not Path(source, "plan.json").is_file():
+        raise FileNotFoundError(
+            f"'{source}' has no plan.json. Run the kernel '{kernel}' to its end first."
+        )
+    _copy_files(source, work)
+
+
+def restore_previous_output(kernel: str, folder: str) -> int:
+    """Copy the output of this kernel's previous version, so that this version resumes it.
+
+    Returns the number of copied files, 0 when there is no previous version.
+    """
+    try:
+        source = find_input(kernel)
+    except FileNotFoundError:
+        return 0
+    return _copy_files(source, folder)
+
+
+def check_parts(work: str, n_parts: int) -> None:
+    """Raise a ValueError unless the plan has as many parts as there are kernels to write them."""
+    planned = read_plan(work_dir(work)).n_parts
+    if planned != n_parts:
+        raise ValueError(
+            f"The plan has {planned} parts, but {n_parts} kernels write parts. Run "
+            f"`kaggle-tfr kernel RECIPE --parts {planned}`, or change PART_LIMIT_GB."
+        )
+
+
+def _copy_files(source: str, folder: str) -> int:
+    """Copy the files that `folder` does not have yet; return their number."""
+    paths = [path for path in sorted(Path(source).rglob("*")) if path.is_file()]
+    # plan.json comes last: where it exists, the rest of the plan does too.
+    paths.sort(key=lambda path: path.name == "plan.json")
+    copied = 0
+    for path in paths:
+        target = Path(work_dir(folder), path.relative_to(source))
+        is_leftover = path.suffix in (".tmp", ".lock")  # of a session that was killed
+        if path.name in _KAGGLE_FILES or is_leftover or target.exists():
+            continue
+        write_atomically(target, path.read_bytes())
+        copied += 1
+    return copied
