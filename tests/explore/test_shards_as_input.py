@@ -17,7 +17,7 @@ from support.readers import make_example, make_picture, save_noise, write_shard
 
 from kaggle_tfr import explore, parallel
 from kaggle_tfr.explore.table import measure
-from kaggle_tfr.kaggle.kernels import copy_plan
+from kaggle_tfr.kaggle.session import copy_plan
 from kaggle_tfr.records import (
     RECORDS_FOLDER,
     decompress,
