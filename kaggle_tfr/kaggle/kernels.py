@@ -45,35 +45,27 @@ _INPUT_TYPES = {
     "notebooks": ("kernel_sources", 2),
 }
 
-# The packages that a kernel needs, and their modules where the names differ.
-PACKAGES = [
-    "tensorflow",
-    "opencv-python",
-    "pillow",
-    "imagehash",
-    "numpy",
-    "scipy",
-    "faiss-cpu",
-    "scikit-learn",
-    "iterative-stratification",
-    "pandas",
-    "pyarrow",
-    "google-crc32c",
-    "joblib",
-    "fastprogress",
-    "matplotlib",
-    "jinja2",
-    "markupsafe",
-    "psutil",
-    "pyyaml",
-]
+# The packages that a kernel needs, and their modules.
 MODULES = {
+    "tensorflow": "tensorflow",
     "opencv-python": "cv2",
     "pillow": "PIL",
+    "imagehash": "imagehash",
+    "numpy": "numpy",
+    "scipy": "scipy",
     "faiss-cpu": "faiss",
     "scikit-learn": "sklearn",
     "iterative-stratification": "iterstrat",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
     "google-crc32c": "google_crc32c",
+    "joblib": "joblib",
+    "fastprogress": "fastprogress",
+    "tqdm": "tqdm",
+    "matplotlib": "matplotlib",
+    "jinja2": "jinja2",
+    "markupsafe": "markupsafe",
+    "psutil": "psutil",
     "pyyaml": "yaml",
 }
 
@@ -316,10 +308,12 @@ def _make_parameter_cells(kernel: Kernel) -> list[Any]:
     ]
 
 
-def format_carrier(packages: Sequence[str] = PACKAGES) -> str:
-    """Return the source of the cell that makes `import kaggle_tfr` work on Kaggle."""
+def format_carrier(modules: Mapping[str, str] = MODULES) -> str:
+    """Return the source of the cell that makes `import kaggle_tfr` work on Kaggle.
+
+    modules: the packages to install where they are missing, with their modules.
+    """
     archive = _zip_package()
-    modules = {name: MODULES.get(name, name) for name in packages}
     return _CARRIER.format(
         modules=json.dumps(modules, indent=4),
         text=base64.encodebytes(archive).decode().rstrip(),

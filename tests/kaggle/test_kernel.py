@@ -25,7 +25,7 @@ from kaggle_tfr import driver, session
 from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle import session as kaggle_session
-from kaggle_tfr.kaggle.kernels import MODULES, PACKAGES, format_carrier, write_kernels
+from kaggle_tfr.kaggle.kernels import MODULES, format_carrier, write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
@@ -299,9 +299,8 @@ def test_the_first_cell_knows_every_requirement(root):
         if line[:1] not in ("", "#")
     }
     kernels_do_without = {"papermill", "ipykernel", "nbformat"}
-    assert names - set(PACKAGES) == kernels_do_without
-    assert set(PACKAGES) <= names
-    assert set(MODULES) <= set(PACKAGES)
+    assert names - MODULES.keys() == kernels_do_without
+    assert MODULES.keys() <= names
 
     imported = set()
     for path in sorted((root / "kaggle_tfr").rglob("*.py")):
@@ -310,9 +309,10 @@ def test_the_first_cell_knows_every_requirement(root):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module.split(".")[0])
-    modules = {MODULES.get(name, name) for name in PACKAGES}
     others = "cloudpickle dask kaggle kaggle_datasets nbformat papermill traitlets kaggle_tfr"
-    unknown = imported - modules - sys.stdlib_module_names - set(others.split())
+    unknown = (
+        imported - set(MODULES.values()) - sys.stdlib_module_names - set(others.split())
+    )
     assert unknown == {"google", "keras", "jax"}  # these come with TensorFlow
 
 
@@ -321,7 +321,7 @@ def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
 
     Its sha256 stands beside it.
     """
-    cell = format_carrier([])
+    cell = format_carrier({})
     worker = "import kaggle_tfr.kaggle as k; print(k)"
     damaged = run_cell(re.sub(r"\nUEs", "\nUFs", cell), poor, tmp_path)
     assert "The package in this cell is damaged" in damaged.stderr
@@ -338,7 +338,8 @@ def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
 
 def test_packages_that_the_image_lacks_are_named(poor, tmp_path):
     """Without internet and wheels the first cell names them; steps without them still run."""
-    cell = format_carrier(["numpy", "faiss-cpu", "iterative-stratification"])
+    modules = {"numpy": "numpy", "faiss-cpu": "faiss", "iterative-stratification": "x"}
+    cell = format_carrier(modules)
     done = run_cell(cell, poor, tmp_path)
     assert (
         "Warning: this image lacks faiss-cpu, iterative-stratification" in done.stdout
@@ -362,7 +363,7 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(poor, tmp_path):
     ) as wheel:
         for name, text in files.items():
             wheel.writestr(name, text)
-    script = format_carrier(["tinyleaf"])
+    script = format_carrier({"tinyleaf": "tinyleaf"})
     script += "\nimport tinyleaf\nprint(tinyleaf.colour)"
     attached = {"datasets/ada/w": tmp_path / "wheels"}
     done = run_python(poor, script, tmp_path / "out", attached)
