@@ -1,1 +1,12 @@
-"""One picture: bytes → header → pixels → the bytes of a record."""
+"""One image: file → header → pixels → the image of a record; its hashes; its masks.
+
+Five functions read an image file, each for one purpose:
+
+| function              | result                             | used for                  |
+|-----------------------|------------------------------------|---------------------------|
+| `header.read_header`  | size, format, …, without decoding  | first step of the others  |
+| `convert.check_image` | header and small grey image        | damage, hashes (01)       |
+| `convert.convert`     | JPEG of the record's size          | records (03, 04)          |
+| `convert.read_pixels` | RGB, perhaps reduced               | figures, details, records |
+| `header.read_upright` | RGB by Pillow alone, not OpenCV    | reference of verify; 05   |
+"""

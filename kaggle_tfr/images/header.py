@@ -1,11 +1,15 @@
-"""One read of a picture's header decides how it is decoded, turned, and whether it may pass."""
+"""Read the header of an image file, and decode image files with Pillow.
+
+The header decides how an image is decoded and rotated, and whether its bytes may be
+copied into a record unchanged.
+"""
 
 import io
 import os
 import re
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,215 +18,45 @@ from PIL import ExifTags, Image, ImageCms, TiffImagePlugin
 
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
-NOT_RGB = ("L", "CMYK")  # modes with colour profiles of their own
-RECORD = re.compile(r"#\d+$")  # ends the address of a record
-DIM = 16_384  # of 65,535: with all values below it, two of the 8 bits would say nothing
-
-
-class RejectedImage(ValueError):  # noqa: N818 - it names the picture, the run goes on
-    """A picture that cannot become a record; its text is the short reason, such as "truncated"."""
-
-
-@contextmanager
-def rejecting(data: bytes) -> Iterator[None]:
-    """A block in which whatever Pillow raises for `data` becomes RejectedImage."""
-    try:
-        yield
-    except (RejectedImage, MemoryError):
-        raise
-    except (
-        Image.DecompressionBombError
-    ) as error:  # of WebP's reader, at the same limit as ours
-        raise RejectedImage(f"over MAX_PIXELS: {error}") from error
-    except Image.UnidentifiedImageError as error:
-        heads = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
-        reason = "truncated" if data.startswith(heads) else "not an image"
-        if data[4:8] == b"ftyp":
-            reason = f"unsupported kind: {data[8:12].decode('ascii', 'replace')} (HEIF family)"
-        raise RejectedImage(reason) from error
-    except (
-        Exception
-    ) as error:  # damaged files fail in as many ways as Pillow has plugins
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        cut = data[:4] == b"RIFF" and len(data) < 8 + int.from_bytes(
-            data[4:8], "little"
-        )
-        cut = cut or "truncated" in text.lower() or isinstance(error, EOFError)
-        raise RejectedImage("truncated" if cut else f"damaged: {text}") from error
-
-
-def open_image(data: bytes) -> Image.Image:
-    """The picture, not yet decoded: `Image.open` without Pillow's own limit of pixels.
-
-    Ours is a setting, and other threads may rely on Pillow's, which is one for the whole process.
-    Raises: Image.UnidentifiedImageError, and what Pillow raises for damaged files.
-    """
-    for load_plugins in (Image.preinit, Image.init):  # the usual formats, then all
-        load_plugins()
-        for name in list(Image.ID):
-            factory, accepts = Image.OPEN[name]
-            with suppress(
-                SyntaxError, IndexError, TypeError, struct.error
-            ):  # it is another format
-                answer = accepts(data[:16]) if accepts else True
-                if answer and not isinstance(
-                    answer, str
-                ):  # a text: support was not compiled in
-                    return factory(io.BytesIO(data), "")
-    raise Image.UnidentifiedImageError("cannot identify the image")
-
-
-def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
-    """RGB pixels, uint8 (height, width, 3), upright, by Pillow. Raises: RejectedImage.
-
-    at_least: pixels a side to which a JPEG may be scaled down, or 0; bit_depth: as of `to_rgb`.
-    """
-    with rejecting(data):
-        image = open_image(data)
-        if at_least:
-            image.draft(None, (at_least, at_least))
-        image.load()
-        pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
-        return apply_orientation(pixels, find_orientation(image))
-
-
-def read_deep(image: Image.Image, data: bytes, bit_depth: str) -> np.ndarray | None:
-    """8-bit pixels (h, w), or (h, w, 3) with blue first, of a loaded 16-bit image; else None.
-
-    Alpha is over white; see `to_rgb` for bit_depth. Raises: RejectedImage.
-    """
-    tags = getattr(image, "tag_v2", {})
-    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
-    if image.mode.startswith(("I", "F")):  # I;16, I;16B, I and F, all grey
-        values = np.nan_to_num(np.asarray(image)).clip(0, 65535).astype(np.uint16)
-        if (values != np.asarray(image)).any():
-            raise RejectedImage(
-                f"unsupported kind: {image.format} with pixels of mode {image.mode}"
-            )
-    elif bits != 16 or image.mode == "CMYK":
-        return None
-    else:
-        import cv2  # since Pillow keeps 8 bits of a colour
-
-        values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-        if tags.get(284) == 2 or 1 in tags.get(338, ()):
-            raise RejectedImage(
-                "unsupported kind: 16 bits in planes, or with premultiplied alpha"
-            )
-        if values is None or values.dtype != np.uint16:
-            return None
-    clear = values == image.info.get("transparency", -1) if values.ndim == 2 else None
-    if values.ndim == 3 and values.shape[2] == 4:
-        values, clear = values[..., :3], 1 - values[..., 3:] / np.float32(65535)
-    values = to_eight_bits(values, bit_depth)
-    if clear is None or not clear.any():
-        return values
-    return (values + (255 - values) * clear).round().astype(np.uint8)
-
-
-def to_eight_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
-    """uint8 levels of uint16 pixels without alpha, by `to_rgb`'s rule."""
-    levels, low, high = np.arange(65536.0) // 256, int(values.min()), int(values.max())
-    if high < DIM and bit_depth == "scale":
-        raise RejectedImage(
-            f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'"
-        )
-    if high < DIM or bit_depth == "stretch":
-        levels = np.interp(
-            np.arange(65536), [low, max(high, low + 1)], [0, 255]
-        ).round()
-    return levels.astype(np.uint8)[values]
-
-
-def to_rgb(
-    image: Image.Image, profile: bytes, data: bytes, bit_depth: str
-) -> Image.Image:
-    """A loaded image of `data` as 8-bit RGB in sRGB, alpha over white. Raises: RejectedImage.
-
-    bit_depth: of 16 bits "scale" drops the low byte, and refuses a picture in the darkest quarter;
-    "stretch" makes its darkest to brightest 0 to 255; "" does so to what "scale" refuses.
-    """
-    if (deep := read_deep(image, data, bit_depth)) is not None:
-        image = Image.fromarray(deep if deep.ndim == 2 else deep[..., ::-1]).convert(
-            "RGB"
-        )
-    if image.mode == "LAB":
-        raise RejectedImage(
-            f"unsupported kind: {image.format} with pixels of mode {image.mode}"
-        )
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    elif image.mode in ("1", "P", "PA", "YCbCr", "HSV"):
-        image = image.convert("RGB")
-    return to_srgb(image, profile)
-
-
-def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
-    """An 8-bit grey, CMYK or RGB image without alpha as RGB in sRGB."""
-    if profile and (transform := srgb_transform(profile, image.mode)):
-        return ImageCms.applyTransform(image, transform) or image
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def find_orientation(image: Image.Image) -> int:
-    """EXIF's orientation, 1 (upright) to 8; Pillow turns a TIFF by itself, its `load` leaves 1."""
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return orientation if orientation in ORIENTATIONS else 1
-
-
-def find_profile(image: Image.Image) -> bytes:
-    """The embedded colour profile of an opened image where it changes its colours, else b""."""
-    profile = image.info.get("icc_profile") or b""
-    mode = image.mode if image.mode in NOT_RGB else "RGB"
-    return profile if profile and srgb_transform(profile, mode) else b""
-
-
-@lru_cache(maxsize=64)
-def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """The transform from a profile of such pixels to sRGB; None for (nearly) sRGB or none."""
-    try:
-        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        made = ImageCms.buildTransform(
-            source, ImageCms.createProfile("sRGB"), mode, "RGB"
-        )
-    except (ImageCms.PyCMSError, OSError, ValueError):
-        return None
-    if mode == "CMYK":
-        return made
-    if mode == "L":
-        shown = Image.linear_gradient("L")  # every level
-    else:
-        steps = np.linspace(0, 255, 9).round().astype(np.uint8)
-        cube = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(27, 27, 3)
-        shown = Image.fromarray(cube)
-    moved = np.asarray(ImageCms.applyTransform(shown, made)).astype(int)
-    difference = np.abs(moved - np.asarray(shown.convert("RGB"))).max()
-    return made if difference > 3 else None  # of 255 levels
-
-
-MAX_PIXELS = (
-    178_956_970  # where Pillow, too, warns of a decompression bomb: 0.5 GB of RGB
+MAX_PIXELS = 178_956_970  # 0.5 GB of RGB; Pillow's own limit, unless it is changed
+DARK_LIMIT = 16_384  # of 65,535; below it two of the 8 bits would always be 0
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "GIF",
+    "BMP",
+    "TIFF",
+    "PPM",
+    "MPO",
+    "JPEG2000",
+    "AVIF",
 )
-HARMLESS = {
-    0xC4,
-    0xDB,
-    0xDD,
-    0xFE,
-    *range(0xE0, 0xF0),
-}  # tables, restarts, comment, APPn
+SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
+OWN_PROFILE_MODES = ("L", "CMYK")  # a colour profile of RGB does not fit their pixels
 PNG_TEXTS = {b"eXIf", b"iTXt", b"tEXt", b"zTXt"}  # chunks that may hold an orientation
-KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "MPO", "JPEG2000", "AVIF")
+RECORD_ADDRESS = re.compile(r"#\d+$")
+
+# Segments of a JPEG that do not change its pixels: tables, restarts, comment, APPn.
+HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}
+
+
+class RejectedImage(ValueError):  # noqa: N818 - the image is rejected, the run continues
+    """An image that cannot become a record. Its text is a short reason."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the first bytes of a picture say.
+    """The properties of an image file.
 
-    height, width: in pixels as shown. orientation: EXIF's, 1 (upright) to 8. mode: Pillow's.
-    note: what is unusual yet no reason to refuse. profile: the embedded one where it is not sRGB.
-    plain: shown right by every reader: 8-bit grey or RGB, upright, no profile, no alpha, one frame.
-    scan: where the only scan of a sequential grey or RGB JPEG begins; 0 for all else.
+    height, width: in pixels, of the upright image.
+    orientation: of EXIF, 1 (upright) to 8.
+    mode: Pillow's name of the kind of pixels, such as "RGB".
+    note: what is unusual, but no reason to reject the image.
+    plain: every reader shows the image correctly: 8-bit grey or RGB, upright, one
+        frame, without profile and transparency.
+    scan: the position of the only scan of a sequential grey or RGB JPEG; else 0.
+    profile: the embedded colour profile, unless it is that of sRGB.
     """
 
     format: str
@@ -236,106 +70,300 @@ class Header:
     profile: bytes = b""
 
 
-def read_header(data: bytes, max_pixels: int = MAX_PIXELS, *, name: str = "") -> Header:
-    """The Header of a picture; `name` shows a wrong extension. Raises: RejectedImage."""
+@contextmanager
+def rejecting(data: bytes) -> Iterator[None]:
+    """Raise RejectedImage for every error of Pillow in this block, which reads `data`."""
+    try:
+        yield
+    except (RejectedImage, MemoryError):
+        raise
+    except Image.DecompressionBombError as error:
+        raise RejectedImage(f"over MAX_PIXELS: {error}") from error
+    except Image.UnidentifiedImageError as error:
+        raise RejectedImage(_explain_unidentified(data)) from error
+    except Exception as error:  # Pillow raises almost any type for damaged files
+        raise RejectedImage(_explain_damage(data, error)) from error
+
+
+def _explain_unidentified(data: bytes) -> str:
+    if data[4:8] == b"ftyp":
+        brand = data[8:12].decode("ascii", "replace")
+        return f"unsupported format: {brand} (HEIF family)"
+    return "truncated" if data.startswith(SIGNATURES) else "not an image"
+
+
+def _explain_damage(data: bytes, error: Exception) -> str:
+    text = (str(error) or type(error).__name__).splitlines()[0]
+    riff_bytes = int.from_bytes(data[4:8], "little") if data[:4] == b"RIFF" else 0
+    is_cut = 8 + riff_bytes > len(data) or isinstance(error, EOFError)
+    return "truncated" if is_cut or "truncated" in text.lower() else f"damaged: {text}"
+
+
+def read_header(data: bytes, name: str = "") -> Header:
+    """Return the header of an image file; `name` is checked for a wrong extension.
+
+    Raises: RejectedImage.
+    """
     if not data:
         raise RejectedImage("empty file")
     header = _walk_jpeg(data)
     if header is None or not header.plain:
-        header = _read_by_pillow(data, header.scan if header else 0, max_pixels)
-    check_size(header.width, header.height, max_pixels)
-    # A record has no extension of its own: its address is that of its shard ("x.tfrec#17").
-    extension = "" if RECORD.search(name) else os.path.splitext(name)[1].lower()
-    if (
-        extension
-        and Image.registered_extensions().get(extension, "JPEG") != header.format
-    ):
-        note = f"wrong extension: {extension} holds {header.format}"
-        header = replace(header, note=f"{header.note}; {note}" if header.note else note)
+        header = _read_by_pillow(data, header.scan if header else 0)
+    check_size(header.width, header.height)
+
+    # The address of a record, "x.tfrec#17", ends in the extension of its shard.
+    extension = "" if RECORD_ADDRESS.search(name) else os.path.splitext(name)[1].lower()
+    if extension:
+        expected = Image.registered_extensions().get(extension, "JPEG")
+        if expected != header.format:
+            note = f"wrong extension: {extension} holds {header.format}"
+            notes = f"{header.note}; {note}" if header.note else note
+            header = replace(header, note=notes)
     return header
 
 
-def check_size(width: int, height: int, max_pixels: int) -> None:
-    """Raises RejectedImage for a picture of too many pixels."""
-    if width * height > max_pixels:
+def check_size(width: int, height: int) -> None:
+    """Raise RejectedImage if an image has too many pixels."""
+    if width * height > MAX_PIXELS:
         raise RejectedImage(
-            f"over MAX_PIXELS: {width} × {height} pixels, at most {max_pixels}"
+            f"over MAX_PIXELS: {width} × {height} pixels, at most {MAX_PIXELS}"
         )
 
 
 def _walk_jpeg(data: bytes) -> Header | None:
-    """The Header of a sequential JPEG with one scan that an end marker follows, or None.
+    """Return the header of a sequential JPEG of one scan and an end marker, else None.
 
-    A decoder stops at any marker, so with one ahead it never runs out of data. A tenth of Pillow's
-    time. Not plain where EXIF or a profile may be: Pillow then reads it again.
+    This takes a tenth of Pillow's time. A decoder stops at any marker, so it does not
+    run out of data if there is one behind the scan. The header is not plain where the
+    file may contain EXIF or a profile: Pillow then reads it again.
     """
-    at = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
-    height, width, channels, plain = 0, 0, 0, True
-    while at + 20 < len(data) and data[at] == 0xFF:
-        marker, segment = data[at + 1], data[at + 4 : at + 10]
-        at += 2 + (data[at + 2] << 8 | data[at + 3])
+    if not data.startswith(b"\xff\xd8\xff"):
+        return None
+    height = width = channels = 0
+    plain = True
+    position = 2
+    while position + 20 < len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        segment = data[position + 4 : position + 10]
+        position += 2 + (data[position + 2] << 8 | data[position + 3])
         if marker in (0xC0, 0xC1) and segment[0] == 8:  # sequential, 8 bits, Huffman
-            height, width = int.from_bytes(segment[1:3]), int.from_bytes(segment[3:5])
+            height = int.from_bytes(segment[1:3])
+            width = int.from_bytes(segment[3:5])
             channels = segment[5]
-        elif marker == 0xDA:
-            whole = height * width and channels in (1, 3) and segment[0] == channels
-            whole = whole and data.rfind(b"\xff\xd9", at) >= 0  # the end of the image
+        elif marker == 0xDA:  # start of the scan
+            is_only_scan = channels in (1, 3) and segment[0] == channels
+            has_end = data.rfind(b"\xff\xd9", position) >= 0
+            if not (is_only_scan and has_end and height and width):
+                return None
             mode = "RGB" if channels == 3 else "L"
-            return (
-                Header("JPEG", height, width, 1, mode, "", plain, at) if whole else None
-            )
-        elif marker in (
-            0xE1,
-            0xE2,
-        ):  # EXIF and XMP; colour profiles and further pictures
+            return Header("JPEG", height, width, 1, mode, plain=plain, scan=position)
+        elif marker in (0xE1, 0xE2):  # EXIF and XMP; profiles and further images
             plain = False
-        elif marker not in HARMLESS:
+        elif marker not in HARMLESS_SEGMENTS:
             return None
     return None
 
 
-def _png_chunks(data: bytes) -> Iterator[bytes]:
-    """The names of a PNG's chunks."""
-    at = 8
-    while at + 8 <= len(data):
-        yield data[at + 4 : at + 8]
-        at += 12 + int.from_bytes(data[at : at + 4])
-
-
-def count_channels(data: bytes) -> int:
-    """Channels that TensorFlow decodes a JPEG or PNG to when left alone: 1, 2, 3 or 4."""
-    image = open_image(data)
-    if image.format not in ("JPEG", "PNG"):
-        raise ValueError("the picture is neither JPEG nor PNG")
-    return {"1": 1, "L": 1, "I": 1, "I;16": 1, "LA": 2, "RGBA": 4}.get(image.mode, 3)
-
-
-def _read_by_pillow(data: bytes, scan: int, max_pixels: int) -> Header:
-    """The Header of any picture that Pillow knows."""
+def _read_by_pillow(data: bytes, scan: int) -> Header:
+    """Return the header of a file of any format that Pillow reads."""
     with rejecting(data):
-        image = open_image(data)
-        check_size(*image.size, max_pixels)
-        # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
-        bare = image.format == "PNG" and PNG_TEXTS.isdisjoint(_png_chunks(data))
-        orientation = 1 if bare else find_orientation(image)
-        animated = getattr(image, "is_animated", False)
-    if image.format not in KINDS:
-        raise RejectedImage(f"unsupported kind: {image.format}")
-    kind, mode, (width, height) = (
-        image.format.replace("MPO", "JPEG"),
-        image.mode,
-        image.size,
-    )
+        image = Image.open(io.BytesIO(data))
+        check_size(*image.size)
+        orientation = _read_orientation(image, data)
+        is_animated = getattr(image, "is_animated", False)
+    if image.format not in FORMATS:
+        raise RejectedImage(f"unsupported format: {image.format}")
+
+    width, height = image.size
     if isinstance(image, TiffImagePlugin.TiffImageFile):
-        # Pillow turns it by itself; its size comes turned or not, as the version has it.
+        # Pillow rotates TIFFs itself. Versions differ in whether `size` is rotated.
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
     if ORIENTATIONS[orientation].transposes:
         width, height = height, width
-    orientation, profile = 1 if kind == "TIFF" else orientation, find_profile(image)
-    plain = mode in ("L", "RGB") or (kind == "PNG" and mode in ("1", "P"))
-    deep = kind == "PNG" and data[24:25] == b"\x10"  # IHDR's bit depth
-    odd = animated or profile or deep or image.has_transparency_data or orientation != 1
-    note = "several frames: the first is used" if animated else ""
+    if image.format == "TIFF":
+        orientation = 1
+
+    profile = find_profile(image)
+    is_png = image.format == "PNG"
+    has_plain_mode = image.mode in ("L", "RGB") or (is_png and image.mode in ("1", "P"))
+    is_16_bit = is_png and data[24:25] == b"\x10"
+    is_special = is_animated or is_16_bit or image.has_transparency_data
     return Header(
-        kind, height, width, orientation, mode, note, plain and not odd, scan, profile
+        image.format.replace("MPO", "JPEG"),
+        height,
+        width,
+        orientation,
+        image.mode,
+        note="several frames: the first is used" if is_animated else "",
+        plain=has_plain_mode and orientation == 1 and not (is_special or profile),
+        scan=scan,
+        profile=profile,
+    )
+
+
+def _read_orientation(image: Image.Image, data: bytes) -> int:
+    """Return the EXIF orientation of an image that is not decoded yet."""
+    # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
+    if image.format == "PNG" and PNG_TEXTS.isdisjoint(_list_png_chunks(data)):
+        return 1
+    return find_orientation(image)
+
+
+def _list_png_chunks(data: bytes) -> Iterator[bytes]:
+    """Yield the names of a PNG's chunks."""
+    position = 8
+    while position + 8 <= len(data):
+        (length,) = struct.unpack_from(">I", data, position)
+        yield data[position + 4 : position + 8]
+        position += 12 + length
+
+
+def find_orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation, 1 to 8; of a loaded TIFF it is 1."""
+    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    return orientation if orientation in ORIENTATIONS else 1
+
+
+def find_profile(image: Image.Image) -> bytes:
+    """Return the embedded colour profile if it changes the colours, else b""."""
+    profile = image.info.get("icc_profile") or b""
+    mode = image.mode if image.mode in OWN_PROFILE_MODES else "RGB"
+    return profile if profile and _srgb_transform(profile, mode) else b""
+
+
+@lru_cache(maxsize=64)
+def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Return the transform of pixels to sRGB; None if it changes hardly anything."""
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        srgb = ImageCms.createProfile("sRGB")
+        transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
+    except (ImageCms.PyCMSError, OSError, ValueError):
+        return None
+    if mode == "CMYK":
+        return transform
+
+    if mode == "L":
+        samples = Image.linear_gradient("L")  # every level
+    else:
+        steps = np.linspace(0, 255, 9).round().astype(np.uint8)
+        cube = np.stack(np.meshgrid(steps, steps, steps), -1)
+        samples = Image.fromarray(cube.reshape(27, 27, 3))
+    converted = np.asarray(ImageCms.applyTransform(samples, transform), int)
+    difference = np.abs(converted - np.asarray(samples.convert("RGB"))).max()
+    return transform if difference > 3 else None  # of 255 levels
+
+
+def count_channels(data: bytes) -> int:
+    """Return the channels to which TensorFlow decodes a JPEG or PNG: 1, 2, 3 or 4."""
+    mode = Image.open(io.BytesIO(data)).mode
+    return {"1": 1, "L": 1, "I": 1, "I;16": 1, "LA": 2, "RGBA": 4}.get(mode, 3)
+
+
+def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
+    """Return the upright image as Pillow alone decodes it, uint8 RGB (h, w, 3).
+
+    at_least: pixels a side to which a JPEG may be reduced; 0: full size.
+    bit_depth: see `to_rgb`.
+    Raises: RejectedImage.
+    """
+    with rejecting(data):
+        image = Image.open(io.BytesIO(data))
+        if at_least:
+            image.draft(None, (at_least, at_least))
+        image.load()
+        pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
+        return apply_orientation(pixels, find_orientation(image))
+
+
+def to_rgb(
+    image: Image.Image, profile: bytes, data: bytes, bit_depth: str
+) -> Image.Image:
+    """Return a loaded image of the file `data` as 8-bit sRGB, transparency over white.
+
+    bit_depth: how 16 bits become 8. "scale" drops the low byte, and rejects images in
+        the darkest quarter of the range; "stretch" maps the darkest to brightest value
+        to 0 to 255; "" stretches only the images that "scale" rejects.
+    Raises: RejectedImage.
+    """
+    image = _convert_16_bits(image, data, bit_depth) or image
+    if image.mode == "LAB":
+        raise _unsupported_mode(image)
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    elif image.mode not in ("RGB", *OWN_PROFILE_MODES):
+        image = image.convert("RGB")
+    return to_srgb(image, profile)
+
+
+def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
+    """Return an 8-bit grey, CMYK or RGB image without transparency as sRGB."""
+    if profile and (transform := _srgb_transform(profile, image.mode)):
+        return ImageCms.applyTransform(image, transform) or image
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _convert_16_bits(
+    image: Image.Image, data: bytes, bit_depth: str
+) -> Image.Image | None:
+    """Return an image of 16 bits as 8-bit RGB, transparency over white, else None."""
+    values = _read_16_bits(image, data)
+    if values is None:
+        return None
+    transparency: np.ndarray | int = 0
+    if values.ndim == 2:
+        transparency = values == image.info.get("transparency", -1)
+    elif values.shape[2] == 4:
+        transparency = 1 - values[..., 3:] / np.float32(65535)
+        values = values[..., :3]
+
+    levels = _reduce_to_8_bits(values, bit_depth)
+    levels = (levels + (255 - levels) * transparency).round().astype(np.uint8)
+    blue_last = levels if levels.ndim == 2 else levels[..., ::-1]
+    return Image.fromarray(blue_last).convert("RGB")
+
+
+def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
+    """Return uint16 (h, w), or (h, w, 3 or 4) with blue first; None for 8 bits."""
+    if image.mode.startswith(("I", "F")):  # grey
+        pixels = np.asarray(image)
+        values = np.nan_to_num(pixels).clip(0, 65535).astype(np.uint16)
+        if (values != pixels).any():
+            raise _unsupported_mode(image)
+        return values
+
+    tags = getattr(image, "tag_v2", {})
+    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
+    if bits != 16 or image.mode == "CMYK":
+        return None
+    if tags.get(284) == 2 or 1 in tags.get(338, ()):
+        raise RejectedImage(
+            "unsupported format: 16 bits in planes, or with premultiplied alpha"
+        )
+    import cv2  # Pillow keeps only 8 bits of colours
+
+    values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    return None if values is None or values.dtype != np.uint16 else values
+
+
+def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
+    """Return the uint8 levels of uint16 values; see `to_rgb` for `bit_depth`."""
+    low = int(values.min())
+    high = int(values.max())
+    is_dark = high < DARK_LIMIT
+    if is_dark and bit_depth == "scale":
+        raise RejectedImage(
+            f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'"
+        )
+    every_value = np.arange(65536)
+    levels = every_value / 256
+    if is_dark or bit_depth == "stretch":
+        levels = np.interp(every_value, [low, max(high, low + 1)], [0, 255]).round()
+    return levels.astype(np.uint8)[values]
+
+
+def _unsupported_mode(image: Image.Image) -> RejectedImage:
+    return RejectedImage(
+        f"unsupported format: {image.format} with pixels of mode {image.mode}"
     )

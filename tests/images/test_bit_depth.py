@@ -77,7 +77,9 @@ def test_a_tiff_of_16_bits_in_planes_is_refused(way, orientation):
         partial(convert, settings=settings),
         partial(check_image, bit_depth=way),
     ):
-        with pytest.raises(RejectedImage, match="unsupported kind: 16 bits in planes"):
+        with pytest.raises(
+            RejectedImage, match="unsupported format: 16 bits in planes"
+        ):
             call(deep_tiff(colours, planes=True, orientation=orientation))
 
 

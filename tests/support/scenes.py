@@ -119,5 +119,5 @@ def wide_to_srgb(pixels):
 
 def record_pixels(data, settings):
     """RGB pixels of the record's image, before JPEG compresses them."""
-    header = read_header(data, settings.max_pixels)
+    header = read_header(data)
     return make_pixels(data, header, settings)[..., ::-1]
