@@ -14,9 +14,7 @@ from kaggle_tfr.explore.splits import FOLDER_COLUMN
 from kaggle_tfr.naming import list_fields, near_miss
 
 
-def read_csv(
-    input_dir: str, settings: InputSettings, parameter: str = "LABELS_CSV"
-) -> pd.DataFrame:
+def read_csv(settings: InputSettings, parameter: str = "LABELS_CSV") -> pd.DataFrame:
     """Return the rows of LABELS_CSV, or of all CSVs that it matches as a pattern.
 
     Ids and labels are text; other columns have the type that pandas infers.
@@ -29,14 +27,14 @@ def read_csv(
             f"Set LABEL_COLUMN to the column of labels, or to [] for none."
         )
 
-    paths = _find_csvs(input_dir, settings, parameter)
+    paths = _find_csvs(settings, parameter)
     tables = []
     for path in paths:
         table = read_as_text(path, settings.id_column, parameter)
         used = {settings.split_column, *template_columns(settings.path_template)}
         if len(paths) > 1 or FOLDER_COLUMN in used:
             table = table.rename(columns={FOLDER_COLUMN: f"csv_{FOLDER_COLUMN}"})
-            table[FOLDER_COLUMN] = _folder_below(input_dir, path)
+            table[FOLDER_COLUMN] = _folder_below(settings.input_dir, path)
         tables.append(table)
     # One of several CSVs may list images without labels, such as a test set.
     rows = pd.concat(tables, ignore_index=True)
@@ -57,14 +55,15 @@ def template_columns(template: str) -> set[str]:
     return {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
 
 
-def _find_csvs(input_dir: str, settings: InputSettings, parameter: str) -> list[str]:
+def _find_csvs(settings: InputSettings, parameter: str) -> list[str]:
     """Return the path of the CSV, or the paths of all that match the pattern."""
+    input_dir = settings.input_dir
     name = settings.labels_csv
     path = storage.resolve(input_dir, name)
     paths = [path]
     if re.search(r"[*?\[]", name) and not storage.exists(path):
         storage.check_inside(name, f"{parameter} '{name}'", f"'{input_dir}'")
-        found = storage.list_files(name, input_dir or "/")
+        found = storage.list_files(name, input_dir)
         paths = files.keep_inputs(found, input_dir, settings.excluded)
     if not paths:
         raise FileNotFoundError(

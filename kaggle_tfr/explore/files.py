@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.explore.settings import InputSettings
 
 LINK_PROBLEM = "link leads outside INPUT_DIR"
 # Files beside images that describe them: they are never taken for images.
@@ -31,24 +32,25 @@ SYSTEM_NAMES = {
 }
 
 
-def list_images(
-    pattern: str, folder: str, input_dir: str, excluded: Sequence[str] = ()
-) -> list[str]:
-    """Return the sorted paths of the files in a folder that may be images of the input.
-
-    folder: INPUT_DIR or a folder below it. excluded: folders of output, such as WORK_DIR.
-    """
-    paths = keep_inputs(storage.list_files(pattern, folder), input_dir, excluded)
+def list_images(pattern: str, folder: str, settings: InputSettings) -> list[str]:
+    """Return the sorted paths of the files in a folder of INPUT_DIR that may be images."""
+    paths = storage.list_files(pattern, folder)
+    paths = keep_inputs(paths, settings.input_dir, settings.excluded)
     return [path for path in paths if not COMPANION.search(path)]
 
 
-def list_folders(
-    pattern: str, folder: str, input_dir: str, excluded: Sequence[str] = ()
-) -> list[str]:
-    """Return the sorted paths of folders of the input. In a bucket there are none."""
+def list_folders(pattern: str, folder: str, settings: InputSettings) -> list[str]:
+    """Return the sorted paths of folders in a folder of INPUT_DIR, none in a bucket."""
     if storage.is_remote(folder):
         return []
-    return keep_inputs(storage.list_folders(pattern, folder), input_dir, excluded)
+    paths = storage.list_folders(pattern, folder)
+    return keep_inputs(paths, settings.input_dir, settings.excluded)
+
+
+def fixed_folder(input_dir: str, pattern: str) -> str:
+    """Return the folder above all files that a pattern or a template matches."""
+    fixed = re.split(r"[*?\[{]", pattern)[0]
+    return f"{input_dir}/{fixed}".rpartition("/")[0]
 
 
 def keep_inputs(
@@ -119,7 +121,7 @@ def reject_links(images: pd.DataFrame, input_dir: str) -> pd.DataFrame:
 
 def check_named_file(path: str, input_dir: str, parameter: str) -> None:
     """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
-    below = os.path.relpath(os.path.abspath(path), os.path.abspath(input_dir or "/"))
+    below = os.path.relpath(os.path.abspath(path), os.path.abspath(input_dir))
     is_named_outside = storage.is_remote(path) or storage.OUTSIDE.search(below)
     if not is_named_outside and find_outside([path], input_dir).any():
         raise ValueError(

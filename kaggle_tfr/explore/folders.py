@@ -1,7 +1,6 @@
 """Read class folders: the last folder is the class, a folder above it may be the split."""
 
 import os
-import re
 
 import pandas as pd
 
@@ -14,17 +13,18 @@ from kaggle_tfr.naming import split_of
 SHAPES = "'*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file)"
 
 
-def read_folders(input_dir: str, settings: InputSettings) -> Table:
+def read_folders(settings: InputSettings) -> Table:
     """Return the images that PATTERN matches, and those of test folders beside them."""
     pattern = settings.pattern or "*/*"
     if "/" not in pattern:
         raise ValueError(
             f"PATTERN '{pattern}' has no class folder. Write it as {SHAPES}."
         )
-    paths = files.list_images(pattern, input_dir or "/", input_dir, settings.excluded)
-    _warn_of_empty_folders(paths, pattern, input_dir, settings)
+    input_dir = settings.input_dir
+    paths = files.list_images(pattern, input_dir, settings)
+    _warn_of_empty_folders(paths, pattern, settings)
     known = set(paths)
-    test_paths = _list_test_images(pattern, input_dir, settings)
+    test_paths = _list_test_images(pattern, settings)
     paths += [path for path in test_paths if path not in known]
     if not paths:
         raise FileNotFoundError(
@@ -66,12 +66,11 @@ def read_folders(input_dir: str, settings: InputSettings) -> Table:
 
 
 def _warn_of_empty_folders(
-    paths: list[str], pattern: str, input_dir: str, settings: InputSettings
+    paths: list[str], pattern: str, settings: InputSettings
 ) -> None:
     """Print a warning that names class folders without images, which are not classes."""
-    listed = files.list_folders(
-        os.path.dirname(pattern), input_dir or "/", input_dir, settings.excluded
-    )
+    input_dir = settings.input_dir
+    listed = files.list_folders(os.path.dirname(pattern), input_dir, settings)
     folders = {folder for folder in listed if not split_of(folder)}
     empty = sorted(folders.difference(map(os.path.dirname, paths)))
     if empty:
@@ -83,22 +82,17 @@ def _warn_of_empty_folders(
         )
 
 
-def _list_test_images(
-    pattern: str, input_dir: str, settings: InputSettings
-) -> list[str]:
+def _list_test_images(pattern: str, settings: InputSettings) -> list[str]:
     """Return the images in test folders beside the split or class folders.
 
-    They may be in class folders or right in the test folder.
+    They are right in the test folder, or in class folders in it.
     """
-    fixed_folders = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
-    parent = f"{input_dir}/{fixed_folders}".rstrip("/") or "/"
-    beside = files.list_folders("*", parent, input_dir, settings.excluded)
+    parent = files.fixed_folder(settings.input_dir, pattern)
+    folders = files.list_folders("*", parent, settings)
     file_pattern = os.path.basename(pattern)
     paths = []
-    for folder in beside or [f"{parent}/test"]:  # a bucket has no folders to list
+    for folder in folders or [f"{parent}/test"]:  # a bucket lists no folders
         if split_of(folder) == "test" and storage.is_folder(folder):
-            for depth in ("", "*/"):
-                paths += files.list_images(
-                    depth + file_pattern, folder, input_dir, settings.excluded
-                )
+            paths += files.list_images(file_pattern, folder, settings)
+            paths += files.list_images(f"*/{file_pattern}", folder, settings)
     return paths

@@ -29,12 +29,12 @@ from kaggle_tfr.schema import Labels
 NO_ROW = "no row"  # begins the problem of a file that no CSV names
 
 
-def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
+def read_label_csv(settings: InputSettings) -> Table:
     """Return the images of a CSV with a row per image, labelled in one or more columns."""
-    rows = read_csv(input_dir, settings)
+    rows = read_csv(settings)
     split, _ = splits.read_splits(rows, settings.split_column)
     is_test = split == "test"
-    classes = read_classes(input_dir, settings.label_map)
+    classes = read_classes(settings.input_dir, settings.label_map)
     columns = settings.label_columns
     if not columns:
         labelled = unlabelled_table(rows.index)
@@ -45,7 +45,7 @@ def read_label_csv(input_dir: str, settings: InputSettings) -> Table:
     else:
         text = _drop_placeholders(rows[columns[0]], is_test)
         labelled = single_label_table(text, classes)
-    return complete_rows(input_dir, settings, rows, labelled)
+    return complete_rows(settings, rows, labelled)
 
 
 def _drop_placeholders(text: pd.Series, is_test: pd.Series) -> pd.Series:
@@ -61,25 +61,25 @@ def _drop_placeholders(text: pd.Series, is_test: pd.Series) -> pd.Series:
     return text.mask(is_test, "")
 
 
-def read_mask_csv(input_dir: str, settings: InputSettings) -> Table:
+def read_mask_csv(settings: InputSettings) -> Table:
     """Return the images of a CSV of run-length codes, with a column of codes per label."""
-    rows = read_csv(input_dir, settings)
+    rows = read_csv(settings)
     columns = settings.label_columns
     if len(columns) not in (1, 2):
         raise ValueError(
             f"LABEL_COLUMN is {settings.label_column!r}. With 'rle_csv' set it to the "
             f"column of run-length codes, or to [label, code]."
         )
-    ids, names = _split_mask_ids(rows, input_dir, settings)
+    ids, names = _split_mask_ids(rows, settings)
     codes = spread_codes(ids, names, rows[columns[-1]])
     images = rows.drop(columns=columns).assign(**{settings.id_column: ids})
     images = images[~ids.duplicated()].reset_index(drop=True)
     labelled = multi_label_table(codes.reset_index(drop=True), "masks", "")
-    return complete_rows(input_dir, settings, images, labelled)
+    return complete_rows(settings, images, labelled)
 
 
 def _split_mask_ids(
-    rows: pd.DataFrame, input_dir: str, settings: InputSettings
+    rows: pd.DataFrame, settings: InputSettings
 ) -> tuple[pd.Series, pd.Series]:
     """Return the image id and the label of each run-length code.
 
@@ -95,7 +95,7 @@ def _split_mask_ids(
     is_plain = not has_tail.any()
     if has_tail.all():  # may be plain too, as Carvana's 00087a6bd4dc_01.jpg
         sample = rows.iloc[:: max(1, len(rows) // 20)]
-        paths, _ = _fill_paths(input_dir, sample, settings)
+        paths, _ = _fill_paths(sample, settings)
         is_plain = any(storage.exists(path) for path in paths if path)
     if is_plain:
         return ids, pd.Series(columns[0], rows.index)
@@ -111,7 +111,7 @@ def _split_mask_ids(
 
 
 def complete_rows(
-    input_dir: str, settings: InputSettings, rows: pd.DataFrame, labelled: Table
+    settings: InputSettings, rows: pd.DataFrame, labelled: Table
 ) -> Table:
     """Return the images of a CSV's rows, then those of files without a row; their labels.
 
@@ -123,7 +123,7 @@ def complete_rows(
         raise ValueError(
             f"a label is called '{min(reserved)}', like a column of kaggle-tfr. Rename it."
         )
-    paths, path_problem = _fill_paths(input_dir, rows, settings)
+    paths, path_problem = _fill_paths(rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
     if not settings.split_column:
         splits.warn_unused(rows, [settings.id_column, *settings.label_columns])
@@ -150,7 +150,7 @@ def complete_rows(
     others = rows.drop(columns=used, errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     images = pd.concat([images, table, others], axis=1)
-    unlisted = _list_unlisted(images, input_dir, settings)
+    unlisted = _list_unlisted(images, settings)
     if unlisted.empty:
         return images, labels
     unlisted = unlisted.assign(label=-1, label_name="", **labels.blanks())
@@ -202,12 +202,13 @@ def _name_apart(
 
 
 def _fill_paths(
-    input_dir: str, rows: pd.DataFrame, settings: InputSettings
+    rows: pd.DataFrame, settings: InputSettings
 ) -> tuple[pd.Series, pd.Series]:
     """Return the path of each row by PATH_TEMPLATE, "" if its id does not fit; the problem.
 
     Raises: ValueError: PATH_TEMPLATE names a column that the rows lack, or fits no row.
     """
+    input_dir = settings.input_dir
     template = settings.path_template
     rows = rows.assign(image_id=rows[settings.id_column])  # templates know both names
     columns = sorted(template_columns(template))
@@ -248,9 +249,7 @@ def _fill_paths(
     return pd.Series(paths, rows.index), pd.Series(problems, rows.index)
 
 
-def _list_unlisted(
-    images: pd.DataFrame, input_dir: str, settings: InputSettings
-) -> pd.DataFrame:
+def _list_unlisted(images: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
     """Return image_id, path, split and problem of files beside the images that no row names.
 
     Files that describe images, such as the CSV itself, are left out.
@@ -258,15 +257,14 @@ def _list_unlisted(
     """
     template = settings.path_template
     pattern = "*" + glob.escape(re.split("[}/]", template)[-1])
-    image_dir, _, _ = f"{input_dir}/{template}".partition("{")
-    image_dir = image_dir.rpartition("/")[0]
+    image_dir = files.fixed_folder(settings.input_dir, template)
     found = dict[str, str]()  # the split of each file by its path
     with_path = images[images["path"] != ""]
     folder_of_path = with_path["path"].map(os.path.dirname)
     splits_in = with_path["split"].groupby(folder_of_path).unique()
     for folder, names in zip(splits_in.index, splits_in, strict=True):
         if storage.is_folder(folder):
-            paths = files.list_images(pattern, folder, input_dir, settings.excluded)
+            paths = files.list_images(pattern, folder, settings)
             found |= dict.fromkeys(paths, names[0] if len(names) == 1 else "train")
 
     known = set(images["path"])

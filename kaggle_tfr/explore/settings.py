@@ -1,15 +1,18 @@
-"""How images and labels lie in INPUT_DIR: the parameters of 01_explore."""
+"""The parameters of 01_explore that describe the images and labels of INPUT_DIR."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+NOT_A_PARAMETER = {"parameter": False}
+
 
 @dataclass(frozen=True)
 class InputSettings:
-    """How images and labels lie in INPUT_DIR: the parameters of 01_explore, by their names.
+    """Parameters of 01_explore by their names; `read_table` adds two fields.
 
-    excluded: folders that hold no input, WORK_DIR and OUT_DIR; `read_table` sets it.
+    input_dir: absolute path or gs:// address, without a "/" at its end.
+    excluded: absolute paths of folders of output, WORK_DIR and OUT_DIR.
     """
 
     name: str = ""
@@ -27,16 +30,20 @@ class InputSettings:
     test_csv: str = ""
     test_id_column: str = ""
     test_path_template: str = ""
-    more_inputs: Sequence[Mapping[str, Any]] = ()
+    more_inputs: Sequence[Mapping[str, Any]] = field(default_factory=list)
     limit: int = 0
     bit_depth: str = "scale"
-    excluded: Sequence[str] = field(default=(), metadata={"parameter": False})
+    input_dir: str = field(default="", metadata=NOT_A_PARAMETER)
+    excluded: Sequence[str] = field(default=(), metadata=NOT_A_PARAMETER)
+
+    @property
+    def reads_csv(self) -> bool:
+        """Whether SOURCE is a table, whose columns may hold ids, labels and splits."""
+        return self.source in ("csv", "rle_csv")
 
     @property
     def label_columns(self) -> list[str]:
-        given = (
-            [self.label_column]
-            if isinstance(self.label_column, str)
-            else self.label_column
-        )
-        return [name for name in given if name]
+        """The columns of LABEL_COLUMN, none if it is empty."""
+        names = self.label_column
+        listed = [names] if isinstance(names, str) else names
+        return [name for name in listed if name]

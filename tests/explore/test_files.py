@@ -61,7 +61,8 @@ def test_links_of_a_csv_stay_within_the_input(tmp_path):
     os.symlink("../secret/answers.csv", folder / "answers.csv")
     (tmp_path / "secret" / "answers.csv").write_text("image_id,label\nt.jpg,x\n")
     chosen = make_settings(InputSettings, {"TEST_CSV": "answers.csv"})
-    save_submission(images, str(folder), chosen, str(tmp_path))
+    with pytest.raises(ValueError, match=r"TEST_CSV '.*answers.csv' is a link"):
+        save_submission(images, str(folder), chosen, str(tmp_path))
     assert not (tmp_path / "sample_submission.csv").exists()
     os.rename(folder / "train.csv", tmp_path / "secret" / "train.csv")
     os.symlink("../secret/train.csv", folder / "train.csv")

@@ -173,7 +173,8 @@ def test_a_test_csv_with_answers_is_not_published(tmp_path, capsys):
 
         assert (work / "sample_submission.csv").read_text() == saved
         said = capsys.readouterr().out
-        assert ("holds labels in 'cat', 'dog'" in said) == (name == "_classes.csv")
+        warning = "has one value in each of cat, dog"
+        assert (warning in said) == (name == "_classes.csv")
 
 
 def test_labels_that_a_test_csv_without_labels_would_lose_are_named(tmp_path, capsys):
@@ -227,7 +228,9 @@ def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
     splits = {name: split for name, (split,) in rows_of(images, "split").items()}
     assert splits["v.jpg"] == splits["val/y/2.jpg"] == "validation"
     assert splits["m.jpg"] == splits["train/x/1.jpg"] == "train"
-    assert rows_of(images, "problem")["test/y/3.jpg"] == ["of a test set not ours"]
+    assert rows_of(images, "problem")["test/y/3.jpg"] == [
+        "test image of a further input"
+    ]
     said = capsys.readouterr().out
     assert "MORE_INPUTS, input 1: 1 images of its own validation split stay" in said
     folded = assign_folds(images[images["problem"] == ""], n_folds=2, seed=0)

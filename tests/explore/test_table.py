@@ -292,7 +292,7 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         (ROW, {"label_map": "no.json"}, MISSING, r"no file '.*no.json'. Set LABEL_MAP"),
         (ROW, {"label_map": "train.csv"}, WRONG, r"LABEL_MAP '.*train.csv' is not JSON"),
         (ROW, {"label_map": {"x": 0}, "label_separator": " "}, WRONG, r"Leave it empty for"),
-        (ROW, {"input": "no"}, MISSING, r"INPUT_DIR '.*/no' is no folder. Give"),
+        (ROW, {"input": "no"}, MISSING, r"INPUT_DIR '.*/no' is not a folder. Give"),
         (ROW, {"source": "tables"}, WRONG, "SOURCE is 'tables'. It can be 'csv'"),
         ("id,code\na_1.jpg,1 1\nb.jpg,1 1\n", CODES, WRONG, r"1 of 2 have no '_', .*'b.jpg'"),
         ("id,code\nb,1\n", CODES | {"label_column": []}, WRONG, r"LABEL_COLUMN is \[\].*set it to"),
