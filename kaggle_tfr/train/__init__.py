@@ -1,19 +1,16 @@
-"""06 and 07: devices, a small model, its errors, a submission, what leakage costs."""
+"""06 and 07: devices, a small network, a submission, and what leakage costs."""
 
-from kaggle_tfr.train.training import (
+from kaggle_tfr.train.devices import Devices, find_devices
+from kaggle_tfr.train.leakage import estimate_inflation, score_folds
+from kaggle_tfr.train.model import (
     IMAGENET,
-    Devices,
     build_model,
     check_labels,
     compare_throughput,
     count_confusions,
-    estimate_inflation,
-    fill_submission,
-    find_devices,
     list_mistakes,
     normalization,
     predict,
-    score_folds,
     time_epochs,
-    write_submission,
 )
+from kaggle_tfr.train.submission import fill_submission, write_submission

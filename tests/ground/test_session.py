@@ -45,7 +45,7 @@ def list_modules():
 def test_imports_change_no_setting(tmp_path):
     """Of Pillow, OpenCV, glibc, Keras, TensorFlow, Matplotlib, the environment, the importers."""
     names = list_modules()
-    assert {"kaggle_tfr.train.training", "kaggle_tfr.write.parts"} <= set(names)
+    assert {"kaggle_tfr.train.model", "kaggle_tfr.write.parts"} <= set(names)
     code = CODE.format(names=names)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

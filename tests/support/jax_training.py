@@ -39,7 +39,7 @@ def judge(model, folder, batch_size):
     shards = read.find_shards(folder)
     data = read.read_batches(shards, image_size=SIDE, batch_size=batch_size)
     found = model.evaluate(data, verbose=0, return_dict=True)
-    table = train.count_confusions(model, data, CLASSES)
+    table = train.count_confusions(model, data)
     right = table.loc[table["true"] == table["predicted"], "images"].sum()
     judged = int(table["images"].sum()), int(right)
     return [

@@ -26,7 +26,7 @@ for name in "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill das
     sys.modules[name] = None
 import kaggle_tfr.read
 names = [f"kaggle_tfr.{name}" for name in
-         "figures notebook parameters paths schema shards storage train".split()]
+         "figures notebook parameters mounts naming schema shards storage train".split()]
 room = kaggle_tfr.read
 names += [module.name for module in pkgutil.iter_modules(room.__path__, room.__name__ + ".")]
 for name in names:
@@ -52,7 +52,7 @@ for images, labels, mask in batches:
         seen += [int(n) for n in part if n >= 0]
 with mirrored.scope():
     model = build_model(32, 252)
-table = count_confusions(model, read_batches(shards, image_size=32, batch_size=16), 252)
+table = count_confusions(model, read_batches(shards, image_size=32, batch_size=16))
 print(json.dumps([sorted(seen), sorted(table["true"].repeat(table["images"]).tolist())]))
 """
 
@@ -143,7 +143,7 @@ def test_a_model_trains_on_the_endless_batches(shards):
     assert table["images/s"].tolist() == [500, 30, 60]
 
     batches = read_batches(shards, image_size=32, batch_size=16)
-    confusions = train.count_confusions(model, batches, 252)
+    confusions = train.count_confusions(model, batches)
     right = confusions.loc[
         confusions["true"] == confusions["predicted"], "images"
     ].sum()
@@ -162,7 +162,7 @@ def test_confusions_of_many_classes_fit_in_memory():
     labels, masks = [[2, 7, 81_312, 0], [7, 2, 2, 9]], [[1, 1, 1, 0], [1, 1, 1, 1]]
     images = np.zeros((2, 4, 8, 8, 3), np.uint8)
     batches = tf.data.Dataset.from_tensor_slices((images, labels, masks))
-    table = train.count_confusions(model, batches, 81_313)
+    table = train.count_confusions(model, batches)
     assert table.columns.tolist() == ["true", "predicted", "images"]
     assert table.to_numpy().tolist() == [
         [2, 2, 3],

@@ -1,0 +1,204 @@
+"""A small network to begin with, its input, and its errors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.parameters import as_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import keras
+    import tensorflow as tf
+
+    from kaggle_tfr.read.batches import MeanStd
+else:
+    from kaggle_tfr.session import keras
+
+# Red, green, blue, of images scaled to 0…1. Source: ImageNet's training set, as
+# torchvision and the landmark notebooks use them.
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def check_labels(shards: pd.DataFrame) -> None:
+    """Check that each labelled record has one class, which is what 06 trains.
+
+    shards: of `find_shards`. Raises: ValueError, with how to train on other labels.
+    """
+    labelled = shards[shards["split"] != "test"]
+    columns = labelled[["folder", "schema", "labels"]]
+    for folder, schema, labels in columns.itertuples(index=False, name=None):
+        if not (labels.classes and schema.label_keys):
+            problem = f"the records in '{folder}' have no labels"
+            remedy = "set LABEL_COLUMN in the recipe and run 01 to 05 again"
+        elif schema.kind == "multi":
+            problem = f"an image in '{folder}' can have several labels"
+            remedy = "use a model of your own with a sigmoid for each label"
+        elif schema.kind == "masks":
+            problem = f"the labels in '{folder}' are masks"
+            remedy = "use a segmentation model of your own"
+        else:
+            continue
+        raise ValueError(
+            "06_train trains a network that gives each image one class, but "
+            f"{problem}. To train on these, {remedy}; read.read_batches gives the "
+            "images and their labels as arrays (docs/reading.md has examples)."
+        )
+
+
+def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
+    """Return the logits (batch, …) of uint8 images, split over the model's devices."""
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        layout = distribution.get_data_layout(images.shape)
+        images = keras.distribution.distribute_tensor(images, layout)
+    # With a TensorFlow strategy every replica returns the whole batch, one by one.
+    return np.asarray(model.predict_on_batch(images))[: len(images)]
+
+
+def normalization(stats: str | MeanStd = IMAGENET) -> keras.Layer:
+    """Return a layer that turns uint8 pixels into float32 (pixel / 255 − mean) / std.
+
+    stats: (mean, std) of red, green and blue scaled to 0…1, or the folder of a
+    stats.json, which contains them in grey levels.
+    Raises: FileNotFoundError; ValueError: the numbers are not a mean and deviation.
+    """
+    if isinstance(stats, str):
+        grey_levels = json.loads(storage.read_bytes(storage.join(stats, "stats.json")))
+        mean, std = (
+            np.array([grey_levels[name][channel] for channel in "RGB"]) / 255
+            for name in ("mean", "std")
+        )
+    else:
+        mean, std = np.asarray(stats, np.float64)
+    if mean.shape != (3,) or std.min() <= 0 or max(mean.max(), std.max()) > 1:
+        raise ValueError(
+            f"The mean {mean.tolist()} and deviation {std.tolist()} are not three "
+            "numbers each of pixels scaled to 0…1. Divide numbers of 0…255 by 255; no "
+            "deviation may be 0."
+        )
+    return keras.layers.Rescaling(
+        (1 / (255 * std)).tolist(),
+        (-mean / std).tolist(),
+        dtype="float32",
+        name="normalization",
+    )
+
+
+def build_model(
+    image_size: int | Sequence[int],
+    classes: int,
+    *,
+    stats: str | MeanStd = IMAGENET,
+    learning_rate: float = 3e-3,
+    seed: int = 0,
+) -> keras.Model:
+    """Build a small, compiled convolutional network: images to logits (batch, classes).
+
+    It learns the bundled sample in a minute on two cores; use a pretrained network for
+    your data. No layer is random (the reader flips images), so an exported model gives
+    the same logits twice.
+    """
+    keras.utils.set_random_seed(seed)
+    layers = [
+        keras.Input((*as_size(image_size), 3), dtype="uint8"),
+        normalization(stats),
+    ]
+    for filters in (16, 32, 64, 96):
+        layers += [
+            keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
+            # Few steps to average over: an epoch of the sample has only a dozen.
+            keras.layers.BatchNormalization(momentum=0.8),
+            keras.layers.Activation("relu"),
+        ]
+    layers += [
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(classes, dtype="float32"),
+    ]
+    model = keras.Sequential(layers, name="small_network")
+    cross_entropy = keras.metrics.SparseCategoricalCrossentropy(
+        "cross_entropy", from_logits=True
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(learning_rate),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        # Weighted by the mask of validation batches. Keras's own val_loss is not a
+        # mean over the images: it divides by the padding too.
+        weighted_metrics=[
+            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+            cross_entropy,
+        ],
+    )
+    return model
+
+
+def count_confusions(model: keras.Model, batches: tf.data.Dataset) -> pd.DataFrame:
+    """Count validation images by (true, predicted) class; int64 columns, sorted.
+
+    The third column is `images`. Only pairs that occur are rows, so memory does not
+    grow with the number of classes.
+    """
+    counts: Counter[tuple[int, int]] = Counter()
+    for images, labels, mask in batches.as_numpy_iterator():
+        predicted = predict(model, images).argmax(axis=-1)
+        is_image = mask > 0
+        pairs = zip(
+            labels[is_image].tolist(), predicted[is_image].tolist(), strict=True
+        )
+        counts.update(pairs)
+    rows = [(*pair, count) for pair, count in sorted(counts.items())]
+    return pd.DataFrame(rows, columns=["true", "predicted", "images"], dtype=np.int64)
+
+
+def list_mistakes(
+    model: keras.Model,
+    batches: tf.data.Dataset,
+    classes: Sequence[Any],
+    count: int = 12,
+) -> tuple[list[np.ndarray], list[str]]:
+    """Return the first `count` misclassified images and titles "true → predicted".
+
+    No batch after the last of them is read.
+    """
+    mistakes: list[np.ndarray] = []
+    titles: list[str] = []
+    for images, labels, mask in batches.as_numpy_iterator():
+        predicted = predict(model, images).argmax(axis=-1)
+        is_mistake = (predicted != labels) & (mask > 0)
+        for row in np.flatnonzero(is_mistake):
+            mistakes.append(images[row])
+            titles.append(f"{classes[labels[row]]} → {classes[predicted[row]]}")
+        if len(titles) >= count:
+            break
+    return mistakes[:count], titles[:count]
+
+
+def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
+    """Return a callback that appends each epoch's seconds, without validation."""
+    starts: list[float] = []
+    return keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda *_: starts.append(time.perf_counter()),
+        on_test_begin=lambda *_: seconds.append(time.perf_counter() - starts[-1]),
+    )
+
+
+def compare_throughput(
+    reader_speed: float, seconds: Sequence[float], images: int
+) -> pd.DataFrame:
+    """Return images/s of the reader, the first epoch and the later epochs (median).
+
+    seconds: of each epoch. images: number of images of an epoch.
+    """
+    first, later = seconds[0], float(np.median(seconds[1:] or seconds))
+    names = ["reader alone", "first epoch, which compiles", "later epochs"]
+    return pd.DataFrame(
+        {"images/s": [reader_speed, images / first, images / later]}, index=names
+    )

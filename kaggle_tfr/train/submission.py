@@ -1,0 +1,155 @@
+"""Write submission.csv in the form of the competition's sample_submission.csv."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.naming import SUBMISSION, near_miss
+from kaggle_tfr.read.batches import one_schema, read_batches
+from kaggle_tfr.train.model import predict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import keras
+
+
+def write_submission(
+    model: keras.Model, shards: pd.DataFrame, folder: str, **choices: Any
+) -> pd.DataFrame | None:
+    """Predict the test images, save submission.csv in the folder and return its rows.
+
+    shards: of `find_shards`; without test shards a line is printed and None returned.
+    choices: image_size and batch_size of `read_batches`, as for validation.
+    Raises: ValueError: an image can have several labels or masks, the test records
+    have no id, or as `fill_submission`.
+    """
+    test_shards = shards[shards["split"] == "test"]
+    if test_shards.empty:
+        print("There are no test shards, so there is nothing to submit.")
+        return None
+    labels = test_shards["labels"].iloc[0]
+    if labels.kind != "single":
+        raise ValueError(
+            "A submission is written for one class per image, but the labels of "
+            f"'{test_shards['folder'].iloc[0]}' are of the kind '{labels.kind}'. Read "
+            "the test images with read.read_batches and write the file yourself."
+        )
+    id_key = one_schema(test_shards).key_of("image_id")
+    if not id_key:
+        raise ValueError(
+            f"the records of '{test_shards['file'].iloc[0]}' have no id. Plan with a "
+            "SCHEMA that has one, such as 'id: image_id'."
+        )
+    ids: list[str] = []
+    logits: list[np.ndarray] = []
+    batches = read_batches(test_shards, extra=[id_key], **choices)
+    for images, _, mask, fields in batches.as_numpy_iterator():
+        ids += [name.decode() for name in fields[id_key][mask > 0].tolist()]
+        logits.append(predict(model, images)[mask > 0])
+    submission = fill_submission(
+        ids,
+        _softmax(np.concatenate(logits)),
+        labels.classes,
+        _read_template(test_shards),
+    )
+    text = submission.to_csv(index=False, lineterminator="\n")
+    storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
+    return submission
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """Turn logits (n, classes) into float64 probabilities."""
+    exponents = logits.astype(np.float64)
+    odds = np.exp(exponents - exponents.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _read_template(test_shards: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the competition's sample submission, copied into a part, as text."""
+    for folder in test_shards["folder"].unique():
+        text = storage.read_text(storage.join(folder, SUBMISSION))
+        if text:
+            file = io.StringIO(text.lstrip("\ufeff"))
+            return pd.read_csv(file, dtype=str, keep_default_na=False)
+    return None
+
+
+def fill_submission(
+    ids: Sequence[str],
+    scores: np.ndarray,
+    classes: Sequence[Any],
+    template: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Return the template's rows in its order, with predictions in its columns.
+
+    scores: float (n, classes) from 0 to 1, one row per id. A single column gets the
+    name of the class, or its number if the template contains numbers; a column per
+    class gets its score, or 0 and 1 if the template contains only these. An image
+    without prediction gets the class most often predicted, and is printed.
+    Raises: ValueError: a column is not a class, or no predicted id is in the template.
+    """
+    names = [str(name) for name in classes]
+    if template is None:
+        template = pd.DataFrame({"image_id": list(ids), "label": ""})
+    id_column, rows = _match_ids(template, ids)
+    is_missing = rows < 0
+    if is_missing.any():
+        _print_missing(template.loc[is_missing, id_column].unique())
+    one_hot = np.eye(len(names), dtype=int)
+    most_frequent = np.bincount(scores.argmax(axis=1), minlength=len(names)).argmax()
+    filled = np.where(is_missing[:, None], one_hot[most_frequent], scores[rows])
+    best = filled.argmax(axis=1)
+
+    columns = list(template.columns.drop(id_column))
+    submission = template.copy()
+    if len(columns) == 1:
+        examples = template[columns[0]]
+        has_names = examples.isin(names).any()
+        has_numbers = examples.str.fullmatch(r"\d+").all() and not has_names
+        submission[columns[0]] = best if has_numbers else np.array(names, object)[best]
+        return submission
+    for column in columns:
+        if column not in names:
+            raise ValueError(
+                f"{SUBMISSION} has the column '{column}', which is not a class."
+                f"{near_miss(column, names)} There are {', '.join(names)}."
+            )
+    has_flags = template[columns].isin(["0", "1"]).all(axis=None)
+    values = one_hot[best] if has_flags else filled
+    submission[columns] = values[:, [names.index(column) for column in columns]]
+    return submission
+
+
+def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndarray]:
+    """Return the template's column of ids, and for each row the position of its id.
+
+    The positions are int (n,), -1 for an id that was not predicted. The ids of class
+    folders are paths; a template may leave out the folder, and the extension.
+    """
+    for ignored in (r"^$", r".*/", r".*/|\.\w+$"):
+        known = pd.Index(pd.Series(list(ids)).str.replace(ignored, "", regex=True))
+        if not known.is_unique:
+            continue
+        for column in template:
+            rows = known.get_indexer(pd.Index(template[column]))
+            if (rows >= 0).any():
+                return str(column), rows
+    raise ValueError(
+        f"none of {len(ids):,} predicted images is in {SUBMISSION}: '{ids[0]}' and "
+        f"'{template.iloc[0, 0]!s}' are the first. Is it the one of this competition?"
+    )
+
+
+def _print_missing(ids: np.ndarray) -> None:
+    """Name the test images that have no prediction, ten at most."""
+    examples = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
+    print(
+        f"{len(ids):,} test images could not be read, and get the class most often "
+        f"predicted: {examples}"
+    )
