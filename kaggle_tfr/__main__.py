@@ -5,7 +5,6 @@ import errno
 import io
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,46 +16,41 @@ from kaggle_tfr.mounts import bundled
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
-    check_address,
     format_parameters,
     load_recipe,
     parse_value,
 )
-from kaggle_tfr.storage import DENIED, explain_os_errors, is_remote
-from kaggle_tfr.storage import FIXES as STORAGE_FIXES
+from kaggle_tfr.storage import DENIED, FIXES, explain_os_errors, is_remote
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Given = list[tuple[str, str]]  # parameters on the command line: name, text
-# What to do where the system refuses a file or folder.
-FIXES = STORAGE_FIXES | dict.fromkeys(
-    DENIED, "Choose another folder, or allow to write there."
-)
-FIXES |= {
+Parameters = Sequence[Sequence[str]]  # words of each -p
+
+# What to do when the system rejects a file or folder.
+_FIXES = FIXES | {
+    **dict.fromkeys(DENIED, "Choose another folder, or allow writing there."),
     errno.EEXIST: "Name a new folder, or remove that one.",
-    errno.ENOENT: "Is the name right?",
+    errno.ENOENT: "Check the name.",
 }
-FIXES |= {errno.ENOTDIR: "Choose another name: a file is in the place of a folder."}
-FIXES |= {errno.EISDIR: "Choose another name: a folder is in the place of a file."}
-EXIT_CODES = (
-    "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 stopped by Ctrl-C."
-)
 
 
 class WrongCallError(Exception):
     """The command line or the recipe is wrong; nothing was done."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The exit code: 0 all went well, 1 the work failed, 2 a wrong call, 130 Ctrl-C."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code.
+
+    0: done. 1: the work failed. 2: the call is wrong. 130: stopped by Ctrl-C.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a name may have bytes that are no text
+        # A file's name may contain bytes that are not text.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options = _read_call(sys.argv[1:] if arguments is None else arguments)
-        return options.pop("function")(**options) or 0
+        options = vars(make_parser().parse_args(arguments))
+        function = options.pop("function")
+        return function(**options) or 0
     except WrongCallError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -64,24 +58,34 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {_explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; run the same command to go on", file=sys.stderr)
+        print("stopped; run the same command again to resume", file=sys.stderr)
         return 130
 
 
 def _explain(error: Exception) -> str:
-    """The error's text; for one of the system its file and, where it is known, what to do."""
+    """Return the error's text; for one of the system also its file and what to do."""
     if not isinstance(error, OSError) or error.filename is None:
-        # What we raise has a whole text in place of the system's few words.
+        # Errors of this package have a whole sentence in place of the system's words.
         return re.sub(r"^\[Errno \d+\] ", "", str(error))
-    mend = FIXES.get(error.errno or 0, "")
-    return f"{error.strerror}: '{error.filename2 or error.filename}'. {mend}".strip()
+    file = error.filename2 or error.filename
+    fix = _FIXES.get(error.errno or 0, "")
+    return f"{error.strerror}: '{file}'. {fix}".strip()
+
+
+@contextmanager
+def _wrong_call() -> Iterator[None]:
+    """Turn the errors of reading the call into a WrongCallError."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise WrongCallError(_explain(error)) from None
 
 
 def _sample(folder: str) -> None:
     from kaggle_tfr.explore.sample import write_sample
 
     write_sample(folder)
-    print(f"The sample competition lies in {folder}; its answers are in truth.json.")
+    print(f"The sample competition is in {folder}; its answers are in truth.json.")
 
 
 def _init(source: str, out: str) -> None:
@@ -92,37 +96,34 @@ def _init(source: str, out: str) -> None:
 
 def _notebooks(folder: str) -> None:
     os.makedirs(folder)
-    try:
-        for path in sorted(bundled("notebooks").glob("0*.ipynb")):
-            copy = os.path.join(folder, path.name)
-            with explain_os_errors(copy):
-                shutil.copyfile(path, copy)
-    except BaseException:
-        shutil.rmtree(folder)  # half of them would be in the next call's way
-        raise
+    for path in sorted(bundled("notebooks").glob("0*.ipynb")):
+        copy = os.path.join(folder, path.name)
+        with explain_os_errors(copy):
+            shutil.copyfile(path, copy)
     print(f"Copied to {folder}.")
 
 
-def _run(recipe: str, parameters: Given, only: list[str], *, dry_run: bool) -> None:
+def _run(
+    recipe: str, parameters: Parameters, only: Sequence[str], *, dry_run: bool
+) -> None:
     from kaggle_tfr.driver import describe_run, find_notebooks, run_recipe, summarize
 
-    notebooks = only or DEFAULT_NOTEBOOKS
     values = _read_values(recipe, parameters)
     with _wrong_call():
-        find_notebooks(notebooks)
+        find_notebooks(only)
     if dry_run:
-        print(describe_run(values, notebooks))
-    else:
-        print(summarize(run_recipe(values, notebooks), values.get("OUT_DIR", "")))
+        print(describe_run(values, only))
+        return
+    work_dir = run_recipe(values, only)
+    print(summarize(work_dir, values.get("OUT_DIR", "")))
 
 
-def _verify(folders: list[str]) -> int:
+def _verify(folders: Sequence[str]) -> int:
     _check_folders(folders)
     from kaggle_tfr.session import prepare
     from kaggle_tfr.write.verify import verify_parts
 
     prepare()  # TensorFlow starts without messages
-
     faults = verify_parts(folders).faults
     if faults.empty:
         print(
@@ -134,14 +135,15 @@ def _verify(folders: list[str]) -> int:
     return 1
 
 
-def _kernel(recipe: str, parameters: Given, out: str, **choices: Any) -> None:
+def _kernel(recipe: str, parameters: Parameters, out: str, **options: Any) -> None:
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    print(*write_kernels(_read_values(recipe, parameters), out, **choices), sep="\n")
-    print(f"Now: kaggle-tfr push {out}")
+    values = _read_values(recipe, parameters)
+    print(*write_kernels(values, out, **options), sep="\n")
+    print(f"Next: kaggle-tfr push {out}")
 
 
-def _push(folders: list[str], out: str, at_once: int) -> int:
+def _push(folders: Sequence[str], out: str, at_once: int) -> int:
     from kaggle_tfr.kaggle.metadata import list_kernels
     from kaggle_tfr.kaggle.upload import push_kernels
 
@@ -150,267 +152,271 @@ def _push(folders: list[str], out: str, at_once: int) -> int:
     return _report(push_kernels(kernels, out, at_once=at_once))
 
 
-def _publish(folders: list[str], **choices: Any) -> int:
+def _publish(folders: Sequence[str], **options: Any) -> int:
     from kaggle_tfr.kaggle.upload import publish_parts
 
     _check_folders(folders)
-    return _report(publish_parts(folders, **choices))
+    return _report(publish_parts(folders, **options))
 
 
 def _check_folders(folders: Sequence[str]) -> None:
-    """Raises an OSError that names the first of these that is not a folder, here or in a bucket."""
     for folder in folders:
-        check_address("PART_DIR", folder)
-        if not is_remote(folder) and not os.path.isdir(folder):
-            is_file = os.path.exists(folder)
-            what = (
-                f"'{folder}' is not a folder"
-                if is_file
-                else f"there is no folder '{folder}'"
-            )
-            raise FileNotFoundError(f"{what}. Is the name right?")
+        if not folder.startswith("gs://") and not os.path.isdir(folder):
+            raise WrongCallError(f"there is no folder '{folder}'. Check the name.")
 
 
-def _report(done: "pd.DataFrame") -> int:
-    """The exit code, after the table and each problem in it were printed."""
+def _report(table: "pd.DataFrame") -> int:
+    """Print a table of kernels or datasets and their problems; return the exit code."""
     print()
-    print(done.drop(columns="problem").to_string(index=False))
-    wrong = done[done["problem"] != ""]
-    for row in wrong.itertuples():
+    print(table.drop(columns="problem").to_string(index=False))
+    problems = table[table["problem"] != ""]
+    for row in problems.itertuples():
         print(f"error: {row.name}: {row.problem}", file=sys.stderr)
-    return 0 if wrong.empty else 1
+    return 0 if problems.empty else 1
 
 
-def _read_values(recipe: str, parameters: Given) -> dict[str, Any]:
-    """The recipe's parameters, with those of the command line in place of its own."""
+def _read_values(recipe: str, parameters: Parameters) -> dict[str, Any]:
+    """Return the parameters of a recipe, updated by those of the command line."""
     with _wrong_call():
-        if is_remote(recipe):
-            scheme, _, path = recipe.partition("://")
-            mend = (
-                f"Write the plain path, '{path}'"
-                if scheme == "file"
-                else "Download the recipe"
-            )
-            raise ValueError(f"'{recipe}' is an address. {mend}.")
-        if os.path.isdir(recipe):
-            mend = f"Make one: kaggle-tfr init {shlex.quote(recipe)} -o recipe.yaml"
-            raise ValueError(f"'{recipe}' is a folder, not a recipe. {mend}")
         values = load_recipe(recipe)
-        for name, text in parameters:
+        for words in parameters:
+            name, text = _split_parameter(words)
             values[name] = parse_value(name, text)
     return values
 
 
-@contextmanager
-def _wrong_call() -> Iterator[None]:
-    """Turns the errors of reading the call into a `WrongCallError`, which ends with exit code 2."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise WrongCallError(_explain(error)) from None
+def _split_parameter(words: Sequence[str]) -> Sequence[str]:
+    """Return name and value of "-p NAME VALUE" or "-p NAME=VALUE".
 
-
-def _read_call(words: Sequence[str]) -> dict[str, Any]:
-    """The function of the command and its arguments, by their names."""
-    return vars(_parser().parse_args(_join_parameters(words)))
-
-
-def _join_parameters(words: Sequence[str]) -> list[str]:
-    """The command line with each "-p NAME VALUE" written as "-p NAME=VALUE".
-
-    >>> _join_parameters(["run", "sample", "-p", "N_FOLDS", "3", "-p", "FOLD=-1"])
-    ['run', 'sample', '-p', 'N_FOLDS=3', '-p', 'FOLD=-1']
+    >>> _split_parameter(["SEED", "7"]), _split_parameter(["NAME=a=b"])
+    (['SEED', '7'], ['NAME', 'a=b'])
     """
-    joined: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        joined.append(word)
-        if word == "--":
-            return joined + rest
-        has_value = len(rest) > 1 and not re.match(r"--?[A-Za-z]", rest[1])
-        if word == "-p" and has_value and "=" not in rest[0]:
-            joined.append(f"{rest.pop(0)}={rest.pop(0)}")
-    return joined
-
-
-def _split_parameter(text: str) -> tuple[str, str]:
-    """Name and value of "NAME=VALUE"."""
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' has no value; write -p {text} VALUE"
+    pair = words if len(words) > 1 else words[0].split("=", 1)
+    if len(pair) != 2:
+        raise ValueError(
+            f"-p {' '.join(words)}: it takes a name and a value. Write -p NAME VALUE or "
+            "-p NAME=VALUE, after RECIPE."
         )
-    return name, value
+    return pair
 
 
-def _name(text: str) -> str:
-    """The name of a file or folder, which is not empty: that would be the current folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("the name is empty")
+def _path(text: str) -> str:
+    """Check that a name is a path on this machine."""
+    if not text or is_remote(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a path on this machine")
     return text
 
 
-def _local(text: str) -> str:
-    """The name of a file or folder of this machine."""
-    if is_remote(text):
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is an address; name a folder of this machine"
-        )
-    return _name(text)
-
-
 def _positive(text: str) -> int:
-    """The whole number, which is 1 or more."""
+    """Return the integer, 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 1 or more")
     return int(text)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors name the near miss of a command."""
+    """A parser whose errors suggest the command that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
-        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            message += near_miss(found[1], re.findall(r"[\w-]+", found[2]))
+        pattern = r"invalid choice: '(.*?)' \(choose from (.*)\)"
+        if match := re.search(pattern, message):
+            message += near_miss(match[1], re.findall(r"[\w-]+", match[2]))
         super().error(message)
 
 
-def _parser() -> argparse.ArgumentParser:
-    what = "Labelled images to TFRecord shards: plan first, write second."
-    parser = _Parser("kaggle-tfr", description=what, epilog=EXIT_CODES)
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line; its result has the command's `function`."""
+    parser = _Parser(
+        "kaggle-tfr",
+        description="Labelled images to TFRecord shards: plan first, write second.",
+        epilog="Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 Ctrl-C.",
+    )
     parser.add_argument(
         "--version", action="version", version=f"kaggle-tfr {__version__}"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(
-        name: str,
-        function: Callable,
-        help_: str,
-        example: str,
-        more: str = "",
-        **options: Any,
-    ) -> argparse.ArgumentParser:
-        options |= {
-            "formatter_class": argparse.RawDescriptionHelpFormatter,
-            "help": help_,
-        }
-        options["epilog"] = f"example:\n  kaggle-tfr {name} {example}\n\n{more}"
-        command = commands.add_parser(name, description=help_, **options)
-        command.set_defaults(function=function)
-        return command
-
-    sample = add(
-        "sample", _sample, "write the bundled sample competition", "competition"
-    )
-    sample.add_argument(
-        "folder", type=_local, metavar="DIR", help="made if missing; 18 MB"
-    )
-    what = "look at a folder, and write the recipe that fits it, with what is not sure"
-    init = add(
-        "init", _init, what, "cassava-leaf-disease-classification -o cassava.yaml"
-    )
-    what = "images, labels or shards: a folder, or an attached Kaggle input"
-    init.add_argument("source", type=_name, metavar="FOLDER_OR_SLUG", help=what)
-    what = "the recipe (default: recipe.yaml); none is overwritten"
-    init.add_argument(
-        "-o", "--out", type=_local, default="recipe.yaml", metavar="RECIPE", help=what
-    )
-    notebooks = add(
-        "notebooks", _notebooks, "copy the notebooks out, to work with", "notebooks"
-    )
-    notebooks.add_argument("folder", type=_local, metavar="DIR", help="a new folder")
-    what, recipe = (
-        "run the notebooks with a recipe, keep executed copies",
-        _recipe_options(),
-    )
-    run = add(
-        "run", _run, what, "sample -p N_FOLDS 3", format_parameters(), parents=[recipe]
-    )
-    what = "some notebooks, such as 03 04, or 06 (default: 01 to 05)"
-    run.add_argument("--only", nargs="+", metavar="NOTEBOOK", help=what)
-    run.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, and end"
-    )
-    verify = add(
-        "verify", _verify, "read every record again, name every fault", "work/part-1"
-    )
-    help_ = "a part that 04_write wrote, or a folder of parts"
-    verify.add_argument(
-        "folders", type=_name, nargs="+", metavar="PART_DIR", help=help_
-    )
-    _add_kaggle_commands(add)
+    _add_sample(commands)
+    _add_init(commands)
+    _add_notebooks(commands)
+    _add_run(commands)
+    _add_verify(commands)
+    _add_kernel(commands)
+    _add_push(commands)
+    _add_publish(commands)
     return parser
 
 
-def _recipe_options() -> argparse.ArgumentParser:
-    recipe = argparse.ArgumentParser(add_help=False)
-    what = 'a YAML file of parameters, or the name of a bundled one, such as "sample"'
-    recipe.add_argument("recipe", type=_name, metavar="RECIPE", help=what)
-    many: dict[str, Any] = {"action": "append", "default": [], "type": _split_parameter}
-    what = 'a parameter that overrides the recipe, also as "-p NAME=VALUE"; may be given many times'
-    recipe.add_argument(
-        "-p", dest="parameters", metavar="NAME VALUE", help=what, **many
+def _add_command(
+    commands: Any, function: Callable, description: str, example: str
+) -> argparse.ArgumentParser:
+    """Add the command that has the function's name."""
+    name = function.__name__.removeprefix("_")
+    command = commands.add_parser(
+        name,
+        help=description,
+        description=description,
+        epilog=f"example:\n  kaggle-tfr {name} {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    return recipe
+    command.set_defaults(function=function)
+    return command
 
 
-def _add_kaggle_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
-    what, example = "make the folders of kernels to push", "cassava --out work/kernels"
-    kernel = add("kernel", _kernel, what, example, parents=[_recipe_options()])
-    kernel.add_argument(
+def _add_sample(commands: Any) -> None:
+    description = "write the bundled sample competition"
+    command = _add_command(commands, _sample, description, "competition")
+    command.add_argument(
+        "folder", type=_path, metavar="DIR", help="created if missing; 18 MB"
+    )
+
+
+def _add_init(commands: Any) -> None:
+    description = "inspect a folder and write a recipe for it"
+    example = "cassava-leaf-disease-classification -o cassava.yaml"
+    command = _add_command(commands, _init, description, example)
+    command.add_argument(
+        "source",
+        metavar="FOLDER_OR_SLUG",
+        help="images, labels or shards: a folder, or an attached Kaggle input",
+    )
+    command.add_argument(
+        "-o",
         "--out",
-        type=_local,
-        required=True,
-        metavar="DIR",
-        help="a folder a kernel is made in",
+        type=_path,
+        default="recipe.yaml",
+        metavar="RECIPE",
+        help="a new file (default: recipe.yaml)",
     )
-    what = "kernels that write, beside one that plans (default: one for all steps)"
-    kernel.add_argument("--parts", type=_positive, default=1, help=what)
-    what = "a kernel of 05 and 06 on that machine, such as TpuV5E8 or NvidiaTeslaT4"
-    kernel.add_argument("--accelerator", default="", metavar="NAME", help=what)
-    what = 'an input to attach, "competition" or "owner/dataset" (default: INPUT_DIR)'
-    many: dict[str, Any] = {"action": "append", "default": [], "metavar": "SLUG"}
-    kernel.add_argument("--source", dest="sources", help=what, **many)
-    what = "for competitions that forbid it: what the image lacks comes in an attached dataset"
-    kernel.add_argument(
-        "--no-internet", dest="internet", action="store_false", help=what
-    )
-    what = "push kernels, wait for them, fetch what they made"
-    push = add("push", _push, what, "work/kernels --out work/kaggle")
-    push.add_argument(
-        "folders",
-        type=_local,
+
+
+def _add_notebooks(commands: Any) -> None:
+    description = "copy the notebooks to a folder of your own"
+    command = _add_command(commands, _notebooks, description, "notebooks")
+    command.add_argument("folder", type=_path, metavar="DIR", help="a new folder")
+
+
+def _add_run(commands: Any) -> None:
+    description = "run the notebooks with a recipe and keep the executed copies"
+    example = f"sample -p N_FOLDS 3\n\n{format_parameters()}"
+    command = _add_command(commands, _run, description, example)
+    _add_recipe(command)
+    command.add_argument(
+        "--only",
         nargs="+",
-        metavar="DIR",
-        help="what `kernel --out` made",
+        default=DEFAULT_NOTEBOOKS,
+        metavar="NOTEBOOK",
+        help="for example 03 04, or 06 (default: 01 to 05)",
     )
-    push.add_argument(
-        "--out",
-        type=_local,
-        default="work/kaggle",
-        metavar="DIR",
-        help="for what they made",
+    command.add_argument(
+        "--dry-run", action="store_true", help="print what would be done"
     )
-    push.add_argument(
-        "--at-once", type=_positive, default=3, help="sessions at a time (default: 3)"
+
+
+def _add_recipe(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "recipe",
+        type=_path,
+        metavar="RECIPE",
+        help='a YAML file of parameters, or a bundled recipe such as "sample"',
     )
-    what = "send part folders to Kaggle, a dataset each"
-    example = "work/kaggle/cassava-tfrecords/part-1"
-    publish = add("publish", _publish, what, example)
-    publish.add_argument(
+    command.add_argument(
+        "-p",
+        action="append",
+        nargs="+",
+        default=[],
+        dest="parameters",
+        metavar=("NAME", "VALUE"),
+        help='replaces a parameter of the recipe, also as "-p NAME=VALUE"; repeatable',
+    )
+
+
+def _add_verify(commands: Any) -> None:
+    description = "read every record again and name every fault"
+    command = _add_command(commands, _verify, description, "work/part-1")
+    command.add_argument(
         "folders",
-        type=_local,
         nargs="+",
         metavar="PART_DIR",
-        help="as 04_write makes them",
+        help="a part that 04_write has written, or a folder of parts",
     )
-    publish.add_argument(
-        "--notes", default="", help="allows a new version, and says what is new"
+
+
+def _add_kernel(commands: Any) -> None:
+    description = "write the folders of kernels to push"
+    example = "cassava --out work/kernels"
+    command = _add_command(commands, _kernel, description, example)
+    _add_recipe(command)
+    command.add_argument(
+        "--out", type=_path, required=True, metavar="DIR", help="for the folders"
     )
-    what = "for everyone to see (default: for you alone)"
-    publish.add_argument("--public", action="store_true", help=what)
+    command.add_argument(
+        "--parts",
+        type=_positive,
+        default=1,
+        help="kernels that write, beside one that plans (default: one for all steps)",
+    )
+    command.add_argument(
+        "--accelerator",
+        default="",
+        metavar="NAME",
+        help="a kernel of 05 and 06 on TpuV5E8, NvidiaTeslaT4 …",
+    )
+    command.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        dest="sources",
+        metavar="SLUG",
+        help='to attach: "competition" or "owner/dataset" (default: INPUT_DIR)',
+    )
+    command.add_argument(
+        "--no-internet",
+        action="store_false",
+        dest="internet",
+        help="missing packages come from an attached dataset of wheels",
+    )
+
+
+def _add_push(commands: Any) -> None:
+    description = "push kernels, wait for them, and fetch their output"
+    example = "work/kernels --out work/kaggle"
+    command = _add_command(commands, _push, description, example)
+    command.add_argument(
+        "folders",
+        type=_path,
+        nargs="+",
+        metavar="DIR",
+        help="as `kernel --out` writes them",
+    )
+    command.add_argument(
+        "--out",
+        type=_path,
+        default="work/kaggle",
+        metavar="DIR",
+        help="for their output (default: work/kaggle)",
+    )
+    command.add_argument(
+        "--at-once", type=_positive, default=3, help="sessions at a time (default: 3)"
+    )
+
+
+def _add_publish(commands: Any) -> None:
+    description = "upload part folders to Kaggle, one dataset each"
+    example = "work/kaggle/cassava-tfrecords/part-1"
+    command = _add_command(commands, _publish, description, example)
+    command.add_argument(
+        "folders",
+        type=_path,
+        nargs="+",
+        metavar="PART_DIR",
+        help="a part that 04_write has written",
+    )
+    command.add_argument(
+        "--notes", default="", help="what is new: allows a new version of a dataset"
+    )
+    command.add_argument(
+        "--public", action="store_true", help="visible to everyone (default: only you)"
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -441,9 +442,9 @@ def load_recipe(path: str) -> dict[str, Any]:
     """
     path = _find_recipe(path)
     if Path(path).is_dir():
-        what = f"'{path}' is a folder, not a recipe."
         raise IsADirectoryError(
-            f"{what} To write a recipe for it: kaggle-tfr init {path}"
+            f"'{path}' is a folder, not a recipe. Make one: kaggle-tfr init "
+            f"{shlex.quote(path)} -o recipe.yaml"
         )
     try:
         with open(path, encoding="utf-8") as file:

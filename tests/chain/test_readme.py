@@ -11,7 +11,7 @@ import yaml
 from support.chain import run_values, write_small_sample
 
 from kaggle_tfr import explore, mounts, notebook, read
-from kaggle_tfr.__main__ import _read_call, main
+from kaggle_tfr.__main__ import main, make_parser
 from kaggle_tfr.parameters import (
     DEFAULTS,
     MARKDOWN_FORMATS,
@@ -54,7 +54,7 @@ def test_what_is_shown_can_be_run(readme):
     assert calls
     assert recipes
     for call in calls:
-        _read_call(shlex.split(call.partition("kaggle-tfr ")[2]))
+        make_parser().parse_args(shlex.split(call.partition("kaggle-tfr ")[2]))
     for recipe in recipes:
         check_parameters(yaml.safe_load(recipe))
     for block in blocks(readme, "python"):

@@ -30,6 +30,14 @@ def recipe(tmp_path):
     return str(tmp_path / "mine.yaml")
 
 
+def run_main(words):
+    """Return the exit code, also where argparse ends the program."""
+    try:
+        return main(words)
+    except SystemExit as stop:
+        return stop.code
+
+
 @pytest.mark.parametrize("command", [[], ["sample"], ["run"], ["verify"], ["kernel"]])
 def test_help_is_there_for_every_command(command, capsys):
     """`--help` explains each command and ends well."""
@@ -63,9 +71,9 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
         (["run", "MINE", "-p", "N_FOLDS=many"], "N_FOLDS is 'many'"),
         (
             ["run", "MINE", "-p", "N_FOLDS"],
-            "'N_FOLDS' has no value; write -p N_FOLDS VALUE",
+            "-p N_FOLDS: it takes a name and a value",
         ),
-        (["run", "MINE", "-p", "N_FOLDS", "--dry-run"], "'N_FOLDS' has no value"),
+        (["run", "MINE", "-p", "N_FOLDS", "--dry-run"], "-p N_FOLDS: it takes a"),
         (
             ["kernel", "MINE", "--out", "OUT", "-p", "QUALTY=70"],
             'Did you mean "QUALITY"?',
@@ -74,8 +82,12 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
             ["kernel", "MINE", "--out", "OUT", "--parts", "0"],
             "'0' is not a whole number of 1 or",
         ),
-        (["run", ""], "the name is empty"),
-        (["sample", ""], "the name is empty"),
+        (
+            ["run", "MINE", "-p", "N_FOLDS", "3", "4"],
+            "-p N_FOLDS 3 4: it takes a name and a value",
+        ),
+        (["run", ""], "'' is not a path on this machine"),
+        (["sample", ""], "'' is not a path on this machine"),
         (["run", "MINE", "-p", "WORK_DIR", "a\0b"], "WORK_DIR is 'a\\x00b'"),
         (["run", "MINE", "-p", "INPUT_DIR", "\udcff"], "bytes that are no UTF-8"),
         (["kernel", "MINE", "--out", "OUT", "-p", "N_FOLDS="], "N_FOLDS is None"),
@@ -85,10 +97,10 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
         ),
         (
             ["sample", "gs://b/x"],
-            "'gs://b/x' is an address; name a folder of this machine",
+            "'gs://b/x' is not a path on this machine",
         ),
-        (["kernel", "MINE", "--out", "gs://b/x"], "'gs://b/x' is an address"),
-        (["publish", "gs://b/x"], "'gs://b/x' is an address"),
+        (["kernel", "MINE", "--out", "gs://b/x"], "'gs://b/x' is not a path"),
+        (["publish", "gs://b/x"], "'gs://b/x' is not a path on this machine"),
         (["runn"], 'Did you mean "run"?'),
     ],
 )
@@ -96,11 +108,7 @@ def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, words, message)
     """Whatever reads the call: argparse, the recipe, or the table of parameters."""
     places = {"MINE": recipe, "OUT": str(tmp_path / "k")}
     words = [places.get(word, word) for word in words]
-    try:
-        code = main(words)
-    except SystemExit as stop:  # argparse's
-        code = stop.code
-    assert code == 2
+    assert run_main(words) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
@@ -168,19 +176,18 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
     ), said
 
 
-def test_half_a_copy_of_the_notebooks_is_in_nobody_s_way(tmp_path, monkeypatch, capsys):
-    """A full disk is named with the file; the next call, with room, makes them all."""
-    folder, copy = tmp_path / "new" / "mine", shutil.copyfile
+def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, capsys):
+    """The message has the file and what to do; a new folder then takes all notebooks."""
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
-    assert main(["notebooks", str(folder)]) == 1
-    said = capsys.readouterr().err
-    assert (
-        f"No space left on device: '{folder}/02_deduplicate.ipynb'. Make room" in said
-    )
-    monkeypatch.setattr(shutil, "copyfile", copy)
-    assert main(["notebooks", str(folder)]) == 0
-    assert sorted(path.stem for path in folder.iterdir()) == list(NOTEBOOKS)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
+        assert main(["notebooks", str(tmp_path / "full")]) == 1
+    file = tmp_path / "full" / "02_deduplicate.ipynb"
+    assert f"No space left on device: '{file}'. " in capsys.readouterr().err
+
+    assert main(["notebooks", str(tmp_path / "new" / "mine")]) == 0
+    copies = (tmp_path / "new" / "mine").iterdir()
+    assert sorted(path.stem for path in copies) == list(NOTEBOOKS)
 
 
 @pytest.mark.parametrize(
@@ -198,26 +205,22 @@ def test_half_a_copy_of_the_notebooks_is_in_nobody_s_way(tmp_path, monkeypatch, 
         (
             "run file:///x.yaml",
             2,
-            "'file:///x.yaml' is an address. Write the plain path",
+            "'file:///x.yaml' is not a path on this machine",
         ),
-        ("run https://x/y.yaml", 2, "'https://x/y.yaml' is an address. Download"),
+        ("run https://x/y.yaml", 2, "'https://x/y.yaml' is not a path on this"),
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
         ("sample FOLDER/file", 1, "File exists: 'FOLDER/file'"),
         ("sample FOLDER/file/new", 1, "Not a directory: 'FOLDER/file/new'"),
-        ("verify FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
-        (
-            "verify file:///x",
-            1,
-            "PART_DIR is 'file:///x'; it takes a folder or a gs:// address",
-        ),
-        ("publish FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
-        ("push FOLDER/nowhere", 1, "there is no folder 'FOLDER/nowhere'"),
+        ("verify FOLDER/nowhere", 2, "there is no folder 'FOLDER/nowhere'"),
+        ("verify file:///x", 2, "there is no folder 'file:///x'"),
+        ("publish FOLDER/nowhere", 2, "there is no folder 'FOLDER/nowhere'"),
+        ("push FOLDER/nowhere", 2, "there is no folder 'FOLDER/nowhere'"),
     ],
 )
 def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
     """A folder in a recipe's place, an address, a missing or an existing folder."""
     (tmp_path / "file").touch()
-    assert main(call.replace("FOLDER", str(tmp_path)).split()) == code
+    assert run_main(call.replace("FOLDER", str(tmp_path)).split()) == code
     said = capsys.readouterr().err
     assert message.replace("FOLDER", str(tmp_path)) in said
     assert "[Errno" not in said
@@ -369,7 +372,7 @@ def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
     assert run.returncode == 130
     assert said.splitlines() == [
         "[1/1] 01_explore",
-        "stopped; run the same command to go on",
+        "stopped; run the same command again to resume",
     ]
     ended = psutil.STATUS_ZOMBIE  # and waits for its parent to see it
     assert not [one for one in started if one.is_running() and one.status() != ended]
