@@ -93,7 +93,8 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     is_good = images["problem"] == ""
     matched = match_clusters(images[["image_id", "split"]], clusters)
     is_kept = is_good & matched["keep"].to_numpy()
-    reason = clusters["reason"][~clusters["keep"]]
+    # Without clusters the column is empty, and not of text.
+    reason = clusters["reason"][~clusters["keep"]].astype(str)
     counts = {
         "written": (is_kept & ~is_test).sum(),
         "duplicates dropped": reason.str.startswith("duplicate").sum(),
