@@ -11,9 +11,9 @@ from itertools import product
 
 import pandas as pd
 
+from kaggle_tfr.explore.features import LABEL_NAME
 from kaggle_tfr.explore.labels import FLAGS
 from kaggle_tfr.explore.recipe import Recipe
-from kaggle_tfr.explore.records import LABEL_NAME
 from kaggle_tfr.explore.splits import (
     FOLDER_COLUMN,
     MISSING,

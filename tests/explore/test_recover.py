@@ -13,7 +13,8 @@ import yaml
 from support.chain import run_values
 from support.plans import make_images, plan_images, read_plainly
 
-from kaggle_tfr import explore, storage
+from kaggle_tfr import explore
+from kaggle_tfr.records import read_image_bytes
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 
@@ -147,7 +148,7 @@ def test_without_an_index_all_undamaged_records_are_read(damaged_part):
     assert damaged_part.first_lost <= places <= damaged_part.lost
     good = images[is_good]
     found = {
-        row.image_id: storage.read_bytes(row.path)
+        row.image_id: read_image_bytes(row.path)
         for row in good.itertuples(index=False)
     }
     assert found == damaged_part.images
