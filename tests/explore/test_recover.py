@@ -148,8 +148,7 @@ def test_without_an_index_all_undamaged_records_are_read(damaged_part):
     assert damaged_part.first_lost <= places <= damaged_part.lost
     good = images[is_good]
     found = {
-        row.image_id: read_image_bytes(row.path)
-        for row in good.itertuples(index=False)
+        row.image_id: read_image_bytes(row.path) for row in good.itertuples(index=False)
     }
     assert found == damaged_part.images
 
