@@ -1,7 +1,8 @@
-"""The table of images: the result of reading each file, and images.parquet."""
+"""The table of images: what reading each file finds, and the files that hold it."""
 
 import json
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
+from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, ROTATION_BITS, hash_image
 from kaggle_tfr.images.header import RejectedImage, rejecting
@@ -17,33 +19,21 @@ from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels
 
-# The columns that `measure` adds, with their values where no image could be read.
-UNREAD: dict = {
+# The columns that `measure` adds, with their values for an image that cannot be read.
+MEASURED: dict = {
     "height": 0,
     "width": 0,
     "n_bytes": 0,
     "format": "",
     "orientation": 1,
     "note": "",
-}
-
-BITS = (*HASHES, *ROTATION_BITS)
-
-HASHED: dict = {
-    **dict.fromkeys(BITS, np.uint64(0)),
-    "texture": np.float32(0),
     "digest": "",
 }
-
-KEY = [
-    "path",
-    "file_bytes",
-    "changed",
-    "bit_depth",
-    "problem",
-]  # what has a problem is read again
-
-COMPUTED = [*UNREAD, *HASHED, "problem"]
+HASH_NAMES = [*HASHES, *ROTATION_BITS]
+HASHED: dict = dict.fromkeys(HASH_NAMES, np.uint64(0)) | {"texture": np.float32(0)}
+COMPUTED = [*MEASURED, *HASHED, "problem"]
+# Of what the columns depend on. An image with a problem is read again by the next run.
+KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]
 
 
 def measure(
@@ -51,77 +41,39 @@ def measure(
     labels: Labels = Labels(),  # noqa: B008
     work_dir: str = "",
 ) -> pd.DataFrame:
-    """The table after reading every image, with the columns `UNREAD` and `digest`.
+    """Read every image; return the table with the columns `MEASURED` and new problems.
 
-    height, width: in pixels as shown; digest: of `storage.digest`, maybe "". A refused image,
-    or one whose run-length code does not fit, gets its reason in `problem`; rows that have one
-    already are not opened.
-    work_dir: where hashes.parquet keeps what was read, with the hashes of `load_hashes`: a rerun
-    opens only what is new or changed, or had a problem. It also keeps what is known of files that
-    are not in this table, such as those that LIMIT leaves out.
+    height, width: in pixels as displayed; digest: of the file. An image that cannot be
+    used, or whose run-length code does not fit, has the reason as its problem. Rows with
+    a problem are not opened.
+    work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens only
+    new and changed files, and those with a problem. It also keeps other files' rows, such
+    as those that LIMIT leaves out.
     Raises: TimeoutError: a bucket does not answer.
     """
     path = work_dir and storage.join(work_dir, "hashes.parquet")
-    table = _read_images(images.assign(bit_depth=labels.bit_depth), path)
-    found = (*UNREAD, "digest", "problem")
-    images = images.assign(**{name: table[name].to_numpy() for name in found})
-    for name in labels.label_columns if labels.kind == "masks" else ():
-        good = (images["problem"] == "") & (images[name] != "")
-        codes = images.loc[good, [name, "height", "width"]].itertuples(
-            index=False, name=None
-        )
-        problems = [find_code_problem(*code) for code in codes]
-        images.loc[good, "problem"] = [
-            problem and f"{name}: {problem}" for problem in problems
-        ]
-    return images
-
-
-def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
-    """One row per row of `images`, in its order: its hashes as `measure` has saved them.
-
-    Columns: image_id, path, `HASHES` and `ROTATION_BITS` (uint64), texture, digest (of the file), problem.
-    Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
-    """
-    path, mend = (
-        storage.join(work_dir, "hashes.parquet"),
-        "Run 01_explore with this WORK_DIR.",
-    )
-    if not storage.exists(path):
-        raise FileNotFoundError(f"there is no '{path}'. {mend}")
-    known = storage.read_parquet(path, columns=["path", *HASHED, "problem"])
-    known = known[known["problem"] == ""].drop_duplicates("path")
-    table = images[["image_id", "path"]].reset_index(drop=True).assign(**HASHED)
-    good = np.flatnonzero(images["problem"] == "")
-    row = pd.Index(known["path"]).get_indexer(table["path"][good])
-    if (row < 0).any():
-        first = table["path"][good[row < 0][0]]
-        raise ValueError(
-            f"'{path}' lacks {(row < 0).sum()} images, such as '{first}'. {mend}"
-        )
-    for name in HASHED:
-        table.loc[good, name] = known[name].to_numpy()[row]
-    return table.assign(problem=images["problem"].to_numpy())
-
-
-def _read_images(images: pd.DataFrame, path: str) -> pd.DataFrame:
-    """image_id, path, file_bytes, changed (nanoseconds since 1970), `COMPUTED` of each row."""
-    table = images[["image_id", "path", "bit_depth", "problem"]].reset_index(drop=True)
-    table = table.assign(**UNREAD, **HASHED)
-    show: dict = {"label": "Looking at files", "total": len(table), "advance": len}
+    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
+    table = table.assign(bit_depth=labels.bit_depth, **MEASURED, **HASHED)
     status = run(
-        _stat_files, blocks(table["path"].tolist(), 1024), **show, ordered=True
+        _stat_files,
+        blocks(table["path"].tolist(), 1024),
+        label="Inspecting files",
+        total=len(table),
+        advance=len,
+        ordered=True,
     )
-    table[["file_bytes", "changed"]] = np.concatenate(
-        [np.empty((0, 2), np.int64), *status]
-    )
-    return compute_columns(
+    sizes_and_times = np.array([*chain.from_iterable(status)], np.int64)
+    table[["file_bytes", "changed"]] = sizes_and_times.reshape(-1, 2)
+    table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
     )
+    measured = {name: table[name].to_numpy() for name in (*MEASURED, "problem")}
+    images = images.assign(**measured)
+    return _check_codes(images, labels) if labels.kind == "masks" else images
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
-    """(bytes, nanoseconds since 1970 of the last change) of each file; 0, 0 where none is."""
+    """Return the bytes and the time of change in ns of each file, 0 and 0 if missing."""
     status = [(0, 0)] * len(paths)
     for row, path in enumerate(paths):
         with suppress(OSError):
@@ -130,39 +82,73 @@ def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
 
 
 def _read_block(table: pd.DataFrame) -> list[tuple]:
-    """What the columns `COMPUTED` hold for each file, which is opened and decoded once."""
-    rows = []
+    """Return the values of the columns `COMPUTED` for each row."""
     contents = stream_image_bytes(table["path"][table["problem"] == ""])
-    for path, bit_depth, problem in table[["path", "bit_depth", "problem"]].itertuples(
-        index=False
-    ):
-        row = UNREAD | HASHED | {"problem": problem}
-        data = b"" if problem else next(contents)
-        if isinstance(data, OSError):
-            missing = isinstance(data, FileNotFoundError)
-            reason = (
-                "name is not text" if storage.ESCAPED.search(path) else "missing file"
-            )
-            row["problem"] = (
-                reason if missing else f"unreadable: {data.strerror or data}"
-            )
-        elif not problem:
-            row["n_bytes"] = len(data)
-            try:
-                row |= _read_picture(data, path, bit_depth)
-            except RejectedImage as refusal:
-                row["problem"] = str(refusal)
+    rows = []
+    columns = table["path"], table["bit_depth"], table["problem"]
+    for path, bit_depth, problem in zip(*columns, strict=True):
+        row = MEASURED | HASHED | {"problem": problem}
+        if not problem:
+            row |= _read_image(next(contents), path, bit_depth)
         rows.append(tuple(row[name] for name in COMPUTED))
     return rows
 
 
-def _read_picture(data: bytes, path: str, bit_depth: str) -> dict[str, Any]:
-    header, grey = check_image(data, name=path, bit_depth=bit_depth)
-    with rejecting(data):
-        bits, texture, turned = hash_image(grey)
-    words = np.append(bits, turned).view(">u8")
-    digest = {"texture": texture, "digest": storage.digest(data)}
-    return vars(header) | dict(zip(BITS, words.tolist(), strict=True)) | digest
+def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str, Any]:
+    """Return the columns known of an image, which is decoded once: here."""
+    if isinstance(content, FileNotFoundError):
+        is_text = not storage.ESCAPED.search(path)
+        return {"problem": "missing file" if is_text else "name is not text"}
+    if isinstance(content, OSError):
+        return {"problem": f"unreadable: {content.strerror or content}"}
+    columns: dict[str, Any] = {"n_bytes": len(content)}
+    try:
+        header, grey = check_image(content, name=path, bit_depth=bit_depth)
+        with rejecting(content):
+            bits, texture, rotation_bits = hash_image(grey)
+    except RejectedImage as rejection:
+        return columns | {"problem": str(rejection)}
+    words = np.append(bits, rotation_bits).view(">u8").tolist()
+    columns |= dict(zip(HASH_NAMES, words, strict=True)) | vars(header)
+    return columns | {"texture": texture, "digest": storage.digest(content)}
+
+
+def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+    """Return the rows; run-length codes that do not fit their image are a problem."""
+    problem = images["problem"].copy()
+    for name in labels.label_columns:
+        masks = images[(problem == "") & (images[name] != "")]
+        sizes = zip(masks[name], masks["height"], masks["width"], strict=True)
+        reasons = [find_code_problem(*size) for size in sizes]
+        problem[masks.index] = [reason and f"{name}: {reason}" for reason in reasons]
+    return images.assign(problem=problem)
+
+
+def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
+    """Return the hashes that `measure` has saved, one row per row of `images`.
+
+    Columns: image_id, path, `HASHED` (hashes uint64), digest (of the file), problem.
+    Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
+    """
+    path = storage.join(work_dir, "hashes.parquet")
+    advice = "Run 01_explore with this WORK_DIR."
+    if not storage.exists(path):
+        raise FileNotFoundError(f"there is no '{path}'. {advice}")
+    columns = {**HASHED, "digest": ""}
+    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
+    saved = saved[saved["problem"] == ""].drop_duplicates("path")
+    table = images[["image_id", "path"]].reset_index(drop=True).assign(**columns)
+    good = np.flatnonzero(images["problem"] == "")
+    saved_row = pd.Index(saved["path"]).get_indexer(table["path"][good])
+    missing = good[saved_row < 0]
+    if len(missing):
+        raise ValueError(
+            f"'{path}' lacks {len(missing)} images, such as "
+            f"'{table['path'][missing[0]]}'. {advice}"
+        )
+    for name in columns:
+        table.loc[good, name] = saved[name].to_numpy()[saved_row]
+    return table.assign(problem=images["problem"].to_numpy())
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
@@ -172,85 +158,75 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """
     storage.make_folder(work_dir)
     storage.remove_leftovers(work_dir)
-    paths = images["path"][images["problem"] != "missing file"]
-    shards = {
-        path.rpartition("#")[0] for path in paths
-    }  # of records' addresses, else nothing
+    existing = images["path"][images["problem"] != "missing file"]
+    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
     forget_records(storage.join(work_dir, "records"), shards)
-    refused = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
-    refused = refused.replace(
-        "\r", r"\\r", regex=True
-    )  # which readers take for a line's end
+    rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
+    # Readers take a carriage return for the end of a line.
+    rejects = rejects.replace("\r", r"\\r", regex=True)
     path = storage.join(work_dir, "rejects.csv")
-    storage.write_atomically(path, refused.to_csv(index=False).encode())
-    if (images["problem"] == "").any():
+    storage.write_atomically(path, rejects.to_csv(index=False).encode())
+    if len(rejects) < len(images):
         return
     reasons = images["problem"].str.split(":").str[0].value_counts().head(5)
-    counted = ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
+    counts = ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
     raise ValueError(
-        f"none of the {len(images):,} images can be used: {counted}. '{path}' lists each image. "
-        "Fix the files, or set the parameters of 01_explore so that it reads others."
+        f"none of the {len(images):,} images can be used: {counts}. '{path}' lists each "
+        f"image. Fix the files, or set the parameters of 01_explore so that it reads "
+        f"others."
     )
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
-    """Writes the labels as text and JSON, label_map.json if single, rejects.csv, images.parquet.
+    """Write rejects.csv, the labels as text and as JSON, and images.parquet.
 
     Raises: ValueError: no image is good.
     """
     save_rejects(images, work_dir)
-    label_of = {
-        str(name): i for i, name in enumerate(labels.classes) if name is not None
-    }
-    files = {
-        "labels.json": labels.to_json(),
-        "labels.txt": "".join(f"{label}:{name}\n" for name, label in label_of.items()),
-    }
+    label_of = number_names(labels.classes)
+    lines = [f"{label}:{name}\n" for name, label in label_of.items()]
+    texts = {"labels.json": labels.to_json(), "labels.txt": "".join(lines)}
     if labels.kind == "single":
-        files["label_map.json"] = json.dumps(label_of, ensure_ascii=False, indent=1)
-    for (
-        name,
-        text,
-    ) in files.items():  # and images.parquet last, for it says that all is there
+        texts["label_map.json"] = json.dumps(label_of, ensure_ascii=False, indent=1)
+    for name, text in texts.items():
         storage.write_atomically(storage.join(work_dir, name), text.encode())
+    # Last, since it shows that all files are there.
     storage.write_parquet(images, storage.join(work_dir, "images.parquet"))
 
 
 def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
-    """(images, labels) that `save_images` wrote. Raises: FileNotFoundError."""
+    """Return the images and labels that `save_images` wrote.
+
+    Raises: FileNotFoundError.
+    """
     path = storage.join(work_dir, "images.parquet")
+    labels_path = storage.join(work_dir, "labels.json")
     try:
-        beside = f"{work_dir}/labels.json"
-        labels = Labels.parse(
-            storage.read_bytes(beside), beside, "Run 01_explore again."
-        )
+        text = storage.read_bytes(labels_path)
+        labels = Labels.parse(text, labels_path, "Run 01_explore again.")
         return storage.read_parquet(path), labels
     except FileNotFoundError:
-        mend = "Run 01_explore with this WORK_DIR first."
-        raise FileNotFoundError(f"there is no '{path}'. {mend}") from None
+        raise FileNotFoundError(
+            f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
+        ) from None
 
 
 def count_rows(images: pd.DataFrame) -> dict[str, int]:
-    """Images by what becomes of them; test images, where there are any, in lines of their own."""
-    refused, test = images["problem"] != "", images["split"] == "test"
-    counts = {
-        "good": int((~refused & ~test).sum()),
-        "rejected": int((refused & ~test).sum()),
-    }
-    own = {
-        "test images": (~refused & test).sum(),
-        "test images rejected": (refused & test).sum(),
-    }
-    return counts | (
-        {name: int(count) for name, count in own.items()} if test.any() else {}
-    )
+    """Return the numbers of good and rejected images; test images are counted apart."""
+    is_good = images["problem"] == ""
+    is_test = images["split"] == "test"
+    groups = {"good": is_good & ~is_test, "rejected": ~is_good & ~is_test}
+    if is_test.any():
+        groups["test images"] = is_good & is_test
+        groups["test images rejected"] = ~is_good & is_test
+    return {name: int(is_member.sum()) for name, is_member in groups.items()}
 
 
 def sample_per_class(
     images: pd.DataFrame, count: int, classes: int = 8
 ) -> pd.DataFrame:
-    """Up to `count` good images of each of the `classes` largest classes, the same every time."""
+    """Return the first `count` good images of each of the largest classes."""
     good = images[(images["problem"] == "") & (images["split"] != "test")]
     largest = good["label_name"].value_counts().index[:classes]
-    rows = [good[good["label_name"] == name].head(count) for name in largest]
-    return pd.concat(rows) if rows else good
+    samples = [good[good["label_name"] == name].head(count) for name in largest]
+    return pd.concat([good.iloc[:0], *samples])
