@@ -147,13 +147,13 @@ def test_a_schema_survives_json(name):
         ("int64", None, "'x' is None: no value"),
         ("int64", pd.NA, "'x' is <NA>: no value"),
         ("int64", "abc", "'x' is 'abc'"),
-        ("int64", 1.5, "1.5 is no whole number"),
+        ("int64", 1.5, "1.5 is not a whole number"),
         ("int64", 2**63, "more than 64 bits"),
         ("float", "abc", "'x' is 'abc'"),
         ("float", 1e300, "beyond float32"),
         ("bytes", None, "'x' is None: no value"),
         ({"type": "int64", "size": 3}, [1, 2], "a list of 2 where SCHEMA says 3"),
-        ({"type": "int64", "size": 2}, 7, "7 is no list"),
+        ({"type": "int64", "size": 2}, 7, "7 is not a list"),
         ({"type": "int64", "size": 2}, [1, "b"], "'x' is \\[1, 'b'\\]"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
     schema = load_schema({"image": "image", "x": spec})
 
     with pytest.raises(
-        ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Mend"
+        ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Fix"
     ):
         encode({"image_id": "a.jpg", "x": value}, picture(), schema, AS_IS)
 
@@ -191,7 +191,7 @@ def test_every_row_is_checked_before_the_work():
         ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
         (
             {"image": "image", "x": "labl"},
-            "made of 'labl', which is no column.*\"label\"",
+            "made of 'labl', which is not a column.*\"label\"",
         ),
     ],
 )
