@@ -1,13 +1,13 @@
-"""What lies in part folders: shards, their tables, names, schemas, counts and records."""
+"""The contents of part folders: shards, tables, schemas, labels and checksums."""
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,121 +22,128 @@ from kaggle_tfr.records import FRAME_BYTES, is_gzip, parse_record
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_spec, load_schema
 from kaggle_tfr.session import prepare
 
-# All files of a finished part but Kaggle's metadata and report.html, for `sha256sum -c`.
+# The checksums of a finished part, for `sha256sum -c`: of all its files but Kaggle's
+# metadata and report.html.
 SUMS = "SHA256SUMS"
-LOOKUPS = 16  # questions to a bucket at a time
-_COLUMNS = [
-    "file",
-    "split",
-    "fold",
-    "count",
-    "bytes",
-    "compression",
-    "jpeg",
-    "schema",
-    "folder",
-]
+LOOKUPS = 16  # requests to a bucket at a time
+# The columns of shards.csv that readers need; the writer adds more.
+SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
 INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
 READ_APART = (
-    "If one is an older version, remove it, or run 04_write with OVERWRITE = True. Read two "
-    "different datasets apart, and join their batches by tf.data's sample_from_datasets."
+    "If one is an older version, remove it, or run 04_write with OVERWRITE = True. "
+    "Read two different datasets apart, and join their batches by tf.data's "
+    "sample_from_datasets."
 )
 COPY_AGAIN = (
-    "Copy the folder again, or run 04_write again; a file that is not ours, move away."
+    "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-GivenSchema = str | Mapping[str, Any] | RecordSchema
+SchemaLike = str | Mapping[str, Any] | RecordSchema
 
 
-def find_shards(
-    dirs: Folders, *, schema: GivenSchema = "", pattern: str = "*.tfrec*"
-) -> pd.DataFrame:
-    """One row a shard: file, split, fold, count, bytes, compression, jpeg, schema, labels, folder.
+def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
+    """Return one row per shard.
 
+    Columns: file, split, fold (−1 if unknown), count, bytes, compression, jpeg (every
+    image is a JPEG), schema, folder, and labels (the same in every row).
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
-    schema: a preset's name, a mapping or a `RecordSchema`, for files without a schema.json.
-    pattern: the glob of files without a shards.csv. A count that no name tells is counted.
-    fold: −1 where nothing tells. jpeg: the plan makes every picture one. labels: shared by all.
-    Raises: FileNotFoundError, ValueError: each names the folder or file, and what it lacks; parts
-    of different plans are not read together.
+    schema: a preset's name, a mapping or a `RecordSchema`, for files without a
+    schema.json.
+    Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
+    wrong with it. Parts of different plans are not read together.
     """
     prepare()
-    given = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
-    parents = [find_input(folder) for folder in given]
-    folders = [part for folder in parents for part in _find_parts(folder)]
+    if isinstance(dirs, str | os.PathLike):
+        dirs = [dirs]
+    parents = [find_input(folder) for folder in dirs]
+    folders = [part for parent in parents for part in _find_parts(parent)]
     if not folders:
         raise ValueError(
             "There is no folder to read. Set TFREC_DIRS to the part folders."
         )
-    list_folder = partial(_list_folder, given=schema, pattern=pattern)
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        listed = [row for rows in threads.map(list_folder, folders) for row in rows]
-        shards = pd.DataFrame(listed, columns=[*_COLUMNS, "fingerprint"])
-        if twice := shards["file"][shards["file"].duplicated()].tolist():
-            what = f"{len(twice)} shards are listed twice, the first is '{twice[0]}'."
-            mend = "Name every folder once in TFREC_DIRS, not both a part and the folder around it."
-            raise ValueError(f"{what} {mend}")
-        # A folder of parts may also contain the plan that its parts should be of.
-        around = [folder for folder in parents if folder not in folders]
-        plans = dict(zip(around, threads.map(read_fingerprint, around), strict=True))
-        plans |= dict(zip(shards["folder"], shards.pop("fingerprint"), strict=True))
-        check_one_plan(plans, advice=READ_APART)
-        texts = threads.map(
-            storage.read_text, [f"{one}/labels.json" for one in folders]
-        )
-        labels = share_labels(folders, texts)
-        listed_bytes = shards["bytes"]
-        answers = list(threads.map(_inspect, shards.itertuples()))
-        shards["bytes"], shards["compression"], shards["count"] = zip(
-            *answers, strict=True
-        )
-        shards = _leave_out_empty(shards)
-        # One record of a folder is enough for its schema, where every look-up is a slow request.
-        is_checked = ~shards[["folder", "schema"]].duplicated()
-        is_checked |= (listed_bytes < 0)[shards.index] & ~shards["file"].map(
-            storage.is_remote
-        )
-        list(threads.map(_check_schema, shards[is_checked].itertuples()))
-    shards = shards.reset_index(drop=True)
+        list_folder = partial(_list_folder, schema=schema)
+        shards = pd.concat(list(threads.map(list_folder, folders)), ignore_index=True)
+        _check_repeated(shards["file"])
+        _check_plans(shards, [parent for parent in parents if parent not in folders])
+        paths = [f"{folder}/labels.json" for folder in folders]
+        labels = share_labels(folders, threads.map(storage.read_text, paths))
+        shards = _check_files(shards.drop(columns="fingerprint"), threads)
     return shards.assign(labels=pd.Series([labels] * len(shards), dtype=object))
 
 
-def _leave_out_empty(shards: pd.DataFrame) -> pd.DataFrame:
-    """The shards that hold records; a printed line names the others. Raises ValueError for none."""
-    empty = shards["file"][shards["count"] == 0]
-    if len(empty) == len(shards):
-        what = f"None of the {len(empty)} shards holds a record, such as '{empty.iloc[0]}'."
+def _check_plans(shards: pd.DataFrame, around: Sequence[str]) -> None:
+    """Raise a ValueError if shards are of different plans.
+
+    around: folders of parts, which may contain the plan that their parts should be of.
+    """
+    fingerprints = {folder: read_fingerprint(folder) for folder in around}
+    of_parts = zip(shards["folder"], shards["fingerprint"], strict=True)
+    check_one_plan(fingerprints | dict(of_parts), advice=READ_APART)
+
+
+def _check_files(shards: pd.DataFrame, threads: ThreadPoolExecutor) -> pd.DataFrame:
+    """Return the shards with records, with the values that only the files reveal."""
+    is_listed = shards["bytes"] >= 0
+    measures = list(threads.map(_inspect, shards.itertuples()))
+    columns = ["bytes", "compression", "count"]
+    shards[columns] = pd.DataFrame(measures, columns=columns)
+    has_records = shards["count"] > 0
+    _report_empty(shards["file"], has_records)
+
+    # One record of a folder is enough for its schema if each look-up is slow.
+    shards = shards[has_records]
+    is_first = ~shards.duplicated(["folder", "schema"])
+    is_quick = ~is_listed[has_records] & ~shards["file"].map(storage.is_remote)
+    checked = shards[is_first | is_quick]
+    list(threads.map(_check_schema, checked.itertuples()))
+    return shards.reset_index(drop=True)
+
+
+def _check_repeated(files: pd.Series) -> None:
+    """Raise a ValueError that names a shard which is listed twice."""
+    repeated = files[files.duplicated()].tolist()
+    if repeated:
         raise ValueError(
-            f"{what} See rejects.csv beside them; 04_write writes them again."
+            f"{len(repeated)} shards are listed twice, the first is '{repeated[0]}'. "
+            "Name every folder once in TFREC_DIRS, not both a part and the folder "
+            "around it."
         )
-    if len(empty):
+
+
+def _report_empty(files: pd.Series, has_records: pd.Series) -> None:
+    """Print how many shards have no records. Raises: ValueError: none has any."""
+    empty = files[~has_records].tolist()
+    if len(empty) == len(files):
+        raise ValueError(
+            f"None of the {len(empty)} shards contains a record, such as '{empty[0]}'. "
+            "See rejects.csv beside them; 04_write writes them again."
+        )
+    if empty:
         print(
-            f"{len(empty)} of {len(shards)} shards hold no record, such as '{empty.iloc[0]}'."
+            f"{len(empty)} of {len(files)} shards contain no record, such as "
+            f"'{empty[0]}'."
         )
-    return shards[shards["count"] > 0]
 
 
 def _find_parts(folder: str) -> list[str]:
-    """The part folders in a folder: itself, or those below it with a shards.csv, or itself."""
+    """Return the folders one level down that have a shards.csv, else the folder."""
     is_part = storage.exists(storage.join(folder, "shards.csv"))
     tables = [] if is_part else storage.list_files("*/shards.csv", folder)
-    return [table.rpartition("/")[0] for table in tables] or [folder]
+    return [os.path.dirname(table) for table in tables] or [folder]
 
 
 def read_fingerprint(folder: str) -> str:
-    """Return the fingerprint of the plan in a work or part folder, "" where plan.json has none."""
-    with suppress(ValueError, RecursionError):
-        return _get_fingerprint(json.loads(storage.read_text(f"{folder}/plan.json")))
+    """Return the fingerprint of the plan in a work or part folder, "" if unknown."""
+    with contextlib.suppress(ValueError, RecursionError):
+        plan = json.loads(storage.read_text(f"{folder}/plan.json"))
+        if isinstance(plan, dict):
+            return str(plan.get("fingerprint") or "")
     return ""
 
 
-def _get_fingerprint(plan: Any) -> str:
-    value = plan.get("fingerprint") if isinstance(plan, dict) else ""
-    return str(value or "")
-
-
 def is_of_plan(part_dir: str, work_dir: str) -> bool:
-    """Whether a part was written by the plan of a work folder, or one of them has no plan."""
+    """Return whether a part is of the plan of a work folder, or a plan is unknown."""
     fingerprints = {read_fingerprint(part_dir), read_fingerprint(work_dir)}
     return len(fingerprints - {""}) < 2
 
@@ -144,82 +151,107 @@ def is_of_plan(part_dir: str, work_dir: str) -> bool:
 def check_one_plan(fingerprints: Mapping[str, str], *, advice: str) -> None:
     """Raise a ValueError that names two folders whose plans differ.
 
-    fingerprints: by the folder, of `read_fingerprint`; "" (unknown) agrees with all.
+    fingerprints: of `read_fingerprint`, by folder; "" (unknown) agrees with all.
     """
-    known = [(folder, sha256) for folder, sha256 in fingerprints.items() if sha256]
-    for folder, sha256 in known[1:]:
-        first, expected = known[0]
-        if sha256 != expected:
+    known = {folder: sha256 for folder, sha256 in fingerprints.items() if sha256}
+    for folder, sha256 in known.items():
+        first = next(iter(known))
+        if sha256 != known[first]:
             raise ValueError(
-                f"'{first}' and '{folder}' are of different plans, so images that one validates "
-                f"on may be in the other's training. {advice}"
+                f"'{first}' and '{folder}' are of different plans, so images that one "
+                f"validates on may be in the other's training. {advice}"
             )
 
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
-    """The labels of the first labels.json. Raises ValueError when another has other classes."""
-    named = list[tuple[str, Labels]]()
+    """Return the labels that the folders share.
+
+    texts: of labels.json in each folder, "" if there is none.
+    Raises: ValueError: two have different classes.
+    """
+    labels_of = dict[str, Labels]()
     for folder, text in zip(folders, texts, strict=True):
-        # Other people's labels.json may be a list of names, which says nothing of the records.
+        # A labels.json of another program may be a list of names, which is no help.
         if text and not _is_json_list(text):
-            named.append(
-                (folder, Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN))
-            )
-    first, shared = named[0] if named else ("", Labels())
-    for folder, labels in named:
+            path = f"{folder}/labels.json"
+            labels_of[folder] = Labels.parse(text, path, COPY_AGAIN)
+    if not labels_of:
+        return Labels()
+    first, shared = next(iter(labels_of.items()))
+    for folder, labels in labels_of.items():
         if labels.classes != shared.classes:
-            both = f"{list(labels.classes[:5])}… and {list(shared.classes[:5])}…"
-            what = f"'{folder}' and '{first}' number their classes differently: {both}"
             raise ValueError(
-                f"{what}, so their labels do not mean the same. Read them apart."
+                f"'{folder}' and '{first}' number their classes differently: "
+                f"{list(labels.classes[:5])}… and {list(shared.classes[:5])}…, so "
+                "their labels do not mean the same. Read them apart."
             )
     return shared
 
 
 def _is_json_list(text: str) -> bool:
-    with suppress(ValueError, RecursionError):
+    with contextlib.suppress(ValueError, RecursionError):
         return isinstance(json.loads(text), list)
     return False
 
 
-def _list_folder(folder: str, given: GivenSchema, pattern: str) -> list[tuple]:
-    """Rows of `find_shards`; −1, and "?" for the compression, where only the file can tell."""
+def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
+    """Return the shards of a folder.
+
+    −1, and "?" for the compression, are values that only the file reveals.
+    """
     table = read_part_table(folder)
     if table.empty and storage.exists(f"{folder}/shards.csv"):
         raise FileNotFoundError(
             f"'{folder}/shards.csv' lists no shard. Write the part again."
         )
-    table["file"] = [storage.join(folder, file) for file in table["file"]]
-    rows = list(table[_COLUMNS[:5]].itertuples(index=False, name=None))
-    rows = rows or list_names(folder, pattern)
-    if not rows:
-        what = "no shards.csv, there or one folder down, and no file named"
-        mend = "Set TFREC_DIRS to part folders, or give the `pattern` of the files."
-        raise FileNotFoundError(f"No shards in '{folder}': {what} {pattern}. {mend}")
-    schema = choose_schema(folder, rows[0][0], given)
-    path = f"{folder}/plan.json"
-    plan = storage.parse_json(
-        storage.read_text(path) or '{"compression": "?"}', path, COPY_AGAIN
+    shards = table[SHARD_COLUMNS].assign(
+        file=[storage.join(folder, file) for file in table["file"]]
     )
-    settings = plan.get("settings", plan)
+    if shards.empty:
+        shards = pd.DataFrame(list_names(folder), columns=SHARD_COLUMNS)
+    if shards.empty:
+        raise FileNotFoundError(
+            f"No shards in '{folder}': no shards.csv, in it or one folder down, and no "
+            "file named *.tfrec*. Set TFREC_DIRS to part folders."
+        )
+    record_schema = choose_schema(folder, shards["file"][0], schema)
+    schemas = [record_schema.for_split(split) for split in shards["split"]]
+    plan = _read_plan(folder)
+    return shards.assign(folder=folder, schema=pd.Series(schemas, dtype=object), **plan)
+
+
+def _read_plan(folder: str) -> dict[str, Any]:
+    """Return compression, jpeg and fingerprint of a part's plan.
+
+    Raises: ValueError: plan.json is something else.
+    """
+    path = f"{folder}/plan.json"
+    text = storage.read_text(path)
+    if not text:
+        return {"compression": "?", "jpeg": False, "fingerprint": ""}
+    plan = storage.parse_json(text, path, COPY_AGAIN)
+    settings = plan.get("settings", plan)  # version 0.1 had them at the top level
     image = plan.get("image", {})
     if not isinstance(settings, dict) or not isinstance(image, dict):
         raise ValueError(
             f"'{path}' is not a plan: its settings are no mappings. {COPY_AGAIN}"
         )
     compression = settings.get("compression", "")
-    if compression not in ("", "GZIP", "?"):
+    if compression not in ("", "GZIP"):
         raise ValueError(
             f"'{path}' has the unknown compression {compression!r:.40}. {COPY_AGAIN}"
         )
-    # With nothing resized, originals of any kind may have kept their bytes.
-    jpeg = image.get("format") == "JPEG" and image.get("resize", "none") != "none"
-    same = folder, _get_fingerprint(plan)
-    return [(*row, compression, jpeg, schema.for_split(row[1]), *same) for row in rows]
+    # If nothing is resized, originals of any format may keep their bytes.
+    is_resized = image.get("resize", "none") != "none"
+    return {
+        "compression": compression,
+        "jpeg": image.get("format") == "JPEG" and is_resized,
+        "fingerprint": str(plan.get("fingerprint") or ""),
+    }
 
 
 def read_part_table(
-    part_dir: str, name: str = "shards.csv", columns: Sequence[str] = _COLUMNS[:5]
+    part_dir: str, name: str = "shards.csv", columns: Sequence[str] = SHARD_COLUMNS
 ) -> pd.DataFrame:
     """Return a CSV of a part with its columns typed, empty if there is no file.
 
@@ -236,7 +268,8 @@ def read_part_table(
         raise ValueError(
             f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
         ) from None
-    if missing := [column for column in columns if column not in table]:
+    missing = [column for column in columns if column not in table]
+    if missing:
         raise ValueError(
             f"'{path}' lacks the column(s) {', '.join(missing)}. {COPY_AGAIN}"
         )
@@ -246,148 +279,179 @@ def read_part_table(
 
 
 def list_names(
-    folder: str, pattern: str = "*.tfrec*", depths: Sequence[str] = ("", "*/")
+    folder: str, patterns: Sequence[str] = ("*.tfrec*", "*/*.tfrec*")
 ) -> list[tuple]:
-    """(file, split, −1, count, −1) by the files' names; "train" and −1 where they do not tell."""
-    files = [
-        file for depth in depths for file in storage.list_files(depth + pattern, folder)
-    ]
-    if "*.tfrec" in pattern:
-        files = [file for file in files if is_shard_name(file)]
+    """Return (file, split, −1, count, −1) of the files with names of shards.
+
+    The split is "train" and the count −1 if the name does not contain them.
+    """
     rows = []
-    for file in files:
-        name = parse_shard_name(file[len(folder) :].strip("/"))
-        rows.append((file, name.split, -1, name.count, -1))
+    for pattern in patterns:
+        for file in storage.list_files(pattern, folder):
+            if "*.tfrec" not in pattern or is_shard_name(file):
+                name = parse_shard_name(file[len(folder) :].strip("/"))
+                rows.append((file, name.split, -1, name.count, -1))
     return rows
 
 
 def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
-    """The split of each shard below a folder, by its path, also of one that is listed and missing.
+    """Return the split of each shard in a folder by its path.
 
-    pattern: "" or "*/*" for all that are called like shards, up to two folders down.
+    A shard that shards.csv lists is included even if its file is missing.
+    pattern: "" or "*/*" for all names of shards, up to two folders down.
     Raises: FileNotFoundError: there is none. ValueError: parts of different plans.
     """
-    anything = pattern in ("", "*/*")
-    given = ("*.tfrec*", ("", "*/", "*/*/")) if anything else (pattern, ("",))
-    splits = {file: split for file, split, *_ in list_names(folder, *given)}
-    parts = list[str]()
+    is_any = pattern in ("", "*/*")
+    patterns = ["*.tfrec*", "*/*.tfrec*", "*/*/*.tfrec*"] if is_any else [pattern]
+    splits = {file: split for file, split, *_ in list_names(folder, patterns)}
+
+    parts = []
     for part in _find_parts(folder):
         table = read_part_table(part, columns=["file", "split"])
         for file, split in zip(table["file"], table["split"], strict=True):
             path = storage.join(part, file)
-            if anything or path in splits:
+            if is_any or path in splits:
                 splits[path] = split
                 parts.append(part)
-    fingerprints = {part: read_fingerprint(part) for part in dict.fromkeys(parts)}
     check_one_plan(
-        fingerprints, advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other."
+        {part: read_fingerprint(part) for part in dict.fromkeys(parts)},
+        advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
     )
     if not splits:
-        mend = "Set PATTERN to the shards' names below INPUT_DIR, such as '*/*.tfrec'."
         raise FileNotFoundError(
-            f"no TFRecord shard matches '{pattern}' in {folder}. {mend}"
+            f"no TFRecord shard matches '{pattern}' in {folder}. Set PATTERN to the "
+            "shards' names below INPUT_DIR, such as '*/*.tfrec'."
         )
     return dict(sorted(splits.items()))
 
 
-def choose_schema(folder: str, file: str = "", given: GivenSchema = "") -> RecordSchema:
-    """The schema given, else the one in the shard's folder."""
+def choose_schema(folder: str, file: str = "", given: SchemaLike = "") -> RecordSchema:
+    """Return the given schema, or the one in the folder.
+
+    file: a shard, for the error. Raises: ValueError: there is no schema.
+    """
     if not given:
-        if text := storage.read_text(f"{folder}/schema.json"):
-            return RecordSchema.parse(text, f"{folder}/schema.json", COPY_AGAIN)
-        what = f"'{folder}' has no schema.json, so nothing says how to read '{file}'."
-        mend = (
-            'Give a `schema`: a preset such as "cassava", or a mapping of its features.'
+        path = f"{folder}/schema.json"
+        text = storage.read_text(path)
+        if text:
+            return RecordSchema.parse(text, path, COPY_AGAIN)
+        raise ValueError(
+            f"'{folder}' has no schema.json, so the features of '{file}' are unknown. "
+            'Set a `schema`: a preset such as "cassava", or a mapping of its features.'
         )
-        raise ValueError(f"{what} {mend}")
     schema = load_schema(given)
     if schema.kind != "single" or schema.label_keys:
         return schema
-    # A preset knows its table's columns only by name: text columns in place of a label are masks.
-    texts = (
-        source for one in schema.fields if one.type == "bytes" for source in one.sources
+    # A preset only has the names of its table's columns: text columns in place of a
+    # label are masks.
+    columns = tuple(
+        source
+        for field in schema.fields
+        if field.type == "bytes"
+        for source in field.sources
+        if source not in SOURCES
     )
-    codes = tuple(source for source in texts if source not in SOURCES)
-    return replace(schema, kind="masks", label_columns=codes) if codes else schema
+    if not columns:
+        return schema
+    return replace(schema, kind="masks", label_columns=columns)
 
 
 def _inspect(row: Any) -> tuple[int, str, int]:
-    """(bytes, compression, count) of a shard, by quick look-ups."""
-    from kaggle_tfr.session import tf
+    """Return bytes, compression and count of a shard by quick look-ups.
 
-    size, remote = storage.size_and_time(row.file)[0], storage.is_remote(row.file)
-    if row.bytes not in (-1, size):
-        what = f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it is cut,"
+    row: of `find_shards`. Raises: ValueError: they differ from the row's.
+    """
+    size = storage.size_and_time(row.file)[0]
+    is_listed = row.bytes >= 0
+    if is_listed and row.bytes != size:
         raise ValueError(
-            f"{what} or of another run. Copy it again, or write the part again."
+            f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it "
+            "is truncated, or of another run. Copy it again, or write the part again."
         )
-    compression, count = row.compression, row.count
+    compression = row.compression
     if compression == "?":
         compression = "GZIP" if is_gzip(row.file) else ""
-    try:
-        # Size vouches for a shard with a row in shards.csv. Frames are quick to count on a disk.
-        if count < 0 or (row.bytes < 0 and not (remote or compression)):
-            count = count_records(row.file, compression)
-    except tf.errors.DataLossError as error:
-        raise _explain_loss(row.file, error) from None
+
+    # The size is enough for a listed shard. Frames on disk are quick to count.
+    is_quick = not (storage.is_remote(row.file) or compression)
+    count = row.count
+    if count < 0 or (is_quick and not is_listed):
+        count = count_records(row.file, compression)
     if row.count not in (-1, count):
-        what = f"'{row.file}' holds {count:,} records, its name says {row.count:,}: it is cut or"
-        raise ValueError(f"{what} misnamed. Copy it again, or give it another name.")
+        raise ValueError(
+            f"'{row.file}' contains {count:,} records, its name says {row.count:,}: it "
+            "is truncated or misnamed. Copy it again, or give it another name."
+        )
     return size, compression, count
 
 
-def _explain_loss(file: str, error: Any) -> ValueError:
-    problem = f"'{file}' is cut or no TFRecord file: {error.message}"
-    return ValueError(f"{problem}. Copy or write it again.")
-
-
 def _check_schema(row: Any) -> None:
-    """Raises ValueError when a shard's first record is cut, or lacks what the schema reads."""
+    """Raise a ValueError if a shard's first record lacks a feature of the schema.
+
+    row: of `find_shards`.
+    """
     from kaggle_tfr.session import tf
 
-    file, schema = row.file, row.schema
+    data = tf.data.TFRecordDataset(row.file, row.compression)
+    with _explain_data_loss(row.file):
+        record = next(data.as_numpy_iterator(), b"")
     try:
-        record = next(
-            tf.data.TFRecordDataset(file, row.compression).as_numpy_iterator(), None
-        )
-    except tf.errors.DataLossError as error:
-        raise _explain_loss(file, error) from None
-    if record is None:
-        what = f"'{file}' holds no record, its name or shards.csv says {row.count:,}: it is cut"
-        raise ValueError(f"{what}. Copy or write it again.")
-    try:
-        tf.io.parse_single_example(record, feature_spec(schema))
+        tf.io.parse_single_example(record, feature_spec(row.schema))
     except tf.errors.OpError:
-        found = sorted(parse_record(record).items())
-        has = [
-            f"{name}: {str(one.WhichOneof('kind')).removesuffix('_list')}"
-            for name, one in found
+        found = [
+            f"{name}: {str(feature.WhichOneof('kind')).removesuffix('_list')}"
+            for name, feature in sorted(parse_record(record).items())
         ]
-        wants = [f"{field.name}: {field.type}" for field in schema.fields]
-        both = f"records have {', '.join(has) or 'nothing'}; the schema wants {', '.join(wants)}"
-        what = f"'{file}' is not of the schema it is read with: its {both}"
+        wanted = [f"{field.name}: {field.type}" for field in row.schema.fields]
         raise ValueError(
-            f"{what}. Set the `schema` of find_shards, or mend schema.json."
+            f"'{row.file}' does not match its schema: its records have "
+            f"{', '.join(found) or 'nothing'}; the schema wants {', '.join(wanted)}. "
+            "Set the `schema` of find_shards, or fix schema.json."
         ) from None
 
 
 def count_records(file: str, compression: str = "") -> int:
-    """The records in a shard, read as little as will do. Raises: DataLossError when it is cut."""
+    """Return the number of records in a shard; on disk only its lengths are read.
+
+    Raises: ValueError: it is truncated, or is not a TFRecord file.
+    """
     from kaggle_tfr.session import tf
 
     if storage.is_remote(file) or compression:
         data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
-        return int(data.reduce(np.int64(0), lambda count, _: count + 1))
-    count, end, size = 0, 0, os.path.getsize(file)
+        with _explain_data_loss(file):
+            return int(data.reduce(np.int64(0), lambda count, _: count + 1))
+    count = 0
+    start = 0
+    end = 0
+    size = os.path.getsize(file)
     with open(file, "rb", buffering=0) as shard:
         while end < size:
-            shard.seek(offset := end)
+            start = end
+            shard.seek(start)
             end += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
             count += 1
     if end > size:
-        where = f"record {count - 1} at byte {offset:,} should end at byte {end:,}"
-        raise tf.errors.DataLossError(None, None, f"{where}, the file ends at {size:,}")
+        raise ValueError(
+            f"'{file}' is truncated or is not a TFRecord file: record {count - 1} at "
+            f"byte {start:,} should end at byte {end:,}, the file ends at {size:,}. "
+            "Copy or write it again."
+        )
     return count
+
+
+@contextlib.contextmanager
+def _explain_data_loss(file: str) -> Iterator[None]:
+    """Let TensorFlow's DataLossError become a ValueError that names the file."""
+    from kaggle_tfr.session import tf
+
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        raise ValueError(
+            f"'{file}' is truncated or is not a TFRecord file: {error.message}. Copy "
+            "or write it again."
+        ) from None
 
 
 def sha256_of_text(text: str) -> str:
@@ -396,7 +460,7 @@ def sha256_of_text(text: str) -> str:
 
 
 def read_sums(part_dir: str) -> dict[str, str]:
-    """Return the SHA-256 of each file by name from SHA256SUMS, {} if it is unreadable."""
+    """Return the SHA-256 of each file in SHA256SUMS by name, {} if it is damaged."""
     text = storage.read_text(storage.join(part_dir, SUMS))
     pairs = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
     sums = {name: sha256 for sha256, name in pairs}

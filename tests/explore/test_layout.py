@@ -565,7 +565,7 @@ def test_a_full_disk_leaves_no_recipe_behind(tmp_path, monkeypatch, capsys):
         patch.setattr(os, "fsync", refuse)
         assert main(call) == 1
     error = capsys.readouterr().err
-    assert f"No space left on device: '{tmp_path}/r.yaml'. Make room" in error
+    assert f"No space left on device: '{tmp_path}/r.yaml'. Free disk space" in error
     assert os.listdir(tmp_path) == ["in"]
     assert main(call) == 0
     assert sorted(os.listdir(tmp_path)) == ["in", "r.yaml"]

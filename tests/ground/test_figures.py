@@ -327,6 +327,8 @@ def test_a_full_disk_is_reported_with_the_name_of_the_figure(tmp_path, monkeypat
     monkeypatch.setattr(
         "kaggle_tfr.storage.open", mock.Mock(side_effect=full), raising=False
     )
-    with pytest.raises(OSError, match="device: '.*/figures/drawn.png'. Make room"):
+    with pytest.raises(
+        OSError, match="device: '.*/figures/drawn.png'. Free disk space"
+    ):
         figures.save_figure(FIGURES["counts"](), str(tmp_path), "drawn")
     assert list((tmp_path / "figures").iterdir()) == []

@@ -12,7 +12,7 @@ from kaggle_tfr.naming import check_template, format_shard_name
     [
         (partial(check_template, "{nme}-{i}.tfrec"), 'Did you mean "name"'),
         (partial(check_template, "{name}-{count}.tfrec"), "has no {i}"),
-        (partial(check_template, "../{i}.tfrec"), "leads out of its folder"),
+        (partial(check_template, "../{i}.tfrec"), "is outside its folder"),
         (partial(check_template, "{i"), "cannot be read"),
     ],
 )
@@ -28,6 +28,6 @@ def test_a_bad_template_or_name_says_what_to_mend(call, message):
 def test_a_shard_stays_in_its_folder_whatever_name_is(name):
     """The template is harmless, and NAME makes a way out of it: the error names both."""
     with pytest.raises(
-        ValueError, match="'{name}-{i}' with NAME .* leads out of its folder"
+        ValueError, match="'{name}-{i}' with NAME .* is outside its folder"
     ):
         format_shard_name("{name}-{i}", "train", 0, name=name, i=0)

@@ -172,7 +172,7 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
 
     said = capsys.readouterr().err
     assert said.startswith(
-        f"error: No space left on device: '{folder}/{file}'. Make room"
+        f"error: No space left on device: '{folder}/{file}'. Free disk space"
     ), said
 
 

@@ -125,9 +125,7 @@ def test_a_user_may_name_any_file_but_a_table_may_not():
         "a/../../b.csv",
         "a/..",
     ):
-        with pytest.raises(
-            ValueError, match=f"'{name}' leads out of its folder '/data'"
-        ):
+        with pytest.raises(ValueError, match=f"'{name}' is outside its folder '/data'"):
             storage.join("/data", "ok", name)
 
 

@@ -1,4 +1,4 @@
-"""What lies in folders: parts of ours, six published layouts, and every way they can be broken."""
+"""Folders of shards: our parts, six published layouts, and every way to break them."""
 
 import json
 from pathlib import Path
@@ -19,11 +19,10 @@ from kaggle_tfr.read.batches import read_batches, read_images
 from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.shards import find_shards, list_inputs
 
-HALF = encode_mask(
-    np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1)
-)  # the left half of 32 × 48
+# The left half of 32 × 48 pixels.
+HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))
 SIZES = {"height": 32, "width": 48}
-# layout: (file name, features beside the picture of record n with class c)
+# layout: (file name, function of the features of record n with class c)
 LAYOUTS = {
     "landmark": (
         "2021_PART_1_train_batch_0.tfrecords",
@@ -80,7 +79,7 @@ def test_shards_in_a_folder_test_are_of_that_split(tmp_path):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_published_layout_is_read_by_its_name(layout, tmp_path):
-    """Pictures, labels and all features of six layouts arrive."""
+    """Images, labels and all features of six layouts are read."""
     file, features = LAYOUTS[layout]
     records = [make_example(**features(n, k % 3)) for k, n in enumerate(LEVELS)]
     write_shard(tmp_path / file, records, "GZIP" if layout == "imagenet" else "")
@@ -95,7 +94,7 @@ def test_a_published_layout_is_read_by_its_name(layout, tmp_path):
     assert np.abs(images[:6].mean(axis=(1, 2, 3)) - LEVELS).max() <= 1
     if layout == "clouds":
         assert labels.shape == (8, 16, 16, 4)
-        # The window is the middle 32 of 48 columns: the left half of the picture is half of it.
+        # Of the 48 columns the middle 32 are read, and half of these are in HALF.
         assert labels[0].mean(axis=(0, 1)).tolist() == [0.5, 0, 1, 0]
         assert labels[0, :, :8, 0].all()
     else:
@@ -106,23 +105,21 @@ def test_a_published_layout_is_read_by_its_name(layout, tmp_path):
 
 def test_a_described_schema_reads_several_labels(tmp_path):
     """A list of 0 and 1 under any name becomes float32 labels."""
-    write_shard(
-        tmp_path / "a.tfrec", [make_example(picture=make_picture(90), tags=[1, 0, 1])]
-    )
+    record = make_example(picture=make_picture(90), tags=[1, 0, 1])
+    write_shard(tmp_path / "a.tfrec", [record])
     fields = Field("picture", "image"), Field("tags", "labels", "int64", 3)
     schema = RecordSchema(fields, "multi", 3, ("x", "y", "z"))
 
     shards = find_shards(tmp_path, schema=schema)
-    _, labels, _ = next(
-        read_batches(shards, image_size=16, batch_size=2).as_numpy_iterator()
-    )
+    batches = read_batches(shards, image_size=16, batch_size=2)
+    _, labels, _ = next(batches.as_numpy_iterator())
 
     assert labels.dtype == np.float32
     assert labels.tolist() == [[1, 0, 1], [0, 0, 0]]
 
 
 def test_a_part_of_version_0_1_is_still_read(tmp_path):
-    """Its schema.json has a key more in each field, its plan.json the settings on the top level."""
+    """Fields in schema.json have another key, plan.json has no "settings"."""
     part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
     schema = json.loads((part / "schema.json").read_text())
     schema["fields"] = [{**field, "dtype": "float32"} for field in schema["fields"]]
@@ -134,27 +131,22 @@ def test_a_part_of_version_0_1_is_still_read(tmp_path):
     assert record["label"] == 7
 
 
-DEEP = "[" * 100_000
-BROKEN = [
+NOT_JSON = [
     b"{",
-    b"[]",
     b"3",
     b'"text"',
     b"null",
-    DEEP.encode(),
+    b"[" * 100_000,
     b"\xff\xfe\x00",
     b"\0" * 99,
 ]
+NOT_A_TABLE = [b"{", b"\xff\xfe\x00", b"\0" * 99, b'a,"b\nc', b"a,b\n1,2,3\n"]
+HEADER = b"file,split,fold,count,bytes\n"
 BROKEN_SIDECARS = [
-    *[("schema.json", data) for data in BROKEN],
-    *[("plan.json", data) for data in BROKEN],
-    *[
-        ("labels.json", data) for data in BROKEN if data != b"[]"
-    ],  # a list of names is another's
-    *[
-        ("shards.csv", data)
-        for data in [*BROKEN[:1], *BROKEN[6:], b'a,"b\nc', b"a,b\n1,2,3\n"]
-    ],
+    *[("schema.json", data) for data in [*NOT_JSON, b"[]"]],
+    *[("plan.json", data) for data in [*NOT_JSON, b"[]"]],
+    *[("labels.json", data) for data in NOT_JSON],
+    *[("shards.csv", data) for data in NOT_A_TABLE],
     ("schema.json", b'{"fields": 3}'),
     ("schema.json", b'{"fields": [{"name": "image"}]}'),
     (
@@ -166,38 +158,34 @@ BROKEN_SIDECARS = [
     ("plan.json", b'{"settings": {}, "image": "JPEG"}'),
     ("labels.json", b'{"classes": 3}'),
     ("labels.json", b'{"classes": [[1], {}]}'),
-    ("shards.csv", b"file,split,fold,count,bytes\na.tfrec,train,0,one,two\n"),
-    ("shards.csv", b"file,split,fold,count,bytes\n,train,0,1,2\n"),
-    (
-        "shards.csv",
-        b"file,split,fold,count,bytes\na.tfrec,train,0,1,9" + b"9" * 30 + b"\n",
-    ),
+    ("shards.csv", HEADER + b"a.tfrec,train,0,one,two\n"),
+    ("shards.csv", HEADER + b",train,0,1,2\n"),
+    ("shards.csv", HEADER + b"a.tfrec,train,0,1," + b"9" * 31 + b"\n"),
 ]
 
 
 @pytest.mark.parametrize(("name", "data"), BROKEN_SIDECARS)
 def test_a_broken_sidecar_is_named_with_what_to_do(tmp_path, name, data):
-    """Whatever it contains: a ValueError with its path, and no other error."""
+    """Whatever it contains, the error is a ValueError with its path."""
     part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
     (part / name).write_bytes(data)
 
-    with pytest.raises(
-        ValueError, match=f"(?s)'{part / name}'.*(again|Copy)"
-    ) as raised:
+    message = f"(?s)'{part / name}'.*(again|Copy)"
+    with pytest.raises(ValueError, match=message) as raised:
         find_shards(part)
 
     assert type(raised.value) is ValueError
 
 
-def test_a_list_of_names_in_labels_json_is_left_alone(tmp_path):
-    """It is another program's."""
+def test_a_list_of_names_in_labels_json_is_ignored(tmp_path):
+    """Such a file is of another program."""
     part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
     (part / "labels.json").write_text('["ash", "birch"]')
     assert find_shards(part)["labels"][0].classes == ()
 
 
 def test_several_parts_are_read_as_one(tmp_path):
-    """The folder around the parts stands for all; parts given or numbered twice are refused."""
+    """A folder of parts stands for all of them; no part may be given twice."""
     write_part(tmp_path / "part-1", {"a.tfrec": (0, [make_record(1)])})
     write_part(tmp_path / "part-2", {"train/b.tfrec": (1, [make_record(2)] * 2)})
 
@@ -208,17 +196,16 @@ def test_several_parts_are_read_as_one(tmp_path):
     assert table["file"].iloc[1] == str(tmp_path / "part-2" / "train" / "b.tfrec")
     with pytest.raises(ValueError, match=r"listed twice, .*part-2"):
         find_shards([tmp_path, tmp_path / "part-2"])
-    write_part(
-        tmp_path / "part-3", {"c.tfrec": (0, [make_record(1)])}, classes=["b", "c"]
-    )
-    with pytest.raises(
-        ValueError, match=r"part-3' and '.*part-1' number their classes"
-    ):
+
+    shards = {"c.tfrec": (0, [make_record(1)])}
+    write_part(tmp_path / "part-3", shards, classes=["b", "c"])
+    message = r"part-3' and '.*part-1' number their classes"
+    with pytest.raises(ValueError, match=message):
         find_shards(tmp_path)
 
 
 def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
-    """Both folders are named; parts of one plan are read together, and one part is read alone."""
+    """Both folders are named; parts of one plan are read together, any part alone."""
     for number, fingerprint in enumerate(["a1", "a1", "b2"], 1):
         part = tmp_path / f"part-{number}"
         write_part(part, {"train.tfrec": (0, [make_record(number)])})
@@ -229,118 +216,106 @@ def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
         find_shards(tmp_path)
     with pytest.raises(ValueError, match=different):
         find_shards([tmp_path / f"part-{number}" for number in (1, 2, 3)])
-    with pytest.raises(
-        ValueError, match=r"part-1' and '.*part-3' are of .*MORE_INPUTS"
-    ):
+    message = r"part-1' and '.*part-3' are of .*MORE_INPUTS"
+    with pytest.raises(ValueError, match=message):
         list_inputs(str(tmp_path))
-    assert (
-        len(list_inputs(f"{tmp_path}/part-3"))
-        == len(find_shards(tmp_path / "part-3"))
-        == 1
-    )
+    assert len(list_inputs(f"{tmp_path}/part-3")) == 1
+    assert len(find_shards(tmp_path / "part-3")) == 1
 
     (tmp_path / "part-3" / "shards.csv").unlink()
-    assert (
-        find_shards(tmp_path)["count"].sum() == len(list_inputs(str(tmp_path))) - 1 == 2
-    )
-    (tmp_path / "plan.json").write_text(
-        '{"fingerprint": "c3"}'
-    )  # of a WORK_DIR planned again
-    with pytest.raises(
-        ValueError, match=rf"'{tmp_path}' and '.*part-1' are of different plans"
-    ):
+    assert find_shards(tmp_path)["count"].sum() == 2
+    assert len(list_inputs(str(tmp_path))) == 3
+    # A WORK_DIR that was planned again.
+    (tmp_path / "plan.json").write_text('{"fingerprint": "c3"}')
+    message = rf"'{tmp_path}' and '.*part-1' are of different plans"
+    with pytest.raises(ValueError, match=message):
         find_shards(tmp_path)
 
 
+RESIZED = {"format": "JPEG", "resize": "short_side"}
+
+
 @pytest.mark.parametrize(
-    ("image", "settings", "told"),
+    ("image", "compression", "is_jpeg"),
     [
-        (
-            {"format": "JPEG", "resize": "short_side"},
-            {"compression": "GZIP"},
-            ["GZIP", True],
-        ),
-        ({"format": "JPEG", "resize": "none"}, {}, ["", False]),
-        ({"format": "PNG", "resize": "fill"}, {}, ["", False]),
+        (RESIZED, "GZIP", True),
+        (RESIZED | {"resize": "none"}, "", False),
+        (RESIZED | {"format": "PNG"}, "", False),
     ],
 )
-def test_the_plan_tells_the_compression_and_whether_all_are_jpegs(
-    tmp_path, image, settings, told
+def test_the_plan_contains_compression_and_format(
+    tmp_path, image, compression, is_jpeg
 ):
-    """Only what was resized to JPEG is sure to be one: else originals may have kept their bytes."""
+    """Only resized images are surely JPEGs: originals may keep their bytes."""
     write_part(tmp_path, {"a.tfrec": (0, [])})
-    path = Path(
-        write_shard(tmp_path / "a.tfrec", [make_record(1), make_record(2)], told[0])
-    )
-    rows = f"file,split,fold,count,bytes,sha256\na.tfrec,train,0,2,{path.stat().st_size},0\n"
+    records = [make_record(1), make_record(2)]
+    path = Path(write_shard(tmp_path / "a.tfrec", records, compression))
+    size = path.stat().st_size
+    rows = f"file,split,fold,count,bytes,sha256\na.tfrec,train,0,2,{size},0\n"
     (tmp_path / "shards.csv").write_text(rows)
-    (tmp_path / "plan.json").write_text(
-        json.dumps({"image": image, "settings": settings})
-    )
+    plan = {"image": image, "settings": {"compression": compression}}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
 
     shards = find_shards(tmp_path)
 
-    assert shards[["compression", "jpeg"]].to_numpy().tolist() == [told]
+    (shard,) = shards.itertuples()
+    assert (shard.compression, shard.jpeg) == (compression, is_jpeg)
     assert len(list(read_batches(shards, batch_size=2, image_size=16))) == 1
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_a_cut_shard_is_named(tmp_path, compression):
-    """Half a file, as a broken copy leaves it, is told by its name before any training."""
+def test_a_truncated_shard_is_named(tmp_path, compression):
+    """Half a file, as a broken copy leaves it, is an error before any training."""
     records = [make_record(n) for n in range(7)]  # half of them end within one
     path = Path(write_shard(tmp_path / "cut.tfrec", records, compression))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
-    with pytest.raises(ValueError, match=r"cut\.tfrec' is cut"):
+    with pytest.raises(ValueError, match=r"cut\.tfrec' is truncated"):
         find_shards(tmp_path, schema={"image": "image", "label": "label"})
 
 
-def test_a_cut_or_missing_shard_of_a_part_is_named_by_its_size(tmp_path):
-    """shards.csv tells how many bytes there should be: one question, also to a bucket."""
+def test_a_truncated_or_missing_shard_of_a_part_is_named(tmp_path):
+    """Its size is compared with shards.csv, which takes one request to a bucket."""
     write_part(tmp_path, {"a.tfrec": (0, [make_record(n) for n in range(4)])})
     path = tmp_path / "a.tfrec"
     path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(
-        ValueError, match=r"a\.tfrec' has .* bytes, its shards\.csv says"
-    ):
+    message = r"a\.tfrec' has .* bytes, its shards\.csv says"
+    with pytest.raises(ValueError, match=message):
         find_shards(tmp_path)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"a\.tfrec"):
         find_shards(tmp_path)
 
 
-def test_a_wrong_or_missing_schema_is_named_with_what_is_there(tmp_path):
-    """The message lists the features that the records have and those that were wanted."""
+def test_a_wrong_or_missing_schema_is_named_with_the_features(tmp_path):
+    """The message lists the features of the records and those that are wanted."""
     write_shard(tmp_path / "a.tfrec", [make_example(image=make_picture(9), target=1)])
 
-    has, wants = (
-        "image: bytes, target: int64",
-        "image: bytes, label: int64, height: int64, width",
-    )
-    said = rf"a\.tfrec' is not .* have {has}; the schema wants {wants}"
-    with pytest.raises(ValueError, match=said):
+    found = "image: bytes, target: int64"
+    wanted = "image: bytes, label: int64, height: int64, width"
+    message = rf"a\.tfrec' does not .* have {found}; the schema wants {wanted}"
+    with pytest.raises(ValueError, match=message):
         find_shards(tmp_path, schema="landmark")
     with pytest.raises(ValueError, match=r"has no schema\.json.*a\.tfrec.*`schema`"):
         find_shards(tmp_path)
 
 
-@pytest.mark.parametrize("said", [3, 5])
-def test_a_count_in_the_name_that_lies_is_named(tmp_path, said):
-    """A plain file's records are counted beforehand; a compressed one's by the pass over them."""
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_wrong_count_in_a_name_is_an_error(tmp_path, count):
+    """Records of a plain file are counted first; of a compressed one, while reading."""
     records = [make_record(n) for n in range(4)]
-    write_shard(tmp_path / "plain" / f"Id_df00-{said}.tfrec", records)
+    write_shard(tmp_path / "plain" / f"Id_df00-{count}.tfrec", records)
     write_shard(tmp_path / "gzip" / "a-00-4.tfrec", records, "GZIP")
-    write_shard(tmp_path / "gzip" / f"b-00-{said}.tfrec", records, "GZIP")
+    write_shard(tmp_path / "gzip" / f"b-00-{count}.tfrec", records, "GZIP")
 
-    with pytest.raises(
-        ValueError, match=rf"Id_df00-{said}\.tfrec' holds 4 records.* says {said}"
-    ):
+    message = rf"Id_df00-{count}\.tfrec' contains 4 records.* says {count}"
+    with pytest.raises(ValueError, match=message):
         find_shards(tmp_path / "plain", schema="landmark")
+
     shards = find_shards(tmp_path / "gzip", schema="landmark")
-    with pytest.raises(
-        tf.errors.OpError, match=rf"b-00-{said}\.tfrec' contains 4 records"
-    ):
+    message = rf"b-00-{count}\.tfrec' contains 4 records"
+    with pytest.raises(tf.errors.OpError, match=message):
         list(read_batches(shards, image_size=16, batch_size=2))
 
 
@@ -351,31 +326,29 @@ def test_folders_and_files_without_records_are_named(tmp_path):
             find_shards(tmp_path / "parts")
         (tmp_path / "parts").mkdir(exist_ok=True)
     (tmp_path / "parts" / "a.tfrec").write_bytes(make_picture(7))
-    with pytest.raises(ValueError, match=r"a\.tfrec' is cut or no TFRecord file"):
+    with pytest.raises(ValueError, match=r"a\.tfrec' is truncated or is not"):
         find_shards(tmp_path / "parts", schema="landmark")
 
 
-@pytest.mark.parametrize("ours", [False, True])
-def test_an_empty_shard_is_read_past(tmp_path, ours, capsys):
-    """Every image of a shard may have been rejected: it is named, and the others are read."""
-    shards = {"a.tfrec": [], "b.tfrec": [make_record(1)], "c.tfrec": []}
-    schema = "" if ours else "landmark"
-    if ours:
-        write_part(
-            tmp_path,
-            {file: (n, records) for n, (file, records) in enumerate(shards.items())},
-        )
+@pytest.mark.parametrize("is_part", [False, True])
+def test_an_empty_shard_is_skipped(tmp_path, is_part, capsys):
+    """Every image of a shard may be rejected: it is named, the others are read."""
+    records_of = {"a.tfrec": [], "b.tfrec": [make_record(1)], "c.tfrec": []}
+    if is_part:
+        shards = enumerate(records_of.items())
+        write_part(tmp_path, {file: (fold, rows) for fold, (file, rows) in shards})
     else:
-        for file, records in shards.items():
+        for file, records in records_of.items():
             write_shard(tmp_path / file, records)
 
-    found = find_shards(tmp_path, schema=schema)
+    found = find_shards(tmp_path, schema="" if is_part else "landmark")
 
-    assert "2 of 3 shards hold no record, such as" in capsys.readouterr().out
+    assert "2 of 3 shards contain no record, such as" in capsys.readouterr().out
     assert found["file"].tolist() == [str(tmp_path / "b.tfrec")]
-    assert [record["label"] for record in read_images(found).as_numpy_iterator()] == [1]
+    (record,) = read_images(found).as_numpy_iterator()
+    assert record["label"] == 1
+
     write_part(tmp_path, {"a.tfrec": (0, []), "b.tfrec": (1, [])})
-    with pytest.raises(
-        ValueError, match=r"None of the 2 shards holds a record.*rejects\.csv"
-    ):
+    message = r"None of the 2 shards contains a record.*rejects\.csv"
+    with pytest.raises(ValueError, match=message):
         find_shards(tmp_path)

@@ -104,7 +104,7 @@ def check_message(error, failed):
     }  # a call that reads several names the folder
     assert any(f"'{name}'" in str(error) for name in named), f"{failed}: {error}"
     assert re.search(
-        r"again: it goes on from here|Run 0|Remove shards.csv", str(error)
+        r"again; it resumes where it stopped|Run 0|Remove shards.csv", str(error)
     ), error
 
 

@@ -361,11 +361,13 @@ def test_a_row_that_leads_out_of_the_part_is_refused(
     replan(work, tmp_path / "work", quality=50)
     before = digests(tmp_path)
     with pytest.raises(
-        ValueError, match=r"shards\.csv.*mine\.csv' leads out of its folder"
+        ValueError, match=r"shards\.csv.*mine\.csv' is outside its folder"
     ):
         write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
     assert digests(tmp_path) == before
-    assert "leads out" in verify_parts(str(copied / "part-1")).faults["problem"].iloc[0]
+    assert (
+        "is outside" in verify_parts(str(copied / "part-1")).faults["problem"].iloc[0]
+    )
 
 
 def test_images_that_vanish_stop_the_run_and_those_that_went_bad_are_refused(
@@ -559,13 +561,13 @@ def test_a_full_disk_stops_the_run_resumably(
 
 
 def test_wrong_choices_are_refused_before_anything_is_written(work, tmp_path):
-    """An unknown part, or a NAME that leads out, is an error that says so."""
+    """An unknown part, or a NAME outside the part, is an error that says so."""
     bad, out = tmp_path / "work", tmp_path / "a" / "b"
     replan(work, bad, labels={"name": "../../x"})
     before = digests(tmp_path)
     with pytest.raises(ValueError, match="PART is 3, but the plan has 2 parts"):
         write_parts(str(work), str(out), 3)
-    with pytest.raises(ValueError, match="out of"):
+    with pytest.raises(ValueError, match="is outside its folder"):
         write_parts(str(bad), str(out))
     assert digests(tmp_path) == before
     assert not out.parent.exists()
