@@ -71,11 +71,9 @@ def open_part(
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    plan_path = storage.join(part_dir, "plan.json")
-    plan_text = plan.to_json()
+    text = plan.to_json()
     sums = read_sums(part_dir)
-
-    if sums.get("plan.json") != sha256_of_text(plan_text):
+    if sums.get("plan.json") != sha256_of_text(text):
         changes = _list_changes(part_dir, plan)
         if changes and not overwrite:
             raise ValueError(
@@ -88,22 +86,18 @@ def open_part(
 
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    if storage.read_text(plan_path) != plan_text:
-        storage.write_atomically(plan_path, plan_text.encode())
+    plan_path = storage.join(part_dir, "plan.json")
+    if storage.read_text(plan_path) != text:
+        storage.write_atomically(plan_path, text.encode())
 
     rows = read_rows_of_part(part_dir)
     kept = match_plan(rows, plan)
-    # Only rejects.csv names the rejected images: without it, their shards are written
-    # again.
-    if find_changed_files(
-        part_dir, {n: s for n, s in sums.items() if n == "rejects.csv"}
-    ):
+    # Only rejects.csv names the rejected images: shards without it are written again.
+    sum_of_rejects = {name: sums[name] for name in sums if name == "rejects.csv"}
+    if find_changed_files(part_dir, sum_of_rejects):
         kept = [row for row in kept if row.refused == 0]
     kept_files = {row.file for row in kept}
-    for row in rows:
-        if row.file not in kept_files:
-            storage.remove(storage.join(part_dir, row.file))
-            storage.remove(storage.join(part_dir, f"index/{row.file}.idx"))
+    _remove_files(part_dir, _list_files([r for r in rows if r.file not in kept_files]))
     return kept
 
 
@@ -125,22 +119,20 @@ def compare_plans(old: Plan, new: Plan) -> list[str]:
         return []
 
     before = _list_settings(old)
-    now = _list_settings(new)
     changes = [
-        f"{name}: {before[name]!r:.60} before, {now[name]!r:.60} now"
-        for name in now
-        if before[name] != now[name]
+        f"{name.upper()}: {before[name]!r:.60} before, {value!r:.60} now"
+        for name, value in _list_settings(new).items()
+        if value != before[name]
     ]
     return changes or ["the images: their list, labels, sizes or shards"]
 
 
 def _list_settings(plan: Plan) -> dict[str, Any]:
-    settings = {name.upper(): value for name, value in asdict(plan.settings).items()}
-    return settings | {
-        "NAME": plan.labels.name,
-        "CLASSES": plan.labels.classes,
-        "SCHEMA": asdict(plan.schema),
-        "PARTS": plan.n_parts,
+    return asdict(plan.settings) | {
+        "name": plan.labels.name,
+        "classes": plan.labels.classes,
+        "schema": asdict(plan.schema),
+        "parts": plan.n_parts,
     }
 
 
@@ -207,25 +199,33 @@ def clear_part(part_dir: str) -> None:
     Raises: ValueError: a listed file is outside the part; then no file was removed.
     """
     rows = read_rows_of_part(part_dir)
-    names = [RUN, *(row.file for row in rows)]
-    names += [f"index/{row.file}.idx" for row in rows]
-    names += [f"{row.split}.csv" for row in rows]
+    names = [RUN, *_list_files(rows), *(f"{row.split}.csv" for row in rows)]
     names += [*read_sums(part_dir), *PART_FILES]
     names = [n for n in names if n not in ("plan.json", "shards.csv", SUMS)]
-    names += ["shards.csv", SUMS]
-    paths = [storage.join(part_dir, name) for name in dict.fromkeys(names)]
+    _remove_files(part_dir, [*names, "shards.csv", SUMS])
+    remove_journal(part_dir)
+    storage.remove(storage.join(part_dir, "plan.json"))
 
+
+def _list_files(rows: Iterable[ShardRow]) -> list[str]:
+    """Return the names of shards and of their indices."""
+    shards = [row.file for row in rows]
+    return shards + [f"index/{shard}.idx" for shard in shards]
+
+
+def _remove_files(part_dir: str, names: Iterable[str]) -> None:
+    """Remove files of a part, none of them if a link leads one out of the part."""
+    paths = [storage.join(part_dir, name) for name in dict.fromkeys(names)]
     for path in paths:
         folder = os.path.dirname(path)
         if not storage.is_inside(folder, part_dir):
             raise ValueError(
-                f"'{path}' is in '{storage.real_path(folder)}', because of a link inside "
-                f"the part: no file of '{part_dir}' was removed. Remove that link."
+                f"'{path}' is in '{storage.real_path(folder)}', because of a link "
+                f"inside the part: no file of '{part_dir}' was removed. Remove that "
+                "link."
             )
     for path in paths:
         storage.remove(path)
-    remove_journal(part_dir)
-    storage.remove(storage.join(part_dir, "plan.json"))
 
 
 def remove_journal(part_dir: str) -> None:

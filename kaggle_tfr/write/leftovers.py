@@ -45,10 +45,11 @@ def remove_other_parts(
         _check_removable(part_dir)
     for part_dir in removed:
         journal.clear_part(part_dir)
-        remaining = _remove_empty_folders(part_dir)
-        print(f"'{part_dir}', left over from another plan, was removed.")
-        if remaining:
-            print(f"Files that 04_write did not write stay: {', '.join(remaining)}")
+        # Folders that contain other people's files stay.
+        for folder, _, _ in os.walk(part_dir, topdown=False):
+            with suppress(OSError):
+                os.rmdir(folder)
+        print(f"The files of '{part_dir}', left over from another plan, were removed.")
     for part_dir in other_parts.keys() - removed:
         print(f"'{part_dir}' is of another plan. Write it too: set PART to its number.")
 
@@ -99,18 +100,3 @@ def _check_removable(part_dir: str) -> None:
             f"'{part_dir}', left over from another plan, is a link to another folder: "
             "its files stay. Remove that link."
         )
-
-
-def _remove_empty_folders(folder: str) -> list[str]:
-    """Remove a folder of a disk if it is empty, and empty folders in it.
-
-    Return the files that remain.
-    """
-    remaining = list[str]()
-    if not storage.is_remote(folder):
-        for place, _, files in os.walk(folder, topdown=False):
-            paths = [os.path.join(place, file) for file in files]
-            remaining += [os.path.relpath(path, folder) for path in paths]
-            with suppress(OSError):  # it contains other people's files
-                os.rmdir(place)
-    return sorted(remaining)

@@ -3,7 +3,7 @@
 import threading
 import uuid
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -111,14 +111,15 @@ def write_parts(
 
     problem = _write_missing(work_dir, plan, part_dirs, finished, run_id)
 
-    planned = [shard for shard in plan.shards if shard.part in part_dirs]
-    for number, part_dir in part_dirs.items():
-        numbers = [shard.number for shard in planned if shard.part == number]
+    n_planned = 0
+    for part_number, part_dir in part_dirs.items():
+        numbers = [s.number for s in plan.shards if s.part == part_number]
+        n_planned += len(numbers)
         if finished.keys() >= set(numbers):
-            rows_of_part = [finished[number] for number in numbers]
-            sidecars.close_part(work_dir, part_dir, plan, rows_of_part, license_name)
+            rows = [finished[number] for number in numbers]
+            sidecars.close_part(work_dir, part_dir, plan, rows, license_name)
     if problem:
-        _stop(problem, f"Stopped after {len(finished)} of {len(planned)} shards")
+        _stop(problem, f"Stopped after {len(finished)} of {n_planned} shards")
     return pd.DataFrame(
         [finished[number] for number in sorted(finished)], columns=journal.COLUMNS
     )
@@ -187,6 +188,8 @@ def _write_missing(
         for shard in plan.shards
         if shard.part in part_dirs and shard.number not in finished
     ]
+    if not missing:
+        return ""
     budget = ByteBudget(plan, missing, finished.values())
     problems = list[str]()
 
@@ -204,26 +207,32 @@ def _write_missing(
             yield ShardTask(plan_for_worker, shard, rows, part_dir, limit_bytes, run_id)
 
     try:
-        outcomes = parallel.run(
+        for outcome in parallel.run(
             write_shard,
             list_tasks(),
             label="Writing images",
             total=sum(shard.count for shard in missing),
             advance=lambda outcome: outcome.shard.count if outcome.row else 0,
-        )
-        for outcome in outcomes:
+        ):
             budget.release(outcome)
             if outcome.row:
                 finished[outcome.shard.number] = outcome.row
             else:
                 problems.append(outcome.problem)
     finally:
-        # Workers cannot be stopped from outside, so they look at the part's claim
-        # now and then, and before a shard gets its name.
-        for part_dir in part_dirs.values():
-            if journal.is_claimed(part_dir, run_id):
-                storage.remove(storage.join(part_dir, journal.RUN))
-    return problems[0] if problems else ""
+        _release_claims(part_dirs.values(), run_id)
+    return next(iter(problems), "")
+
+
+def _release_claims(part_dirs: Iterable[str], run_id: str) -> None:
+    """End the claims of this run, so that its workers stop.
+
+    They cannot be stopped from outside. They check the claim every few seconds, and
+    before a shard gets its name.
+    """
+    for part_dir in part_dirs:
+        if journal.is_claimed(part_dir, run_id):
+            storage.remove(storage.join(part_dir, journal.RUN))
 
 
 class ByteBudget:
@@ -233,11 +242,9 @@ class ByteBudget:
         self, plan: Plan, missing: Iterable[Shard], finished: Iterable[ShardRow]
     ) -> None:
         self.lock = threading.Lock()
-        self.limit_bytes = plan.shard_limit_bytes
-        self.left = Counter[int]()  # by part
+        self.left = defaultdict[int, int](lambda: plan.shard_limit_bytes)  # by part
         self.planned = Counter[int]()  # upper bounds of shards not begun, by part
         for shard in missing:
-            self.left[shard.part] = self.limit_bytes
             self.planned[shard.part] += shard.bytes_high
         for row in finished:
             self.left[row.part] -= row.bytes
@@ -251,12 +258,13 @@ class ByteBudget:
             self.planned[shard.part] -= high
             if high > left:
                 return 0, (
-                    f"part {shard.part} would pass its limit of {self.limit_bytes:,} "
-                    f"bytes for shards: {left:,} are left, shard {shard.number} may "
-                    f"take {high:,}. {PLAN_SMALLER_PARTS}"
+                    f"part {shard.part} would pass its limit: {left:,} bytes are left "
+                    f"for shards, and shard {shard.number} may take {high:,}. "
+                    f"{PLAN_SMALLER_PARTS}"
                 )
-            self.left[shard.part] -= high + spare // 2
-        return high + spare // 2, ""
+            limit_bytes = high + spare // 2
+            self.left[shard.part] -= limit_bytes
+        return limit_bytes, ""
 
     def release(self, outcome: ShardOutcome) -> None:
         """Replace a shard's reservation by the bytes that it has."""

@@ -81,13 +81,9 @@ def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
 
     sums: of the part's shards and indices. Files with the right content stay as they are.
     """
-    old_sums = read_sums(part_dir)
     new_sums = {path.name: storage.sha256_of(path) for path in Path(scratch).iterdir()}
     if "rejects.csv" not in new_sums:
         storage.remove(storage.join(part_dir, "rejects.csv"))
-    of_stats = {n: sha256 for n, sha256 in old_sums.items() if n == "stats.json"}
-    if not find_changed_files(part_dir, of_stats):
-        sums |= of_stats
     text = format_sums(sums | new_sums)
     Path(scratch, SUMS).write_bytes(text.encode())
     new_sums[SUMS] = sha256_of_text(text)

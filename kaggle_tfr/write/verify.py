@@ -21,6 +21,7 @@ from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientati
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
+    DamagedRecord,
     decompress,
     is_gzip,
     list_frames,
@@ -39,6 +40,7 @@ from kaggle_tfr.shards import (
     read_fingerprint,
     read_sums,
 )
+from kaggle_tfr.storage import AnyPath
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
@@ -122,9 +124,8 @@ def verify_parts(
     total = 0
     for part_dir in part_dirs:
         plan, rows, problems = _open_part(part_dir)
-        faults += [
-            Fault(part_dir, name, -1, 0, text) for name, text in problems.items()
-        ]
+        for file, problem in problems.items():
+            faults.append(Fault(part_dir, file, -1, 0, problem))
         if plan:
             n_sources = -(-sample // len(part_dirs)) if work_dir else 0
             sources = _choose_sources(work_dir, rows[0].part, n_sources, seed)
@@ -175,28 +176,26 @@ def _open_part(part_dir: str) -> tuple[Plan | None, list[ShardRow], dict[str, st
 
     Without a plan or rows the files are compared with SHA256SUMS alone.
     """
+    unread = "it is missing or cannot be read; run 04_write again"
+    problems = {"plan.json": unread, "shards.csv": unread}
     plan = None
     rows = list[ShardRow]()
-    problems = dict[str, str]()
+    with suppress(*PER_IMAGE_ERRORS, ValueError):
+        plan = read_plan(part_dir)
+        del problems["plan.json"]
     try:
         rows = journal.read_rows_of_part(part_dir)
     except (ValueError, IsADirectoryError) as error:
         problems["shards.csv"] = str(error)
-    with suppress(*PER_IMAGE_ERRORS, ValueError):
-        plan = read_plan(part_dir)
+    if rows:
+        del problems["shards.csv"]
+    if not (plan and rows):
+        return None, [], find_changed_files(part_dir, read_sums(part_dir)) | problems
 
-    if plan and rows:
-        problems = _check_sidecars(part_dir, plan, rows)
-        if not journal.is_closed(part_dir):
-            problems["shards.csv"] = "the part is unfinished; run 04_write again"
-        return plan, rows, problems | _check_shard_list(part_dir, plan, rows)
-
-    unread = "it is missing or cannot be read; run 04_write again"
-    if not rows:
-        problems.setdefault("shards.csv", unread)
-    if not plan:
-        problems["plan.json"] = unread
-    return None, [], find_changed_files(part_dir, read_sums(part_dir)) | problems
+    if not journal.is_closed(part_dir):
+        problems["shards.csv"] = "the part is unfinished; run 04_write again"
+    problems = _check_sidecars(part_dir, plan, rows) | problems
+    return plan, rows, problems | _check_shard_list(part_dir, plan, rows)
 
 
 def _check_sidecars(
@@ -205,9 +204,8 @@ def _check_sidecars(
     """Return the problems of the files beside a part's shards."""
     sums = read_sums(part_dir)
     shards = {row.file: row.sha256 for row in rows}
-    problems = find_changed_files(
-        part_dir, {name: sums[name] for name in sums if name not in shards}
-    )
+    of_others = {name: sha256 for name, sha256 in sums.items() if name not in shards}
+    problems = find_changed_files(part_dir, of_others)
     if shards.items() - sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
     found, wanted = renew_metadata(part_dir, plan, rows)
@@ -219,21 +217,18 @@ def _check_sidecars(
 def _check_shard_list(
     part_dir: str, plan: Plan, rows: Sequence[ShardRow]
 ) -> dict[str, str]:
-    """Return the shards of the plan and the files of which shards.csv has no right row."""
+    """Compare shards.csv with the plan, and with the names of the part's files."""
     problems = dict[str, str]()
-    parts = {row.part for row in rows}
     numbers = {row.number for row in journal.match_plan(rows, plan)}
     for shard in plan.shards:
-        if shard.part in parts and shard.number not in numbers:
+        if shard.part == rows[0].part and shard.number not in numbers:
             problems[plan.file_name(shard)] = (
-                f"the plan has {shard.count} images, but not shards.csv with rejects.csv"
+                f"the plan has {shard.count} images, but not shards.csv and rejects.csv"
             )
-
-    listed = {row.file for row in rows}
+    listed = {storage.join(part_dir, row.file) for row in rows}
     for path, *_ in list_names(part_dir):
-        name = path[len(part_dir) :].lstrip("/")
-        if name not in listed:
-            problems[name] = "not in shards.csv"
+        if path not in listed:
+            problems[path.removeprefix(f"{part_dir}/")] = "not in shards.csv"
     return problems
 
 
@@ -276,44 +271,47 @@ def _list_checks(
     sources: Mapping[tuple[str, str], str],
 ) -> Iterator[ShardCheck]:
     """Yield a task for each shard, with its rows of the split's table."""
-    text_columns = ["image_id", "label_name", "file"]
-    for one in (*plan.schema.fields, *plan.schema.test_fields):
-        if one.type == "bytes":
-            text_columns += one.sources
-    types = dict.fromkeys(text_columns, str)
     plan_for_worker = plan.for_worker()
-
     for split in sorted({shard.split for shard in shards}):
-        table = pd.DataFrame()
-        positions = dict[Any, Any]()
-        # A broken table is a fault of its own; the shards are read without their rows.
-        with (
-            suppress(*PER_IMAGE_ERRORS, KeyError, ValueError),
-            storage.local_copy(storage.join(part_dir, f"{split}.csv")) as local,
-        ):
-            table = pd.read_csv(local, dtype=types, keep_default_na=False)
-            positions = {**table.groupby("file").indices}
+        table = _read_image_table(part_dir, plan, split)
+        positions = table.groupby("file").indices
         for shard in shards:
             if shard.split == split:
-                table_of_shard = table.iloc[positions.get(shard.file, [])]
-                rows = table_of_shard.assign(split=split).to_dict("records")
+                rows = table.iloc[positions.get(shard.file, [])].to_dict("records")
                 yield ShardCheck(part_dir, plan_for_worker, shard, rows, sources)
+
+
+def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
+    """Return a split's table with its column `split`, empty if it cannot be read.
+
+    A broken table is a fault of its own.
+    """
+    text_columns = ["image_id", "label_name", "file"]
+    for schema_field in (*plan.schema.fields, *plan.schema.test_fields):
+        if schema_field.type == "bytes":
+            text_columns += schema_field.sources
+    types = dict.fromkeys(text_columns, str)
+    path = storage.join(part_dir, f"{split}.csv")
+    with (
+        suppress(*PER_IMAGE_ERRORS, ValueError),
+        storage.local_copy(path) as local,
+    ):
+        table = pd.read_csv(local, dtype=types, keep_default_na=False)
+        if {"image_id", "file"} <= set(table):
+            return table.assign(split=split)
+    return pd.DataFrame(columns=["file"])
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
     """Return the check with the result of reading the shard, without the plan's rows."""
     shard = check.shard
+    path = storage.join(check.part_dir, shard.file)
     try:
-        with (
-            storage.local_copy(storage.join(check.part_dir, shard.file)) as local,
-            tempfile.TemporaryDirectory() as scratch,
-        ):
+        with storage.local_copy(path) as local, tempfile.TemporaryDirectory() as folder:
             is_right = storage.sha256_of(str(local)) == shard.sha256
-            plain = (
-                decompress(local, f"{scratch}/plain") if is_gzip(local) else str(local)
-            )
-            count = _check_records(check, plain)
             size = os.path.getsize(local)
+            plain = decompress(local, f"{folder}/plain") if is_gzip(local) else local
+            count = _check_records(check, plain)
     except FileNotFoundError:
         check.report("the file is missing")
     except OSError as error:
@@ -323,31 +321,29 @@ def check_shard(check: ShardCheck) -> ShardCheck:
             check.report(f"{count} records were found, shards.csv has {shard.count}")
         if size != shard.bytes:
             check.report(f"{size:,} bytes, shards.csv has {shard.bytes:,}")
-        if not is_right:
+        elif not is_right:
             check.report("its sha256 is not that of shards.csv")
     check.rows = []
     return check
 
 
-def _check_records(check: ShardCheck, plain: str) -> int:
+def _check_records(check: ShardCheck, plain: AnyPath) -> int:
     """Check the records of a decompressed shard, and return how many there are."""
-    index = read_index(storage.join(check.part_dir, "index", f"{check.shard.file}.idx"))
+    file = check.shard.file
+    index = read_index(storage.join(check.part_dir, "index", f"{file}.idx"))
     bounds = list_frames(plain)
     for number, (offset, end) in enumerate(pairwise(bounds)):
+        problem = ""
         try:
-            data = read_frame(plain, offset, end - offset)
-        except ValueError:
+            problem = _check_record(
+                check, number, read_frame(plain, offset, end - offset)
+            )
+        except DamagedRecord:
             problem = "cannot be read: it is damaged"
             if end == bounds[-1]:
                 problem += ", or the file ends in the middle of it"
-        else:
-            problem = _check_record(check, number, data)
-            if (
-                not problem
-                and index != [0]
-                and index[number : number + 2] != [offset, end]
-            ):
-                problem = "the index has another offset or length"
+        if not problem and index != [0] and index[number : number + 2] != [offset, end]:
+            problem = "the index has another offset or length"
         if problem:
             check.report(problem, number, offset)
         if len(check.faults) == MAX_FAULTS:
@@ -372,33 +368,34 @@ def _check_record(check: ShardCheck, number: int, data: bytes) -> str:
     try:
         header = read_header(images[0])
         pixels = read_pixels(images[0])
-    except RejectedImage as refusal:
-        return f"its image is rejected: {refusal}"
+    except RejectedImage as rejection:
+        return f"its image is rejected: {rejection}"
     check.sums.update(sum_channels(pixels))
     if header.orientation != 1:
         return f"its image is rotated (EXIF orientation {header.orientation})"
-
     if number >= len(check.rows):
         return ""
+
     row = check.rows[number]
-    return _compare_source(check, number, row["image_id"], pixels) or _find_difference(
-        data, images[0], header, check.plan, row
-    )
+    problem = _compare_source(check, number, row["image_id"], pixels)
+    return problem or _find_difference(data, images[0], header, check.plan, row)
 
 
 def _compare_source(
     check: ShardCheck, number: int, image_id: str, pixels: np.ndarray
 ) -> str:
-    """Compare a record with its source, if it is one of the sample; return the problem."""
-    match = None
+    """Compare a record with its source if it is in the sample; return the problem."""
+    file = check.shard.file
+    path = check.sources.get((check.shard.split, image_id))
     # Sources may have been removed or changed since they were written.
-    with suppress(KeyError, *PER_IMAGE_ERRORS, RejectedImage):
-        source = read_image_bytes(check.sources[check.shard.split, image_id])
-        values = compare_with_source(source, pixels, check.plan.image)
-        match = SourceMatch(check.part_dir, check.shard.file, number, image_id, *values)
-        check.matches.append(match)
-    if match and match.problem:
-        return f"it does not show its source as it is: {match.problem}"
+    with suppress(*PER_IMAGE_ERRORS, RejectedImage):
+        if path:
+            source = read_image_bytes(path)
+            values = compare_with_source(source, pixels, check.plan.image)
+            match = SourceMatch(check.part_dir, file, number, image_id, *values)
+            check.matches.append(match)
+            if match.problem:
+                return f"it does not show its source as it is: {match.problem}"
     return ""
 
 
@@ -406,37 +403,38 @@ def _find_difference(
     data: bytes, image: bytes, header: Header, plan: Plan, row: Mapping[str, Any]
 ) -> str:
     """Return the first feature that differs from the plan's row with this image."""
-    size = {"height": header.height, "width": header.width}
-    if "source_height" in row:
-        size = {"height": row["source_height"], "width": row["source_width"]}
-    converted = EncodedImage(
+    height = row.get("source_height", header.height)
+    width = row.get("source_width", header.width)
+    encoded = EncodedImage(
         image, header.height, header.width, header.format, touched=False
     )
     try:
-        planned_data = encode({**row, **size}, converted, plan.schema, plan.image)
+        values = {**row, "height": height, "width": width}
+        expected_data = encode(values, encoded, plan.schema, plan.image)
     except (ValueError, KeyError) as error:
         return f"the plan's row cannot be encoded: {error}"
-    if planned_data == data:
+    if expected_data == data:
         return ""
 
-    found = parse_record(data)
-    planned = parse_record(planned_data)
-    for name in sorted({*found, *planned}):
+    found = _list_features(data)
+    expected = _list_features(expected_data)
+    for name in sorted({*found, *expected}):
         if name not in found:
             return f"it lacks the feature '{name}'"
-        if name not in planned:
+        if name not in expected:
             return f"it has the feature '{name}'"
-        if found[name] != planned[name]:
-            has = _format_feature(found[name])
-            wanted = _format_feature(planned[name])
-            return f"'{name}' is {has}, the plan says {wanted}"
-    return "its features are not in the order that the schema writes"
+        if found[name] != expected[name]:
+            return f"'{name}' is {found[name]:.60}, the plan says {expected[name]:.60}"
+    return "its features are not in the order, or of the type, that the schema writes"
 
 
-def _format_feature(feature: Any) -> str:
-    values = list_values(feature)
-    text = str(values[0]) if len(values) == 1 else str(values)
-    return text[:60]
+def _list_features(data: bytes) -> dict[str, str]:
+    """Return the values of a record's features as text, by name."""
+    features = dict[str, str]()
+    for name, feature in parse_record(data).items():
+        values = list_values(feature)
+        features[name] = str(values[0] if len(values) == 1 else values)
+    return features
 
 
 def compare_with_source(
@@ -447,43 +445,39 @@ def compare_with_source(
     The PSNR is in dB, as it is and with red and blue swapped. The problem is the
     transformation that fits better, or "".
     """
-    expected = _resize_source(source, pixels.shape[:2], settings)
-    # Thumbnails are enough to find a transformation, in a tenth of the time.
     height, width = pixels.shape[:2]
-    shape = min(width, 64), min(height, 64)
-    thumbnail = cv2.resize(pixels, shape, interpolation=cv2.INTER_AREA)
-    expected_thumbnail = cv2.resize(expected, shape, interpolation=cv2.INTER_AREA)
+    expected = _resize_source(source, height, width, settings)
+    # Thumbnails are enough to find a transformation, in a tenth of the time.
+    size = min(width, 64), min(height, 64)
+    thumbnail = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
+    expected_thumbnail = cv2.resize(expected, size, interpolation=cv2.INTER_AREA)
 
-    best = psnr(expected_thumbnail, thumbnail) + MARGIN_DB
-    problem = ""
-    versions = {SWAPPED: thumbnail[..., ::-1]}
+    versions = {"": thumbnail, SWAPPED: thumbnail[..., ::-1]}
     for number, orientation in ORIENTATIONS.items():
         if number > 1 and (height == width or not orientation.transposes):
             version = apply_orientation(thumbnail, INVERSE[number])
             versions[f"the image is {orientation.name}"] = version
-    for name, version in versions.items():
-        fit = psnr(expected_thumbnail, version)
-        if fit > best:
-            best, problem = fit, name
+    fits = {name: psnr(expected_thumbnail, v) for name, v in versions.items()}
+    best = max(fits, key=fits.__getitem__)
+    problem = best if fits[best] > fits[""] + MARGIN_DB else ""
     return psnr(expected, pixels), psnr(expected, pixels[..., ::-1]), problem
 
 
 def _resize_source(
-    source: bytes, shape: tuple[int, ...], settings: ImageSettings
+    source: bytes, height: int, width: int, settings: ImageSettings
 ) -> np.ndarray:
-    """Return the pixels of a source as a record of this (height, width) should show it.
+    """Return the pixels of a source as a record of this size should show it.
 
     Pillow alone resizes it, independently of the code that made the record.
     """
-    height, width = shape
-    image = Image.fromarray(
-        read_upright(source, max(height, width), settings.bit_depth)
-    )
-    if settings.size is not None and settings.resize in ("center_crop", "fill"):
+    pixels = read_upright(source, max(height, width), settings.bit_depth)
+    image = Image.fromarray(pixels)
+    if settings.size and settings.resize == "fill":
+        image = ImageOps.fit(image, (width, height), Image.Resampling.HAMMING)
+    if settings.size and settings.resize == "center_crop":
         side = max(settings.size)
-        covered = (width, height) if settings.resize == "fill" else (side, side)
-        image = ImageOps.fit(image, covered, Image.Resampling.HAMMING)
-        left = (image.width - width) // 2
-        top = (image.height - height) // 2
+        image = ImageOps.fit(image, (side, side), Image.Resampling.HAMMING)
+        left = (side - width) // 2
+        top = (side - height) // 2
         image = image.crop((left, top, left + width, top + height))
     return np.asarray(image.resize((width, height), Image.Resampling.HAMMING))
