@@ -1,4 +1,4 @@
-"""Kaggle's own client, its answers read closely: it takes a server's refusal for a success."""
+"""Push kernels and publish parts by Kaggle's client, which reports some errors as success."""
 
 import hashlib
 import io
@@ -16,10 +16,17 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.kaggle import metadata as rules
-from kaggle_tfr.kaggle.metadata import DATASET_FILE, KERNEL_FILE, check_metadata
+from kaggle_tfr.kaggle.metadata import (
+    DATASET_FILE,
+    KERNEL_FILE,
+    check_metadata,
+    find_damage,
+    find_missing_output,
+    list_inside,
+    list_upload,
+)
 from kaggle_tfr.mounts import MISSING_INPUT, OWNER_PLACEHOLDER
-from kaggle_tfr.shards import SUMS, check_one_plan, read_fingerprint
+from kaggle_tfr.shards import SUMS
 from kaggle_tfr.storage import (
     PART_LEVELS,
     explain_os_errors,
@@ -28,66 +35,74 @@ from kaggle_tfr.storage import (
     write_atomically,
 )
 
-MAX_UNANSWERED = 5  # status requests in a row that may fail before a kernel is given up
-MAX_WAIT_SECONDS = 1800  # for Kaggle to take a dataset's files in
+MAX_FAILED_REQUESTS = 5  # in a row, before a running kernel is given up
+MAX_WAIT_SECONDS = 1800  # for Kaggle to process the files of a dataset
 
 
 class KaggleError(RuntimeError):
-    """The client or the server refused; the message says what was asked and what came back."""
+    """The client or the server rejected a request; the message has both."""
 
 
 def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
-    """What this method of Kaggle's client answers about a kernel, a dataset or a folder.
+    """Return the answer of a method of Kaggle's client about a kernel, dataset or folder.
 
     The status of a dataset that does not exist, or is private and somebody else's, is "".
-    Raises: KaggleError: refused.
+    Raises: KaggleError: the request was rejected.
     """
     from kaggle import api
 
     try:
         answer = getattr(api, method)(name, *arguments, **options)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises unrelated classes
-        code = getattr(getattr(error, "response", None), "status_code", 0)
-        if method == "dataset_status" and code in (403, 404):
+        response = getattr(error, "response", None)
+        is_missing = getattr(response, "status_code", 0) in (403, 404)
+        if method == "dataset_status" and is_missing:
             return ""
-        raise KaggleError(
-            f"{method} of '{name}' failed: {error or type(error).__name__}"
-        ) from None
-    wrong = getattr(answer, "error", "")
+        reason = error or type(error).__name__
+        raise KaggleError(f"{method} of '{name}' failed: {reason}") from None
+
+    problem = getattr(answer, "error", "")
     for source in ("dataset", "competition", "kernel", "model"):
         if names := getattr(answer, f"invalid_{source}_sources", ()):
-            wrong = f"there is no {source} source {', '.join(names)}"
-    if wrong:
-        raise KaggleError(f"{method} of '{name}' was refused: {wrong}")
+            problem = f"there is no {source} source {', '.join(names)}"
+    if problem:
+        raise KaggleError(f"{method} of '{name}' was rejected: {problem}")
     return answer
 
 
-def username() -> str:
-    """The Kaggle user whose key the client uses.
-    Raises: ImportError: no client. KaggleError: no key is set up.
+def get_username() -> str:
+    """Return the Kaggle user whose key the client uses.
+
+    Raises: ImportError: the client is not installed. KaggleError: there is no key.
     """
     try:
-        with (
-            suppress(SystemExit),
-            redirect_stdout(io.StringIO()),
-        ):  # its help, when there is no key
+        # Without a key the client prints its help and exits.
+        with suppress(SystemExit), redirect_stdout(io.StringIO()):
             from kaggle import api
 
             api.authenticate()
     except ImportError as error:
-        mend = 'Run: pip install "kaggle-tfr[kaggle]"'
         raise ImportError(
-            f"Kaggle's client cannot be started: {error}. {mend}"
+            f"Kaggle's client cannot be started: {error}. Run: pip install "
+            '"kaggle-tfr[kaggle]"'
         ) from None
-    if not (name := api.config_values.get("username")):
-        mend = "Run `kaggle auth login`, or set KAGGLE_USERNAME and KAGGLE_KEY."
-        raise KaggleError(f"Kaggle's client knows no user. {mend}")
+    name = api.config_values.get("username")
+    if not name:
+        raise KaggleError(
+            "Kaggle's client knows no user. Run `kaggle auth login`, or set "
+            "KAGGLE_USERNAME and KAGGLE_KEY."
+        )
     return name
 
 
 @dataclass(eq=False)
 class _Kernel:
-    """State: waiting → running → finished, or unfinished, failed, refused, unknown."""
+    """A kernel to push.
+
+    digest: of its metadata and code. output: the folder for its output.
+    state: waiting → running → finished, or unfinished, failed, rejected, unknown.
+    sources: the kernels of the same call whose output it needs.
+    """
 
     name: str
     metadata: dict[str, Any]
@@ -97,157 +112,151 @@ class _Kernel:
     version: int = 0
     problem: str = ""
     status: str = ""
-    unanswered: int = 0
-    again: bool = (
-        False  # pushed once more, since the first session saw none of its inputs
-    )
-    after: list["_Kernel"] = field(default_factory=list)
+    failed_requests: int = 0
+    is_second_push: bool = False
+    sources: list["_Kernel"] = field(default_factory=list)
 
     def save(self) -> None:
-        text = json.dumps(
-            {name: getattr(self, name) for name in ("digest", "state", "version")}
-        )
-        write_atomically(f"{self.output}.json", f"{text}\n".encode())
+        """Save what the next call needs to resume."""
+        state = {"digest": self.digest, "state": self.state, "version": self.version}
+        write_atomically(f"{self.output}.json", f"{json.dumps(state)}\n".encode())
 
 
 def push_kernels(
     folders: Sequence[str], output: str, *, at_once: int = 3, poll_seconds: float = 60
 ) -> pd.DataFrame:
-    """One row a kernel, with its state and problem, after all have ended or failed.
+    """Push kernels and fetch their output; return one row for each, with state and problem.
 
-    Finished kernels are not pushed again, running ones only waited for, unfinished ones go on from
-    their own output: the same call continues after an interruption. output: for their outputs.
-    Raises: ValueError, FileNotFoundError: a kernel would not do on Kaggle; nothing was pushed.
+    The same call resumes after an interruption: finished kernels are not pushed again, running
+    ones are waited for, unfinished ones continue from their own output.
+    output: the folder for their outputs.
+    Raises: ValueError, FileNotFoundError: Kaggle would reject a kernel; nothing was pushed.
     """
-    owner = username()
-    kernels = [_open_kernel(folder, owner, output) for folder in folders]
+    username = get_username()
+    kernels = [_open_kernel(folder, username, output) for folder in folders]
     for kernel in kernels:
-        sources = kernel.metadata.get("kernel_sources") or []
-        kernel.after = [
-            other for other in kernels if other.name in sources and other is not kernel
+        names = kernel.metadata.get("kernel_sources") or []
+        kernel.sources = [
+            other for other in kernels if other.name in names and other is not kernel
         ]
         if kernel.state != "waiting":
             print(f"{kernel.name}: {kernel.state} already, not pushed again")
-    while True:
-        _push_ready(kernels, at_once)
-        if not (running := [kernel for kernel in kernels if kernel.state == "running"]):
-            break
+
+    _push_ready(kernels, at_once)
+    while running := [kernel for kernel in kernels if kernel.state == "running"]:
         for kernel in running:
             _poll_kernel(kernel)
         if any(kernel.state == "running" for kernel in running):
             time.sleep(poll_seconds)
-    for kernel in (kernel for kernel in kernels if kernel.state == "waiting"):
-        missing = ", ".join(
-            other.name for other in kernel.after if other.state != "finished"
-        )
-        kernel.problem = f"not pushed: it needs the output of {missing}"
+        _push_ready(kernels, at_once)
+
+    for kernel in kernels:
+        if kernel.state == "waiting":
+            missing = [s.name for s in kernel.sources if s.state != "finished"]
+            kernel.problem = f"not pushed: it needs the output of {', '.join(missing)}"
     columns = ["name", "state", "version", "problem", "output"]
     return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
 
 
-def _open_kernel(folder: str, owner: str, output: str) -> _Kernel:
-    """The kernel of a folder, under the user's name, as far as an earlier call brought it."""
-    text = json.dumps(check_metadata(folder, KERNEL_FILE)).replace(
-        f'"{OWNER_PLACEHOLDER}/', f'"{owner}/'
-    )
+def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
+    """Return the kernel of a folder, in the state that an earlier call has saved."""
+    text = json.dumps(check_metadata(folder, KERNEL_FILE))
+    text = text.replace(f'"{OWNER_PLACEHOLDER}/', f'"{username}/')
     metadata = json.loads(text)
-    name, code = metadata["id"], Path(folder, metadata["code_file"]).resolve()
+    code = Path(folder, metadata["code_file"]).resolve()
     metadata["code_file"] = str(code)
     digest = hashlib.sha256(text.encode() + code.read_bytes()).hexdigest()
+    name = metadata["id"]
     kernel = _Kernel(name, metadata, digest, os.path.join(output, Path(name).name))
-    before = _read_state(f"{kernel.output}.json")
-    state = before["state"] if before["digest"] == digest else ""
-    if state in ("running", "finished"):
-        kernel.state, kernel.version = state, before["version"]
-    elif state == "unfinished":
+
+    saved = _read_state(kernel)
+    if saved in ("running", "finished"):
+        kernel.state = saved
+    if saved == "unfinished":
         metadata["kernel_sources"] = [*(metadata.get("kernel_sources") or []), name]
-    if kernel.state == "finished" and rules.find_missing_output(kernel.output):
+    if saved == "finished" and find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
     return kernel
 
 
-def _read_state(path: str) -> dict[str, Any]:
-    """Digest, state and version as `_Kernel.save` has left them; a damaged file tells nothing."""
-    state = {"digest": "", "state": "", "version": 0}
-    with suppress(ValueError, TypeError, RecursionError):
-        found = dict(json.loads(read_text(path)))
-        if all(
-            isinstance(found.get(name), type(value)) for name, value in state.items()
-        ):
-            return found
-    return state
+def _read_state(kernel: _Kernel) -> str:
+    """Return the saved state and set the version; "" if the kernel has changed since."""
+    # A full disk or a user may have damaged the file.
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        saved = json.loads(read_text(f"{kernel.output}.json"))
+        if saved["digest"] == kernel.digest:
+            kernel.version = int(saved["version"])
+            return str(saved["state"])
+    return ""
 
 
 def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
-    """Pushes the kernels whose sources are there, as long as no more than `at_once` run."""
+    """Push the kernels whose sources are finished, while fewer than `at_once` run."""
     for kernel in kernels:
-        ready = all(other.state == "finished" for other in kernel.after)
-        busy = sum(other.state == "running" for other in kernels)
-        if kernel.state != "waiting" or not ready or busy >= at_once:
+        is_ready = all(source.state == "finished" for source in kernel.sources)
+        n_running = sum(other.state == "running" for other in kernels)
+        if kernel.state != "waiting" or not is_ready or n_running >= at_once:
             continue
         try:
             with tempfile.TemporaryDirectory() as folder:
-                Path(folder, KERNEL_FILE).write_text(
-                    json.dumps(kernel.metadata), encoding="utf-8"
-                )
+                text = json.dumps(kernel.metadata)
+                Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
                 kernel.version = call("kernels_push", folder).version_number or 0
             kernel.state = "running"
             kernel.save()
+            print(f"{kernel.name}: version {kernel.version} pushed")
         except KaggleError as error:
-            kernel.state, kernel.problem = "refused", str(error)
-        print(f"{kernel.name}: {kernel.problem or f'version {kernel.version} pushed'}")
+            kernel.state = "rejected"
+            kernel.problem = str(error)
+            print(f"{kernel.name}: {error}")
 
 
 def _poll_kernel(kernel: _Kernel) -> None:
-    """Asks for the kernel's status, and fetches its output when it has ended."""
+    """Request the status of a running kernel, and fetch its output when it has ended."""
     try:
         answer = call("kernels_status", kernel.name)
-        before, kernel.status = (
-            kernel.status,
-            answer.status.name.lower().replace("_", " "),
-        )
-        if kernel.status != before:
-            print(f"{kernel.name}: {kernel.status}")
-        if kernel.status in ("complete", "error", "cancel acknowledged"):
-            call("kernels_output", kernel.name, kernel.output, page_size=200)
-            kernel.problem = rules.find_missing_output(kernel.output)
-            if "damaged" in kernel.problem:
-                call(
-                    "kernels_output",
-                    kernel.name,
-                    kernel.output,
-                    force=True,
-                    page_size=200,
-                )
-                kernel.problem = rules.find_missing_output(kernel.output)
-            kernel.state = "unfinished" if kernel.problem else "finished"
-            if kernel.status != "complete":
-                log = os.path.join(
-                    kernel.output, os.path.basename(kernel.output) + ".log"
-                )
-                kernel.problem = (
-                    f"{answer.failure_message or kernel.status} (the log: {log})"
-                )
-                kernel.state = "failed"
-                # Just attached, it may not be there yet. Source: Kaggle/kaggle-cli, issue 1140.
-                if not kernel.again and MISSING_INPUT in read_text(log):
-                    print(
-                        f"{kernel.name}: its input was not there yet, so it is pushed once more"
-                    )
-                    kernel.again, kernel.state, kernel.problem = True, "waiting", ""
+        status = answer.status.name.lower().replace("_", " ")
+        if status != kernel.status:
+            print(f"{kernel.name}: {status}")
+        kernel.status = status
+        if status in ("complete", "error", "cancel acknowledged"):
+            _fetch_output(kernel)
+            if status != "complete":
+                _set_failed(kernel, answer.failure_message or status)
             kernel.save()
-            print(
-                f"{kernel.name}: {kernel.state}{kernel.problem and f': {kernel.problem}'}"
-            )
-        kernel.unanswered = 0
+            problem = f": {kernel.problem}" if kernel.problem else ""
+            print(f"{kernel.name}: {kernel.state}{problem}")
+        kernel.failed_requests = 0
     except KaggleError as error:
-        # A session goes on while the network is away, so one failed request says nothing of it.
-        kernel.unanswered += 1
-        if kernel.unanswered >= MAX_UNANSWERED:
-            kernel.state, kernel.problem = (
-                "unknown",
-                f"{error} (push again to ask again)",
-            )
+        # A session continues while the network is down, so a few failures mean nothing.
+        kernel.failed_requests += 1
+        if kernel.failed_requests >= MAX_FAILED_REQUESTS:
+            kernel.state = "unknown"
+            kernel.problem = f"{error} (push again to request it again)"
+
+
+def _fetch_output(kernel: _Kernel) -> None:
+    """Download the output of a kernel that has ended, and set its state and problem."""
+    call("kernels_output", kernel.name, kernel.output, page_size=200)
+    kernel.problem = find_missing_output(kernel.output)
+    if "damaged" in kernel.problem:
+        # The client keeps a damaged file of the right size unless it is forced.
+        call("kernels_output", kernel.name, kernel.output, force=True, page_size=200)
+        kernel.problem = find_missing_output(kernel.output)
+    kernel.state = "unfinished" if kernel.problem else "finished"
+
+
+def _set_failed(kernel: _Kernel, reason: str) -> None:
+    """Set the state of a kernel that has stopped with an error."""
+    log = os.path.join(kernel.output, f"{os.path.basename(kernel.output)}.log")
+    if MISSING_INPUT in read_text(log) and not kernel.is_second_push:
+        # An input that was just attached may be missing. Source: Kaggle/kaggle-cli, issue 1140.
+        kernel.is_second_push = True
+        kernel.state = "waiting"
+        kernel.problem = "its input was not there yet, so it is pushed once more"
+    else:
+        kernel.state = "failed"
+        kernel.problem = f"{reason} (the log: {log})"
 
 
 def publish_parts(
@@ -257,161 +266,159 @@ def publish_parts(
     public: bool = False,
     poll_seconds: float = 20,
 ) -> pd.DataFrame:
-    """One row a dataset: created, a new version, or there already; and its problem.
+    """Upload each part as a dataset; return one row for each, with its state and problem.
 
-    A dataset with the same files is left alone, so the same call continues after an interruption.
-    notes: what a new version says; without them an existing dataset is not touched.
-    Raises: ValueError, FileNotFoundError: a part would not do on Kaggle; nothing was sent.
+    The same call resumes after an interruption. A dataset with equal files is not sent again.
+    notes: what is new in a new version; without notes an existing dataset is not replaced.
+    Raises: ValueError, FileNotFoundError: Kaggle would reject a part; nothing was sent.
     """
-    rows, parts = [], _check_parts(folders, username())
-    for name, folder in parts.items():
-        state, problem = "not sent", ""
+    rows = []
+    for name, folder in _check_parts(folders, get_username()).items():
         try:
-            exists = call("dataset_status", name) != ""
-            with _stage(folder, name) as staged:
-                if exists and not _differences(folder, name, staged):
-                    state = "there already"
-                elif exists and not notes:
-                    mend = f"give --notes; to keep them, change {DATASET_FILE}'s id and title."
-                    problem = f"the dataset exists and holds other files. To replace them {mend}"
-                else:
-                    method = (
-                        "dataset_create_version" if exists else "dataset_create_new"
-                    )
-                    call(
-                        method,
-                        staged,
-                        notes if exists else public,
-                        convert_to_csv=False,
-                    )
-                    state = "new version" if exists else "created"
-                    if wrong := _wait(folder, name, staged, poll_seconds, exists):
-                        state, problem = (
-                            "incomplete",
-                            f"{wrong}. Publish again with --notes.",
-                        )
+            state, problem = _publish_part(
+                folder, name, notes=notes, public=public, poll_seconds=poll_seconds
+            )
         except KaggleError as error:
-            problem = f"{error}. Publish again: it goes on where it stopped."
+            state = "failed"
+            problem = f"{error}. Publish again: it resumes where it stopped."
         print(f"{name}: {state}{problem and f': {problem}'}")
-        rows.append([name, state, problem, folder])
+        rows.append((name, state, problem, folder))
     return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
 
 
-def _check_parts(folders: Sequence[str], owner: str) -> dict[str, str]:
-    """The folder by its dataset's name, the user's in it; all checked."""
-    names: dict[str, str] = {}
-    plans: dict[
-        str, dict[str, str]
-    ] = {}  # fingerprints by the dataset's NAME, then by the folder
+def _publish_part(
+    folder: str, name: str, *, notes: str, public: bool, poll_seconds: float
+) -> tuple[str, str]:
+    """Upload one part; return its state and its problem, "" if there is none."""
+    exists = call("dataset_status", name) != ""
+    with _stage(folder, name) as staged:
+        if not exists:
+            state = "created"
+            call("dataset_create_new", staged, public, convert_to_csv=False)
+        elif not _find_differences(name, staged):
+            return "there already", ""
+        elif not notes:
+            return "not sent", (
+                "the dataset exists with other files. Give --notes to replace them; to keep "
+                f"them, change id and title in {DATASET_FILE}."
+            )
+        else:
+            state = "new version"
+            call("dataset_create_version", staged, notes, convert_to_csv=False)
+        problem = _wait(name, staged, poll_seconds, is_new=not exists)
+    if problem:
+        return "incomplete", f"{problem}. Publish again with --notes."
+    return state, ""
+
+
+def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
+    """Return the folders of the parts by the datasets' names, after all were checked."""
+    parts: dict[str, str] = {}
     for folder in folders:
         remove_leftovers(folder, PART_LEVELS)
         with explain_os_errors(folder):
-            values, damage = (
-                check_metadata(folder, DATASET_FILE),
-                rules.find_damage(folder),
-            )
+            metadata = check_metadata(folder, DATASET_FILE)
+            damage = find_damage(folder)
         if damage:
             raise ValueError(
-                f"'{folder}' is damaged: {damage}. Run 04_write again; it mends that."
+                f"'{folder}' is damaged: {damage}. Run 04_write again to fix it."
             )
-        if (
-            name := values["id"].replace(f"{OWNER_PLACEHOLDER}/", f"{owner}/")
-        ) in names:
+        name = metadata["id"].replace(f"{OWNER_PLACEHOLDER}/", f"{username}/")
+        if name in parts:
             raise ValueError(
-                f"'{names[name]}' and '{folder}' have the same id, {name}."
+                f"'{parts[name]}' and '{folder}' have the same id, {name}. Change one in "
+                f"{DATASET_FILE}."
             )
-        names[name] = folder
-        labels = json.loads(read_text(f"{folder}/labels.json") or "{}")
-        plans.setdefault(labels.get("name", ""), {})[folder] = read_fingerprint(folder)
-    for fingerprints in plans.values():
-        advice = "Write the older one again, or publish the two by a call each."
-        check_one_plan(fingerprints, advice=advice)
-    return names
+        parts[name] = folder
+    return parts
 
 
 @contextmanager
 def _stage(folder: str, name: str) -> Iterator[str]:
-    """A folder of what the client is to send: links to the files, an archive of each folder.
+    """Create a folder for the client: links to a part's files, and a tar of each subfolder.
 
-    It is the same at each call, in place, names, bytes and times: by these the client knows what it
-    has sent, and goes on where an upload broke off.
+    Its path and its files' names, sizes and times are equal in each call: the client identifies
+    what it has sent by these, and resumes an interrupted upload.
     """
-    place = Path.home() / ".cache" / "kaggle-tfr" / name
-    shutil.rmtree(place, ignore_errors=True)  # of a call that was killed
-    place.mkdir(parents=True)
+    staged = Path.home() / ".cache" / "kaggle-tfr" / name
+    shutil.rmtree(staged, ignore_errors=True)  # of a call that was killed
+    staged.mkdir(parents=True)
     try:
-        for path in rules.list_upload(folder):
+        for path in list_upload(folder):
             if path.is_file():
-                (place / path.name).symlink_to(path.resolve())
-                continue
-            inside, packed = rules.list_inside(path), place / f"{path.name}.tar"
-            with (
-                explain_os_errors(packed),
-                tarfile.open(packed, "w", dereference=True) as archive,
-            ):
-                for file in inside:
-                    archive.add(file, file.relative_to(path))
-            newest = max((file.stat().st_mtime for file in inside), default=0)
-            os.utime(packed, (newest, newest))
-        values = json.loads(read_text(f"{folder}/{DATASET_FILE}"))
-        text = json.dumps(values | {"id": name})
-        (place / DATASET_FILE).write_text(text, encoding="utf-8")
-        yield str(place)
+                (staged / path.name).symlink_to(path.resolve())
+            else:
+                _pack_folder(path, staged / f"{path.name}.tar")
+        metadata = json.loads(read_text(f"{folder}/{DATASET_FILE}"))
+        text = json.dumps(metadata | {"id": name})
+        (staged / DATASET_FILE).write_text(text, encoding="utf-8")
+        yield str(staged)
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(staged)
 
 
-def _wait(
-    folder: str, name: str, staged: str, poll_seconds: float, replaced: bool
-) -> str:
-    """What is wrong with the dataset once Kaggle has taken the files in; "" for nothing."""
-    until = time.monotonic() + MAX_WAIT_SECONDS
+def _pack_folder(folder: Path, archive: Path) -> None:
+    files = list_inside(folder)
+    with (
+        explain_os_errors(archive),
+        tarfile.open(archive, "w", dereference=True) as tar,
+    ):
+        for file in files:
+            tar.add(file, file.relative_to(folder))
+    newest = max(file.stat().st_mtime for file in files)
+    os.utime(archive, (newest, newest))
+
+
+def _wait(name: str, staged: str, poll_seconds: float, *, is_new: bool) -> str:
+    """Wait until Kaggle has processed the files; return what is wrong then, or ""."""
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         status = call("dataset_status", name)
-        wrong = f"Kaggle says that the dataset is '{status}'"
-        if not status:  # Source: Kaggle/kaggle-cli, issue 284
-            wrong = "Kaggle has not made it, as when the quota of private datasets is exceeded"
-        elif status == "ready":
-            wrong = "; ".join(_differences(folder, name, staged))
+        # Without a status: is the quota exceeded? Source: Kaggle/kaggle-cli, issue 284
+        problem = f"the dataset is '{status or 'missing (quota exceeded?)'}' on Kaggle"
+        if status == "ready":
+            problem = "; ".join(_find_differences(name, staged))
         # An old version stays ready until the new one is.
-        ended = status in ("failed", "deleted") or (status == "ready" and not replaced)
-        if not wrong or ended or time.monotonic() > until:
-            return wrong
+        has_ended = status in ("failed", "deleted") or (status == "ready" and is_new)
+        if not problem or has_ended or time.monotonic() > deadline:
+            return problem
         time.sleep(poll_seconds)
 
 
-def _differences(folder: str, name: str, staged: str) -> list[str]:
-    """How the dataset differs from what is sent: in names, in sizes, in the list of checksums."""
-    there, here = _list_files(name), dict[str, int]()
-    for path in rules.list_upload(staged):
-        if path.suffix == ".tar" and path.name not in there:
-            # Kaggle unpacks an archive in its own time; until then it is one file.
-            with tarfile.open(path) as archive:
-                here |= {f"{path.stem}/{file.name}": file.size for file in archive}
+def _find_differences(name: str, staged: str) -> list[str]:
+    """Return how a dataset differs from the staged files: names, sizes, SHA256SUMS."""
+    remote = _list_files(name)
+    local: dict[str, int] = {}
+    for path in list_upload(staged):
+        if path.suffix == ".tar" and path.name not in remote:
+            # Kaggle unpacks an archive some time later; until then it is one file.
+            with tarfile.open(path) as tar:
+                local |= {f"{path.stem}/{file.name}": file.size for file in tar}
         else:
-            here[path.name] = path.stat().st_size
-    unequal = sorted({file for file, _ in here.items() ^ there.items()})
-    listing = [file for file in here if file.rpartition("/")[2] == SUMS]
-    if listing and not unequal:
-        # Kaggle tells no checksums, but this file holds them all.
-        with tempfile.TemporaryDirectory() as scratch:
-            call("dataset_download_file", name, listing[0], scratch)
-            # Client 2.2.4 leaves the file's folder out.
-            sums = read_text(f"{scratch}/{listing[0]}") or read_text(
-                f"{scratch}/{SUMS}"
-            )
-            if sums != read_text(f"{folder}/{SUMS}"):
-                return [f"{SUMS} differs"]
-    return [
-        f"{f} has {here.get(f, 'no')} bytes here, {there.get(f, 'no')} there"
-        for f in unequal
-    ]
+            local[path.name] = path.stat().st_size
+
+    differences = []
+    for file in sorted(local.keys() | remote.keys()):
+        n_local = local.get(file, "no")
+        n_remote = remote.get(file, "no")
+        if n_local != n_remote:
+            differences.append(f"{file} has {n_local} bytes here, {n_remote} on Kaggle")
+    if not differences:
+        # Kaggle reports no checksums, but this file contains all of them.
+        with tempfile.TemporaryDirectory() as folder:
+            call("dataset_download_file", name, SUMS, folder)
+            if read_text(f"{folder}/{SUMS}") != read_text(f"{staged}/{SUMS}"):
+                differences.append(f"{SUMS} differs")
+    return differences
 
 
-def _list_files(name: str, token: str = "") -> dict[str, int]:
-    """Bytes by name of a dataset's files, from as many pages as there are."""
-    answer = call("dataset_list_files", name, token, page_size=200)
-    files = {file.name: file.total_bytes for file in answer.files or ()}
-    return files | (
-        _list_files(name, answer.next_page_token) if answer.next_page_token else {}
-    )
+def _list_files(name: str) -> dict[str, int]:
+    """Return the bytes of a dataset's files by name, from all pages."""
+    sizes: dict[str, int] = {}
+    token = ""
+    while True:
+        page = call("dataset_list_files", name, token, page_size=200)
+        sizes |= {file.name: file.total_bytes for file in page.files or ()}
+        token = page.next_page_token
+        if not token:
+            return sizes
