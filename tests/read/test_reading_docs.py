@@ -14,7 +14,7 @@ from support.chain import run_chain, write_small_sample
 
 # In this order: processes that torch forks should not inherit JAX's threads.
 SHOWN = {"TensorFlow alone": "(32, 256, 256, 3)", "PyTorch": "torch.uint8"}
-SHOWN |= {"README 1": "(32, 256, 256, 3) <dtype: 'uint8'>", "README 2": "3) uint8 "}
+SHOWN |= {"README 1": "(32, 256, 256, 3) <dtype: 'uint8'>", "README 2": ", 3) "}
 SHOWN |= {"README 3": "(32, 256, 256, 3) (32,)"}
 SHOWN |= {"grain": "(32, 256, 256, 3)", "Plain JAX": "'batch': 8"}
 # Runs each example by itself, and prints a line of its name before what it prints.
