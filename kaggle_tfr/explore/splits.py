@@ -1,110 +1,98 @@
-"""Given splits: the column of a CSV that says which images train, validate and test."""
+"""Given splits: the column of a CSV with the images to train, validate and test on."""
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr.naming import SPLIT_NAMES, near_miss, split_of
 
-FOLDER_COLUMN = "csv_folder"  # not in the file: the folder of the CSV below INPUT_DIR
+# A column that `read_csv` adds: the folder of the CSV below INPUT_DIR.
+FOLDER_COLUMN = "csv_folder"
+MISSING = ("", "nan", "NaN", "<NA>")  # how empty cells look as text
 _NAMES = SPLIT_NAMES | {
     "testing": "test",
     "eval": "validation",
     "evaluation": "validation",
 }
 _COLUMN_NAME = re.compile(
-    r"(?i).*(split|subset|partition|phase|usage|stage)s?|.*[ _-]?set|mode"
+    rf"(?i){FOLDER_COLUMN}|.*(split|subset|partition|phase|usage|stage)s?|.*[ _-]?set|mode"
 )
-MISSING = ("", "nan", "NaN", "<NA>")  # in the text of a table's cell
 
 
 def name_split(value: str) -> str:
-    """The split, "train", "validation" or "test", that a table's word means; "" for another word.
+    """Return "train", "validation" or "test" for a word of a table, "" for other words.
 
-    Of a path the last folder that is called like a split counts.
+    In a path the last folder counts that is called like a split.
 
-    >>> name_split("Valid"), name_split("train_images"), name_split("data/testing"), name_split("x")
-    ('validation', 'train', 'test', '')
-    >>> name_split("train/more/0001.png")
-    'train'
+    >>> name_split("Valid"), name_split("train_images"), name_split("data/testing")
+    ('validation', 'train', 'test')
+    >>> name_split("train/more/0001.png"), name_split("x")
+    ('train', '')
     """
     for name in reversed(value.strip().rstrip("/").split("/")):
-        if split := _NAMES.get(split_of(name), "") or _NAMES.get(name.lower(), ""):
+        split = _NAMES.get(split_of(name) or name.lower())
+        if split:
             return split
     return ""
 
 
-def looks_like_splits(column: str, values: Iterable[str]) -> bool:
-    """True for a column that is called like one of splits and holds nothing else."""
-    if not _is_called_like_splits(column):
+def looks_like_splits(column: str, values: Iterable[Any]) -> bool:
+    """Return whether a column is called like one of splits and holds nothing else."""
+    if not _COLUMN_NAME.fullmatch(column):
         return False
-    held = {value for value in map(str, values) if value not in MISSING}
-    splits = {name_split(value) for value in held}
+    words = set(map(str, values)).difference(MISSING)
+    splits = set(map(name_split, words))
     return "" not in splits and bool(splits - {"train"})
 
 
-def _is_called_like_splits(column: str) -> bool:
-    return column == FOLDER_COLUMN or bool(_COLUMN_NAME.fullmatch(column))
-
-
 def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
-    """(split, problem) of each row, by that column; without a column all rows are of train.
+    """Return the split and the problem of each row by SPLIT_COLUMN, "train" without one.
 
-    Raises: ValueError: there is no such column, or none of its values names a split.
+    Raises: ValueError: there is no such column, or it cannot be one of splits.
     """
-    split = pd.Series("train", index=rows.index, dtype=object)
-    problem = pd.Series("", index=rows.index, dtype=object)
     if not column:
-        return split, problem
+        return pd.Series("train", rows.index), pd.Series("", rows.index)
     if column not in rows:
-        known = list(map(str, rows))
-        what = (
-            f"SPLIT_COLUMN '{column}' is not in LABELS_CSV.{near_miss(column, known)}"
-        )
+        header = list(map(str, rows))
         raise ValueError(
-            f'{what} It has {", ".join(known)}. Set SPLIT_COLUMN to one of them or "".'
+            f"SPLIT_COLUMN '{column}' is not in LABELS_CSV.{near_miss(column, header)} "
+            f'It has {", ".join(header)}. Set SPLIT_COLUMN to one of them or to "".'
         )
 
     text = rows[column].fillna("").astype(str).str.strip()
-    named = text.map({value: name_split(value) for value in text.unique()})
-    if (named == "").all():
-        seen = ", ".join(repr(value) for value in text.unique()[:5])
-        mend = 'Set SPLIT_COLUMN to a column of "train", "validation" and "test", or to "".'
+    split_of_word = {word: name_split(word) for word in text.unique()}
+    splits = set(split_of_word.values())
+    if splits == {""}:
+        words = ", ".join(map(repr, list(split_of_word)[:5]))
         raise ValueError(
-            f"SPLIT_COLUMN '{column}' names no split: it holds {seen}. {mend}"
+            f"SPLIT_COLUMN '{column}' names no split: it holds {words}. Set SPLIT_COLUMN "
+            f'to a column of "train", "validation" and "test", or to "".'
+        )
+    if splits == {"test"}:
+        raise ValueError(
+            f"SPLIT_COLUMN '{column}' makes every row a test image: nothing is left to "
+            f'train on. Set SPLIT_COLUMN to "".'
         )
 
-    if (named == "test").all():
-        what = f"SPLIT_COLUMN '{column}' makes every row a test image"
-        raise ValueError(
-            f'{what}: nothing is left to train on. Set SPLIT_COLUMN to "".'
-        )
-
-    is_missing = text.isin(MISSING)
+    split = text.map(split_of_word)
     unknown = f"column '{column}' holds '" + text + "', which is not a split"
-    problem = problem.mask(named == "", unknown).mask(
-        is_missing, f"no split in column '{column}'"
-    )
-    return named.where(named != "", "train").astype(object), problem
+    unknown = unknown.mask(text.isin(MISSING), f"no split in column '{column}'")
+    return split.replace("", "train"), unknown.where(split == "", "")
 
 
 def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
-    """Prints a warning that names a column of splits, when SPLIT_COLUMN is empty.
+    """Print a warning that names each column of splits, which SPLIT_COLUMN does not use.
 
-    used: the columns of ids and labels, which mean something else.
+    used: the columns of ids and labels.
     """
     for column in rows.columns.difference(list(used)):
-        if not _is_called_like_splits(str(column)):
-            continue
-        values = rows[column].dropna().astype(str).str.strip()
-        if looks_like_splits(str(column), values.unique()):
-            counts = values.map(name_split).value_counts()
-            listed = ", ".join(
-                f"{count:,} {split}" for split, count in counts.items() if split
-            )
+        if looks_like_splits(str(column), rows[column]):
+            counts = rows[column].astype(str).map(name_split).value_counts()
+            listed = ", ".join(f"{n:,} {split}" for split, n in counts.items() if split)
             print(
-                f"WARNING: the column '{column}' of LABELS_CSV names splits ({listed}), but "
-                f"SPLIT_COLUMN is empty: every row becomes an image to train on. "
+                f"WARNING: the column '{column}' of LABELS_CSV names splits ({listed}), "
+                f"but SPLIT_COLUMN is empty: every row becomes an image to train on. "
                 f'Set SPLIT_COLUMN: "{column}" to keep the given splits.'
             )
