@@ -1,4 +1,4 @@
-"""Columns that take long to compute, kept in a parquet file: a rerun computes new rows only."""
+"""Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 import time
 from collections.abc import Callable
@@ -33,49 +33,50 @@ def compute_columns(
     unless the table has their value of the first key column, such as their path.
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
-    is_known = np.zeros(len(table), bool)
-    other_rows = table.iloc[:0]
-    if path and storage.exists(path):
-        saved = storage.read_parquet(path)
-        if set(table).issubset(saved):  # a file of an earlier version may lack columns
-            is_known = _fill_in(columns, table[key], saved)
-            is_other = ~saved[key[0]].isin(table[key[0]])
-            other_rows = saved.loc[is_other, list(table)].sort_values(key)
+    is_known, other_rows = _load_saved(path, table, columns, key)
+
+    def save() -> None:
+        known_rows = table.assign(**columns)[is_known]
+        storage.write_parquet(pd.concat([known_rows, other_rows]), path)
 
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
     tasks = blocks(missing, BLOCK)
-    results = run(
-        compute, tasks, label=label, total=len(missing), advance=len, ordered=True
-    )
+    total = len(missing)
+    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
     next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
     for task, rows in zip(tasks, results, strict=True):
-        for column, values in zip(
-            columns.values(), zip(*rows, strict=True), strict=True
-        ):
-            column[task.index] = values
+        for name, values in zip(names, zip(*rows, strict=True), strict=True):
+            columns[name][task.index] = values
         is_known[task.index] = True
-
         start = time.monotonic()
         if path and start > next_save:
-            known_rows = table.assign(**columns)[is_known]
-            storage.write_parquet(pd.concat([known_rows, other_rows]), path)
+            save()
             # Saving a table of millions takes long: it gets a tenth of the time at most.
             seconds = time.monotonic() - start
             next_save = start + SECONDS_BETWEEN_SAVES + 10 * seconds
-
-    table = table.assign(**columns)
-    if path and len(missing):
-        storage.write_parquet(pd.concat([table, other_rows]), path)
-    return table
+    if path and total:
+        save()
+    return table.assign(**columns)
 
 
-def _fill_in(columns: Columns, keys: pd.DataFrame, saved: pd.DataFrame) -> np.ndarray:
-    """Copy saved values into the rows with the same keys; return which rows have them."""
-    saved = saved.drop_duplicates(list(keys))
-    saved_keys = pd.MultiIndex.from_frame(saved[list(keys)])
-    saved_row = saved_keys.get_indexer(pd.MultiIndex.from_frame(keys))
+def _load_saved(
+    path: str, table: pd.DataFrame, columns: Columns, key: list[str]
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """Fill the columns from the file; return which rows it has, and its other rows."""
+    unknown = np.zeros(len(table), bool), table.iloc[:0]
+    if not path or not storage.exists(path):
+        return unknown
+    saved = storage.read_parquet(path)
+    if not set(table).issubset(saved):  # a file of an earlier version
+        return unknown
+
+    is_other = ~saved[key[0]].isin(table[key[0]])
+    other_rows = saved.loc[is_other, list(table)].sort_values(key)
+    saved = saved.drop_duplicates(key)
+    saved_keys = pd.MultiIndex.from_frame(saved[key])
+    saved_row = saved_keys.get_indexer(pd.MultiIndex.from_frame(table[key]))
     is_known = saved_row >= 0
     for name, values in columns.items():
         values[is_known] = saved[name].to_numpy()[saved_row[is_known]]
-    return is_known
+    return is_known, other_rows

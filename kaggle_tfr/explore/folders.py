@@ -1,6 +1,7 @@
 """Read class folders: the last folder is the class, a folder above it may be the split."""
 
 import os
+from dataclasses import replace
 
 import pandas as pd
 
@@ -10,67 +11,69 @@ from kaggle_tfr.explore.labels import Table, read_classes, single_label_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import split_of
 
-SHAPES = "'*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file)"
+ADVICE = (
+    "Set PATTERN to '*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file), or "
+    "INPUT_DIR to the folder above them."
+)
 
 
 def read_folders(settings: InputSettings) -> Table:
     """Return the images that PATTERN matches, and those of test folders beside them."""
-    pattern = settings.pattern or "*/*"
-    if "/" not in pattern:
-        raise ValueError(
-            f"PATTERN '{pattern}' has no class folder. Write it as {SHAPES}."
-        )
-    input_dir = settings.input_dir
-    paths = files.list_images(pattern, input_dir, settings)
-    _warn_of_empty_folders(paths, pattern, settings)
-    known = set(paths)
-    test_paths = _list_test_images(pattern, settings)
-    paths += [path for path in test_paths if path not in known]
-    if not paths:
-        raise FileNotFoundError(
-            f"no file matches '{pattern}' in {input_dir}. Set PATTERN to {SHAPES}, or "
-            f"INPUT_DIR to the folder above them."
-        )
-
-    names = pd.Series(paths).str.removeprefix(f"{input_dir}/")
+    settings = replace(settings, pattern=settings.pattern or "*/*")
+    paths = _list_paths(settings)
+    names = pd.Series(paths).str.removeprefix(f"{settings.input_dir}/")
     folders = names.str.split("/")
-    folder = folders.str[-2]
-    # A label map may call a class like a split.
-    classes = read_classes(input_dir, settings.label_map)
-    is_mapped = folder.isin(map(str, classes or []))
-    folder_split = folder.map(split_of).mask(is_mapped, "")
+    class_folder = folders.str[-2]
+    classes = read_classes(settings.input_dir, settings.label_map)
+    # A folder called like a split is not a class, unless the label map has it.
+    own_split = class_folder.map(split_of)
+    own_split = own_split.mask(class_folder.isin(map(str, classes or [])), "")
     split_above = folders.str[-3].map(split_of, na_action="ignore").fillna("")
-    split = folder_split.where(folder_split != "", split_above).replace("", "train")
+    split = own_split.where(own_split != "", split_above).replace("", "train")
     is_test = split == "test"
     if is_test.all():
         raise FileNotFoundError(
-            f"all files of '{pattern}' in {input_dir} are test images. Set PATTERN to "
-            f"{SHAPES}, or INPUT_DIR to the folder above them."
+            f"all files of '{settings.pattern}' in {settings.input_dir} are test images. "
+            f"{ADVICE}"
         )
 
-    is_not_text = folder.str.contains(storage.ESCAPED)
-    is_outside = files.find_outside(paths, input_dir)
-    is_class = (folder_split == "") & ~is_not_text & ~is_outside
-    class_names = folder.where(is_class, "")
+    is_text = ~class_folder.str.contains(storage.ESCAPED)
+    is_outside = files.find_outside(paths, settings.input_dir)
+    is_class = (own_split == "") & is_text & ~is_outside
+    class_names = class_folder.where(is_class, "")
     _, labels = single_label_table(class_names[~is_test], classes)
-    # Test images may be in folders of these classes, and so have labels; or in any folders.
-    if not set(map(str, labels.classes)).issuperset(class_names[is_test]):
+    # Test images have labels if they are in folders of these classes only.
+    if not class_names[is_test].isin(map(str, labels.classes)).all():
         class_names = class_names.mask(is_test, "")
     labelled, _ = single_label_table(class_names, list(labels.classes))
-    problem = labelled["problem"].mask(folder_split != "", "no class folder")
-    problem = problem.mask(is_not_text, "class name is not text").mask(
-        is_test | is_outside, ""
-    )
+    problem = labelled["problem"].mask(own_split != "", "no class folder")
+    problem = problem.where(is_text, "class name is not text")
+    # `reject_links` names those outside.
+    labelled["problem"] = problem.mask(is_test | is_outside, "")
     images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
-    return pd.concat([images, labelled.assign(problem=problem)], axis=1), labels
+    return pd.concat([images, labelled], axis=1), labels
 
 
-def _warn_of_empty_folders(
-    paths: list[str], pattern: str, settings: InputSettings
-) -> None:
+def _list_paths(settings: InputSettings) -> list[str]:
+    """Return the paths that PATTERN matches, then those in test folders."""
+    pattern = settings.pattern
+    if "/" not in pattern:
+        raise ValueError(f"PATTERN '{pattern}' has no class folder. {ADVICE}")
+    paths = files.list_images(pattern, settings.input_dir, settings)
+    _warn_of_empty_folders(paths, settings)
+    known = set(paths)
+    paths += [path for path in _list_test_images(settings) if path not in known]
+    if not paths:
+        raise FileNotFoundError(
+            f"no file matches '{pattern}' in {settings.input_dir}. {ADVICE}"
+        )
+    return paths
+
+
+def _warn_of_empty_folders(paths: list[str], settings: InputSettings) -> None:
     """Print a warning that names class folders without images, which are not classes."""
     input_dir = settings.input_dir
-    listed = files.list_folders(os.path.dirname(pattern), input_dir, settings)
+    listed = files.list_folders(os.path.dirname(settings.pattern), input_dir, settings)
     folders = {folder for folder in listed if not split_of(folder)}
     empty = sorted(folders.difference(map(os.path.dirname, paths)))
     if empty:
@@ -78,18 +81,18 @@ def _warn_of_empty_folders(
         print(
             f"WARNING: {len(empty)} of {len(folders)} class folders hold no image and "
             f"are left out: {', '.join(names)}{', …' if len(empty) > 5 else ''} "
-            f"(PATTERN '{pattern}' in {input_dir})"
+            f"(PATTERN '{settings.pattern}' in {input_dir})"
         )
 
 
-def _list_test_images(pattern: str, settings: InputSettings) -> list[str]:
+def _list_test_images(settings: InputSettings) -> list[str]:
     """Return the images in test folders beside the split or class folders.
 
     They are right in the test folder, or in class folders in it.
     """
-    parent = files.fixed_folder(settings.input_dir, pattern)
+    parent = files.fixed_folder(settings.input_dir, settings.pattern)
     folders = files.list_folders("*", parent, settings)
-    file_pattern = os.path.basename(pattern)
+    file_pattern = os.path.basename(settings.pattern)
     paths = []
     for folder in folders or [f"{parent}/test"]:  # a bucket lists no folders
         if split_of(folder) == "test" and storage.is_folder(folder):

@@ -54,25 +54,19 @@ def read_table(
     )
     _check_input_dir(settings)
     images, labels = _read_input(settings)
-    test_images = images.iloc[:0]
+    tables = [images.assign(source=0)]
     if _has_test_images(settings):
         test_images = _read_test_images(settings, labels)
         _warn_of_lost_labels(images, test_images)
-    tables = [images.assign(source=0), test_images.assign(source=0)]
+        tables.append(test_images.assign(source=0))
     for number, changes in enumerate(settings.more_inputs, 1):
         more = _read_more(settings, number, changes, (images, labels))
         known = pd.concat([table["image_id"] for table in tables])
         ids = more["image_id"]
         ids = ids.mask(ids.isin(known), f"{number}/" + ids)
         tables.append(more.assign(image_id=ids, source=number))
-    images = rows.stack_rows(tables)
 
-    # A file without a row in one CSV may have a row in another.
-    is_unlisted = images["problem"].str.startswith(rows.NO_ROW)
-    is_listed_elsewhere = is_unlisted & images["path"].isin(
-        images["path"][~is_unlisted]
-    )
-    images = images[~is_listed_elsewhere].reset_index(drop=True)
+    images = _drop_listed_elsewhere(rows.stack_rows(tables))
     if labels.kind != "single":
         has_label = images["label"] >= 0
         names = images["label_name"][has_label]
@@ -83,6 +77,13 @@ def read_table(
         chosen = np.arange(settings.limit) * len(images) // settings.limit
         images = images.iloc[chosen].reset_index(drop=True)
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
+
+
+def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows without files that lack a row in one CSV but have one in another."""
+    is_unlisted = images["problem"].str.startswith(rows.NO_ROW)
+    is_listed = images["path"].isin(images["path"][~is_unlisted])
+    return images[~(is_unlisted & is_listed)].reset_index(drop=True)
 
 
 def _check_input_dir(settings: InputSettings) -> None:
@@ -246,8 +247,17 @@ def _read_more(
             f"'{labels.kind}'. Set its SOURCE and LABEL_COLUMN to labels of this kind."
         )
     label_map = load_label_map(folder, changes.get("LABEL_MAP") or {})
-    classes = map(str, own_labels.classes)
-    new_names = {name: str(label_map.get(name, name)) for name in classes}
+    new_names = _map_classes(own_labels, labels, label_map, source)
+    images = _align_labels((images, own_labels), new_names, labels)
+    return _keep_validation(images, main_images, number)
+
+
+def _map_classes(
+    own_labels: Labels, labels: Labels, label_map: Mapping[str, Any], source: str
+) -> dict[str, str]:
+    """Return the main input's class for each of a further input's, "" for none."""
+    names = map(str, own_labels.classes)
+    new_names = {name: str(label_map.get(name, name)) for name in names}
     known = {"", *map(str, labels.classes)}
     unknown = [name for name, new_name in new_names.items() if new_name not in known]
     if unknown:
@@ -256,17 +266,13 @@ def _read_more(
             f"'{unknown[0]}'.{near_miss(unknown[0], known)} Give it LABEL_MAP: "
             f'{{"{unknown[0]}": "a class of the main input"}}, or "" to leave it out.'
         )
-    images = _align_labels((images, own_labels), new_names, labels)
-    return _keep_validation(images, main_images, number)
+    return new_names
 
 
 def _align_labels(
     table: Table, new_names: Mapping[str, str], labels: Labels
 ) -> pd.DataFrame:
-    """Return a further input's rows with the main input's labels.
-
-    new_names: the main input's class for each of the further input's, "" for none.
-    """
+    """Return a further input's rows with the main input's labels."""
     images, own_labels = table
     problem = images["problem"]
     is_good = problem == ""
