@@ -14,12 +14,7 @@ import pandas as pd
 from kaggle_tfr.explore.features import LABEL_NAME
 from kaggle_tfr.explore.labels import FLAGS
 from kaggle_tfr.explore.recipe import Recipe
-from kaggle_tfr.explore.splits import (
-    FOLDER_COLUMN,
-    MISSING,
-    looks_like_splits,
-    name_split,
-)
+from kaggle_tfr.explore.splits import FOLDER_COLUMN, MISSING, name_split
 from kaggle_tfr.naming import split_of
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.storage import OUTSIDE
@@ -102,9 +97,7 @@ class Column:
 
     @property
     def has_splits(self) -> bool:
-        """Whether it contains given splits, by its name or because it has several."""
-        if looks_like_splits(self.name, self.cells):
-            return True
+        """Whether it contains several given splits, and nothing else."""
         splits = set(self.cells.map(name_split))
         return len(splits) > 1 and "" not in splits and not self.has_label_name
 
@@ -139,11 +132,7 @@ def match_csvs(
     csvs = []
     unmatched = []
     for name in names:
-        tables = _read_tables(os.path.join(folder, name))
-        if not tables:
-            recipe.doubt(f"{name} cannot be read as a CSV in UTF-8")
-            continue
-        for table in tables:
+        for table in _read_tables(os.path.join(folder, name)):
             csv = _match_csv(folder, name, table, templates)
             if csv:
                 csvs.append(csv)
@@ -151,8 +140,10 @@ def match_csvs(
         else:
             unmatched.append(name)
     if unmatched:
-        listed = ", ".join(unmatched)
-        recipe.doubt(f"not used, because no column names existing images: {listed}")
+        recipe.doubt(
+            f"not used, because they are not in UTF-8, or because no column names "
+            f"existing images: {', '.join(unmatched)}"
+        )
     return _merge_splits(csvs, names)
 
 
@@ -248,39 +239,24 @@ def _merge_splits(csvs: list[Csv], names: Sequence[str]) -> list[Csv]:
     """Return the CSVs; those with the same form in several split folders as one."""
     groups = defaultdict(list)
     for csv in csvs:
-        folder = os.path.dirname(csv.name)
+        folder, _, file = csv.name.partition("/")
         prefix = f"{_escape_braces(folder)}/"
         if split_of(folder) and csv.template.startswith(prefix):
-            form = (
-                *_split_pattern(csv.name),
-                csv.id_column,
-                csv.template[len(prefix) :],
-            )
-            groups[form].append(csv)
-
-    for (above, name, id_column, tail), group in groups.items():
-        alike = [n for n in names if "/" in n and _split_pattern(n) == (above, name)]
-        if not 1 < len(group) == len(alike):
-            continue
-        tables = [
-            csv.table.assign(**{FOLDER_COLUMN: os.path.dirname(csv.name)})
-            for csv in group
-        ]
-        merged = Csv(
-            name=os.path.join(glob.escape(above), "*", glob.escape(name)),
+            tail = csv.template[len(prefix) :]
+            groups[file, csv.id_column, tail].append(csv)
+    for (file, id_column, tail), group in groups.items():
+        alike = [name for name in names if name.endswith(f"/{file}")]
+        if 1 < len(group) == len(alike):
+            tables = [
+                csv.table.assign(**{FOLDER_COLUMN: csv.name.partition("/")[0]})
+                for csv in group
+            ]
             # A test set may lack the columns of labels.
-            table=pd.concat(tables, ignore_index=True).fillna(""),
-            id_column=id_column,
-            template=f"{{{FOLDER_COLUMN}}}/{tail}",
-        )
-        csvs = [merged, *(csv for csv in csvs if csv not in group)]
+            table = pd.concat(tables, ignore_index=True).fillna("")
+            template = f"{{{FOLDER_COLUMN}}}/{tail}"
+            merged = Csv(f"*/{glob.escape(file)}", table, id_column, template)
+            csvs = [merged, *(csv for csv in csvs if csv not in group)]
     return csvs
-
-
-def _split_pattern(name: str) -> tuple[str, str]:
-    """Return the folder above a CSV's folder, and the name of its file."""
-    folder, file = os.path.split(name)
-    return os.path.dirname(folder), file
 
 
 def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[Parts]) -> None:
@@ -306,9 +282,10 @@ def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[Parts]) ->
     candidates = [column for column in rest if column not in groups] or rest
     labels = _detect_labels(recipe, csv, candidates)
     _detect_splits(recipe, csv, splits)
-    for group in groups:
-        if group not in labels:
-            _detect_group(recipe, csv, group, labels)
+    if "N_FOLDS" not in recipe.parameters:  # with folds
+        for group in groups:
+            if group not in labels:
+                _detect_group(recipe, csv, group, labels)
     for other in others:
         recipe.doubt(
             f"{other.name} names images too ({other.template}): "
@@ -354,15 +331,10 @@ def _add_masks(
     recipe: Recipe, csv: Csv, columns: Sequence[Column], codes: Sequence[Column]
 ) -> list[Column]:
     """Add the parameters for run-length codes, whose labels may have their own column."""
-    labels = [codes[0]]
+    others = [column for column in columns if column not in codes]
+    labels = list(codes[:1])
     if csv.ids.duplicated().any():
-        keys = [
-            column
-            for column in columns
-            if column not in codes
-            and not csv.table.duplicated([csv.id_column, column.name]).any()
-        ]
-        labels = [*keys[:1], codes[0]]
+        labels = [*others[:1], *labels]
     names = [column.name for column in labels]
     recipe.parameters |= {
         "SOURCE": "rle_csv",
@@ -417,13 +389,10 @@ def _detect_splits(recipe: Recipe, csv: Csv, columns: Sequence[Column]) -> None:
         columns = [top_folders] if top_folders.has_splits else []
     if not columns:
         return
-    column, *others = sorted(columns, key=lambda column: column.name != FOLDER_COLUMN)
+    column = min(columns, key=lambda column: column.name != FOLDER_COLUMN)
     recipe.parameters["SPLIT_COLUMN"] = column.name
     listed = ", ".join(sorted(set(column.cells)))
     recipe.note(f"'{column.name}': given splits ({listed}), which are kept")
-    if others:
-        names = ", ".join(column.name for column in others)
-        recipe.doubt(f"SPLIT_COLUMN could also be {names}")
     detect_validation(recipe, column.cells.map(name_split))
 
 
@@ -442,28 +411,19 @@ def _detect_group(
 ) -> None:
     """Add GROUP_COLUMN, or a comment on why the column may be none."""
     could_be = f"GROUP_COLUMN could be '{group.name}'"
-    parameters = recipe.parameters
     values_of_class = pd.Series(dtype=int)
     if len(labels) == 1:
         values_of_class = group.cells.groupby(labels[0].cells).nunique()
-    if parameters.get("N_FOLDS") == 0:
-        split = csv.table[parameters["SPLIT_COLUMN"]].map(name_split)
-        n_splits = split[split != "test"].groupby(group.cells).nunique()
-        if n_splits.max() > 1:
-            recipe.doubt(
-                f"{could_be}, whose values are in several given splits: "
-                f"it would move their images into one of them"
-            )
-    elif group.n_values < DEFAULTS["N_FOLDS"]:
+    if group.n_values < DEFAULTS["N_FOLDS"]:
         recipe.doubt(
             f"{could_be}, but it has {group.n_values} values, fewer than there are folds"
         )
     elif values_of_class.max() == 1:
         recipe.doubt(f"{could_be}, but each class has one value")
-    elif "GROUP_COLUMN" in parameters:
+    elif "GROUP_COLUMN" in recipe.parameters:
         recipe.doubt(could_be)
     else:
-        parameters["GROUP_COLUMN"] = group.name
+        recipe.parameters["GROUP_COLUMN"] = group.name
         recipe.note(
             f"'{group.name}' repeats its values ({group.n_values} in "
             f"{len(csv.table)} rows): GROUP_COLUMN keeps images with the same value "

@@ -134,27 +134,24 @@ def detect_layout(folder: str) -> Recipe:
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:
     """Return some files of a folder and of its subfolders: enough to infer the layout."""
     tree = Tree()
-    _walk(folder, (), tree, with_products=with_products)
-    return tree
+    pending: list[Parts] = [()]
+    while pending:
+        below = pending.pop(0)
+        entries = _list_entries(os.path.join(folder, *below))
+        folders = [entry.name for entry in entries if _is_folder(entry)]
+        files = [entry.name for entry in entries if not _is_folder(entry)]
+        if below and not with_products and not set(PRODUCTS).isdisjoint(files):
+            tree.products.append(below)
+            continue
 
-
-def _walk(top: str, below: Parts, tree: Tree, *, with_products: bool) -> None:
-    """Add some files of the folder `below` and of its subfolders to `tree`."""
-    entries = _list_entries(os.path.join(top, *below))
-    folders = [entry.name for entry in entries if _is_folder(entry)]
-    files = [entry.name for entry in entries if not _is_folder(entry)]
-    if below and not with_products and not set(PRODUCTS).isdisjoint(files):
-        tree.products.append(below)
-        return
-
-    if below:
         tree.folders.append(below)
-    tables = [name for name in files if TABLE.search(name)]
-    for name in dict.fromkeys([*tables[:CSVS], *files[:FILES]]):
-        tree.files.append((*below, name))
-    if len(below) < LEVELS:
-        for name in folders[: SUBFOLDERS if below else TOP_FOLDERS]:
-            _walk(top, (*below, name), tree, with_products=with_products)
+        tables = [name for name in files if TABLE.search(name)]
+        for name in dict.fromkeys([*tables[:CSVS], *files[:FILES]]):
+            tree.files.append((*below, name))
+        if len(below) < LEVELS:
+            limit = SUBFOLDERS if below else TOP_FOLDERS
+            pending += [(*below, name) for name in folders[:limit]]
+    return tree
 
 
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
@@ -279,5 +276,3 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
         recipe.doubt(
             f"folders without an image, which are not classes: {_list_names(empty)}"
         )
-    if any(len(parts) != depth for parts in images):
-        recipe.doubt("images at other depths are read only if they are test images")

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -33,15 +33,12 @@ _READ = {"label", "labels", "image_id"}  # of SOURCES; the others are computed a
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard of the input.
-
-    index_path: of its index, which may be missing; "" outside of parts.
-    """
+    """A shard of the input, and the schema of its records."""
 
     path: str
     split: str
     schema: RecordSchema
-    index_path: str
+    input_dir: str
 
 
 def read_records(input_dir: str, settings: InputSettings) -> Table:
@@ -53,48 +50,34 @@ def read_records(input_dir: str, settings: InputSettings) -> Table:
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, or no
     record can be read.
     """
-    splits, outside = _list_shards(input_dir, settings)
+    splits, rejected = _list_shards(input_dir, settings)
     schemas = {}
     for split in sorted(set(splits.values())):
         paths = [path for path in splits if splits[path] == split]
         schemas[split] = _choose_schema(paths, input_dir, settings, split)
-    folders = sorted({os.path.dirname(path) for path in splits})
-    part_of = {
-        folder: _find_above(folder, "shards.csv", input_dir) for folder in folders
-    }
-    shards = []
-    for path, split in splits.items():
-        part = part_of[os.path.dirname(path)]
-        index_path = f"{part}/index/{path[len(part) + 1 :]}.idx" if part else ""
-        shards.append(Shard(path, split, schemas[split], index_path))
-
+    shards = [
+        Shard(path, split, schemas[split], input_dir) for path, split in splits.items()
+    ]
     tables = parallel.run(_read_shard, shards, label="Reading shards", ordered=True)
-    records = pd.concat([*tables, outside], ignore_index=True)
+    records = pd.concat([*tables, rejected], ignore_index=True)
     if (records["problem"] != "").all():
         raise ValueError(
             f"none of the {len(splits)} shards in {input_dir} has a whole record; the "
             f"first: {records['problem'][0]}. "
             f"Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
         )
-    labelled, labels = _make_labels(
-        records,
-        schemas,
-        _read_labels(folders, input_dir),
-        read_classes(input_dir, settings.label_map),
-    )
+
+    known = _read_labels(splits, input_dir)
+    classes = read_classes(input_dir, settings.label_map)
+    labelled, labels = _make_labels(records, schemas, known, classes)
     if settings.label_columns:
         _check_labels(records, labelled, schemas)
-    ids = pd.DataFrame(
-        {
-            "image_id": _name_records(records, input_dir),
-            "path": records["path"],
-            "split": records["split"],
-        }
-    )
+    images = records[["path", "split"]]
+    images.insert(0, "image_id", _name_records(records, input_dir))
     used = ["path", "split", "problem", *_READ, *labels.label_columns]
     others = records.drop(columns=used, errors="ignore").infer_objects()
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
-    return pd.concat([ids, labelled, others], axis=1), labels
+    return pd.concat([images, labelled, others], axis=1), labels
 
 
 def _list_shards(
@@ -103,38 +86,39 @@ def _list_shards(
     """Return the split of each shard by its path, and a row for each link to outside."""
     splits = list_inputs(input_dir, settings.pattern)
     paths = files.keep_inputs(list(splits), input_dir, settings.excluded)
-    is_outside = files.find_outside(paths, input_dir).tolist()
-    if all(is_outside):
+    is_outside = files.find_outside(paths, input_dir)
+    if is_outside.all():
         raise FileNotFoundError(
             f"none of the {len(splits)} TFRecord shards in {input_dir} is an input: they "
             f"are in WORK_DIR or OUT_DIR, or are links to files outside INPUT_DIR. "
             f"Set INPUT_DIR to the folder that contains the shards."
         )
-    inside = {}
-    rejected = []
-    for path, is_link in zip(paths, is_outside, strict=True):
-        if is_link:
-            rejected.append((f"{path}#0", splits[path], files.LINK_PROBLEM))
-        else:
-            inside[path] = splits[path]
-    return inside, pd.DataFrame(rejected, columns=["path", "split", "problem"])
+    rejected = [
+        {"path": f"{path}#0", "split": splits.pop(path), "problem": files.LINK_PROBLEM}
+        for path in np.array(paths)[is_outside]
+    ]
+    return {path: splits[path] for path in paths if path in splits}, pd.DataFrame(
+        rejected
+    )
 
 
-def _find_above(folder: str, name: str, input_dir: str) -> str:
-    """Return the nearest folder up to INPUT_DIR that contains a file; "" for none."""
-    while len(folder) >= len(input_dir):
+def _find_above(path: str, name: str, input_dir: str) -> str:
+    """Return the nearest folder above a shard that contains a file; "" for none."""
+    folder = os.path.dirname(path)
+    while folder.startswith(input_dir) and folder != "/":
         if storage.exists(f"{folder}/{name}"):
             return folder
         folder = os.path.dirname(folder)
     return ""
 
 
-def _read_labels(folders: Sequence[str], input_dir: str) -> Labels:
+def _read_labels(paths: Iterable[str], input_dir: str) -> Labels:
     """Return the labels.json beside or above the shards; empty labels without one."""
-    found = {_find_above(folder, "labels.json", input_dir) for folder in folders}
-    label_folders = sorted(found - {""})
-    texts = [storage.read_text(f"{folder}/labels.json") for folder in label_folders]
-    return share_labels(label_folders, texts)
+    first_paths = {os.path.dirname(path): path for path in paths}.values()
+    found = {_find_above(path, "labels.json", input_dir) for path in first_paths}
+    folders = sorted(found - {""})
+    texts = [storage.read_text(f"{folder}/labels.json") for folder in folders]
+    return share_labels(folders, texts)
 
 
 def _choose_schema(
@@ -145,7 +129,7 @@ def _choose_schema(
     schema = settings.input_schema
     if schema == "auto":
         schema = ""
-        folder = _find_above(os.path.dirname(paths[0]), "schema.json", input_dir)
+        folder = _find_above(paths[0], "schema.json", input_dir)
     if schema or folder:
         try:
             return choose_schema(folder, paths[0], schema).for_split(split)
@@ -161,11 +145,12 @@ def _choose_schema(
 
 
 def _walk_records(
-    path: str, image_key: str = "", index_path: str = ""
+    path: str, image_key: str = "", input_dir: str = ""
 ) -> Iterator[tuple[int, Mapping[str, Any], str]]:
     """Yield number, features and problem of each record; a problem means no features.
 
-    Records that are only in the index of the shard come last.
+    Records that are only in the index of the part come last. It is in INPUT_DIR, and is
+    not read without `input_dir`.
     """
     try:
         index = index_shard(path, image_key)
@@ -178,7 +163,9 @@ def _walk_records(
         yield 0, {}, f"unreadable: {error.strerror or error}"
         return
 
-    missing = _list_missing(index.bounds.tolist(), index_path)
+    missing = []
+    if input_dir:
+        missing = _list_missing(path, input_dir, found=set(index.bounds[:-1].tolist()))
     if not len(index) and not missing:
         yield 0, {}, f"'{path}' holds no record"
     for number in range(len(index)):
@@ -190,13 +177,14 @@ def _walk_records(
         yield number, {}, f"'{path}' at byte {offset:,}: the record is missing"
 
 
-def _list_missing(bounds: Sequence[int], index_path: str) -> list[int]:
-    """Return the offsets of records that are in the index of a shard, but not in its file.
+def _list_missing(path: str, input_dir: str, found: set[int]) -> list[int]:
+    """Return the offsets of records that are in the index of a part, but not in the shard.
 
-    bounds: offset of each frame in the file, then the end of the last.
+    found: the offsets of the frames in the shard.
     """
-    found = set(bounds[:-1])
-    listed = set(read_index(index_path)[:-1]) if index_path else set()
+    part = _find_above(path, "shards.csv", input_dir)
+    name = path.removeprefix(f"{part}/")
+    listed = set(read_index(f"{part}/index/{name}.idx")[:-1]) if part else set()
     # The index of another file with this name does not have the frames of this file.
     return sorted(listed - found) if found <= listed else []
 
@@ -207,7 +195,7 @@ def _read_shard(shard: Shard) -> pd.DataFrame:
     columns: dict[str, str] = {}
     rows = []
     for number, features, problem in _walk_records(
-        shard.path, image_key, shard.index_path
+        shard.path, image_key, shard.input_dir
     ):
         row: dict[str, Any] = {
             "path": f"{shard.path}#{number}",
@@ -222,20 +210,16 @@ def _read_shard(shard: Shard) -> pd.DataFrame:
             if name not in columns:
                 columns[name] = _name_column(name, shard.schema)
             column = columns[name]
-            if column:
-                # Bytes that are not text make no column.
-                with suppress(UnicodeDecodeError):
-                    values = [_decode(value) for value in list_values(features[name])]
-                    if column == "labels":
-                        row[column] = values
-                    elif len(values) == 1:
-                        row[column] = values[0]
+            # Bytes that are not text make no column.
+            with suppress(UnicodeDecodeError):
+                values = list_values(features[name]) if column else []
+                values = [v.decode() if isinstance(v, bytes) else v for v in values]
+                if column == "labels":
+                    row[column] = values
+                elif len(values) == 1:
+                    row[column] = values[0]
         rows.append(row)
     return pd.DataFrame(rows, dtype=object)
-
-
-def _decode(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _name_column(name: str, schema: RecordSchema) -> str:

@@ -84,24 +84,26 @@ def write_sample(folder: str) -> dict[str, Any]:
     return json.loads(path.read_bytes())
 
 
-class _TrainingImages:
-    """The images of train_images/ and their rows in train.csv.
+class _ImageFolder:
+    """The images of a folder and their rows in a CSV.
 
     labels: by image_id. files: content by path.
     """
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, path: str, names: list[str]) -> None:
+        """Start without images. names: of the files to come, the last one first."""
+        self.path = path
         self.names = names
         self.labels: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
 
-    def add(self, label: str, data: bytes | None, ending: str = ".jpg") -> str:
-        """Add a row unless `label` is "", a file unless `data` is None; return the id."""
+    def add(self, label: str | None, data: bytes | None, ending: str = ".jpg") -> str:
+        """Add a row and a file, unless they are None; return the id."""
         image_id = self.names.pop() + ending
-        if label:
+        if label is not None:
             self.labels[image_id] = label
         if data is not None:
-            self.files[f"train_images/{image_id}"] = data
+            self.files[f"{self.path}/{image_id}"] = data
         return image_id
 
 
@@ -115,30 +117,28 @@ def _make_competition() -> tuple[dict[str, bytes], dict[str, Any]]:
     requests += [(other_rng, name, other_count) for name in COMMON]
     images = _draw_images(requests)
 
-    train, truth, originals = _make_train(rng, images[:n_train])
-    others, other_truth = _make_others(
-        other_rng, images[n_train:], originals, train.files
-    )
-    truth["classes"] = {
-        name: list(train.labels.values()).count(name) for name in CLASSES
-    }
-    truth |= other_truth
-    truth["counts"] = _count_outcomes(truth, len(train.labels))
-    files = train.files | others
+    names = [f"{number:04d}" for number in rng.permutation(n_train + 100)]
+    train = _ImageFolder("train_images", names)
+    truth, originals = _plant_in_train(rng, train, images[:n_train])
+    classes = list(train.labels.values())
+    truth["classes"] = {name: classes.count(name) for name in CLASSES}
+    others = _draw_in_order(other_rng, images[n_train:])
+    copies = _copy_in_four_ways(originals, train.files)
+    files = train.files | _make_others(other_rng, others, copies, truth)
     files["train.csv"] = _format_csv(sorted(train.labels.items()))
+    truth["counts"] = _count_outcomes(truth, len(classes))
     return files, truth
 
 
 def _format_csv(rows: Iterable[tuple[str, str]]) -> bytes:
-    lines = ["image_id,label", *(f"{image_id},{label}" for image_id, label in rows)]
-    return ("\n".join(lines) + "\n").encode()
+    lines = ["image_id,label", *map(",".join, rows), ""]
+    return "\n".join(lines).encode()
 
 
 def _count_outcomes(truth: dict[str, Any], n_rows: int) -> dict[str, int]:
     """Return how many images have each outcome. n_rows: of train.csv."""
     n_test = len(truth["test_labels"])
     n_duplicates = 11  # 3 kinds of 3 copies, and 2 in the group of three
-    n_conflicts = 4  # both images of two pairs
     n_refused = len(truth["refused"])
     n_again = len(truth["across_sources"])
     return {
@@ -146,23 +146,21 @@ def _count_outcomes(truth: dict[str, Any], n_rows: int) -> dict[str, int]:
         "inputs": n_rows + 1 + n_test + N_MORE + n_again,  # 1 has no row
         "refused": n_refused + 1,
         "duplicates": n_duplicates + n_again,
-        "conflicts": n_conflicts,
+        "conflicts": 4,  # both images of two pairs
         "test_refused": 1,
         "test": n_test - 1,
         "classes": len(CLASSES),
-        "written": n_rows - n_refused - n_duplicates - n_conflicts + N_MORE,
+        "written": n_rows - n_refused - n_duplicates - 4 + N_MORE,
     }
 
 
-def _make_train(
-    rng: np.random.Generator, images: Sequence[Drawn]
-) -> tuple[_TrainingImages, dict[str, Any], Sequence[Labelled]]:
-    """Return the labelled images, what is planted in them, and 13 that test images show."""
-    names = [f"{number:04d}" for number in rng.permutation(len(images) + 100)]
-    train = _TrainingImages(names)
+def _plant_in_train(
+    rng: np.random.Generator, train: _ImageFolder, images: Sequence[Drawn]
+) -> tuple[dict[str, Any], Sequence[Labelled]]:
+    """Add the labelled images; return what is planted, and 13 images for other copies."""
     # The rare class keeps its three good images.
-    is_rare = [label == "night" for label, _ in images]
-    common = rng.permutation(np.flatnonzero(np.logical_not(is_rare))).tolist()
+    common = [i for i, (label, _) in enumerate(images) if label != "night"]
+    common = rng.permutation(common).tolist()
     # Some copies have half the size, so their originals are large.
     large = [i for i in common if min(images[i][1].size) >= 2 * SHORT_SIDE]
     unusual = [i for i in common if i not in large[:12]][:8]
@@ -175,26 +173,25 @@ def _make_train(
     truth = _plant_copies(train, originals[:12])
     truth |= _plant_unusual_formats(train, [images[i] for i in unusual[:6]])
     truth |= _plant_faults(train, [images[i][1] for i in unusual[6:]])
-    return train, truth, originals[12:25]
+    return truth, originals[12:25]
 
 
-def _plant_copies(
-    train: _TrainingImages, originals: Sequence[Labelled]
-) -> dict[str, Any]:
+def _plant_copies(train: _ImageFolder, originals: Sequence[Labelled]) -> dict[str, Any]:
     """Add copies such as are found in real datasets. originals: 12."""
 
     def add_copy(
-        number: int, quality: int = 0, factor: int = 1, label: str = ""
+        number: int, quality: int = 0, factor: int = 1, labels: Sequence[str] = ()
     ) -> list[str]:
-        """Return the ids of an original and its copy: with the same bytes, or resaved."""
-        image_id, original_label, image = originals[number]
+        """Return the ids of an original and its copy: with the same bytes, or resaved.
+
+        labels: the first one that is not the original's is the label of the copy.
+        """
+        image_id, label, image = originals[number]
         data = train.files[f"train_images/{image_id}"]
         if quality:
             data = _save(image.reduce(factor), quality)
-        return [image_id, train.add(label or original_label, data)]
-
-    def choose_other_label(number: int, first: str, second: str) -> str:
-        return first if originals[number][1] != first else second
+        others = [other for other in labels if other != label]
+        return [image_id, train.add([*others, label][0], data)]
 
     return {
         "exact_copies": [add_copy(i) for i in (0, 1, 2)],
@@ -202,14 +199,14 @@ def _plant_copies(
         "half_size_copies": [add_copy(i, 70, 2) for i in (6, 7, 8)],
         "group_of_three": [*add_copy(9, 50), add_copy(9, 80, 2)[1]],
         "label_conflicts": [
-            add_copy(10, label=choose_other_label(10, "temple", "sunset")),
-            add_copy(11, 60, label=choose_other_label(11, "flower", "portrait")),
+            add_copy(10, labels=["temple", "sunset"]),
+            add_copy(11, 60, labels=["flower", "portrait"]),
         ],
     }
 
 
 def _plant_unusual_formats(
-    train: _TrainingImages, images: Sequence[Drawn]
+    train: _ImageFolder, images: Sequence[Drawn]
 ) -> dict[str, Any]:
     """Add good images that careless readers rotate, swap, clip or reject. images: 6."""
     labels, (tall, grey, cmyk, faded, deep, web) = zip(*images, strict=True)
@@ -233,9 +230,7 @@ def _plant_unusual_formats(
     }
 
 
-def _plant_faults(
-    train: _TrainingImages, images: Sequence[Image.Image]
-) -> dict[str, Any]:
+def _plant_faults(train: _ImageFolder, images: Sequence[Image.Image]) -> dict[str, Any]:
     """Add four files that cannot be read, and one without a row. images: 2."""
     data = _save(images[0])
     text = b"This is a text, whatever its name says.\n"
@@ -245,53 +240,58 @@ def _plant_faults(
         train.add("portrait", text): "not an image",
         train.add("sunset", None): "missing file",
     }
-    return {"refused": refused, "unlisted": train.add("", _save(images[1]))}
+    return {"refused": refused, "unlisted": train.add(None, _save(images[1]))}
+
+
+def _draw_in_order(rng: np.random.Generator, images: Sequence[Drawn]) -> list[Copy]:
+    """Return images in random order, with "" in place of an original."""
+    order = rng.permutation(len(images))[: N_TEST + N_MORE]
+    return [("", images[i][0], _save(images[i][1])) for i in order]
 
 
 def _make_others(
     rng: np.random.Generator,
-    drawn: Sequence[Drawn],
-    originals: Sequence[Labelled],
-    files: dict[str, bytes],
-) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return the files of the test images and the second source, and what is planted.
+    new: Sequence[Copy],
+    copies: Sequence[Copy],
+    truth: dict[str, Any],
+) -> dict[str, bytes]:
+    """Return the files of the test images and the second source; add them to `truth`.
 
-    originals: 13 of the labelled images; 8 have a copy among the test images, 5 in the
-    second source. files: with those of the originals.
+    copies: 13 of labelled images: 8 for the test images, 5 for the second source.
     """
-    order = rng.permutation(len(drawn))[: N_TEST + N_MORE]
-    new = [("", drawn[i][0], _save(drawn[i][1])) for i in order]
-    copies = _copy_in_four_ways(originals, files)
-    first_data = new[0][2]
-    damaged = ("", "", first_data[: len(first_data) // 2])
-    test = [*new[:N_TEST], *copies[:8], damaged]
-    more = [*copies[8:], *new[N_TEST:]]
-
-    numbers = (rng.permutation(len(test)) + 1000).tolist()
-    test_ids = [f"{number}.jpg" for number in numbers]
+    _, _, data = new[0]
+    damaged = ("", "", data[: len(data) // 2])
+    test_images = [*new[:N_TEST], *copies[:8], damaged]
+    numbers = rng.permutation(len(test_images)) + 1000
+    test = _ImageFolder("test_images", [str(number) for number in numbers[::-1]])
     # Some of the main source have these names too.
-    more_ids = [f"{number:04d}.jpg" for number in range(len(more))]
-    others = {}
-    for folder, image_ids, images in (
-        ("test_images", test_ids, test),
-        ("more/images", more_ids, more),
-    ):
-        for image_id, (_, _, data) in zip(image_ids, images, strict=True):
-            others[f"{folder}/{image_id}"] = data
-    more_labels = [OTHER_NAME.get(label, label) for _, label, _ in more]
-    others["more/train.csv"] = _format_csv(zip(more_ids, more_labels, strict=True))
-    others["sample_submission.csv"] = _format_csv(
-        (image_id, COMMON[0]) for image_id in sorted(test_ids)
-    )
-    return others, {
-        "test_labels": {
-            image_id: label
-            for image_id, (_, label, _) in zip(test_ids, test, strict=True)
-        },
-        "leaks": _list_copies(test_ids, test),
-        "test_refused": {test_ids[-1]: "truncated"},
-        "across_sources": _list_copies(more_ids, more),
+    more_names = [f"{number:04d}" for number in range(N_MORE + 5)]
+    more = _ImageFolder("more/images", more_names[::-1])
+
+    truth["test_labels"] = test.labels
+    truth["leaks"] = _add_copies(test, test_images)
+    truth["test_refused"] = {f"{numbers[-1]}.jpg": "truncated"}
+    truth["across_sources"] = _add_copies(more, [*copies[8:], *new[N_TEST:]])
+    more_rows = [
+        (name, OTHER_NAME.get(label, label)) for name, label in more.labels.items()
+    ]
+    submission = [(name, COMMON[0]) for name in sorted(test.labels)]
+    return {
+        **test.files,
+        **more.files,
+        "more/train.csv": _format_csv(more_rows),
+        "sample_submission.csv": _format_csv(submission),
     }
+
+
+def _add_copies(folder: _ImageFolder, images: Iterable[Copy]) -> dict[str, str]:
+    """Add images to a folder; return the originals of those that have one."""
+    originals = {}
+    for original, label, data in images:
+        image_id = folder.add(label, data)
+        if original:
+            originals[image_id] = original
+    return originals
 
 
 def _copy_in_four_ways(
@@ -309,15 +309,6 @@ def _copy_in_four_ways(
         ]
         copies.append((image_id, label, versions[number % 4]))
     return copies
-
-
-def _list_copies(image_ids: Sequence[str], images: Sequence[Copy]) -> dict[str, str]:
-    """Return the original of each image that has one, by the image's id."""
-    return {
-        image_id: original
-        for image_id, (original, _, _) in zip(image_ids, images, strict=True)
-        if original
-    }
 
 
 def _draw_images(

@@ -330,9 +330,7 @@ DETECTED = {
             )
         },
         {"SPLIT_COLUMN": "split", "N_FOLDS": 0, "LABEL_COLUMN": "kind"},
-        [
-            "not sure: GROUP_COLUMN could be 'patient', whose values are in several given splits"
-        ],
+        [],
     ),
     "Roboflow": (
         [f"{split}/{split[0]}{k}.jpg" for split in SPLITS for k in (1, 2)],
@@ -357,7 +355,7 @@ DETECTED = {
         },
         {"LABELS_CSV": "train/_classes.csv", "PATH_TEMPLATE": "train/{image_id}"},
         [
-            "not sure: not used, because no column names existing images: test/_classes.csv"
+            "not sure: not used, because they are not in UTF-8, or because no column names existing images: test/_classes.csv"
         ],
     ),
     "HuggingFace, a CSV in each split": (
@@ -413,7 +411,10 @@ DETECTED = {
         FLOWERS,
         {"list.csv": "id,label\nq,x\n", "broken.csv": "id\n\0\xff\n"},
         {"SOURCE": "folders", "PATTERN": "*/*"},
-        ["not sure: not used, because no column names existing images: ", "list.csv"],
+        [
+            "not sure: not used, because they are not in UTF-8",
+            "images: broken.csv, list.csv",
+        ],
     ),
     "a submission beside class folders": (
         [*FLOWERS, "test/9.jpg"],
