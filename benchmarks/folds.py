@@ -16,7 +16,8 @@ import time
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.plan.folds import assign_folds, check_leakage, compare_shares
+from kaggle_tfr.plan.fold_checks import check_leakage, compare_shares
+from kaggle_tfr.plan.folds import assign_folds
 
 LANDMARK, CLASSES, FOLDS = 1_580_470, 81_313, 5
 CLUSTERED = 0.2

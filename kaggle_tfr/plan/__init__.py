@@ -1,13 +1,11 @@
 """03: folds, the forecast, the plan."""
 
-from kaggle_tfr.plan.folds import (
-    assign_folds,
+from kaggle_tfr.plan.fold_checks import (
     check_leakage,
     compare_shares,
-    count_moved,
-    describe_moved,
     find_missing_classes,
 )
+from kaggle_tfr.plan.folds import assign_folds, count_moved, describe_moved
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import (
     Plan,

@@ -1,18 +1,40 @@
-"""Folds over clusters, then shards within folds: stratified, seeded, no cluster ever split."""
+"""Assign images to folds and shards: stratified by class, whole clusters, seeded.
+
+Rows that must share a fold (near-duplicates, images of a patient) form a group. Groups
+are distributed one after the other, the largest first. Each goes to the fold with the
+largest deficit in the group's classes: its share of the images seen so far, minus the
+images that it has.
+
+Example with two folds, and groups of 3, 2, 1 and 1 images of one class. The first goes to
+fold 0. Of 5 images each fold should then have 2.5; fold 1 has none, so it gets the group of
+2. Of 6 images each should have 3, so fold 1 gets the next one, and now has 3 like fold 0. The
+last image goes to the fold that lacks more images of all classes together.
+"""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from math import ceil
+from dataclasses import dataclass
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import csgraph, csr_matrix, hstack
 
-from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import check_parameters
 
-BANDS = {"1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf}
+
+@dataclass(frozen=True)
+class Groups:
+    """Which rows of a table stay together, and where they belong: one value per row.
+
+    number: int (n,), equal for rows that clusters or groups join.
+    split: str (n,), equal for rows of a group, except test rows.
+    may_validate: bool (n,), rows of train without rows of another source in their group.
+    """
+
+    number: np.ndarray
+    split: np.ndarray
+    may_validate: np.ndarray
 
 
 def assign_folds(
@@ -25,73 +47,120 @@ def assign_folds(
     label_columns: Sequence[str] = (),
     extra_in_validation: bool = False,
 ) -> pd.DataFrame:
-    """The table with its columns split and fold; rows of one cluster share both.
+    """Return the table with columns split and fold; rows of one cluster share both.
 
-    table: columns label, and maybe split (else "train"), cluster (-1 or NA: none), source (0: the
-    main one). Clusters over given splits go to the smallest; test rows neither move nor pull.
-    fold: int64, 0 to n_folds - 1 for train, all 0 for n_folds up to 1; -1 outside train.
-    validation_size: share that becomes split "validation" of all train rows that may validate.
-    group_column: its values (patients, sites) stay together like clusters, and with them.
-    label_columns: of multi-label images, 0/1 or a code that is empty for no; else `label` counts.
-    extra_in_validation: else rows that are of another source, or joined to such a row, may not
-    validate: they stay in train, in fold -1 where there are folds.
-    Raises: ValueError for more folds than clusters, a share out of range, an unknown column.
+    table: columns label, cluster (-1 or NA: none), and optionally split (default: train)
+        and source (0: the main one). A cluster over several splits goes to the smallest
+        of these; test rows stay, and do not attract others.
+    validation_size: share of the train rows that may validate, for split "validation".
+    group_column: rows with equal values (patients, sites) stay together like clusters.
+    label_columns: of multi-label images, 0/1 or a text that is empty for no.
+    extra_in_validation: whether rows of other sources, and rows in their groups, may
+        validate. Otherwise they stay in train, in fold -1 if there are folds.
+    fold: int64, 0 to n_folds - 1 for train, always 0 if n_folds is below 2; otherwise -1.
+    Raises: ValueError: there are more folds than clusters, a share is out of range, or a
+        column is missing.
     """
     check_parameters({"VALIDATION_SIZE": validation_size})
-    group, split, rows = _join_groups(table, group_column, extra_in_validation)
-    labels = _label_matrix(table.iloc[rows], label_columns)
-    assign = partial(stratified_group_split, multilabel=len(label_columns) > 1)
+    groups = join_groups(table, group_column, extra_in_validation)
+    rows = np.flatnonzero(groups.may_validate)
+    labels = mark_labels(table.iloc[rows], label_columns)
+    is_multilabel = len(label_columns) > 1
+
+    split = groups.split.copy()
     if validation_size > 0 and len(rows):
         shares = np.array([1 - validation_size, validation_size])
-        held_out = assign(group[rows], labels, shares, seed) == 1
-        split[rows[held_out]] = "validation"
-        rows, labels = rows[~held_out], labels[~held_out]
-    fold = np.where((split == "train") & (n_folds < 2), 0, -1)
-    if n_folds > 1 and (split == "train").any():
-        # A seed of its own, or the folds would follow the order of the held-out draw.
-        fold[rows] = assign(
-            group[rows], labels, np.full(n_folds, 1 / n_folds), seed + 1
+        chosen = stratified_group_split(
+            groups.number[rows], labels, shares, seed, is_multilabel
+        )
+        split[rows[chosen == 1]] = "validation"
+        rows = rows[chosen == 0]
+        labels = labels[chosen == 0]
+
+    if n_folds < 2:
+        return table.assign(split=split, fold=np.where(split == "train", 0, -1))
+    fold = np.full(len(table), -1)
+    if (split == "train").any():
+        shares = np.full(n_folds, 1 / n_folds)
+        # With the same seed, folds would follow the order of the held-out draw.
+        fold[rows] = stratified_group_split(
+            groups.number[rows], labels, shares, seed + 1, is_multilabel
         )
     return table.assign(split=split, fold=fold)
 
 
-def _join_groups(
+def join_groups(
     table: pd.DataFrame, group_column: str = "", extra_in_validation: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each row a number, equal where clusters or groups join rows, and its split; then which
-    rows may validate: those of train, unless they are, or are joined to, another source's.
-    """
+) -> Groups:
+    """Join the rows of a cluster, of a group, and of clusters and groups that overlap."""
     if group_column and group_column not in table:
-        what = f"The table has no column '{group_column}', only {', '.join(map(str, table))}."
-        raise ValueError(f'{what} Set GROUP_COLUMN to one of these, or to "".')
-    n, graph = len(table), csr_matrix((len(table), len(table)))
-    for column in {"cluster", group_column} & set(table):
-        graph += csr_matrix(
-            (np.ones(n), (np.arange(n), _first_rows(table, column))), (n, n)
+        raise ValueError(
+            f"The table has no column '{group_column}', only {', '.join(map(str, table))}. "
+            'Set GROUP_COLUMN to one of these, or to "".'
         )
-    group = pd.factorize(csgraph.connected_components(graph, directed=False)[1])[0]
-    split = np.asarray(table.get("split", ["train"] * n)).astype(str)
-    names, codes, sizes = np.unique(split, return_inverse=True, return_counts=True)
-    by_size = np.argsort(sizes, kind="stable")
-    smallest = pd.Series(np.argsort(by_size)[codes]).groupby(group).transform("min")
-    split = names[by_size].astype(object)[smallest]
-    extra = np.asarray(table.get("source", np.zeros(n))) != 0
-    joined = pd.Series(extra).groupby(group).transform("any").to_numpy()
-    return (
-        group,
-        split,
-        np.flatnonzero((split == "train") & (extra_in_validation | ~joined)),
-    )
+    n_rows = len(table)
+    graph = csr_matrix((n_rows, n_rows))
+    for column in ("cluster", group_column):
+        if column in table:
+            edges = (np.arange(n_rows), list_first_rows(table, column))
+            graph += csr_matrix((np.ones(n_rows), edges), (n_rows, n_rows))
+    component = csgraph.connected_components(graph, directed=False)[1]
+    number = pd.factorize(component)[0]
+
+    split = pd.Series(np.asarray(table.get("split", ["train"] * n_rows)).astype(str))
+    by_size = split.value_counts().sort_index().sort_values(kind="stable").index
+    rank = split.map({name: rank for rank, name in enumerate(by_size)})
+    smallest = rank.groupby(number).transform("min")
+    smallest_split = by_size.to_numpy(object)[smallest]
+
+    is_extra = pd.Series(np.asarray(table.get("source", np.zeros(n_rows))) != 0)
+    has_extra = is_extra.groupby(number).transform("any").to_numpy()
+    may_validate = (smallest_split == "train") & (extra_in_validation | ~has_extra)
+    return Groups(number, smallest_split, may_validate)
+
+
+def list_first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
+    """Return the first row with the same value for each row: int (n,).
+
+    It is the row itself for test rows, empty values, and cluster -1.
+    """
+    rows = np.arange(len(table))
+    values = table[column]
+    is_alone = values.isna()
+    if column == "cluster":
+        is_alone |= values.fillna(-1) == -1
+    if "split" in table:
+        is_alone |= table["split"] == "test"
+    codes = pd.factorize(values.mask(is_alone))[0]
+    first = pd.Series(rows).groupby(codes).transform("min")
+    return np.where(is_alone, rows, first)
+
+
+def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
+    """Return a sparse matrix (n, classes) with 1 for the classes of each row.
+
+    Without `label_columns` the classes are the sorted values of the column label.
+    """
+    if not label_columns:
+        codes, classes = pd.factorize(table["label"], sort=True)
+        entries = (np.ones(len(table)), (np.arange(len(table)), codes))
+        return csr_matrix(entries, shape=(len(table), max(1, len(classes))))
+    marks = []
+    for name in label_columns:
+        column = table[name]
+        is_number = column.dtype.kind in "iufb"
+        marks.append(column > 0 if is_number else column.fillna("") != "")
+    return csr_matrix(np.stack(marks, axis=1).astype(np.float64))
 
 
 def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
     """Count the images that `assign_folds` moves from their given split to another one.
 
-    Of a cluster or group over several splits all images go to the smallest of these. What
-    `validation_size` holds out is not counted. Columns: given, split (where they go), images.
+    What `validation_size` holds out is not counted. Columns: given, split (where they
+    go), images.
     """
     given = np.asarray(rows.get("split", ["train"] * len(rows))).astype(str)
-    split = _join_groups(rows, group_column)[1]
+    split = join_groups(rows, group_column).split
     moves = pd.DataFrame({"given": given, "split": split})[given != split]
     return moves.value_counts().rename("images").reset_index()
 
@@ -101,33 +170,12 @@ def describe_moved(moved: pd.DataFrame) -> str:
     if moved.empty:
         return "Every image stays in the split that it was given."
     counts = moved.itertuples(index=False, name=None)
-    listed = [f"{n:,} from {given} to {split}" for given, split, n in counts]
+    listed = ", ".join(f"{n:,} from {given} to {split}" for given, split, n in counts)
     total = int(moved["images"].sum())
     verb = "image leaves its" if total == 1 else "images leave their"
-    why = "images of the same cluster or group are there"
-    return f"{total:,} {verb} given split, because {why}: {', '.join(listed)}."
-
-
-def _first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
-    """Int (n,): the first row with the same value; the row itself for test, NA and cluster -1."""
-    rows, values = np.arange(len(table)), table[column]
-    alone = values.isna() if column != "cluster" else values.fillna(-1) == -1
-    alone |= table.get("split") == "test"
-    first = (
-        pd.Series(rows).groupby(pd.factorize(values.mask(alone))[0]).transform("min")
-    )
-    return np.where(alone, rows, first)
-
-
-def _label_matrix(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
-    """Sparse (n, classes) of ones: which classes a row counts for."""
-    if label_columns:
-        columns = [table[name] for name in label_columns]
-        yes = [c > 0 if c.dtype.kind in "iufb" else c.fillna("") != "" for c in columns]
-        return csr_matrix(np.stack(yes, axis=1).astype(np.float64))
-    n, codes = len(table), pd.factorize(table["label"], sort=True)[0]
-    return csr_matrix(
-        (np.ones(n), (np.arange(n), codes)), shape=(n, codes.max(initial=0) + 1)
+    return (
+        f"{total:,} {verb} given split, because images of the same cluster or group "
+        f"are there: {listed}."
     )
 
 
@@ -138,27 +186,31 @@ def assign_shards(
     *,
     seed: int,
 ) -> pd.DataFrame:
-    """The table with int64 columns shard, part and position added; its rows keep their order.
+    """Return the table with int64 columns shard, part and position, rows in their order.
 
-    n_shards: of each (split, fold), which hold equally many records, also of each class, to within
-    one; parts hold equally many shards of each.
-    shard: from 0 within its split and fold; part: from 1; position: from 0 in the shard.
-    Raises: ValueError for a split and fold with fewer images than shards, or without shards.
+    n_shards: number for each (split, fold). Shards of one fold have the same number of
+        images, also of each class, to within one; parts have the same number of shards.
+    shard: from 0 within its split and fold. part: from 1. position: from 0 in the shard.
+    Raises: ValueError: a split and fold has fewer images than shards, or no shards.
     """
-    shard, position, part = np.zeros((3, len(table)), np.int64)
-    groups: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
+    label = table["label"].to_numpy()
+    shard = np.zeros(len(table), np.int64)
+    position = np.zeros(len(table), np.int64)
+    part = np.zeros(len(table), np.int64)
     n_before = 0
-    for number, (key, rows) in enumerate(sorted(groups.items())):
-        n = n_shards.get(key, 0)
+    groups: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
+    for number, (split, fold) in enumerate(sorted(groups)):
+        rows = groups[split, fold]
+        n = n_shards.get((split, fold), 0)
         if not 1 <= n <= len(rows):
-            what = f"{len(rows)} images of '{key[0]}', fold {key[1]}, cannot go to {n} shards."
             raise ValueError(
-                f"{what} Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
+                f"{len(rows)} images of '{split}', fold {fold}, cannot go to {n} shards. "
+                "Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
             )
         rng = np.random.default_rng([seed, number])
-        shard[_sort_shuffled(rows, table["label"].to_numpy(), rng)] = (
-            np.arange(len(rows)) % n
-        )
+        # Dealt like cards: sorted by label, each shard gets every n-th image.
+        by_label = _sort_shuffled(rows, label, rng)
+        shard[by_label] = np.arange(len(rows)) % n
         by_shard = _sort_shuffled(rows, shard, rng)
         position[by_shard] = pd.Series(rows).groupby(shard[by_shard]).cumcount()
         part[rows] = (n_before + shard[rows]) % n_parts + 1
@@ -169,6 +221,7 @@ def assign_shards(
 def _sort_shuffled(
     rows: np.ndarray, values: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
+    """Return the rows sorted by their values, in random order where these are equal."""
     rows = rng.permutation(rows)
     return rows[np.argsort(values[rows], kind="stable")]
 
@@ -180,252 +233,129 @@ def stratified_group_split(
     seed: int,
     multilabel: bool = False,
 ) -> np.ndarray:
-    """The bin of each row, int64 (n,): groups whole, each class near its share of every bin.
+    """Return the bin of each row, int64 (n,): groups stay whole, classes are spread.
 
-    group: int (n,). labels: sparse (n, classes) of ones, one a row at most, or with `multilabel`
-    many; rows with none are a class of their own. shares: of the rows, one a bin, summing to 1.
-    Raises: ValueError for fewer groups than bins.
-    Source: Sechidis et al., "On the Stratification of Multi-Label Data" (2011).
+    group: int (n,). labels: of `mark_labels`; without `multilabel`, a row has one class at
+    most, and rows without a class are a class, too. shares: of the bins, with sum 1.
+    Raises: ValueError: there are fewer groups than bins.
     """
-    group, sizes = np.unique(group, return_inverse=True, return_counts=True)[1:]
+    _, group, sizes = np.unique(group, return_inverse=True, return_counts=True)
     if len(sizes) < len(shares):
-        what = f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or splits."
         raise ValueError(
-            f"{what} Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
+            f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or "
+            "splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
-    if not multilabel and (none := labels.sum(axis=1) == 0).any():
-        labels = hstack([labels, csr_matrix(none, dtype=float)])
-    counts = (
-        csr_matrix((np.ones(len(group)), (group, np.arange(len(group))))) @ labels
-    ).tocsr()
-    if not multilabel:
-        return _assign_clusters(counts, sizes, shares, seed)[group]
+    is_unlabelled = labels.sum(axis=1) == 0
+    if not multilabel and is_unlabelled.any():
+        labels = hstack([labels, csr_matrix(is_unlabelled, dtype=float)])
+    ones = np.ones(len(group))
+    members = csr_matrix((ones, (group, np.arange(len(group)))))
+    counts = (members @ labels).tocsr()
+    if multilabel:
+        return _split_multilabel(counts, shares, seed)[group]
+    return _assign_clusters(counts, sizes, shares, seed)[group]
+
+
+def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.ndarray:
+    """Return the bin of each cluster by iterative stratification: int64 (clusters,).
+
+    counts: images of each class in each cluster. Their number is ignored, only whether
+    there are any. Source: Sechidis et al., "On the Stratification of Multi-Label Data"
+    (2011).
+    """
     try:
         from iterstrat.ml_stratifiers import IterativeStratification
         from sklearn.utils import check_random_state
     except ImportError as error:
-        mend = (
-            "On Kaggle turn the internet on, or attach its wheel; see docs/kaggle.md."
-        )
-        what = "Images of several labels are stratified by iterative-stratification"
-        raise ImportError(f"{what}, which is not installed: {error}. {mend}") from None
-    bins = np.empty(len(sizes), np.int64)
-    order = (rng := check_random_state(seed)).permutation(len(sizes))
+        raise ImportError(
+            "Images of several labels are stratified by iterative-stratification, which "
+            f"is not installed: {error}. On Kaggle turn the internet on, or attach its "
+            "wheel; see docs/kaggle.md."
+        ) from None
+    rng = check_random_state(seed)
+    order = rng.permutation(counts.shape[0])
+    bins = np.empty(counts.shape[0], np.int64)
     bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
-    return bins[group]
+    return bins
 
 
 def _assign_clusters(
     counts: csr_matrix, sizes: np.ndarray, shares: np.ndarray, seed: int
 ) -> np.ndarray:
-    """The bin of each cluster: the one that is furthest behind in the cluster's classes, or where
-    these agree, behind its share of the line of all clusters.
+    """Return the bin of each cluster: int64 (clusters,).
 
-    Equal bins: a class differs between them by its largest cluster at most. Unequal ones agree on a
-    cluster of one class when they lack as many of its size, rounded up (or small classes are never
-    held out), and none gets more than the largest cluster too much. Sources: Tijdeman, "The
-    chairman assignment problem" (1980); Graham, "Bounds on Multiprocessing Timing Anomalies", 1969.
+    It is the bin with the largest deficit in the cluster's classes; ties go to the bin
+    with the largest overall deficit. With equal shares, a class then differs between
+    bins by its largest cluster at most.
+
+    Unequal shares (a validation set of 2 %) need two more rules, or small classes would
+    never be held out: a deficit counts in whole clusters, rounded up, so that many bins
+    tie; and no bin gets more than the largest cluster too many images.
+
+    counts: images of each class in each cluster. sizes: images of each cluster.
+    Sources: Tijdeman, "The chairman assignment problem" (1980); Graham, "Bounds on
+    Multiprocessing Timing Anomalies" (1969).
     """
-    rng, unequal = np.random.default_rng(seed), bool(np.ptp(shares))
-    total = np.asarray(counts.sum(axis=0))[0].tolist()
-    order = _draw_order(counts, sizes, total, rng)
-    # As if so many images lay before: each place of the line has the chance that it should.
-    seen, most = (
-        int(rng.integers(10_000)) * unequal,
-        sizes.max() - 0.5 if unequal else np.inf,
-    )
-    load = np.diff(np.round(np.cumsum(shares) * seen), prepend=0).tolist()
-    seen_of, load_of = [0.0] * len(total), np.zeros((len(total), len(shares))).tolist()
-    bins, each_bin, share = (
-        np.empty(len(sizes), np.int64),
-        range(len(shares)),
-        shares.tolist(),
-    )
-    # Plain numbers: an array of so few takes several times longer.
-    ends, classes, images = counts.indptr.data, counts.indices.data, counts.data.data
+    rng = np.random.default_rng(seed)
+    is_unequal = bool(np.ptp(shares))
+    class_sizes = np.asarray(counts.sum(axis=0))[0].tolist()
+    order = _draw_order(counts, sizes, class_sizes, rng)
+    # A random offset, so that every position is held out with the intended probability.
+    n_seen = int(rng.integers(10_000)) * is_unequal
+    load = np.diff(np.round(np.cumsum(shares) * n_seen), prepend=0).tolist()
+    max_excess = sizes.max() - 0.5 if is_unequal else inf
+
+    # Plain numbers: NumPy arrays with so few elements take several times longer.
+    share = shares.tolist()
+    each_bin = range(len(share))
+    seen_of_class = [0.0] * len(class_sizes)
+    load_of_class = np.zeros((len(class_sizes), len(share))).tolist()
+    starts = counts.indptr.data
+    classes = counts.indices.data
+    images = counts.data.data
+    bins = np.empty(len(sizes), np.int64)
     for cluster, size in zip(order.data, sizes[order].data, strict=True):
-        own, unit, behind = (
-            range(ends[cluster], ends[cluster + 1]),
-            0.0,
-            [0.0] * len(share),
-        )
-        for i in own:
-            c, n = classes[i], images[i]
-            seen_of[c] = so_far = seen_of[c] + n
-            weight, has = n / total[c], load_of[c]
-            behind = [
-                behind[k] + weight * (share[k] * so_far - has[k]) for k in each_bin
+        entries = range(starts[cluster], starts[cluster + 1])
+        deficit = [0.0] * len(share)
+        unit = 0.0
+        for entry in entries:
+            label = classes[entry]
+            count = images[entry]
+            weight = count / class_sizes[label]
+            loads = load_of_class[label]
+            seen_of_class[label] = seen = seen_of_class[label] + count
+            deficit = [
+                deficit[k] + weight * (share[k] * seen - loads[k]) for k in each_bin
             ]
-            unit += weight * n
-        if unequal and len(own) == 1:
-            behind = [ceil(images_behind / unit - 1e-9) for images_behind in behind]
-        seen += size
-        line = [share[k] * seen - load[k] for k in each_bin]
-        ranks = [(line[k] >= size - most, behind[k], line[k]) for k in each_bin]
-        bins[cluster] = chosen = ranks.index(max(ranks))
+            unit += weight * count
+        if is_unequal and len(entries) == 1:
+            deficit = [ceil(value / unit - 1e-9) for value in deficit]
+
+        n_seen += size
+        overall = [share[k] * n_seen - load[k] for k in each_bin]
+        ranks = [
+            (overall[k] >= size - max_excess, deficit[k], overall[k]) for k in each_bin
+        ]
+        chosen = ranks.index(max(ranks))
+        bins[cluster] = chosen
         load[chosen] += size
-        for i in own:
-            load_of[classes[i]][chosen] += images[i]
+        for entry in entries:
+            load_of_class[classes[entry]][chosen] += images[entry]
     return bins
 
 
 def _draw_order(
     counts: csr_matrix,
     sizes: np.ndarray,
-    total: Sequence[float],
+    class_sizes: Sequence[float],
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Largest clusters first; equal ones by their rarest class, and of these the largest."""
-    place = np.argsort(np.lexsort((rng.random(len(total)), np.negative(total))))
+    """Return the clusters in the order of assignment, the largest first.
+
+    Clusters of equal size are sorted by their rarest class, the largest such class first;
+    the rest is random.
+    """
+    largest_first = np.lexsort((rng.random(len(class_sizes)), np.negative(class_sizes)))
+    place = np.argsort(largest_first)
     rarest = np.maximum.reduceat(place[counts.indices], counts.indptr[:-1])
     return np.lexsort((rng.random(len(sizes)), rarest, -sizes))
-
-
-def compare_shares(
-    rows: pd.DataFrame,
-    folded: pd.DataFrame,
-    validation_size: float = 0.0,
-    label_columns: Sequence[str] = (),
-    **joins: Any,
-) -> pd.DataFrame:
-    """What was asked of `assign_folds`, which made `folded` of `rows` by these rules, and got.
-
-    A row for each band of class sizes, and all; images: those that may validate, once a label.
-    asked, validation: images; fold 0, …: shares of the rest; in every fold: classes.
-    """
-    free = _join_groups(rows, **joins)[2]
-    fold = folded["fold"].to_numpy()[free, None]
-    bins = np.arange(-1, fold.max(initial=0) + 1)
-    counts = _label_matrix(rows.iloc[free], label_columns).astype(int).T @ (
-        fold == bins
-    )
-    every, folds = (
-        (counts[:, 1:] > 0).all(axis=1),
-        [f"fold {number}" for number in bins[1:]],
-    )
-    table = pd.DataFrame(counts, columns=["validation", *folds], dtype=int)
-    table = table.assign(
-        classes=1, images=counts.sum(axis=1), **{"in every fold": every}
-    )
-    band = pd.cut(table["images"], [0, *BANDS.values()], labels=[*BANDS])
-    table = (
-        table.groupby(band.rename("class size"), observed=True).sum().rename(index=str)
-    )
-    table.loc["all"] = table.sum()
-    table[folds] = table[folds].div(table[folds].sum(axis=1), axis=0).round(4)
-    table["asked"] = table["images"] * validation_size
-    shown = ["asked", "validation"] if validation_size else []
-    return table[
-        ["classes", "images", *shown, *([*folds, "in every fold"] if folds[1:] else [])]
-    ]
-
-
-def find_missing_classes(
-    folded: pd.DataFrame, *, label_columns: Sequence[str] = ()
-) -> pd.DataFrame:
-    """List the classes that have no image in train, in a fold or in the validation split.
-
-    folded: of `assign_folds`. Test images and images without a label are not counted.
-    label_columns: of multi-label images; each column is a class.
-    One row a class, the largest class first. Columns: class (its name), images (with this class),
-    missing_from (such as "fold 0, validation"; "train" stands for all folds).
-    """
-    labelled = folded[folded["split"] != "test"]
-    if not label_columns:
-        labelled = labelled[labelled["label"] >= 0].sort_values("label", kind="stable")
-    names = list(label_columns)
-    if not names:
-        column = "label_name" if "label_name" in labelled else "label"
-        names = labelled.drop_duplicates("label")[column].tolist()
-    marks = _label_matrix(labelled, label_columns)[:, : len(names)]
-
-    split = labelled["split"].to_numpy()
-    fold = labelled["fold"].to_numpy()
-    is_trained = marks.T @ (split == "train").astype(int) > 0
-    places = {"train": is_trained}
-    if fold.max(initial=0) > 0:
-        for number in range(fold.max() + 1):
-            in_fold = marks.T @ (fold == number).astype(int) > 0
-            places[f"fold {number}"] = in_fold | ~is_trained
-    if (split == "validation").any():
-        places["validation"] = marks.T @ (split == "validation").astype(int) > 0
-
-    has_class = pd.DataFrame(places)
-    images = np.asarray(marks.sum(axis=0))[0].astype(int)
-    table = pd.DataFrame({"class": names, "images": images})
-    is_missing = (table["images"] > 0) & ~has_class.all(axis=1)
-    table, has_class = table[is_missing], has_class[is_missing]
-    missing_from = [", ".join(has_class.columns[~row]) for row in has_class.to_numpy()]
-    table = table.assign(missing_from=missing_from)
-    return table.sort_values(
-        "images", ascending=False, kind="stable", ignore_index=True
-    )
-
-
-def check_leakage(
-    table: pd.DataFrame,
-    *,
-    hashes: pd.DataFrame | None = None,
-    max_bits: int = 25,
-    group_column: str = "",
-) -> pd.Series:
-    """Series of numbers: how far the folds of the finished table are from what they should be.
-
-    clusters_across_folds, groups_across_folds: must be 0; a split counts as a fold, test does not.
-    clusters_across_test: clusters with test rows and others.
-    max_share_deviation: the largest difference between a class's share in a fold and in all train.
-    sampled_…: given `hashes` (of `load_hashes`), pairs within max_bits bits of 300 sampled images
-    with all others, across_folds, which must be 0, and with_test: a test image and another.
-    Raises: ValueError: what must be 0 is not.
-    """
-    fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
-    test, train = (table["split"] == "test").to_numpy(), table[table["fold"] >= 0]
-    shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
-    off = (
-        shares.sub(train["label"].value_counts(normalize=True), axis=0).abs().to_numpy()
-    )
-    numbers: dict[str, float] = {"images": len(table), "clusters_across_folds": 0}
-    numbers["max_share_deviation"] = float(off.max(initial=0.0))
-    for kind, column in (("clusters", "cluster"), ("groups", group_column)):
-        if column in table:
-            first = _first_rows(table, column)
-            numbers[f"{kind}_across_folds"] = len(np.unique(first[fold != fold[first]]))
-    if "cluster" in table:
-        tests, others = (set(table["cluster"][rows].dropna()) for rows in (test, ~test))
-        numbers["clusters_across_test"] = len((tests & others) - {-1})
-    if hashes is not None:
-        numbers |= _count_near_pairs(table["path"], fold, test, hashes, max_bits)
-    across = {
-        name: number
-        for name, number in numbers.items()
-        if name.endswith("_across_folds")
-    }
-    if any(across.values()):
-        found = ", ".join(f"{name} {number}" for name, number in across.items())
-        mend = "Run 02_deduplicate and 03_plan again."
-        raise ValueError(f"the folds leak into one another: {found}. {mend}")
-    return pd.Series(numbers, name="folds", dtype=object)
-
-
-def _count_near_pairs(
-    paths: pd.Series,
-    fold: np.ndarray,
-    test: np.ndarray,
-    hashes: pd.DataFrame,
-    max_bits: int,
-) -> dict[str, int]:
-    """The numbers of `check_leakage` by brute force; flat images tell nothing and are left out."""
-    chosen = np.random.default_rng(0).permutation(len(paths))[:300]
-    hashes = hashes.drop_duplicates("path")
-    at = pd.Index(hashes["path"]).get_indexer(paths)
-    usable = (hashes["problem"] == "") & (hashes["texture"] >= FLAT)
-    hashable = usable.to_numpy()[at] & (at >= 0)
-    words, pairs = [hashes[name].to_numpy()[at] for name in HASHES], np.zeros(2, int)
-    for row in chosen[hashable[chosen]]:
-        distance = sum(
-            np.bitwise_count(word ^ word[row]).astype(np.int16) for word in words
-        )
-        near = (distance <= max_bits) & hashable & (fold != fold[row])
-        pairs += np.bincount((test | test[row])[near], minlength=2)
-    names = ("sampled_images", "sampled_pairs_across_folds", "sampled_pairs_with_test")
-    return dict(zip(names, (len(chosen), *pairs.tolist()), strict=True))

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, reject, settings
 from scipy.sparse import csr_matrix
 
+from kaggle_tfr.plan.fold_checks import (
+    check_leakage,
+    compare_shares,
+    find_missing_classes,
+)
 from kaggle_tfr.plan.folds import (
     assign_folds,
     assign_shards,
-    check_leakage,
-    compare_shares,
     count_moved,
     describe_moved,
-    find_missing_classes,
     stratified_group_split,
 )
 
