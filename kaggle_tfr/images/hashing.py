@@ -1,4 +1,4 @@
-"""Four perceptual hashes of a picture, 64 bits each, by which near-duplicates are recognised."""
+"""Four perceptual hashes of an image, 64 bits each, used to find near-duplicates."""
 
 import imagehash
 import numpy as np
@@ -8,9 +8,9 @@ from scipy.fftpack import dct
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
 HASHES = ("average", "perceptual", "difference", "wavelet")
-# What the hashes of a mirrored or turned picture need besides: the perceptual one's bits of the
-# picture mirrored along x, y and both, and whether it darkens to the right, or brightens and
-# darkens downwards.
+# More bits, which the hashes of the mirrored or rotated image need: the perceptual hash
+# of the image mirrored along x, along y and along both; and whether the image darkens
+# to the right, brightens downwards and darkens downwards.
 ROTATION_BITS = (
     "perceptual_x",
     "perceptual_y",
@@ -19,78 +19,109 @@ ROTATION_BITS = (
     "brighter_down",
     "darker_down",
 )
-_ODD = np.tile([1.0, -1.0], (8, 4))
-SIGNS = np.stack(
-    [_ODD**2, _ODD, _ODD.T, _ODD * _ODD.T]
-)  # of cosines: plain, along x, y, both
-FLAT = 4.0  # grey levels of 255: empty skies and blank pages, whose bits are noise, have less
+FLAT = 4.0  # grey levels of 255; empty skies and blank pages have less texture
+
+# The signs of 8 × 8 cosines in the image and its mirror images along x, y and both:
+# odd frequencies change theirs.
+_ALTERNATING = np.tile([1.0, -1.0], (8, 4))
+MIRROR_SIGNS = np.stack(
+    [
+        np.ones((8, 8)),
+        _ALTERNATING,
+        _ALTERNATING.T,
+        _ALTERNATING * _ALTERNATING.T,
+    ]
+)
 
 
-def hash_image(picture: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
-    """(uint8 (32,) hashes of 64 bits each as in `HASHES`, texture, uint8 (48,) as in `ROTATION_BITS`).
+def hash_image(luma: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
+    """Return the `HASHES`, uint8 (32,); the texture; the `ROTATION_BITS`, uint8 (48,).
 
-    picture: of `check_image`, which moves a fraction of one bit of 256 against the whole picture.
-    texture: grey levels of 255 by which a 32-pixel thumbnail departs from an even shade or ramp.
+    luma: of `check_image`. It is reduced, which changes a fraction of one bit of 256.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
-    average = imagehash.average_hash(picture).hash
-    wavelet = _wavelet_hash(picture)
-    grey, lanczos = picture.convert("L"), Image.Resampling.LANCZOS
-    cosines = dct(dct(np.asarray(grey.resize((32, 32), lanczos)), axis=0), axis=1)[
-        :8, :8
-    ]
-    # A mirror image changes the sign of odd frequencies, and so the median too.
-    cosines = cosines * SIGNS
-    middle = np.sort(cosines.reshape(4, 64))[:, 31:33].mean(axis=1)
-    perceptual, *mirrored = cosines > middle[:, None, None]
-    across, down = (np.asarray(grey.resize(size, lanczos)) for size in ((9, 8), (8, 9)))
-    mirrored += [
-        across[:, 1:] < across[:, :-1],
-        down[1:] > down[:-1],
-        down[1:] < down[:-1],
-    ]
-    bits = average, perceptual, across[:, 1:] > across[:, :-1], wavelet
-    pixels = np.asarray(grey.resize((32, 32), Image.Resampling.BOX), np.float64)
-    along = np.linspace(-1, 1, 32)
-    along /= np.sqrt((along**2).mean())
-    # The three are orthogonal and of unit power, so what the best plane explains comes off.
-    x, y = (pixels * along).mean(), (pixels * along[:, None]).mean()
-    texture = float(np.sqrt(max(0.0, pixels.var() - x**2 - y**2)))
-    return np.packbits(bits), texture, np.packbits(mirrored)
+    average = imagehash.average_hash(luma).hash
+    perceptual, *mirrored = _hash_cosines(luma)
+    wavelet = _hash_wavelets(luma)
+    across = _shrink(luma, 9, 8)
+    brighter = across[:, 1:] > across[:, :-1]
+    darker = across[:, 1:] < across[:, :-1]
+    down = _shrink(luma, 8, 9)
+    brighter_down = down[1:] > down[:-1]
+    darker_down = down[1:] < down[:-1]
+
+    hashes = np.packbits([average, perceptual, brighter, wavelet])
+    rotation_bits = np.packbits([*mirrored, darker, brighter_down, darker_down])
+    return hashes, _measure_texture(luma), rotation_bits
 
 
-def _list_turns() -> np.ndarray:
-    words, turns = np.arange(640).reshape(10, 8, 8), []
-    for orientation, change in ORIENTATIONS.items():
-        turned, x, y = (
-            change.transposes,
-            change.reverses_columns,
-            change.reverses_rows,
-        )
-        cosines = words[(1, 4, 5, 6)[(y + 2 * x) if turned else (x + 2 * y)]]
-        steps = words[(2, 7, 8, 9)[2 * turned + x]]
-        average, steps, wavelet = (
-            apply_orientation(one, orientation) for one in (words[0], steps, words[3])
-        )
-        turns.append([average, cosines.T if turned else cosines, steps, wavelet])
-    return np.reshape(turns, (8, 256))
+def _shrink(luma: Image.Image, width: int, height: int) -> np.ndarray:
+    return np.asarray(luma.resize((width, height), Image.Resampling.LANCZOS))
 
 
-# (8, 256): where, among the 640 bits of `HASHES` and `ROTATION_BITS`, stand those of the hashes of the
-# picture turned by each of EXIF's orientations, from 1.
-BITS_BY_ORIENTATION = _list_turns()
+def _hash_cosines(luma: Image.Image) -> np.ndarray:
+    """Return `imagehash.phash` of the image and its three mirror images, (4, 8, 8)."""
+    cosines = dct(dct(_shrink(luma, 32, 32), axis=0), axis=1)[:8, :8]
+    cosines = cosines * MIRROR_SIGNS
+    # The median of 64 numbers; each mirror image has another.
+    medians = np.sort(cosines.reshape(4, 64))[:, 31:33].mean(axis=1)
+    return cosines > medians[:, None, None]
 
 
-def _wavelet_hash(picture: Image.Image) -> np.ndarray:
-    """The bits, bool (8, 8), of `imagehash.whash`: with the one band of wavelets that it looks at.
+def _hash_wavelets(luma: Image.Image) -> np.ndarray:
+    """Return `imagehash.whash`, bool (8, 8).
 
-    It takes the mean off all pixels before, which leaves the same bands above their median.
+    Only the band of wavelets that decides is computed. imagehash removes the mean of
+    all pixels first, which leaves the same places above the median.
     """
-    side = max(8, 1 << (min(picture.size).bit_length() - 1))
-    band = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS)) / 255
-    while (
-        len(band) > 8
-    ):  # Haar's low band, rows first as pywt does, so that it rounds alike
+    side = max(8, 1 << (min(luma.size).bit_length() - 1))
+    band = _shrink(luma, side, side) / 255
+    # Haar's low band; rows first, as in pywt, so that it is rounded alike.
+    while len(band) > 8:
         band = np.sqrt(0.5) * band[::2] + np.sqrt(0.5) * band[1::2]
         band = np.sqrt(0.5) * band[:, ::2] + np.sqrt(0.5) * band[:, 1::2]
     return band > np.median(band)
+
+
+def _measure_texture(luma: Image.Image) -> float:
+    """Return the standard deviation of a thumbnail from the best plane, in grey levels.
+
+    The hashes of images with hardly any texture are noise.
+    """
+    thumbnail = luma.resize((32, 32), Image.Resampling.BOX)
+    pixels = np.asarray(thumbnail, np.float64)
+    ramp = np.linspace(-1, 1, 32)
+    ramp /= np.sqrt((ramp**2).mean())
+    slope_x = (pixels * ramp).mean()
+    slope_y = (pixels * ramp[:, None]).mean()
+    # The ramps and the mean are orthogonal, of unit power: their variances add up.
+    return float(np.sqrt(max(0.0, pixels.var() - slope_x**2 - slope_y**2)))
+
+
+def _find_bits(orientation: int) -> np.ndarray:
+    """Return where the 256 bits of the hashes are found for an image in an orientation."""
+    positions = np.arange(640).reshape(10, 8, 8)
+    perceptual = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
+    differences = positions[
+        [2, 7, 8, 9]
+    ]  # brighter, darker, brighter down, darker down
+    change = ORIENTATIONS[orientation]
+    if change.transposes:
+        mirror = change.reverses_rows + 2 * change.reverses_columns
+        cosines = perceptual[mirror].T
+    else:
+        mirror = change.reverses_columns + 2 * change.reverses_rows
+        cosines = perceptual[mirror]
+    difference = differences[2 * change.transposes + change.reverses_columns]
+    bits = [
+        apply_orientation(positions[0], orientation),
+        cosines,
+        apply_orientation(difference, orientation),
+        apply_orientation(positions[3], orientation),
+    ]
+    return np.reshape(bits, 256)
+
+
+# (8, 256): for each orientation, the positions of its hashes among the 640 bits of
+# `HASHES` and `ROTATION_BITS`.
+BITS_BY_ORIENTATION = np.stack([_find_bits(number) for number in ORIENTATIONS])

@@ -1,4 +1,9 @@
-"""Totals from a stratified sample, with an interval that holds the truth."""
+"""Forecast the size of records, and the time to make them, from a sample of images.
+
+The images are put into strata of similar predicted size, a sample of each stratum is
+converted, and the measured sizes are extrapolated: a separate ratio estimator.
+Source: Cochran, Sampling Techniques (1977), section 6.10.
+"""
 
 import gzip
 import io
@@ -6,8 +11,9 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain, pairwise
+from math import ceil
 
 import numpy as np
 import pandas as pd
@@ -23,27 +29,30 @@ from kaggle_tfr.images.convert import (
 )
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, read_image_bytes
-from kaggle_tfr.schema import RecordSchema, encode
+from kaggle_tfr.schema import RecordSchema, encode, load_schema
 
-STRATUM = (
-    5  # images, or more, sampled from each of up to 20 strata of similar predicted size
-)
-FEWEST, MOST_EXACT = 30, 50  # images of a sample; of them those whose bytes are known
-# The first record of a process takes seconds, most of them for imports: one of a plain image is
-# made untimed, and no other thread measures meanwhile.
-_warming_up, _is_warm = threading.Lock(), threading.Event()
+CONFIDENCE = 0.999
+MAX_STRATA = 20
+MIN_PER_STRATUM = 5  # sampled images
+MIN_SAMPLE = 30  # images
+MAX_EXACT = 50  # sampled images whose bytes are known before
+# One thread loads the libraries, while no other thread of the process measures.
+_loading = threading.Lock()
+
 Array = np.ndarray
-Interval = tuple[
-    float, float, float
-]  # a mean, and bounds that hold it with 99.9 % confidence
+Interval = tuple[float, float, float]  # the mean, and bounds with 99.9 % confidence
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Bytes of a whole record, and seconds of one worker for it; `workers` ran side by side.
+    """The mean size of a record in bytes, and the seconds of one worker for it.
 
-    n_exact: originals that pass through, whose bytes are known; n_sampled: images measured.
-    strata: one row a stratum (rows, sampled, ratio, spread, upper), the first for the exact ones.
+    n_exact: originals that pass through, whose bytes are known.
+    n_sampled: images measured.
+    workers: how many of them worked at the same time.
+    quantile: of Student's t, the half width of an interval in standard errors.
+    strata: columns rows, sampled, ratio, spread, upper; the first row is for the
+        originals that pass through.
     """
 
     n_images: int
@@ -56,94 +65,6 @@ class Forecast:
     strata: pd.DataFrame = field(repr=False, compare=False)
 
 
-def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
-    """Upper ends of the strata: first the exact rows', then such that each weighs the same."""
-    sizes = np.sort(predicted["size"][~predicted["exact"]])
-    if not len(sizes):
-        return np.array([np.inf])
-    weight = np.cumsum(sizes)
-    cuts = np.linspace(0, weight[-1], max(1, min(20, sample // STRATUM)) + 1)[1:-1]
-    return np.concatenate(
-        [[0], np.unique(sizes[np.searchsorted(weight, cuts)]), [np.inf]]
-    )
-
-
-def number_strata(predicted: pd.DataFrame, upper: Array) -> Array:
-    return np.where(
-        predicted["exact"], 0, 1 + np.searchsorted(upper[1:-1], predicted["size"])
-    )
-
-
-def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
-    """Sorted positions of the sample: in each stratum one of every run of rows, sorted by label."""
-    rng = np.random.default_rng(seed)
-    inside = [np.flatnonzero(stratum == number) for number in range(stratum.max() + 1)]
-    share = -(-sample // max(1, sum(len(rows) > 0 for rows in inside[1:])))
-    chosen = []
-    for number, rows in enumerate(inside):
-        wanted = min(len(rows), share if number else min(sample, MOST_EXACT))
-        by_label = rows[np.lexsort((rng.random(len(rows)), labels[rows]))]
-        edges = np.linspace(0, len(rows), wanted + 1).astype(int)
-        chosen += [by_label[rng.integers(a, b)] for a, b in pairwise(edges)]
-    return np.sort(np.asarray(chosen, int))
-
-
-def estimate(predicted: pd.DataFrame, upper: Array, measured: Array) -> Forecast:
-    """The forecast from measured images (n, 4): row, bytes, and seconds at the begin and the end.
-    Source: separate ratio estimator, Cochran, Sampling Techniques (1977), section 6.10.
-    """
-    known, size = predicted["known"].to_numpy(), predicted["size"].to_numpy()
-    stratum = number_strata(predicted, upper)
-    at, y, begin, end = measured.T
-    at, seconds = at.astype(int), end - begin
-    n, m = (np.bincount(rows, minlength=len(upper)) for rows in (stratum, stratum[at]))
-    ratio, spread = _fit_ratios(y - known[at], size[at], stratum[at], m)
-    ratio[0] *= (
-        m[0] > 0
-    )  # where no exact one was read, nothing is known of what a record adds
-    # One image tells nothing of the spread: half its size is a guess on the safe side.
-    guess = np.where(
-        m < n, np.abs(ratio) / 2 * np.bincount(stratum, size, len(n)) / n.clip(1), 0
-    )
-    spread = np.where(m > 1, spread, guess)
-    took, took_spread = _fit_ratios(seconds, np.ones(len(at)), stratum[at], m)
-    interval, quantile = _interval(n, m, (known + ratio[stratum] * size).sum(), spread)
-    took_interval, _ = _interval(
-        n, m, (n * took).sum(), np.where(m > 1, took_spread, took)
-    )
-    workers = float(max(1.0, seconds.sum() / max(end.max() - begin.min(), 1e-9)))
-    strata = {"rows": n, "sampled": m, "ratio": ratio, "spread": spread, "upper": upper}
-    counts = len(known), int(n[0]), len(at)
-    return Forecast(
-        *counts, interval, took_interval, workers, quantile, pd.DataFrame(strata)
-    )
-
-
-def _fit_ratios(y: Array, x: Array, stratum: Array, m: Array) -> tuple[Array, Array]:
-    """Of y to x in each stratum, that of all where nothing was drawn; and the spread about it."""
-    add_up, typical = (
-        partial(np.bincount, minlength=len(m)),
-        np.full(len(m), y.sum() / x.sum()),
-    )
-    ratio = np.divide(add_up(stratum, y), add_up(stratum, x), out=typical, where=m > 0)
-    off = add_up(stratum, (y - ratio[stratum] * x) ** 2)
-    return ratio, np.sqrt(off / (m - 1).clip(1))
-
-
-def _interval(
-    n: Array, m: Array, total: float, spread: Array
-) -> tuple[Interval, float]:
-    """Of `total` over strata of n rows, m drawn; and t's quantile by Satterthwaite's freedom."""
-    variance = n**2 * (1 - m / n.clip(1)) * spread**2 / m.clip(1)
-    freedom = variance.sum() ** 2 / max(np.sum(variance**2 / (m - 1).clip(1)), 1e-300)
-    quantile = float(stats.t.ppf(0.5 + 0.999 / 2, min(max(freedom, 3), 10_000)))
-    mean, half = (
-        float(total / n.sum()),
-        float(quantile * np.sqrt(variance.sum()) / n.sum()),
-    )
-    return (mean, max(mean - half, 0.0), mean + half), quantile
-
-
 def make_forecast(
     table: pd.DataFrame,
     schema: RecordSchema,
@@ -153,116 +74,260 @@ def make_forecast(
     seed: int = 0,
     sample: int = 1000,
 ) -> Forecast:
-    """Bytes and seconds a record, from about `sample` images taken the whole way to a record.
+    """Forecast the records of a table by converting about `sample` of its images.
 
     table: columns image_id, path, label, height, width, n_bytes, format.
-    Raises: ValueError for no image to forecast, or if every image of the sample was refused.
+    Raises: ValueError: there is no image, or every image of the sample is rejected.
     """
     if not len(table):
         raise ValueError(
-            "there is no image to plan. Look into rejects.csv and duplicates.parquet."
+            "There is no image to plan. See rejects.csv and duplicates.parquet."
         )
     table = table.reset_index(drop=True)
-    # A twentieth of what writing will take; fewer tell too little where a few images weigh most.
-    sample = min(sample, max(FEWEST, len(table) // 20))
+    # A twentieth of the time that writing takes, but never too few images: a few large
+    # ones may make up most of the bytes.
+    sample = min(sample, max(MIN_SAMPLE, len(table) // 20))
     predicted = predict(table, image)
     upper = cut_strata(predicted, sample)
-    chosen = draw_sample(
-        table["label"].to_numpy(), number_strata(predicted, upper), seed, sample
-    )
-    rows = (
-        table.loc[chosen]
-        .drop(columns=["problem", "note"], errors="ignore")
-        .to_dict("records")
-    )
-    measure = partial(
-        _measure_records, schema=schema, image=image, compression=compression
-    )
-    items = parallel.blocks(list(zip(chosen, rows, strict=True)), 8)
-    shown: dict = {"label": "Sampling sizes", "total": len(chosen), "advance": len}
-    measured = sorted(chain.from_iterable(parallel.run(measure, items, **shown)))
-    if not measured:
-        first = f"the first is '{table['path'][chosen[0]]}'"
-        mend = "Has the input changed since 01_explore? Run it again."
+    stratum = number_strata(predicted, upper)
+    chosen = draw_sample(table["label"].to_numpy(), stratum, seed, sample)
+    measured = _measure(table.loc[chosen], schema, image, compression)
+    if measured.empty:
         raise ValueError(
-            f"all {len(chosen)} images of the sample were refused, {first}. {mend}"
+            f"All {len(chosen)} images of the sample were rejected, the first is "
+            f"'{table['path'][chosen[0]]}'. Has the input changed since 01_explore? "
+            f"Run it again."
         )
-    return estimate(predicted, upper, np.array(measured))
+    return estimate(predicted, upper, measured)
 
 
-def _warm_up(row: dict, schema: RecordSchema, image: ImageSettings) -> None:
-    """Make a record of this row with a plain image in place of its own, which is not opened."""
-    plain_image = io.BytesIO()
-    Image.new("RGB", (600, 600)).save(plain_image, "JPEG")
-    with suppress(RejectedImage, ValueError):
-        encode(row, convert(plain_image.getvalue(), image), schema, image)
+def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
+    """Predict the sizes of records, relative to each other.
+
+    Columns: exact, whether the original passes through; known, its bytes, else 0;
+    size, proportional to the bytes that a record has beyond `known`.
+    """
+    before = table[["height", "width"]]
+    codes, distinct = pd.MultiIndex.from_frame(before).factorize()
+    outputs = [output_size(height, width, image) for height, width in distinct]
+    after = np.array(outputs, float).reshape(-1, 2)[codes]
+
+    exact = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
+    exact &= (after == before.to_numpy()).all(axis=1) & image.pass_through
+    if "orientation" in table:
+        exact &= table["orientation"] == 1
+
+    bytes_per_pixel = table["n_bytes"] / before.prod(axis=1).clip(1)
+    size = after.prod(axis=1) * np.sqrt(bytes_per_pixel.clip(1e-3))
+    return pd.DataFrame(
+        {
+            "exact": exact,
+            "known": table["n_bytes"].where(exact, 0.0).astype(float),
+            "size": size.mask(exact, 1.0),
+        }
+    )
 
 
-def _measure_records(
+def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
+    """Return the largest size of each stratum.
+
+    The first stratum holds the exact rows; the others hold equal sums of sizes.
+    """
+    sizes = np.sort(predicted["size"][~predicted["exact"]])
+    if not len(sizes):
+        return np.array([np.inf])
+    running_total = np.cumsum(sizes)
+    n_strata = max(1, min(MAX_STRATA, sample // MIN_PER_STRATUM))
+    cuts = np.linspace(0, running_total[-1], n_strata + 1)[1:-1]
+    inner = np.unique(sizes[np.searchsorted(running_total, cuts)])
+    return np.concatenate([[0], inner, [np.inf]])
+
+
+def number_strata(predicted: pd.DataFrame, upper: Array) -> Array:
+    """Return the stratum of each row; see `cut_strata`."""
+    number = 1 + np.searchsorted(upper[1:-1], predicted["size"])
+    return np.where(predicted["exact"], 0, number)
+
+
+def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
+    """Return the sorted positions of a sample.
+
+    In each stratum the rows are sorted by label and cut into runs, and one row of each
+    run is drawn: the sample has all labels in their shares.
+    """
+    rng = np.random.default_rng(seed)
+    counts = np.bincount(stratum)
+    n_strata = max(1, int(np.count_nonzero(counts[1:])))
+    per_stratum = ceil(sample / n_strata)
+    chosen = list[int]()
+    for number, count in enumerate(counts):
+        rows = np.flatnonzero(stratum == number)
+        wanted = per_stratum if number else min(sample, MAX_EXACT)
+        by_label = rows[np.lexsort((rng.random(count), labels[rows]))]
+        edges = np.linspace(0, count, min(count, wanted) + 1).astype(int)
+        chosen += [by_label[rng.integers(a, b)] for a, b in pairwise(edges)]
+    return np.sort(np.asarray(chosen, int))
+
+
+def _measure(
+    table: pd.DataFrame, schema: RecordSchema, image: ImageSettings, compression: str
+) -> pd.DataFrame:
+    """Convert images; columns bytes (of a record), begin, end (seconds), by row."""
+    rows = list(zip(table.index, table.to_dict("records"), strict=True))
+    measure = partial(
+        _measure_block, schema=schema, image=image, compression=compression
+    )
+    blocks = parallel.run(
+        measure,
+        parallel.blocks(rows, 8),
+        label="Sampling sizes",
+        total=len(rows),
+        advance=len,
+    )
+    columns = ["row", "bytes", "begin", "end"]
+    measured = pd.DataFrame(chain.from_iterable(blocks), columns=columns)
+    return measured.set_index("row").sort_index()
+
+
+def _measure_block(
     rows: list[tuple[int, dict]],
     schema: RecordSchema,
     image: ImageSettings,
     compression: str,
 ) -> list[tuple[int, int, float, float]]:
-    """Row, bytes, begin and end in seconds of each image that is not refused."""
-    with _warming_up:
-        if not _is_warm.is_set():
-            _warm_up(rows[0][1], schema, image)
-            _is_warm.set()
+    """Return row, bytes, begin and end of each image that is not rejected."""
+    with _loading:
+        _load_libraries()
     measured = []
-    for at, row in rows:
+    for number, row in rows:
         begin = time.time()
         with suppress(RejectedImage, DamagedRecord):
             data = read_image_bytes(row["path"])
             record = encode(row, convert(data, image), schema, image)
-            size = FRAME_BYTES + len(
-                gzip.compress(record, 6) if compression else record
-            )
-            measured.append((at, size, begin, time.time()))
+            if compression:
+                record = gzip.compress(record, 6)
+            size = FRAME_BYTES + len(record)
+            measured.append((number, size, begin, time.time()))
     return measured
+
+
+@cache
+def _load_libraries() -> None:
+    """Make a record, because the first of a process takes seconds, mostly for imports."""
+    original = io.BytesIO()
+    Image.new("RGB", (600, 600)).save(original, "JPEG")
+    settings = ImageSettings((300, 300))
+    image = convert(original.getvalue(), settings)
+    encode({"label": 0, "image_id": ""}, image, load_schema("default"), settings)
+
+
+def estimate(predicted: pd.DataFrame, upper: Array, measured: pd.DataFrame) -> Forecast:
+    """Return the forecast from measured images; see `predict` and `_measure`."""
+    stratum = number_strata(predicted, upper)
+    sampled_stratum = stratum[measured.index]
+    n_rows = np.bincount(stratum, minlength=len(upper))
+    strata = pd.DataFrame(
+        {
+            "upper": upper,
+            "rows": n_rows,
+            "sampled": np.bincount(sampled_stratum, minlength=len(upper)),
+        }
+    )
+
+    sampled = predicted.loc[measured.index]
+    extra_bytes = measured["bytes"] - sampled["known"]
+    sizes = np.bincount(stratum, predicted["size"], len(upper))
+    fits = _fit_ratios(
+        extra_bytes, sampled["size"], sampled_stratum, sizes / n_rows.clip(1)
+    )
+    strata = strata.assign(**fits)
+    total = predicted["known"].sum() + (strata["ratio"] * sizes).sum()
+    size, quantile = _interval(total, strata)
+
+    seconds = measured["end"] - measured["begin"]
+    ones = pd.Series(1.0, seconds.index)
+    fits = _fit_ratios(seconds, ones, sampled_stratum, np.ones(len(upper)))
+    times = strata.assign(**fits)
+    seconds_each, _ = _interval((times["ratio"] * n_rows).sum(), times)
+    elapsed = measured["end"].max() - measured["begin"].min()
+    return Forecast(
+        n_images=len(predicted),
+        n_exact=int(n_rows[0]),
+        n_sampled=len(measured),
+        size=size,
+        seconds=seconds_each,
+        workers=max(1.0, float(seconds.sum() / max(elapsed, 1e-9))),
+        quantile=quantile,
+        strata=strata,
+    )
+
+
+def _fit_ratios(
+    y: pd.Series, x: pd.Series, stratum: Array, mean_x: Array
+) -> dict[str, Array]:
+    """Return the ratio of y to x in each stratum, and the spread of y about it.
+
+    A stratum without a sample has the ratio of all strata. A single image does not show
+    a spread: half the mean is a guess on the safe side.
+    y, x, stratum: of the sample. mean_x: of all rows of each stratum.
+    """
+    n_strata = len(mean_x)
+    n_sampled = np.bincount(stratum, minlength=n_strata)
+    ratio = np.full(n_strata, y.sum() / x.sum())
+    sums_y = np.bincount(stratum, y, n_strata)
+    sums_x = np.bincount(stratum, x, n_strata)
+    np.divide(sums_y, sums_x, out=ratio, where=n_sampled > 0)
+
+    squares = np.bincount(stratum, (y - ratio[stratum] * x) ** 2, n_strata)
+    spread = np.sqrt(squares / (n_sampled - 1).clip(1))
+    guess = np.abs(ratio) * mean_x / 2
+    return {"ratio": ratio, "spread": np.where(n_sampled > 1, spread, guess)}
+
+
+def _variance_of_mean(strata: pd.DataFrame) -> pd.Series:
+    """Return the variance of the mean of each stratum. Source: Cochran, theorem 5.3."""
+    unsampled = 1 - strata["sampled"] / strata["rows"].clip(1)
+    return unsampled * strata["spread"] ** 2 / strata["sampled"].clip(1)
+
+
+def _interval(total: float, strata: pd.DataFrame) -> tuple[Interval, float]:
+    """Return the interval of the mean of all rows, and the quantile of t behind it.
+
+    The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
+    """
+    n_rows = strata["rows"].sum()
+    variances = strata["rows"] ** 2 * _variance_of_mean(strata)
+    variance = variances.sum()
+    per_freedom = (variances**2 / (strata["sampled"] - 1).clip(1)).sum()
+    freedom = np.clip(variance**2 / max(per_freedom, 1e-300), 3, 10_000)
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+
+    mean = float(total / n_rows)
+    margin = float(quantile * np.sqrt(variance) / n_rows)
+    return (mean, max(mean - margin, 0.0), mean + margin), quantile
 
 
 def forecast_groups(
     table: pd.DataFrame, image: ImageSettings, forecast: Forecast, by: list[str]
 ) -> pd.DataFrame:
-    """Rows (`count`), `expected` bytes and their upper bound (`high`) of each group of rows.
+    """Forecast each group of rows: `count`, `expected` bytes and their bound `high`.
 
-    The bound allows for a group, a random share of the whole, to weigh more than the mean.
+    A group is a random share of the table, and may weigh more than the mean.
     """
-    predicted, strata = predict(table, image), forecast.strata
-    index = number_strata(predicted, strata["upper"].to_numpy())
-    expected = (
-        predicted["known"] + strata["ratio"].to_numpy()[index] * predicted["size"]
-    )
-    frame = table[by].assign(stratum=index, count=1, expected=expected)
-    cells = (
-        frame.groupby([*by, "stratum"], observed=True).sum().join(strata, on="stratum")
-    )
-    n, rows, m, spread = (
-        cells[name] for name in ("count", "rows", "sampled", "spread")
-    )
-    of_mean = n**2 * (1 - m / rows) * spread**2 / m.clip(1)
-    cells["variance"] = of_mean + n * (1 - (n / rows).clip(upper=1)) * spread**2
-    total = cells.groupby(by, observed=True)[["count", "expected", "variance"]].sum()
-    total["high"] = total["expected"] + forecast.quantile * np.sqrt(total["variance"])
-    return total.drop(columns="variance")
+    strata = forecast.strata
+    predicted = predict(table, image)
+    stratum = number_strata(predicted, strata["upper"].to_numpy())
+    ratio = strata["ratio"].to_numpy()[stratum]
+    rows = table[by].assign(stratum=stratum, count=1)
+    rows["expected"] = predicted["known"] + ratio * predicted["size"]
+    cells = rows.groupby([*by, "stratum"], observed=True).sum()
+    cells = cells.join(strata, on="stratum")
 
-
-def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
-    """Bytes `known` for sure, relative `size` of what is to be encoded, which rows are `exact`."""
-    given, n_bytes = table[["height", "width"]], table["n_bytes"].to_numpy(float)
-    codes, unique = pd.MultiIndex.from_frame(given).factorize()
-    sizes = np.array([output_size(h, w, image) for h, w in unique], float).reshape(
-        -1, 2
-    )[codes]
-    same = (sizes == given.to_numpy()).all(axis=1)
-    upright = table["orientation"].to_numpy() == 1 if "orientation" in table else True
-    known = table["format"].isin(PASSED_FORMATS.get(image.resize, ())).to_numpy()
-    exact = same & known & upright & image.pass_through
-    density = n_bytes / given.to_numpy(float).prod(axis=1).clip(1)
-    size = sizes.prod(axis=1) * np.sqrt(density.clip(1e-3))
-    columns = {
-        "known": np.where(exact, n_bytes, 0.0),
-        "size": np.where(exact, 1.0, size),
-    }
-    return pd.DataFrame(columns, table.index).assign(exact=exact)
+    left_out = (1 - cells["count"] / cells["rows"]).clip(0)
+    of_mean = cells["count"] ** 2 * _variance_of_mean(cells)
+    of_share = cells["count"] * left_out * cells["spread"] ** 2
+    cells["variance"] = of_mean + of_share
+    columns = ["count", "expected", "variance"]
+    groups = cells.groupby(by, observed=True)[columns].sum()
+    margin = forecast.quantile * np.sqrt(groups.pop("variance"))
+    return groups.assign(high=groups["expected"] + margin)

@@ -1,6 +1,5 @@
 """Forecasts hold the truth, and parts fit before the first byte is written."""
 
-import threading
 from dataclasses import replace
 from unittest import mock
 
@@ -56,7 +55,8 @@ def forecast_made(table, image, true_bytes, seeds=(0,), sample=400):
     for seed in seeds:
         at = forecasts.draw_sample(table["label"].to_numpy(), stratum, seed, sample)
         clock = np.arange(len(at))
-        measured = np.stack([at, true_bytes[at], clock, clock + 1], axis=1)
+        columns = {"bytes": true_bytes[at], "begin": clock, "end": clock + 1}
+        measured = pd.DataFrame(columns, at)
         yield forecasts.estimate(predicted, upper, measured)
 
 
@@ -127,11 +127,10 @@ def test_the_first_call_of_a_process_is_not_timed(tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(forecasts, "time", clock)
     monkeypatch.setattr(forecasts, "convert", convert_slowly)
-    monkeypatch.setattr(forecasts, "_is_warm", threading.Event())
+    forecasts._load_libraries.cache_clear()
     found = make_forecast(table, load_schema("default", table), ImageSettings((32, 32)))
     assert found.seconds == (0, 0, 0)
-    images = f"{found.n_sampled} of {found.n_sampled}"
-    assert f"Sampling sizes: {images} in" in capsys.readouterr().out
+    assert f" {found.n_sampled}/{found.n_sampled} " in capsys.readouterr().err
 
 
 def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
@@ -141,10 +140,10 @@ def test_an_empty_table_and_a_vanished_input_say_so(tmp_path):
     for path in table["path"]:
         open(path, "w").close()
 
-    with pytest.raises(ValueError, match="no image to plan"):
+    with pytest.raises(ValueError, match="There is no image to plan"):
         make_forecast(table.iloc[:0], schema, WHOLE)
     with pytest.raises(
-        ValueError, match=r"all 4 images of the sample were refused.*01_explore"
+        ValueError, match=r"All 4 images of the sample were rejected.*01_explore"
     ):
         make_forecast(table, schema, ImageSettings((8, 8)))
 
