@@ -87,99 +87,36 @@ def window(tiles, rng):
 
 
 def ours(folder, kind, out, clock):
-    """The package's calls in the order of the notebooks 01 to 04; returns the records' number."""
-    from kaggle_tfr import parallel
-    from kaggle_tfr.records import RECORDS_FOLDER
-
-    os.environ[RECORDS_FOLDER] = f"{out}/records"
-    parallel.use_backend(CORES)
-    measure_and_hash(folder, out, clock)
-    plan_parts(kind, out, clock)
-    return write_and_verify(out, clock)
-
-
-def measure_and_hash(folder, work, clock):
-    """01, and 02 with its defaults."""
-    from kaggle_tfr import deduplicate, explore
-    from kaggle_tfr.parameters import DEFAULTS, make_settings
-
-    with clock("read_table"):
-        parameters = {"NAME": "bench", "SOURCE": "folders"}
-        listed, labels = explore.read_table(
-            folder, make_settings(explore.InputSettings, parameters)
-        )
-    with clock("measure"):
-        images = explore.measure(listed, labels, work)
-    with clock("save_images"):
-        explore.save_images(images, labels, work)
-        images, labels = explore.load_images(work)
-    with clock("load_hashes"):
-        hashes = explore.load_hashes(images, work)
-    with clock("find_pairs"):
-        chosen, radius = (
-            make_settings(deduplicate.DuplicateSettings, {}),
-            DEFAULTS["MAX_BITS"],
-        )
-        pairs = deduplicate.find_pairs(hashes, radius + 20 * (len(images) <= 50_000))
-        pairs = pairs[pairs["distance"] <= radius]
-    with clock("find_clusters"):
-        clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind)
-        leaks = deduplicate.find_leaks(images, pairs, clusters)
-        deduplicate.save_clusters(clusters, leaks, chosen, work)
-
-
-def plan_parts(kind, work, clock):
-    """03, with the benchmark's size and quality."""
-    from dataclasses import replace
-
-    from kaggle_tfr import deduplicate, explore, plan
-    from kaggle_tfr.parameters import DEFAULTS, make_settings
-    from kaggle_tfr.schema import load_schema
+    """The package's steps in the order of the notebooks; returns the records' number."""
+    from kaggle_tfr import parallel, pipeline, read
+    from kaggle_tfr.parameters import DEFAULTS
+    from kaggle_tfr.storage import RECORDS_FOLDER
 
     side = baselines.SIDES[kind]
-    image = {"IMAGE_SIZE": side, "QUALITY": 70, "OPTIMIZE": baselines.OPTIMIZE[side]}
-    chosen = make_settings(plan.PlanSettings, {**image, "N_FOLDS": FOLDS})
-    with clock("assign_folds"):
-        images, labels = explore.load_images(work)
-        clusters, duplicates = deduplicate.load_clusters(work)
-        rows = deduplicate.choose_rows(images, clusters)
-        rules = {"label_columns": labels.label_columns}
-        folded = plan.assign_folds(rows, n_folds=FOLDS, seed=0, **rules)
-        plan.compare_shares(rows, folded, **rules)
-    with clock("check_leakage"):
-        hashes = explore.load_hashes(images, work)
-        plan.check_leakage(folded, hashes=hashes, max_bits=duplicates.max_bits)
-    with clock("make_forecast"):
-        schema = load_schema(DEFAULTS["SCHEMA"], rows, labels)
-        forecast = plan.make_forecast(folded, schema, chosen.image)
-    with clock("make_plan"):
-        made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
-        counts = deduplicate.count_outcomes(images, clusters)
-        plan.save_plan(replace(made, outcomes=counts), table, work)
-
-
-def write_and_verify(work, clock):
-    """04; returns the number of records. Raises: RuntimeError: a record is not as planned."""
-    from kaggle_tfr import parallel, plan, read, write
-    from kaggle_tfr.storage import join
-
+    values = DEFAULTS | {
+        "NAME": "bench",
+        "INPUT_DIR": folder,
+        "SOURCE": "folders",
+        "IMAGE_SIZE": side,
+        "QUALITY": 70,
+        "OPTIMIZE": baselines.OPTIMIZE[side],
+        "N_FOLDS": FOLDS,
+    }
+    os.environ[RECORDS_FOLDER] = f"{out}/records"
+    parallel.use_backend(CORES)
+    with clock("explore"):
+        pipeline.explore_images(values, out)
+    with clock("deduplicate"):
+        pipeline.deduplicate_images(values, out)
+    with clock("plan"):
+        pipeline.plan_dataset(values, out)
     with clock("write_parts"):
-        planned = plan.read_plan(work)
-        shards = write.write_parts(work, work)
+        shards = pipeline.write_shards(values, out)
     with clock("verify_parts"):
-        folders = [
-            join(work, f"part-{number}") for number in sorted(shards["part"].unique())
-        ]
-        checked = write.verify_parts(folders, work)
-        if len(checked.faults):
-            raise RuntimeError(f"the parts are not what was planned:\n{checked.faults}")
-        for folder, sums in checked.stats.items():
-            write.save_stats(sums, join(folder, "stats.json"))
-        write.account_parts(planned, shards, work)
+        pipeline.verify_shards(values, out, shards)
     with clock(BARE):
-        for _ in parallel.run(
-            decode_shard, read.find_shards(work)["file"], label="Decoding"
-        ):
+        files = read.find_shards(out)["file"]
+        for _ in parallel.run(decode_shard, files, label="Decoding"):
             pass
     return int(shards["count"].sum())
 

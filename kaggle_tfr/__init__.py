@@ -1,10 +1,26 @@
-"""Labelled images to TFRecord shards: the rooms are the steps, and data flows from left to right.
+"""Turn labelled images into TFRecord shards.
 
-explore → deduplicate → plan → write → read → train
-
-A step's package names its public functions; its notebook, and any script, calls them by the step:
-`from kaggle_tfr import plan`, then `plan.make_plan(…)`. The single files and `images` are the
-ground that all steps stand on; `kaggle` takes the notebooks to Kaggle. Nothing is imported here.
+A step has a notebook and a package of the same name, and data flows through them in
+this order: explore → deduplicate → plan → write → read → train. A step's package lists
+its public functions: `from kaggle_tfr import plan`, then `plan.make_plan(…)`. Single
+files and `images` are used by all steps; `kaggle` runs the notebooks on Kaggle.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 __version__ = "0.2.0"
+
+
+def build_dataset(**parameters: Any) -> "pd.DataFrame":
+    """Write a dataset of TFRecord shards; return one row per shard.
+
+    parameters: those of docs/parameters.md, such as INPUT_DIR="photos".
+    Raises: ValueError: a parameter is unknown or does not fit; RuntimeError: a written
+    record is not as planned.
+    """
+    from kaggle_tfr import pipeline  # here, so that `import kaggle_tfr` stays quick
+
+    return pipeline.build_dataset(**parameters)

@@ -1,75 +1,47 @@
 """The chain of the notebooks as one function, and small inputs in the layout of each dataset."""
 
 import importlib.resources
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr import deduplicate, explore, plan
-from kaggle_tfr.explore import sample
-from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe, make_settings
-from kaggle_tfr.schema import load_schema
-from kaggle_tfr.write.parts import account_parts, write_parts
+from kaggle_tfr import pipeline
+from kaggle_tfr.explore import load_images, sample
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
+from kaggle_tfr.plan import read_plan
+from kaggle_tfr.storage import read_parquet
+from kaggle_tfr.write import account_parts, write_parts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def run_chain(recipe, work, **changes):
-    """(images, table, shards) of a recipe: what 01_explore to 04_write do, but for the figures.
+    """Run 01 to 04 with a recipe; return the images, the plan's table and the shards.
 
     recipe: the name of a bundled one, or a path that ends with ".yaml".
     """
     is_path = str(recipe).endswith(".yaml")
-    given = load_recipe(str(recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml"))
-    if (
-        "INPUT_DIR" in changes
-    ):  # another input has no second source of this name beside it
-        given.pop("MORE_INPUTS", None)
-    return run_values(given | changes, work)
+    values = load_recipe(
+        str(recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml")
+    )
+    if "INPUT_DIR" in changes:  # the recipe's other inputs are not beside this one
+        values.pop("MORE_INPUTS", None)
+    return run_values(values | changes, work)
 
 
 def run_values(changes, work):
-    """As `run_chain`, of parameters in place of a recipe."""
+    """As `run_chain`, with parameters in place of a recipe; nothing is verified."""
     values = DEFAULTS | changes
     check_parameters(values)
-    given = make_settings(explore.InputSettings, values)
-    images, labels = explore.read_table(
-        values["INPUT_DIR"], given, [work, values["OUT_DIR"]]
-    )
-    images = explore.measure(images, labels, work)
-    explore.save_images(images, labels, work)
-    explore.save_submission(images, values["INPUT_DIR"], given, work)
-    pairs = deduplicate.find_pairs(
-        explore.load_hashes(images, work), values["MAX_BITS"]
-    )
-    rules = {name.lower(): values[name] for name in ("KEEP", "CONFLICTS", "LEAKS")}
-    clusters = deduplicate.find_clusters(images, pairs, kind=labels.kind, **rules)
-    leaks = deduplicate.find_leaks(images, pairs, clusters)
-    found = make_settings(deduplicate.DuplicateSettings, values)
-    deduplicate.save_clusters(clusters, leaks, found, work)
-    chosen = make_settings(plan.PlanSettings, values)
-    names = (
-        "n_folds",
-        "seed",
-        "validation_size",
-        "group_column",
-        "extra_in_validation",
-    )
-    rules = {name: getattr(chosen, name) for name in names}
-    rows = deduplicate.choose_rows(images, clusters)
-    folded = plan.assign_folds(rows, label_columns=labels.label_columns, **rules)
-    schema, image = load_schema(values["SCHEMA"], rows, labels), chosen.image
-    same = {"compression": chosen.compression, "seed": chosen.seed}
-    forecast = plan.make_forecast(folded, schema, image, **same)
-    made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
-    plan.save_plan(made, table, work)
+    pipeline.explore_images(values, work)
+    pipeline.deduplicate_images(values, work)
+    pipeline.plan_dataset(values, work)
     shards = write_parts(work, work)
-    counts = deduplicate.count_outcomes(images, clusters)
-    account_parts(replace(made, outcomes=counts), shards, work)
-    return images, table, shards
+    account_parts(read_plan(work), shards, work)
+    images, _ = load_images(work)
+    return images, read_parquet(f"{work}/plan.parquet"), shards
 
 
 def write_small_sample(folder):

@@ -1,0 +1,166 @@
+"""The steps of the notebooks as function calls, without their figures.
+
+Each step reads the files of the previous step from the work folder and writes its own,
+so a notebook can resume after any of them. `values` are parameters by their names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from kaggle_tfr import deduplicate, explore, notebook, plan, write
+from kaggle_tfr.mounts import work_dir
+from kaggle_tfr.parameters import DEFAULTS, check_value, make_settings
+from kaggle_tfr.schema import load_schema
+from kaggle_tfr.storage import join, read_parquet
+
+
+def build_dataset(**parameters: Any) -> pd.DataFrame:
+    """Write a dataset, as 01 to 04 do, and return one row per shard.
+
+    parameters: those of a recipe, such as INPUT_DIR="photos"; the others have their
+    defaults. The returned columns are those of shards.csv, `part` among them.
+    Raises: ValueError: a parameter is unknown or does not fit; RuntimeError: a written
+    record is not as planned.
+    """
+    for name, value in parameters.items():
+        check_value(name, value)
+    values = {**DEFAULTS, **parameters}
+    work = notebook.start(values)
+    try:
+        explore_images(values, work)
+        deduplicate_images(values, work)
+        plan_dataset(values, work)
+        shards = write_shards(values, work)
+        verify_shards(values, work, shards)
+    finally:
+        notebook.release_lock()
+    return shards
+
+
+def explore_images(values: Mapping[str, Any], work: str) -> None:
+    """List and measure the images, as 01 does."""
+    inputs = explore.input_or_sample(values["INPUT_DIR"], work)
+    settings = make_settings(explore.InputSettings, values)
+    listed, labels = explore.read_table(inputs, settings, [work, values["OUT_DIR"]])
+    images = explore.measure(listed, labels, work)
+    explore.save_rejects(images, work)
+    explore.save_images(images, labels, work)
+    explore.save_submission(images, inputs, settings, work)
+
+
+def deduplicate_images(values: Mapping[str, Any], work: str) -> None:
+    """Find the near-duplicates and decide which images to keep, as 02 does."""
+    images, labels = explore.load_images(work)
+    pairs = _find_pairs(values, images, work)
+    clusters = deduplicate.find_clusters(
+        images,
+        pairs,
+        kind=labels.kind,
+        keep=values["KEEP"],
+        conflicts=values["CONFLICTS"],
+        leaks=values["LEAKS"],
+    )
+    leaks = deduplicate.find_leaks(images, pairs, clusters)
+    settings = make_settings(deduplicate.DuplicateSettings, values)
+    deduplicate.save_clusters(clusters, leaks, settings, work)
+
+
+def _find_pairs(
+    values: Mapping[str, Any], images: pd.DataFrame, work: str
+) -> pd.DataFrame:
+    """Return the pairs of near-duplicates, verified by geometry if SECOND_LOOK is set."""
+    hashes = explore.load_hashes(images, work)
+    max_bits = values["MAX_BITS"]
+    rotated_bits = max_bits * 4 // 5 if values["MIRRORED"] else None
+    if not values["SECOND_LOOK"]:
+        return deduplicate.find_pairs(hashes, max_bits, rotated_bits)
+    radius = max(max_bits, values["CANDIDATE_BITS"])
+    candidates = deduplicate.find_pairs(hashes, radius, rotated_bits)
+    if values["MIRRORED"]:
+        candidates = deduplicate.propose_copies(images, hashes, candidates, max_bits)
+    verified = deduplicate.verify_geometry(images, candidates, work, max_bits=max_bits)
+    return verified[verified["accepted"]]
+
+
+def plan_dataset(values: Mapping[str, Any], work: str) -> None:
+    """Assign folds, forecast the size and plan the shards, as 03 does."""
+    images, labels = explore.load_images(work)
+    clusters, duplicates = deduplicate.load_clusters(work)
+    rows = deduplicate.choose_rows(images, clusters)
+    folded = plan.assign_folds(
+        rows,
+        n_folds=values["N_FOLDS"],
+        seed=values["SEED"],
+        validation_size=values["VALIDATION_SIZE"],
+        label_columns=labels.label_columns,
+        group_column=values["GROUP_COLUMN"],
+        extra_in_validation=values["EXTRA_IN_VALIDATION"],
+    )
+    checks = plan.check_leakage(
+        folded,
+        hashes=explore.load_hashes(images, work),
+        max_bits=duplicates.max_bits,
+        group_column=values["GROUP_COLUMN"],
+    )
+    settings = make_settings(
+        plan.PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth}
+    )
+    schema = load_schema(values["SCHEMA"], rows, labels)
+    forecast = plan.make_forecast(
+        folded,
+        schema,
+        settings.image,
+        compression=values["COMPRESSION"],
+        seed=values["SEED"],
+    )
+    planned, table = plan.make_plan(folded, forecast, labels, schema, settings)
+    planned = replace(
+        planned,
+        outcomes=deduplicate.count_outcomes(images, clusters),
+        checks={**vars(duplicates), **checks},
+    )
+    plan.save_plan(planned, table, work)
+
+
+def write_shards(values: Mapping[str, Any], work: str) -> pd.DataFrame:
+    """Write the planned parts, as 04 does, and return one row per shard."""
+    return write.write_parts(
+        work,
+        _parts_dir(values, work),
+        values["PART"],
+        overwrite=values["OVERWRITE"],
+        license_name=values["LICENSE"],
+    )
+
+
+def verify_shards(values: Mapping[str, Any], work: str, shards: pd.DataFrame) -> None:
+    """Read all records again, save their statistics and the accounting, as 04 does.
+
+    Raises: RuntimeError: a record is not as planned.
+    """
+    parts_dir = _parts_dir(values, work)
+    part_numbers = sorted(shards["part"].unique())
+    folders = [join(parts_dir, f"part-{number}") for number in part_numbers]
+    checked = write.verify_parts(folders, work)
+    if len(checked.faults):
+        raise RuntimeError(
+            f"the parts are not what was planned:\n{checked.faults.head(20).to_string()}"
+        )
+    for folder, sums in checked.stats.items():
+        write.save_stats(sums, join(folder, "stats.json"))
+    if values["MEAN_RGB"]:
+        originals = read_parquet(join(work, "plan.parquet"), columns=["path", "split"])
+        write.save_mean_rgb(
+            write.channel_stats_of_files(originals),
+            write.combine_stats(checked.stats.values()),
+            work,
+        )
+    write.account_parts(plan.read_plan(work), shards, work)
+
+
+def _parts_dir(values: Mapping[str, Any], work: str) -> str:
+    """Return the folder that the parts are written to."""
+    return work_dir(values["OUT_DIR"]) if values["OUT_DIR"] else work

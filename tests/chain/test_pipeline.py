@@ -1,0 +1,83 @@
+"""A dataset from a script: three lines, and the files that the notebooks write."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from support.chain import make_input
+from support.plans import digests
+
+import kaggle_tfr
+from kaggle_tfr import driver
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    make_input("petals", folder)
+    return str(folder)
+
+
+def test_three_lines_write_what_the_notebooks_write(photos, tmp_path, root):
+    """Every table and shard has the same bytes, so a notebook can resume the work."""
+    more = {"IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": True, "MEAN_RGB": True}
+    page = (root / "docs" / "python.md").read_text()
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    arguments = ", ".join(f"{name}={value}" for name, value in more.items())
+    (tmp_path / "photos").symlink_to(photos)
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("IMAGE_SIZE=256", arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "flora-f1-000-30.tfrec" in done.stdout
+
+    places = {
+        "INPUT_DIR": str(tmp_path / "photos"),
+        "WORK_DIR": str(tmp_path / "notebooks"),
+    }
+    values = {"NAME": "flora", "SOURCE": "folders", **more, **places}
+    driver.run_recipe(values, ["01", "02", "03", "04"])
+
+    by_notebooks = digests(tmp_path / "notebooks")
+    by_script = digests(tmp_path / "work")
+    only_notebooks = {
+        name
+        for name in by_notebooks.keys() - by_script.keys()
+        if not name.startswith(("figures/", "notebooks/"))
+    }
+    assert only_notebooks == {"report.html", "part-1/report.html"}
+    changed = {name for name in by_script if by_script[name] != by_notebooks[name]}
+    assert changed == set()
+
+
+def test_an_unknown_parameter_is_an_error_with_the_near_miss(tmp_path, monkeypatch):
+    """Also in lower case, and before anything is written."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("IMAGE_SISE", "image_size"):
+        with pytest.raises(ValueError, match='Did you mean "IMAGE_SIZE"'):
+            kaggle_tfr.build_dataset(WORK_DIR=str(tmp_path / "work"), **{name: 64})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_import_of_the_package_imports_no_library(root):
+    """It is quick; what a dataset needs is imported when it is built."""
+    code = (
+        "import sys; before = set(sys.modules); import kaggle_tfr\n"
+        "imported = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(imported - sys.stdlib_module_names)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+    )
+    assert done.stdout.strip() == "{'kaggle_tfr'}"
