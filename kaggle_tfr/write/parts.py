@@ -1,10 +1,10 @@
-"""Parts on disk or in a bucket: written shard by shard, resumable, within their limit."""
+"""Write parts on disk or in a bucket, shard by shard; a stopped run resumes."""
 
 import threading
 import uuid
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -109,20 +109,19 @@ def write_parts(
             if row:
                 finished[row.number] = row
 
-    problem = _write_missing(work_dir, plan, part_dirs, finished, run_id)
-
-    n_planned = 0
+    planned = [shard for shard in plan.shards if shard.part in part_dirs]
+    problem = _write_missing(
+        work_dir, plan, planned, part_dirs, finished, run_id=run_id
+    )
     for part_number, part_dir in part_dirs.items():
-        numbers = [s.number for s in plan.shards if s.part == part_number]
-        n_planned += len(numbers)
+        numbers = [shard.number for shard in planned if shard.part == part_number]
         if finished.keys() >= set(numbers):
             rows = [finished[number] for number in numbers]
             sidecars.close_part(work_dir, part_dir, plan, rows, license_name)
     if problem:
-        _stop(problem, f"Stopped after {len(finished)} of {n_planned} shards")
-    return pd.DataFrame(
-        [finished[number] for number in sorted(finished)], columns=journal.COLUMNS
-    )
+        _stop(problem, f"Stopped after {len(finished)} of {len(planned)} shards")
+    rows = [finished[number] for number in sorted(finished)]
+    return pd.DataFrame(rows, columns=journal.COLUMNS)
 
 
 def _check_plan(plan: Plan, part: int) -> None:
@@ -165,8 +164,8 @@ def _stop(problem: str, text: str) -> None:
     if problem != TIME_OVER:
         raise OSError(f"{text}: {problem} {storage.RESUME_HINT}")
     print(
-        f"{text}.\nThe session's {session.session_hours()} hours are nearly over. Push the "
-        "kernel again with its own output as a source (`python -m kaggle_tfr push` "
+        f"{text}.\nThe session's {session.session_hours()} hours are nearly over. Push "
+        "the kernel again with its own output as a source (`python -m kaggle_tfr push` "
         "does): it resumes."
     )
     raise SystemExit(0)
@@ -175,19 +174,17 @@ def _stop(problem: str, text: str) -> None:
 def _write_missing(
     work_dir: str,
     plan: Plan,
+    planned: Sequence[Shard],
     part_dirs: Mapping[int, str],
     finished: dict[int, ShardRow],
+    *,
     run_id: str,
 ) -> str:
-    """Write the shards that are not in `finished` and add them to it.
+    """Write the planned shards that are not in `finished`, and add them to it.
 
     Return the problem that stopped the run, "" if none did.
     """
-    missing = [
-        shard
-        for shard in plan.shards
-        if shard.part in part_dirs and shard.number not in finished
-    ]
+    missing = [shard for shard in planned if shard.number not in finished]
     if not missing:
         return ""
     budget = ByteBudget(plan, missing, finished.values())

@@ -7,7 +7,6 @@ import os
 import time
 import uuid
 from dataclasses import asdict
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -97,46 +96,54 @@ def _explain_error(error: Exception, part_dir: str) -> str:
 
 def _write_whole(task: ShardTask) -> ShardRow:
     _check_disk(task)
-    shard = task.shard
-    is_plain = not task.plan.settings.compression
+    number = f"{task.shard.number:06d}"
     scratch = storage.scratch_folder(task.part_dir)
-    temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
+    temporary = os.path.join(scratch, f"{number}.{uuid.uuid4().hex}.tmp")
     try:
-        lengths, rejects = _write_records(task, temporary)
-        bounds = [0, *accumulate(length + FRAME_BYTES for length in lengths)]
-        size = os.path.getsize(temporary)
-        if is_plain and size != bounds[-1]:
-            raise OSError(
-                f"'{temporary}' has {size:,} bytes after closing, expected "
-                f"{bounds[-1]:,}."
-            )
-        row = ShardRow(
-            file=task.plan.file_name(shard, len(lengths)),
-            split=shard.split,
-            fold=shard.fold,
-            count=len(lengths),
-            bytes=size,
-            sha256=storage.sha256_of(temporary),
-            part=shard.part,
-            shard=shard.index,
-            refused=len(rejects),
-            rejects=rejects,
-            number=shard.number,
-        )
-
-        if is_plain:
+        bounds, rejects = _write_records(task, temporary)
+        row = _describe_shard(task, temporary, bounds, rejects)
+        if not task.plan.settings.compression:
             path = storage.join(task.part_dir, f"index/{row.file}.idx")
             storage.write_atomically(path, format_index(bounds).encode())
         _check_claim(task)
         # The row is written before the shard gets its name, so that no file with a
         # final name lacks its row.
-        path = storage.join(task.part_dir, f"journal/{shard.number:06d}.json")
+        path = storage.join(task.part_dir, f"journal/{number}.json")
         text = json.dumps(asdict(row), ensure_ascii=False)
         storage.write_atomically(path, text.encode())
         storage.publish_file(temporary, storage.join(task.part_dir, row.file))
     finally:
         storage.remove(temporary)
     return row
+
+
+def _describe_shard(
+    task: ShardTask, temporary: str, bounds: list[int], rejects: list[dict[str, str]]
+) -> ShardRow:
+    """Return the row of a shard that was written to a temporary file.
+
+    Raises: OSError: the file is not as long as its records.
+    """
+    shard = task.shard
+    size = os.path.getsize(temporary)
+    if not task.plan.settings.compression and size != bounds[-1]:
+        raise OSError(
+            f"'{temporary}' has {size:,} bytes after closing, expected {bounds[-1]:,}."
+        )
+    count = len(bounds) - 1
+    return ShardRow(
+        file=task.plan.file_name(shard, count),
+        split=shard.split,
+        fold=shard.fold,
+        count=count,
+        bytes=size,
+        sha256=storage.sha256_of(temporary),
+        part=shard.part,
+        shard=shard.index,
+        refused=len(rejects),
+        rejects=rejects,
+        number=shard.number,
+    )
 
 
 def _check_disk(task: ShardTask) -> None:
@@ -160,10 +167,9 @@ def _check_claim(task: ShardTask) -> None:
 def _write_records(
     task: ShardTask, temporary: str
 ) -> tuple[list[int], list[dict[str, str]]]:
-    """Return the lengths of the records written, and the rejected images."""
-    lengths = list[int]()
+    """Return where each record begins and the last one ends, and the rejected images."""
+    bounds = [0]
     rejects = list[dict[str, str]]()
-    size = 0
     next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
     images = stream_image_bytes(task.rows["path"])
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
@@ -174,23 +180,25 @@ def _write_records(
                 next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
             try:
                 record = _encode_image(row, data, task.plan)
-            except (RejectedImage, DamagedRecord) as refusal:
-                reject = {name: row[name] for name in ("image_id", "path")}
-                rejects.append(reject | {"problem": str(refusal)})
-                continue
+            except (RejectedImage, DamagedRecord) as rejection:
+                reject = {"image_id": row["image_id"], "path": row["path"]}
+                rejects.append(reject | {"problem": str(rejection)})
+            else:
+                writer.write(record)
+                bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+                _check_limit(task, bounds)
+    return bounds, rejects
 
-            writer.write(record)
-            lengths.append(len(record))
-            size += len(record) + FRAME_BYTES
-            if size > task.limit_bytes:
-                raise InterruptedError(
-                    f"the part would pass its limit: shard {task.shard.number} has "
-                    f"{size:,} bytes after {len(lengths):,} of {task.shard.count:,} "
-                    f"images, and only {task.limit_bytes:,} are left for it. The "
-                    f"forecast was at most {task.shard.bytes_high:,}. "
-                    f"{PLAN_SMALLER_PARTS}"
-                )
-    return lengths, rejects
+
+def _check_limit(task: ShardTask, bounds: list[int]) -> None:
+    """Raise an InterruptedError if the shard is larger than its part has room for."""
+    if bounds[-1] > task.limit_bytes:
+        raise InterruptedError(
+            f"the part would pass its limit: shard {task.shard.number} has "
+            f"{bounds[-1]:,} bytes after {len(bounds) - 1:,} of {task.shard.count:,} "
+            f"images, and only {task.limit_bytes:,} are left for it. The forecast was "
+            f"at most {task.shard.bytes_high:,}. {PLAN_SMALLER_PARTS}"
+        )
 
 
 def _encode_image(row: dict[Any, Any], data: bytes | OSError, plan: Plan) -> bytes:

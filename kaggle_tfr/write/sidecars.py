@@ -5,7 +5,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
@@ -13,13 +12,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
-from kaggle_tfr.shards import (
-    SUMS,
-    find_changed_files,
-    format_sums,
-    read_sums,
-    sha256_of_text,
-)
+from kaggle_tfr.shards import SUMS, find_changed_files, format_sums, sha256_of_text
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
@@ -58,17 +51,10 @@ def _complete_indices(
 ) -> dict[str, str]:
     """Return the sha256 of each shard's index; one that does not fit is written again."""
     sums = dict[str, str]()
-    if plan.settings.compression:
-        return sums
-
-    old_sums = read_sums(part_dir)
-    for row in rows:
+    for row in () if plan.settings.compression else rows:
         name = f"index/{row.file}.idx"
         path = storage.join(part_dir, name)
-        is_right = read_index(path)[-1] == row.bytes and (
-            name not in old_sums or old_sums[name] == storage.sha256_of(path)
-        )
-        if not is_right:
+        if not storage.exists(path) or read_index(path)[-1] != row.bytes:
             with storage.local_copy(storage.join(part_dir, row.file)) as local:
                 text = format_index(list_frames(local))
             storage.write_atomically(path, text.encode())
@@ -153,22 +139,20 @@ def _format_table(
         source_width=table.get("width"),
     )
     table = table[[name for name in _list_columns(plan, row.split) if name in table]]
-    text = _format_csv(table, header=header)
+    return _format_csv(table, header=header)
+
+
+def _format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
+    text = table.to_csv(header=header, index=False, lineterminator="\n")
     # Readers end a row at "\r" unless it is quoted; Python before 3.13 does not.
     if "\r" in text:
-        text = _format_csv(table, header=header, quoting=csv.QUOTE_NONNUMERIC)
+        text = table.to_csv(
+            header=header,
+            index=False,
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC,
+        )
     return text
-
-
-def _format_csv(
-    table: pd.DataFrame,
-    *,
-    header: bool = True,
-    quoting: Literal[0, 2] = csv.QUOTE_MINIMAL,
-) -> str:
-    return table.to_csv(
-        header=header, index=False, lineterminator="\n", quoting=quoting
-    )
 
 
 def _list_columns(plan: Plan, split: str) -> list[str]:

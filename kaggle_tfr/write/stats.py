@@ -45,10 +45,13 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     if n == 0:
         raise ValueError("there is no pixel to average: no good image, or no record.")
 
-    # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
-    mean = {name: float(sums[name] / n) for name in "RGB"}
-    variance = {name: (n * sums[name * 2] - sums[name] ** 2) / n**2 for name in "RGB"}
-    std = {name: value**0.5 for name, value in variance.items()}
+    mean = dict[str, float]()
+    std = dict[str, float]()
+    for name in "RGB":
+        mean[name] = sums[name] / n
+        # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
+        variance = (n * sums[name * 2] - sums[name] ** 2) / n**2
+        std[name] = variance**0.5
     return {"mean": mean, "std": std, "images": sums["images"], "pixels": n}
 
 
@@ -99,16 +102,21 @@ def save_stats(stats: Mapping[str, Sums], path: str) -> None:
     """
     splits = {split: describe_sums(sums) for split, sums in sorted(stats.items())}
     of_train = splits.get("train") or describe_sums(sum(stats.values(), Counter()))
-    text = json.dumps(of_train | {"splits": splits}, indent=1) + "\n"
-    storage.write_atomically(path, text.encode())
+    text = _write_json(path, of_train | {"splits": splits})
 
-    folder, _, name = path.rpartition("/")
-    sums_of_part = read_sums(folder)
+    part_dir, _, name = path.rpartition("/")
+    sums_of_part = read_sums(part_dir)
     if sums_of_part:
         sums_of_part[name] = sha256_of_text(text)
         sums_text = format_sums(sums_of_part)
-        sums_path = storage.join(folder, SUMS)
-        storage.write_atomically(sums_path, sums_text.encode())
+        storage.write_atomically(storage.join(part_dir, SUMS), sums_text.encode())
+
+
+def _write_json(path: str, values: Mapping[str, Any]) -> str:
+    """Write a JSON file and return its text."""
+    text = json.dumps(values, indent=1) + "\n"
+    storage.write_atomically(path, text.encode())
+    return text
 
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
@@ -116,11 +124,10 @@ def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
 
     Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}.
     """
-    paths = []
+    paths = list[str]()
     for origin, stats in (("files", files), ("records", records)):
         for split, sums in sorted(stats.items()):
             path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")
-            text = json.dumps(describe_sums(sums)["mean"], indent=1) + "\n"
-            storage.write_atomically(path, text.encode())
+            _write_json(path, describe_sums(sums)["mean"])
             paths.append(path)
     return paths
