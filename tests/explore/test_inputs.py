@@ -219,7 +219,7 @@ MORE = {
         ),
         (
             {"more_inputs": [{"LABELS_CSV": "x"}]},
-            "MORE_INPUTS takes mappings with an INPUT_DIR",
+            "MORE_INPUTS, input 1: it must be a mapping with",
         ),
         (
             {"more_inputs": [{"INPUT_DIR": "a", "LABEL_MOP": ""}]},

@@ -50,7 +50,9 @@ def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsy
     """The near miss is named, the exit code is 2, and no folder was made."""
     work = tmp_path / "work"
     assert main(["run", recipe, "-p", "WORK_DIR", str(work), "-p", "QUALTY", "70"]) == 2
-    assert 'QUALTY is no parameter. Did you mean "QUALITY"?' in capsys.readouterr().err
+    assert (
+        'QUALTY is not a parameter. Did you mean "QUALITY"?' in capsys.readouterr().err
+    )
     assert not work.exists()
 
 
@@ -89,7 +91,7 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
         (["run", ""], "'' is not a path on this machine"),
         (["sample", ""], "'' is not a path on this machine"),
         (["run", "MINE", "-p", "WORK_DIR", "a\0b"], "WORK_DIR is 'a\\x00b'"),
-        (["run", "MINE", "-p", "INPUT_DIR", "\udcff"], "bytes that are no UTF-8"),
+        (["run", "MINE", "-p", "INPUT_DIR", "\udcff"], "bytes that are not UTF-8"),
         (["kernel", "MINE", "--out", "OUT", "-p", "N_FOLDS="], "N_FOLDS is None"),
         (
             ["run", "MINE", "-p", "WORK_DIR", "gs://"],
@@ -200,8 +202,8 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
         ),
         ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder, not a recipe"),
         ("run sample -p INPUT_DIR file:///x", 2, "INPUT_DIR is 'file:///x'"),
-        ("run sample -p WORK_DIR file:///x", 2, "Write the plain path, '/x'"),
-        ("run sample -p TFREC_DIRS https://x/y", 2, "TFREC_DIRS is ['https://x/y']"),
+        ("run sample -p WORK_DIR file:///x", 2, "it must be a folder, such as '/x'"),
+        ("run sample -p TFREC_DIRS https://x/y", 2, "TFREC_DIRS is 'https://x/y'"),
         (
             "run file:///x.yaml",
             2,

@@ -564,7 +564,7 @@ def test_half_a_jpeg_with_an_end_marker_is_refused(options):
     [
         ({"resize": "crop"}, "RESIZE is 'crop'.*'short_side', 'stretch'"),
         ({"resample": "cubic"}, "It can be 'area', 'lanczos'"),
-        ({"quality": 0}, "QUALITY is 0; it takes from 1 to 100"),
+        ({"quality": 0}, "QUALITY is 0; it must be from 1 to 100"),
     ],
 )
 def test_wrong_settings_are_named(wrong, message):
