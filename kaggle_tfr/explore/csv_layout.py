@@ -1,4 +1,4 @@
-"""Infer what the columns of CSVs mean from their first rows: ids, labels, groups, splits."""
+"""Infer from the first rows of CSVs which columns are ids, labels, groups, splits."""
 
 import glob
 import os
@@ -44,7 +44,8 @@ GROUP_NAMES.append(
 class Csv:
     """A CSV with a column of ids that name existing images.
 
-    name: path below the folder, or a pattern of several. table: the first rows, as text.
+    name: path below the folder, or a pattern of several.
+    table: the first rows, as text.
     template: the path of an image by its id.
     """
 
@@ -215,8 +216,8 @@ def _count_images(folder: str, template: str, ids: Sequence[str]) -> int:
 def _list_templates(parts: Parts) -> list[str]:
     """Return templates that may give the path of an image from its id.
 
-    The id has the extension of the file or not. It may begin with some of the folders, or
-    the folders may be its first characters.
+    The id has the extension of the file or not. It may begin with some of the folders,
+    or the folders may be its first characters.
     """
     *names, file = parts
     stem, extension = os.path.splitext(file)
@@ -274,6 +275,17 @@ def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[Parts]) ->
     recipe.note(
         f"{csv.name}: its column '{csv.id_column}' names the images {csv.template}"
     )
+    _detect_columns(recipe, csv)
+    for other in others:
+        recipe.doubt(
+            f"{other.name} names images too ({other.template}): "
+            f"other labels, or data for MORE_INPUTS?"
+        )
+    _detect_tests(recipe, csv, [csv for csv in csvs if csv.is_test], images)
+
+
+def _detect_columns(recipe: Recipe, csv: Csv) -> None:
+    """Add the parameters for the columns of labels, splits and groups."""
     columns = _list_columns(csv)
     splits = [column for column in columns if column.has_splits]
     rest = [c for c in columns if c not in splits and c.name != FOLDER_COLUMN]
@@ -286,12 +298,6 @@ def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[Parts]) ->
         for group in groups:
             if group not in labels:
                 _detect_group(recipe, csv, group, labels)
-    for other in others:
-        recipe.doubt(
-            f"{other.name} names images too ({other.template}): "
-            f"other labels, or data for MORE_INPUTS?"
-        )
-    _detect_tests(recipe, csv, [csv for csv in csvs if csv.is_test], images)
 
 
 def _list_columns(csv: Csv) -> list[Column]:
@@ -330,7 +336,7 @@ def _detect_labels(recipe: Recipe, csv: Csv, columns: Iterable[Column]) -> list[
 def _add_masks(
     recipe: Recipe, csv: Csv, columns: Sequence[Column], codes: Sequence[Column]
 ) -> list[Column]:
-    """Add the parameters for run-length codes, whose labels may have their own column."""
+    """Add the parameters for run-length codes, whose labels may be another column."""
     others = [column for column in columns if column not in codes]
     labels = list(codes[:1])
     if csv.ids.duplicated().any():
@@ -416,7 +422,8 @@ def _detect_group(
         values_of_class = group.cells.groupby(labels[0].cells).nunique()
     if group.n_values < DEFAULTS["N_FOLDS"]:
         recipe.doubt(
-            f"{could_be}, but it has {group.n_values} values, fewer than there are folds"
+            f"{could_be}, but it has {group.n_values} values, "
+            f"fewer than there are folds"
         )
     elif values_of_class.max() == 1:
         recipe.doubt(f"{could_be}, but each class has one value")
@@ -453,15 +460,19 @@ def _detect_tests(
         )
     if FOLDER_COLUMN in csv.table:  # all splits have their CSVs
         return
-    for folder, *below in images:
-        if not below or split_of(folder) != "test":
-            continue
-        if not csv.ids.str.startswith(f"{folder}/").any():
-            recipe.parameters["TEST_CSV"] = ""
-            recipe.parameters["TEST_PATH_TEMPLATE"] = "/".join(
-                [folder, *"*" * len(below)]
-            )
-            recipe.doubt(f"{folder}/ has test images? No CSV names them")
-            return
-    if not tests:
+    pattern = _find_test_images(csv, images)
+    if pattern:
+        recipe.parameters["TEST_CSV"] = ""
+        recipe.parameters["TEST_PATH_TEMPLATE"] = pattern
+        recipe.doubt(f"{pattern} are test images? No CSV names them")
+    elif not tests:
         recipe.doubt("no test images were found")
+
+
+def _find_test_images(csv: Csv, images: Iterable[Parts]) -> str:
+    """Return the pattern of images in a test folder; "" if the CSV names them."""
+    for folder, *below in images:
+        is_test = below and split_of(folder) == "test"
+        if is_test and not csv.ids.str.startswith(f"{folder}/").any():
+            return "/".join([folder, *"*" * len(below)])
+    return ""

@@ -86,26 +86,26 @@ def infer_schema(
     """Return the schema by values and names of features; a printed line names them.
 
     records: the features of the first records of `shard`.
-    Raises: ValueError: several features may be the image or the label, none is the image,
-    or none is a label although one is needed.
+    Raises: ValueError: several features may be the image or the label, none is the
+    image, or none is a label although one is needed.
     """
     features = _collect_features(records)
     images = _list_images(records)
     labels = _list_labels(features)
-    ids = [f.name for f in features if f.is_id and f.name not in labels]
-    names_of_source = {"image": images, "label": labels, "image_id": ids[:1]}
-    for source, names in names_of_source.items():
-        if len(names) > 1:
-            found = f"each of {', '.join(names)}"
-        elif source == "image" and not names:
-            found = f"none of {', '.join(feature.name for feature in features)}"
-        else:
-            continue
-        example = names[0] if names else "feature"
+    ids = [f.name for f in features if f.is_id and f.name not in labels][:1]
+    advice = "Name the features that are image, label and image_id: INPUT_SCHEMA:"
+    if not images:
+        names = ", ".join(feature.name for feature in features)
         raise ValueError(
-            f"in '{shard}' {found} looks like the {source}. Name the features that are "
-            f"image, label and image_id: INPUT_SCHEMA: {{{example}: {source}, …}}"
+            f"in '{shard}' none of {names} looks like the image. "
+            f"{advice} {{feature: image, …}}"
         )
+    for source, found in (("image", images), ("label", labels)):
+        if len(found) > 1:
+            raise ValueError(
+                f"in '{shard}' each of {', '.join(found)} looks like the {source}. "
+                f"{advice} {{{found[0]}: {source}, …}}"
+            )
     if needs_label and not labels:
         others = [f.description for f in features if f.name not in images]
         raise ValueError(
@@ -116,13 +116,14 @@ def infer_schema(
             f"or LABEL_COLUMN: [] to read the images without labels."
         )
 
-    chosen = {source: names[0] for source, names in names_of_source.items() if names}
-    listed = [f"{source} {chosen.get(source, '–')}" for source in names_of_source]
+    source_of = {images[0]: "image"}
+    source_of |= dict.fromkeys(labels, "label") | dict.fromkeys(ids, "image_id")
     print(
-        f"{split}: {', '.join(listed)} "
+        f"{split}: image {images[0]}, label {[*labels, '–'][0]}, "
+        f"image_id {[*ids, '–'][0]} "
         f"(by {len(records)} records of {os.path.basename(shard)})"
     )
-    return load_schema({name: source for source, name in chosen.items()})
+    return load_schema(source_of)
 
 
 def _collect_features(records: Sequence[Mapping[str, Any]]) -> list[Feature]:

@@ -1,4 +1,4 @@
-"""Write the recipe for a folder: its layout is inferred from file names and from CSVs."""
+"""Write the recipe for a folder, whose layout is inferred from names and CSVs."""
 
 import os
 import re
@@ -92,7 +92,8 @@ def write_recipe(source: str, out: str) -> list[str]:
 def detect_layout(folder: str) -> Recipe:
     """Return the parameters that 01 needs to read a folder.
 
-    Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the images.
+    Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the
+    images.
     """
     tree = list_tree(folder)
     if not tree.images and not tree.shards:
@@ -132,7 +133,7 @@ def detect_layout(folder: str) -> Recipe:
 
 
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:
-    """Return some files of a folder and of its subfolders: enough to infer the layout."""
+    """Return some files of a folder and its subfolders: enough to infer the layout."""
     tree = Tree()
     pending: list[Parts] = [()]
     while pending:
@@ -155,7 +156,7 @@ def list_tree(folder: str, *, with_products: bool = False) -> Tree:
 
 
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder by name, without hidden ones and those of the system."""
+    """Return the sorted entries of a folder, without hidden ones and system files."""
     try:
         with os.scandir(folder) as entries:
             visible = (
@@ -183,7 +184,8 @@ def _find_folder(source: str) -> str:
     folder = source if is_remote(source) else mounts.find_input(source)
     if is_remote(folder):
         raise ValueError(
-            f"'{source}' is the address {folder}; init inspects folders of this machine. "
+            f"'{source}' is the address {folder}; "
+            f"init inspects folders of this machine. "
             f"Copy some files to a folder here, or write the recipe by hand."
         )
     if not os.path.isdir(folder):
@@ -264,15 +266,17 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
         csv_layout.detect_validation(recipe, map(name_split, splits))
     elif depth > 2:
         recipe.doubt("the class is the last of several folders")
-    with_images = {parts[:-1] for parts in images}
-    empty = [
+    empty = _list_empty_folders(tree, depth - 1)
+    if empty:
+        listed = _list_names(empty)
+        recipe.doubt(f"folders without an image, which are not classes: {listed}")
+
+
+def _list_empty_folders(tree: Tree, depth: int) -> list[Parts]:
+    """Return the folders at this depth that contain no image and are not splits."""
+    with_images = {parts[:-1] for parts in tree.images}
+    return [
         parts
         for parts in tree.folders
-        if len(parts) == depth - 1
-        and parts not in with_images
-        and not split_of(parts[-1])
+        if len(parts) == depth and parts not in with_images and not split_of(parts[-1])
     ]
-    if empty:
-        recipe.doubt(
-            f"folders without an image, which are not classes: {_list_names(empty)}"
-        )

@@ -1,6 +1,5 @@
-"""Read shards as the input: a table of records, whose paths are addresses ("x.tfrec#17")."""
+"""Read shards as the input: each record is a row, its path an address: "x.tfrec#17"."""
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -45,8 +44,8 @@ def read_records(input_dir: str, settings: InputSettings) -> Table:
     """Return the table of the records of all shards; no image is decoded.
 
     A damaged record is a row with a problem, and so is a shard that cannot be read.
-    image_id: that of the record, or its address below INPUT_DIR if there is none or if it
-    repeats. Other features with one value are columns.
+    image_id: that of the record, or its address below INPUT_DIR if there is none or if
+    it repeats. Other features with one value are columns.
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, or no
     record can be read.
     """
@@ -83,14 +82,14 @@ def read_records(input_dir: str, settings: InputSettings) -> Table:
 def _list_shards(
     input_dir: str, settings: InputSettings
 ) -> tuple[dict[str, str], pd.DataFrame]:
-    """Return the split of each shard by its path, and a row for each link to outside."""
+    """Return the split of each shard by path, and a row for each link to outside."""
     splits = list_inputs(input_dir, settings.pattern)
     paths = files.keep_inputs(list(splits), input_dir, settings.excluded)
     is_outside = files.find_outside(paths, input_dir)
     if is_outside.all():
         raise FileNotFoundError(
-            f"none of the {len(splits)} TFRecord shards in {input_dir} is an input: they "
-            f"are in WORK_DIR or OUT_DIR, or are links to files outside INPUT_DIR. "
+            f"none of the {len(splits)} TFRecord shards in {input_dir} is an input: "
+            f"they are in WORK_DIR or OUT_DIR, or are links outside INPUT_DIR. "
             f"Set INPUT_DIR to the folder that contains the shards."
         )
     rejected = [
@@ -178,7 +177,7 @@ def _walk_records(
 
 
 def _list_missing(path: str, input_dir: str, found: set[int]) -> list[int]:
-    """Return the offsets of records that are in the index of a part, but not in the shard.
+    """Return the offsets of records in the index of a part that the shard lacks.
 
     found: the offsets of the frames in the shard.
     """
@@ -236,7 +235,7 @@ def _name_column(name: str, schema: RecordSchema) -> str:
 
 
 def _name_records(records: pd.DataFrame, input_dir: str) -> pd.Series:
-    """Return the id of each record: its own, or its address if that is missing or repeats."""
+    """Return the id of each record, or its address if the id is missing or repeats."""
     addresses = records["path"].str[len(input_dir) + 1 :]
     if "image_id" not in records:
         return addresses
@@ -263,23 +262,14 @@ def _make_labels(
         known_classes = list(known.classes) if known.kind == "single" else []
         table, labels = _name_classes(records, known_classes, classes)
     else:
-        columns = known.label_columns or max(
-            (schema.label_columns for schema in schemas.values()), key=len
-        )
-        values = _spread_labels(records, columns)
-        is_missing = values.isna().any(axis=1)
-        values = (
-            values.fillna("") if kind == "masks" else values.fillna(0).astype("int8")
-        )
-        table, labels = multi_label_table(
-            values, kind, np.where(is_missing, "no label", "")
-        )
-        table.loc[is_missing, ["label", "label_name"]] = -1, ""
+        columns = max((schema.label_columns for schema in schemas.values()), key=len)
+        values = _spread_labels(records, known.label_columns or columns)
+        table, labels = _combine_labels(values, kind)
         labels = replace(labels, classes=known.classes or labels.classes)
+    # Test images need no label. A problem of the record itself comes first.
     is_test = (records["split"] == "test") & (table["label"] < 0)
-    problem = records["problem"].where(
-        records["problem"] != "", table["problem"].mask(is_test, "")
-    )
+    label_problem = table["problem"].mask(is_test, "")
+    problem = records["problem"].where(records["problem"] != "", label_problem)
     return table.assign(problem=problem), labels
 
 
@@ -297,37 +287,41 @@ def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFram
     return pd.DataFrame(rows, records.index, names)
 
 
+def _combine_labels(values: pd.DataFrame, kind: str) -> Table:
+    """Return the table of several labels or masks. values: as of `_spread_labels`."""
+    is_missing = values.isna().any(axis=1)
+    values = values.fillna("") if kind == "masks" else values.fillna(0).astype("int8")
+    problem = np.where(is_missing, "no label", "")
+    table, labels = multi_label_table(values, kind, problem)
+    table.loc[is_missing, ["label", "label_name"]] = -1, ""
+    return table, labels
+
+
 def _name_classes(
     records: pd.DataFrame, known: list[Any], classes: list | None
 ) -> Table:
-    """Return the columns of one class each. known: the class of each number, if known."""
+    """Return the columns of one class each. known: the class of each number, or []."""
     if "label" not in records:
         return unlabelled_table(records.index)
-    name_of = {
-        number: str(name) for number, name in enumerate(known) if name is not None
-    }
+    name_of = {label: str(name) for label, name in enumerate(known) if name is not None}
     named = [_name_class(value, name_of) for value in records["label"]]
     columns = pd.DataFrame(named, records.index, ["class", "problem"])
     table, labels = single_label_table(columns["class"], classes or known or None)
-    is_wrong = columns["problem"] != ""
-    return table.assign(
-        problem=table["problem"].mask(is_wrong, columns["problem"])
-    ), labels
+    problem = table["problem"].where(columns["problem"] == "", columns["problem"])
+    return table.assign(problem=problem), labels
 
 
 def _name_class(value: Any, name_of: Mapping[int, str]) -> tuple[str, str]:
     """Return the class that the value of a label means, or "", and a problem, or ""."""
     if isinstance(value, str):
         return value, ""
-    if is_whole(value) and value >= 0:
-        if not name_of:
-            return str(int(value)), ""
-        if value in name_of:
-            return name_of[value], ""
-        return "", f"label {int(value)} is no class of labels.json"
-    if isinstance(value, float) and not math.isnan(value) and not is_whole(value):
+    if pd.isna(value):
+        return "", ""
+    if not is_whole(value):
         return "", f"label {value} is not a whole number"
-    return "", ""  # missing
+    if value >= 0 and name_of and value not in name_of:
+        return "", f"label {int(value)} is no class of labels.json"
+    return name_of.get(value, str(int(value)) if value >= 0 else ""), ""
 
 
 def _check_labels(

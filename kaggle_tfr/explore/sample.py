@@ -1,7 +1,7 @@
 """A small competition in Kaggle's layout, with known faults and duplicates in it.
 
-The images are crops of photographs inside scikit-learn and Matplotlib (README, "Licence",
-names their authors): nothing is downloaded.
+The images are crops of photographs inside scikit-learn and Matplotlib (README,
+"Licence", names their authors): nothing is downloaded.
 """
 
 import io
@@ -42,11 +42,12 @@ OTHER_NAME = {"flower": "blossom"}  # of a class in the second source
 
 Drawn = tuple[str, Image.Image]  # class and image
 Labelled = tuple[str, str, Image.Image]  # image_id, class and image
+Box = tuple[int, int, int, int]  # left, top, right, bottom
 Copy = tuple[str, str, bytes]  # image_id of the original or "", class, file content
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
-    """Return the input folder; for "" write the sample into `work`, and return its folder.
+    """Return the input folder; for "", that of the sample, which is written to `work`.
 
     On Kaggle the sample is outside of `work`, which is the output of the session there.
     Raises: ValueError: the input folder is `work`.
@@ -157,7 +158,7 @@ def _count_outcomes(truth: dict[str, Any], n_rows: int) -> dict[str, int]:
 def _plant_in_train(
     rng: np.random.Generator, train: _ImageFolder, images: Sequence[Drawn]
 ) -> tuple[dict[str, Any], Sequence[Labelled]]:
-    """Add the labelled images; return what is planted, and 13 images for other copies."""
+    """Add the labelled images; return what is planted, and 13 images to copy."""
     # The rare class keeps its three good images.
     common = [i for i, (label, _) in enumerate(images) if label != "night"]
     common = rng.permutation(common).tolist()
@@ -327,13 +328,11 @@ def _draw_images(
         total = len(images) + count
         while len(images) < total:
             box = _draw_box(photo, rng)
-            cells = grey_photo.resize((9, 8), Image.Resampling.BOX, box)
-            grey = np.asarray(cells, float)
-            outline = np.append(
-                grey[:, :8] > grey[:, :8].mean(), grey[:, 1:] > grey[:, :-1]
-            )
+            outline = _find_outline(grey_photo, box)
+            if outline is None:
+                continue
             differences = (outlines != outline).sum(axis=1)
-            if grey.std() < MIN_CONTRAST or (differences < MIN_DIFFERENCE).any():
+            if (differences < MIN_DIFFERENCE).any():
                 continue
             outlines = np.vstack([outlines, outline])
             crop = _scale_randomly(photo.crop(box), rng)
@@ -348,9 +347,18 @@ def _open_photo(source: str) -> Image.Image:
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
-def _draw_box(
-    photo: Image.Image, rng: np.random.Generator
-) -> tuple[int, int, int, int]:
+def _find_outline(grey_photo: Image.Image, box: Box) -> np.ndarray | None:
+    """Return 128 bits of a part of the photograph; None if it is too flat."""
+    cells = grey_photo.resize((9, 8), Image.Resampling.BOX, box)
+    grey = np.asarray(cells, float)
+    if grey.std() < MIN_CONTRAST:
+        return None
+    is_bright = grey[:, :8] > grey[:, :8].mean()
+    is_rising = grey[:, 1:] > grey[:, :-1]
+    return np.append(is_bright, is_rising)
+
+
+def _draw_box(photo: Image.Image, rng: np.random.Generator) -> Box:
     """Return left, top, right and bottom of a random part of the photograph."""
     height = 0
     while not MIN_CROP <= height <= photo.height:
