@@ -24,13 +24,14 @@ def compute_columns(
     *,
     label: str,
 ) -> pd.DataFrame:
-    """Return the table with its columns `names` computed, or read from an earlier run's file.
+    """Return the table with its columns `names` computed, or read from the file.
 
     compute: picklable; takes rows, returns the values of `names` as one tuple per row.
     table: its index counts from 0; the columns `names` have their dtypes already.
     key: rows of the file with the same values in these columns are not computed again.
-    path: the parquet file, "" for none. It is saved every half minute. Its other rows stay in it
-    unless the table has their value of the first key column, such as their path.
+    path: the parquet file, "" for none. It is saved every half minute. Its other rows
+    stay in it unless the table has their value of the first key column, such as their
+    path.
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
     is_known, other_rows = _load_saved(path, table, columns, key)
@@ -52,7 +53,7 @@ def compute_columns(
         start = time.monotonic()
         if path and start > next_save:
             save()
-            # Saving a table of millions takes long: it gets a tenth of the time at most.
+            # Saving millions of rows takes long: it gets a tenth of the time at most.
             seconds = time.monotonic() - start
             next_save = start + SECONDS_BETWEEN_SAVES + 10 * seconds
     if path and total:

@@ -24,14 +24,14 @@ def read_csv(settings: InputSettings, parameter: str = "LABELS_CSV") -> pd.DataF
     if settings.id_column in labels:
         raise ValueError(
             f"ID_COLUMN and LABEL_COLUMN both name '{settings.id_column}'. "
-            f"Set LABEL_COLUMN to the column of labels, or to [] for none."
+            "Set LABEL_COLUMN to the column of labels, or to [] for none."
         )
 
     paths = _find_csvs(settings, parameter)
+    used = {settings.split_column, *template_columns(settings.path_template)}
     tables = []
     for path in paths:
         table = read_as_text(path, settings.id_column, parameter)
-        used = {settings.split_column, *template_columns(settings.path_template)}
         if len(paths) > 1 or FOLDER_COLUMN in used:
             table = table.rename(columns={FOLDER_COLUMN: f"csv_{FOLDER_COLUMN}"})
             table[FOLDER_COLUMN] = _folder_below(settings.input_dir, path)
@@ -42,12 +42,16 @@ def read_csv(settings: InputSettings, parameter: str = "LABELS_CSV") -> pd.DataF
         _check_column(name, rows.columns, f"{parameter} '{paths[0]}'", "LABEL_COLUMN")
 
     is_ours = rows.columns.isin([settings.id_column, *labels, FOLDER_COLUMN])
-    others = rows.loc[:, ~is_ours]
-    if not others.columns.empty:
-        # The types of columns can be inferred only when all CSVs are one.
-        text = io.StringIO(others.to_csv(index=False))
-        others = pd.read_csv(text, low_memory=False, skip_blank_lines=False)
+    others = _infer_types(rows.loc[:, ~is_ours])
     return pd.concat([rows.loc[:, is_ours].fillna(""), others], axis=1)
+
+
+def _infer_types(table: pd.DataFrame) -> pd.DataFrame:
+    """Return columns of text with the types that pandas gives them in a CSV."""
+    if table.columns.empty:
+        return table
+    text = io.StringIO(table.to_csv(index=False))
+    return pd.read_csv(text, low_memory=False, skip_blank_lines=False)
 
 
 def template_columns(template: str) -> set[str]:
@@ -67,8 +71,8 @@ def _find_csvs(settings: InputSettings, parameter: str) -> list[str]:
         paths = files.keep_inputs(found, input_dir, settings.excluded)
     if not paths:
         raise FileNotFoundError(
-            f"no file in '{input_dir}' matches '{name}'. "
-            f"Set {parameter} to a CSV, or to a pattern that matches CSVs, in INPUT_DIR."
+            f"no file in '{input_dir}' matches '{name}'. Set {parameter} to a CSV, or "
+            "to a pattern that matches CSVs, in INPUT_DIR."
         )
     for path in paths:
         files.check_named_file(path, input_dir, parameter)
@@ -103,7 +107,7 @@ def read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
         sep=separator,
         dtype=str,
         keep_default_na=False,
-        # A line may have more cells than the header: they are dropped and move no column.
+        # Cells beyond the header are dropped; pandas would shift the columns.
         usecols=range(len(header)),
         index_col=False,
     )

@@ -15,8 +15,8 @@ from kaggle_tfr.explore.settings import InputSettings
 LINK_PROBLEM = "link leads outside INPUT_DIR"
 # Files beside images that describe them: they are never taken for images.
 COMPANION = re.compile(
-    r"(?i)\.(csv|tsv|xlsx?|parquet|jsonl?|txt|md|rst|ya?ml|xml|html?|pdf|ini|db|log|py|ipynb"
-    r"|zip|tar|gz)$"
+    r"(?i)\.(csv|tsv|xlsx?|parquet|jsonl?|txt|md|rst|ya?ml|xml|html?|pdf|ini|db|log"
+    r"|py|ipynb|zip|tar|gz)$"
 )
 # Written by operating systems, NAS devices and archivers beside the user's own files.
 SYSTEM_NAMES = {
@@ -33,7 +33,7 @@ SYSTEM_NAMES = {
 
 
 def list_images(pattern: str, folder: str, settings: InputSettings) -> list[str]:
-    """Return the sorted paths of the files in a folder of INPUT_DIR that may be images."""
+    """Return the sorted paths of files in a folder of INPUT_DIR that may be images."""
     paths = storage.list_files(pattern, folder)
     paths = keep_inputs(paths, settings.input_dir, settings.excluded)
     return [path for path in paths if not COMPANION.search(path)]
@@ -82,8 +82,8 @@ def _find_below(input_dir: str, folders: Sequence[str]) -> list[str]:
 def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:
     """Return bool (n,): True where a symbolic link leads the path out of INPUT_DIR.
 
-    INPUT_DIR may be a link itself. Each folder is listed once, which finds all links in it
-    without a request for every file.
+    INPUT_DIR may be a link itself. Each folder is listed once, which finds all links in
+    it without a request for every file.
     """
     outside = np.zeros(len(paths), bool)
     if storage.is_remote(input_dir):
@@ -106,7 +106,7 @@ def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:
 
 
 def _list_links(folder: str) -> set[str]:
-    """Return the names of the symbolic links in a folder, none if it cannot be listed."""
+    """Return the names of the symbolic links in a folder that can be listed."""
     with suppress(OSError), os.scandir(folder) as entries:
         return {entry.name for entry in entries if entry.is_symlink()}
     return set()

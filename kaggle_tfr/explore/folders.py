@@ -1,4 +1,4 @@
-"""Read class folders: the last folder is the class, a folder above it may be the split."""
+"""Read class folders: the last folder is the class, one above it may be the split."""
 
 import os
 from dataclasses import replace
@@ -26,32 +26,38 @@ def read_folders(settings: InputSettings) -> Table:
     class_folder = folders.str[-2]
     classes = read_classes(settings.input_dir, settings.label_map)
     # A folder called like a split is not a class, unless the label map has it.
-    own_split = class_folder.map(split_of)
-    own_split = own_split.mask(class_folder.isin(map(str, classes or [])), "")
+    is_mapped = class_folder.isin(map(str, classes or []))
+    own_split = class_folder.map(split_of).mask(is_mapped, "")
     split_above = folders.str[-3].map(split_of, na_action="ignore").fillna("")
     split = own_split.where(own_split != "", split_above).replace("", "train")
     is_test = split == "test"
     if is_test.all():
         raise FileNotFoundError(
-            f"all files of '{settings.pattern}' in {settings.input_dir} are test images. "
-            f"{ADVICE}"
+            f"all files of '{settings.pattern}' in {settings.input_dir} are test "
+            f"images. {ADVICE}"
         )
 
     is_text = ~class_folder.str.contains(storage.ESCAPED)
     is_outside = files.find_outside(paths, settings.input_dir)
     is_class = (own_split == "") & is_text & ~is_outside
-    class_names = class_folder.where(is_class, "")
-    _, labels = single_label_table(class_names[~is_test], classes)
-    # Test images have labels if they are in folders of these classes only.
-    if not class_names[is_test].isin(map(str, labels.classes)).all():
-        class_names = class_names.mask(is_test, "")
-    labelled, _ = single_label_table(class_names, list(labels.classes))
-    problem = labelled["problem"].mask(own_split != "", "no class folder")
+    table, labels = _label(class_folder.where(is_class, ""), is_test, classes)
+    problem = table["problem"].mask(own_split != "", "no class folder")
     problem = problem.where(is_text, "class name is not text")
-    # `reject_links` names those outside.
-    labelled["problem"] = problem.mask(is_test | is_outside, "")
+    # `reject_links` names the problem of those outside.
+    table["problem"] = problem.mask(is_test | is_outside, "")
     images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
-    return pd.concat([images, labelled], axis=1), labels
+    return pd.concat([images, table], axis=1), labels
+
+
+def _label(names: pd.Series, is_test: pd.Series, classes: list | None) -> Table:
+    """Return the labels of images in folders of these names.
+
+    Test images have labels only if all of them are in folders of classes.
+    """
+    _, labels = single_label_table(names[~is_test], classes)
+    if not names[is_test].isin(map(str, labels.classes)).all():
+        names = names.mask(is_test, "")
+    return single_label_table(names, list(labels.classes))
 
 
 def _list_paths(settings: InputSettings) -> list[str]:
@@ -71,7 +77,7 @@ def _list_paths(settings: InputSettings) -> list[str]:
 
 
 def _warn_of_empty_folders(paths: list[str], settings: InputSettings) -> None:
-    """Print a warning that names class folders without images, which are not classes."""
+    """Print a warning that names the class folders without images."""
     input_dir = settings.input_dir
     listed = files.list_folders(os.path.dirname(settings.pattern), input_dir, settings)
     folders = {folder for folder in listed if not split_of(folder)}

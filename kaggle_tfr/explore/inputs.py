@@ -31,28 +31,21 @@ TEXT_COLUMNS = ["image_id", "path", "split", "label_name", "problem"]
 def read_table(
     input_dir: str, settings: InputSettings, excluded: Sequence[str] = ()
 ) -> Table:
-    """Return one row per image of all inputs, and what the labels are. No image is opened.
+    """Return one row per image of all inputs, and their labels. No image is opened.
 
-    excluded: WORK_DIR and OUT_DIR, whose files are not input where they are in INPUT_DIR.
+    excluded: WORK_DIR and OUT_DIR, whose files are not input where they are in
+    INPUT_DIR.
 
     Columns: image_id; path (absolute or gs://); split; label (int64, -1 for none);
-    label_name; problem ("" for a good row); source (0 for the main input, else the number
-    in MORE_INPUTS); for several labels (int8, 0 or 1) and masks (run-length codes, "" for
-    none) one column per label, and `label` numbers the combinations; other columns of a
-    CSV. An id that an earlier input has gets the number of its input in front.
+    label_name; problem ("" for a good row); source (0 for the main input, else the
+    number in MORE_INPUTS); for several labels (int8, 0 or 1) and masks (run-length
+    codes, "" for none) one column per label, and `label` numbers the combinations;
+    other columns of a CSV. An id that an earlier input has gets the number of its input
+    in front.
     Raises: FileNotFoundError: a folder, CSV or all images are missing; ValueError: a
     setting does not fit.
     """
-    checked = ("SOURCE", "LABEL_KIND", "LIMIT", "MORE_INPUTS")
-    check_parameters({name: getattr(settings, name.lower()) for name in checked})
-    if not storage.is_remote(input_dir):
-        input_dir = os.path.abspath(input_dir)
-    settings = replace(
-        settings,
-        input_dir=input_dir.rstrip("/"),
-        excluded=[work_dir(folder) for folder in excluded if folder],
-    )
-    _check_input_dir(settings)
+    settings = _complete_settings(settings, input_dir, excluded)
     images, labels = _read_input(settings)
     tables = [images.assign(source=0)]
     if _has_test_images(settings):
@@ -80,25 +73,34 @@ def read_table(
 
 
 def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without files that lack a row in one CSV but have one in another."""
+    """Drop files that lack a row in one CSV but have one in another."""
     is_unlisted = images["problem"].str.startswith(rows.NO_ROW)
     is_listed = images["path"].isin(images["path"][~is_unlisted])
     return images[~(is_unlisted & is_listed)].reset_index(drop=True)
 
 
-def _check_input_dir(settings: InputSettings) -> None:
-    """Raise a ValueError if labels or images would be read from files of output."""
+def _complete_settings(
+    settings: InputSettings, input_dir: str, excluded: Sequence[str]
+) -> InputSettings:
+    """Return the settings with the folders. Raises: ValueError: they do not fit."""
+    checked = ("SOURCE", "LABEL_KIND", "LIMIT", "MORE_INPUTS")
+    check_parameters({name: getattr(settings, name.lower()) for name in checked})
     if settings.reads_csv and settings.labels_csv == settings.test_csv:
         raise ValueError(
-            f"LABELS_CSV and TEST_CSV are both '{settings.test_csv}', which cannot both "
-            f"hold labels and lack them. Set LABELS_CSV to the labelled images' file."
+            f"LABELS_CSV and TEST_CSV are both '{settings.test_csv}', which cannot "
+            "both hold labels and lack them. Set LABELS_CSV to the labelled images' "
+            "file."
         )
-    outputs = map(storage.real_path, settings.excluded)
-    if not settings.reads_csv and storage.real_path(settings.input_dir) in outputs:
+    if not storage.is_remote(input_dir):
+        input_dir = os.path.abspath(input_dir)
+    outputs = [work_dir(folder) for folder in excluded if folder]
+    is_output = storage.real_path(input_dir) in map(storage.real_path, outputs)
+    if is_output and not settings.reads_csv:
         raise ValueError(
-            f"INPUT_DIR '{settings.input_dir}' is also WORK_DIR or OUT_DIR, whose files "
-            f"are not input. Set OUT_DIR or WORK_DIR to another folder."
+            f"INPUT_DIR '{input_dir}' is also WORK_DIR or OUT_DIR, whose files are not "
+            "input. Set OUT_DIR or WORK_DIR to another folder."
         )
+    return replace(settings, input_dir=input_dir.rstrip("/"), excluded=outputs)
 
 
 def _read_input(settings: InputSettings) -> Table:
@@ -106,8 +108,8 @@ def _read_input(settings: InputSettings) -> Table:
     input_dir = settings.input_dir
     if not storage.is_folder(input_dir):
         raise FileNotFoundError(
-            f"INPUT_DIR '{input_dir}' is not a folder. Give the images' folder, a gs:// "
-            f"address, or the slug of an attached Kaggle dataset."
+            f"INPUT_DIR '{input_dir}' is not a folder. Give the images' folder, a "
+            "gs:// address, or the slug of an attached Kaggle dataset."
         )
     if settings.split_column and not settings.reads_csv:
         raise ValueError(
@@ -130,7 +132,10 @@ def _read_input(settings: InputSettings) -> Table:
 
 
 def _has_test_images(settings: InputSettings) -> bool:
-    """Return whether TEST_CSV and TEST_PATH_TEMPLATE apply; class folders have test/."""
+    """Return whether TEST_CSV or TEST_PATH_TEMPLATE is set, or their defaults exist.
+
+    Class folders have their test images in a folder test/.
+    """
     csv = settings.test_csv
     template = settings.test_path_template
     if not template or settings.source == "tfrecords":
@@ -145,9 +150,9 @@ def _has_test_images(settings: InputSettings) -> bool:
     existing = {name for name in names if storage.exists(f"{input_dir}/{name}")}
     if len(existing) == 1:
         raise FileNotFoundError(
-            f"'{input_dir}' has '{min(existing)}', but no '{min(names - existing)}': which "
-            f'are the test images? Set TEST_CSV ("" for none) and TEST_PATH_TEMPLATE ("" '
-            f"for no test images)."
+            f"'{input_dir}' has '{min(existing)}', but no '{min(names - existing)}': "
+            "which are the test images? Set TEST_CSV (empty for none) and "
+            "TEST_PATH_TEMPLATE (empty for no test images)."
         )
     return bool(existing)
 
@@ -163,7 +168,7 @@ def _read_test_images(settings: InputSettings, labels: Labels) -> pd.DataFrame:
 
 
 def _read_test_csv(settings: InputSettings, labels: Labels) -> pd.DataFrame:
-    """Return image_id, path and problem of TEST_CSV's rows and of files without a row."""
+    """Return image_id, path and problem of TEST_CSV's rows and of unlisted files."""
     test_settings = replace(
         settings,
         labels_csv=settings.test_csv,
@@ -191,13 +196,14 @@ def _read_test_csv(settings: InputSettings, labels: Labels) -> pd.DataFrame:
 
 
 def _match_test_files(settings: InputSettings) -> pd.DataFrame:
-    """Return image_id, path and problem of the files that TEST_PATH_TEMPLATE matches."""
+    """Return image_id, path and problem of the files of TEST_PATH_TEMPLATE."""
     template = settings.test_path_template
     pattern = re.sub(r"\{.*?\}", "*", template)
     paths = files.list_images(pattern, settings.input_dir, settings)
     if not paths:
         raise FileNotFoundError(
-            f"TEST_PATH_TEMPLATE '{template}' matches no file in '{settings.input_dir}'. "
+            f"TEST_PATH_TEMPLATE '{template}' matches no file in "
+            f"'{settings.input_dir}'. "
             f'Fix it, or set it to "" for no test images.'
         )
     folder = files.fixed_folder(settings.input_dir, pattern)
@@ -208,14 +214,14 @@ def _match_test_files(settings: InputSettings) -> pd.DataFrame:
 
 
 def _warn_of_lost_labels(images: pd.DataFrame, test_images: pd.DataFrame) -> None:
-    """Print a warning if a given test split has labels, which TEST_CSV's images lack."""
+    """Print a warning if a given test split has labels that TEST_CSV's images lack."""
     n_labelled = ((images["split"] == "test") & (images["label"] >= 0)).sum()
     if n_labelled:
         print(
             f"WARNING: {n_labelled:,} images of the given test split have labels, the "
             f"{len(test_images):,} of TEST_CSV and TEST_PATH_TEMPLATE have none: test "
-            f'records are written without labels. Set TEST_PATH_TEMPLATE: "" to keep the '
-            f"labels."
+            "records are written without labels. Leave TEST_PATH_TEMPLATE empty to "
+            "keep the labels."
         )
 
 
@@ -224,8 +230,8 @@ def _read_more(
 ) -> pd.DataFrame:
     """Return the rows of a further input, with the labels and splits of the main one.
 
-    changes: the parameters that differ from the main input's. Its LABEL_MAP has the main
-    input's name of a class, "" to leave the class out.
+    changes: the parameters that differ from the main input's. Its LABEL_MAP has the
+    main input's name of a class, "" to leave the class out.
     """
     main_images, labels = main
     folder = storage.resolve(settings.input_dir, changes["INPUT_DIR"])
@@ -262,8 +268,8 @@ def _map_classes(
     unknown = [name for name, new_name in new_names.items() if new_name not in known]
     if unknown:
         raise ValueError(
-            f"{source} has {len(unknown)} classes that the main input lacks, the first is "
-            f"'{unknown[0]}'.{near_miss(unknown[0], known)} Give it LABEL_MAP: "
+            f"{source} has {len(unknown)} classes that the main input lacks, the first "
+            f"is '{unknown[0]}'.{near_miss(unknown[0], known)} Give it LABEL_MAP: "
             f'{{"{unknown[0]}": "a class of the main input"}}, or "" to leave it out.'
         )
     return new_names
@@ -285,24 +291,31 @@ def _align_labels(
         problem = problem.mask(is_left_out, "left out by LABEL_MAP: " + names)
         labelled, _ = single_label_table(renamed, list(labels.classes))
     else:
-        blanks = labels.blanks()
-        columns = pd.DataFrame(blanks, images.index)
-        for name, new_name in zip(
-            own_labels.label_columns, new_names.values(), strict=True
-        ):
-            if new_name:
-                is_blank = images[name] == blanks[new_name]
-                columns[new_name] = images[name].mask(is_blank, columns[new_name])
+        columns = images[list(own_labels.label_columns)]
+        columns = _align_columns(columns, list(new_names.values()), labels.blanks())
         labelled, _ = multi_label_table(columns, labels.kind, problem)
-    own_columns = [*own_labels.label_columns, "label", "label_name", "problem"]
-    others = images.drop(columns=own_columns)
+    used = [*own_labels.label_columns, "label", "label_name", "problem"]
+    others = images.drop(columns=used)
     return pd.concat([others, labelled.assign(problem=problem)], axis=1)
+
+
+def _align_columns(
+    columns: pd.DataFrame, new_names: list[str], blanks: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return the columns of `blanks`, filled from those that get their names."""
+    aligned = pd.DataFrame(blanks, columns.index)
+    for name, new_name in zip(columns, new_names, strict=True):
+        if new_name:
+            is_blank = columns[name] == blanks[new_name]
+            aligned[new_name] = columns[name].mask(is_blank, aligned[new_name])
+    return aligned
 
 
 def _keep_validation(
     images: pd.DataFrame, main_images: pd.DataFrame, number: int
 ) -> pd.DataFrame:
-    """Return a further input's rows as images to train on, but for its validation split.
+    """Return a further input's rows as images to train on, but for its validation
+    split.
 
     That split is called as in the main input, so that no fold trains on its images.
     """
@@ -313,8 +326,8 @@ def _keep_validation(
     count = (is_validation & (images["problem"] == "")).sum()
     if count:
         print(
-            f"MORE_INPUTS, input {number}: {count:,} images of its own validation split "
-            f"stay validation images (split '{name}'); no fold trains on them"
+            f"MORE_INPUTS, input {number}: {count:,} images of its own validation "
+            f"split stay validation images (split '{name}'); no fold trains on them"
         )
     return images.assign(split=np.where(is_validation, name, "train"))
 
@@ -324,28 +337,15 @@ def save_submission(
 ) -> None:
     """Copy TEST_CSV to WORK_DIR, for the order and the columns of submission.csv.
 
-    The copy goes into parts, which are published. Unless TEST_CSV is called a submission,
-    each column gets one value, so that it cannot hold the labels of the test images.
+    The copy goes into parts, which are published. A TEST_CSV that is not called a
+    submission may hold the labels of the test images: it is not copied.
     """
     path = storage.join(work_dir, SUBMISSION)
     source = storage.resolve(input_dir, settings.test_csv)
+    is_template = "submission" in os.path.basename(settings.test_csv).lower()
     has_tests = (images["split"] == "test").any()
-    if not has_tests or not settings.test_csv or not storage.exists(source):
+    if is_template and has_tests and storage.exists(source):
+        files.check_named_file(source, input_dir, "TEST_CSV")
+        storage.write_atomically(path, storage.read_bytes(source))
+    else:
         storage.remove(path)
-        return
-    files.check_named_file(source, input_dir, "TEST_CSV")
-    data = storage.read_bytes(source)
-    if "submission" not in os.path.basename(source).lower():
-        id_column = settings.test_id_column or settings.id_column
-        table = csvs.read_as_text(source, id_column, "TEST_CSV")
-        is_varied = (table != table.iloc[0]).any()
-        several = table.columns[is_varied].drop(id_column, errors="ignore")
-        for name in several:
-            table[name] = "" if settings.source == "rle_csv" else table[name].min()
-        data = table.to_csv(index=False).encode()
-        if len(several):
-            print(
-                f"TEST_CSV '{source}' may hold labels: {SUBMISSION} in WORK_DIR keeps its "
-                f"rows and columns, but has one value in each of {', '.join(several)}."
-            )
-    storage.write_atomically(path, data)

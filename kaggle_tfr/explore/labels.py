@@ -77,8 +77,8 @@ def read_classes(input_dir: str, label_map: str | Mapping[str, int]) -> list | N
     if wrong or not entries:
         raise ValueError(
             f'LABEL_MAP takes {{"class": label}}, with labels from 0, but it holds '
-            f"{wrong or content!r:.80}. Fix the map, or leave LABEL_MAP empty to number "
-            f"the sorted classes."
+            f"{wrong or content!r:.80}. Fix the map, or leave LABEL_MAP empty to "
+            "number the sorted classes."
         )
 
     classes: list = [None] * (max(entries.values()) + 1)
@@ -102,7 +102,7 @@ def _parse_classes(names: Iterable[Any]) -> list:
 def number_classes(
     text: pd.Series, classes: list | None = None
 ) -> tuple[np.ndarray, list]:
-    """Return the label of each row (int64, -1 for none), and the classes: index = label.
+    """Return the label of each row (int64, -1 for none) and the classes by label.
 
     classes: those of a label map; by default the sorted ones of the text.
 
@@ -116,9 +116,9 @@ def number_classes(
     unknown = [name for name in names if str(name) not in label_of]
     if unknown:
         raise ValueError(
-            f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} of the data, "
-            f"the first is '{unknown[0]}'. Add them, or leave it empty to number the "
-            f"sorted classes."
+            f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} of the "
+            f"data, the first is '{unknown[0]}'. Add them, or leave it empty to number "
+            "the sorted classes."
         )
     # The code of a missing name is -1, which takes the last of these labels.
     labels = np.array([*(label_of[str(name)] for name in names), -1], np.int64)
@@ -190,9 +190,9 @@ def read_flags(
         kind = "single" if len(decisive) and (decisive == 1).all() else "multi"
         if kind == "single":
             print(
-                f"Each row has exactly one 1 in {len(text.columns)} label columns: they "
-                f"are read as one class per image. Set LABEL_KIND: multi to read them as "
-                f"several labels."
+                f"Each row has exactly one 1 in {len(text.columns)} label columns: "
+                "they are read as one class per image. Set LABEL_KIND: multi to read "
+                "them as several labels."
             )
     table, labels = multi_label_table(flags, "multi", problem)
     if kind == "multi":
@@ -223,7 +223,7 @@ def _parse_flags(text: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def split_labels(text: pd.Series, separator: str) -> Table:
-    """Return the multi-label table of separated lists of classes, such as "rust scab"."""
+    """Return the multi-label table of lists of classes, such as "rust scab"."""
     is_missing = text.isin(MISSING)
     names = text.mask(is_missing, "").str.split(separator).explode().str.strip()
     names = names[names != ""]
@@ -237,7 +237,7 @@ def split_labels(text: pd.Series, separator: str) -> Table:
 
 
 def spread_codes(ids: pd.Series, names: pd.Series, codes: pd.Series) -> pd.DataFrame:
-    """Return one row per image, in the order of `ids`, and one column of codes per label.
+    """Return one row per image, in the order of `ids`, and one column per label.
 
     Codes of the same image and label are one mask; "" is no mask.
     """

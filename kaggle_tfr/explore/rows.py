@@ -3,7 +3,8 @@
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -30,7 +31,7 @@ NO_ROW = "no row"  # begins the problem of a file that no CSV names
 
 
 def read_label_csv(settings: InputSettings) -> Table:
-    """Return the images of a CSV with a row per image, labelled in one or more columns."""
+    """Return the images of a CSV with a row per image, and their labels."""
     rows = read_csv(settings)
     split, _ = splits.read_splits(rows, settings.split_column)
     is_test = split == "test"
@@ -56,19 +57,19 @@ def _drop_placeholders(text: pd.Series, is_test: pd.Series) -> pd.Series:
         return text
     print(
         f"The test rows of LABELS_CSV have labels such as '{min(test_classes)}', which "
-        f"are not classes of the other rows: they are read as test images without labels."
+        "are not classes of the other rows: they are read as images without labels."
     )
     return text.mask(is_test, "")
 
 
 def read_mask_csv(settings: InputSettings) -> Table:
-    """Return the images of a CSV of run-length codes, with a column of codes per label."""
+    """Return the images of a CSV of run-length codes, with a column per label."""
     rows = read_csv(settings)
     columns = settings.label_columns
     if len(columns) not in (1, 2):
         raise ValueError(
             f"LABEL_COLUMN is {settings.label_column!r}. With 'rle_csv' set it to the "
-            f"column of run-length codes, or to [label, code]."
+            "column of run-length codes, or to [label, code]."
         )
     ids, names = _split_mask_ids(rows, settings)
     codes = spread_codes(ids, names, rows[columns[-1]])
@@ -102,9 +103,9 @@ def _split_mask_ids(
     if not has_tail.all():
         without_tail = ids[~has_tail]
         raise ValueError(
-            f"'rle_csv' takes ids such as '0011165.jpg_Fish', but {len(without_tail)} of "
-            f"{len(ids)} have no '_', the first is '{without_tail.iloc[0]}'. "
-            f"Set LABEL_COLUMN to [label, code] if the labels have a column."
+            f"'rle_csv' takes ids such as '0011165.jpg_Fish', but {len(without_tail)} "
+            f"of {len(ids)} have no '_', the first is '{without_tail.iloc[0]}'. Set "
+            "LABEL_COLUMN to [label, code] if the labels have a column."
         )
     halves = ids.str.rpartition("_")
     return halves[0], halves[2]
@@ -113,7 +114,8 @@ def _split_mask_ids(
 def complete_rows(
     settings: InputSettings, rows: pd.DataFrame, labelled: Table
 ) -> Table:
-    """Return the images of a CSV's rows, then those of files without a row; their labels.
+    """Return the images of a CSV's rows, then those of files without a row; their
+    labels.
 
     labelled: the columns of labels of the rows.
     """
@@ -121,34 +123,24 @@ def complete_rows(
     reserved = RESERVED.intersection(labels.label_columns)
     if reserved:
         raise ValueError(
-            f"a label is called '{min(reserved)}', like a column of kaggle-tfr. Rename it."
+            f"a label is called '{min(reserved)}', as a column of ours is. Rename it."
         )
     paths, path_problem = _fill_paths(rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
+    used = [settings.id_column, *settings.label_columns]
     if not settings.split_column:
-        splits.warn_unused(rows, [settings.id_column, *settings.label_columns])
+        splits.warn_unused(rows, used)
     table = _unlabel_test_rows(table, labels, split == "test")
     ids = _name_apart(rows, paths, settings)
+    problem = _find_repeats(ids, table, split)
+    for next_problem in (table["problem"], split_problem, path_problem):
+        problem = problem.where(problem != "", next_problem)
+    table["problem"] = problem.mask(rows[settings.id_column] == "", "no id")
 
-    label_names = table["label_name"].where(table["problem"] == "", table["problem"])
-    no_id = pd.Series("", ids.index).mask(rows[settings.id_column] == "", "no id")
-    again = no_id.mask(ids.duplicated(), "listed twice: the first row counts")
-    table["problem"] = _choose_first(
-        no_id,
-        _find_clashes(ids, split, "splits"),
-        _find_clashes(ids, label_names, "labels"),
-        again,
-        table["problem"],
-        split_problem,
-        path_problem,
-    )
-
-    images = pd.DataFrame(
-        {"image_id": ids.map(storage.escape), "path": paths, "split": split}
-    )
-    used = [settings.id_column, *settings.label_columns]
     others = rows.drop(columns=used, errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
+    ids = ids.map(storage.escape)
+    images = pd.DataFrame({"image_id": ids, "path": paths, "split": split})
     images = pd.concat([images, table, others], axis=1)
     unlisted = _list_unlisted(images, settings)
     if unlisted.empty:
@@ -157,20 +149,19 @@ def complete_rows(
     return stack_rows([images, unlisted]), labels
 
 
-def _choose_first(*problems: pd.Series) -> pd.Series:
-    """Return the first problem of each row that is not empty."""
-    chosen = problems[0]
-    for problem in problems[1:]:
-        chosen = chosen.where(chosen != "", problem)
-    return chosen
-
-
-def _find_clashes(ids: pd.Series, values: pd.Series, noun: str) -> pd.Series:
-    """Return the problem of each row whose id has several values, "" for other rows."""
+def _find_repeats(ids: pd.Series, table: pd.DataFrame, split: pd.Series) -> pd.Series:
+    """Return the problem of each row whose id has other rows, "" for other rows."""
+    is_again = ids.duplicated()
     repeated = ids[ids.duplicated(keep=False)]
-    names = values[repeated.index].groupby(repeated).unique().map(sorted)
-    listed = names[names.map(len) > 1].str.join(", ")
-    return ids.map(f"listed with different {noun}: " + listed).fillna("")
+    problem = pd.Series("", ids.index)
+    problem = problem.mask(is_again, "listed twice: the first row counts")
+    names = table["label_name"].where(table["problem"] == "", table["problem"])
+    for noun, values in (("labels", names), ("splits", split)):
+        held = values[repeated.index].groupby(repeated).unique().map(sorted)
+        listed = held[held.map(len) > 1].str.join(", ")
+        clash = ids.map(f"listed with different {noun}: " + listed)
+        problem = clash.fillna(problem)
+    return problem
 
 
 def _unlabel_test_rows(
@@ -178,7 +169,8 @@ def _unlabel_test_rows(
 ) -> pd.DataFrame:
     """Return the table. Test rows need no labels if none of them has one.
 
-    Beside labelled ones they stay rejected: the records of a split have the same fields.
+    Beside labelled ones they stay rejected: the records of a split have the same
+    fields.
     """
     is_unlabelled = table["problem"].str.startswith("no label")
     if not is_test.any() or not is_unlabelled[is_test].all():
@@ -192,7 +184,7 @@ def _unlabel_test_rows(
 def _name_apart(
     rows: pd.DataFrame, paths: pd.Series, settings: InputSettings
 ) -> pd.Series:
-    """Return the ids. An id of images in several CSVs' folders gets its folder in front."""
+    """Return the ids; one that several CSVs' folders share gets its folder in front."""
     ids = rows[settings.id_column]
     if FOLDER_COLUMN not in rows:
         return ids
@@ -204,11 +196,11 @@ def _name_apart(
 def _fill_paths(
     rows: pd.DataFrame, settings: InputSettings
 ) -> tuple[pd.Series, pd.Series]:
-    """Return the path of each row by PATH_TEMPLATE, "" if its id does not fit; the problem.
+    """Return the path of each row by PATH_TEMPLATE, "" if its id does not fit; the
+    problem.
 
     Raises: ValueError: PATH_TEMPLATE names a column that the rows lack, or fits no row.
     """
-    input_dir = settings.input_dir
     template = settings.path_template
     rows = rows.assign(image_id=rows[settings.id_column])  # templates know both names
     columns = sorted(template_columns(template))
@@ -216,78 +208,87 @@ def _fill_paths(
         if column not in rows:
             names = list(map(str, rows))
             raise ValueError(
-                f"PATH_TEMPLATE '{template}' names the column '{column}', which does not "
-                f"exist.{near_miss(column, names)} The columns are {', '.join(names)}."
+                f"PATH_TEMPLATE '{template}' names the column '{column}', which does "
+                f"not exist.{near_miss(column, names)} The columns are "
+                f"{', '.join(names)}."
             )
 
-    template_at_top = template.replace(f"{{{FOLDER_COLUMN}}}/", "")
-    paths = []
-    problems = []
-    for values in rows[columns].itertuples(index=False, name=None):
-        row = dict(zip(columns, values, strict=True))
-        path = ""
-        problem = ""
-        try:
-            is_at_top = row.get(FOLDER_COLUMN) == ""
-            name = (template_at_top if is_at_top else template).format_map(row)
-            if storage.OUTSIDE.search(name):
-                problem = "id is outside INPUT_DIR"
-            else:
-                path = f"{input_dir}/{storage.escape(name)}"
-        except IndexError:
-            problem = f"id too short for PATH_TEMPLATE '{template}'"
-        paths.append(path)
-        problems.append(problem)
-
-    if not any(paths):
+    filled = [
+        _fill_template(template, dict(zip(columns, values, strict=True)))
+        for values in rows[columns].itertuples(index=False, name=None)
+    ]
+    below, problems = zip(*filled, strict=True)
+    if not any(below):
         source = f"PATH_TEMPLATE '{template}'"
-        storage.check_inside(template, source, f"'{input_dir}'")
-        first_id = rows["image_id"].iloc[0]
+        storage.check_inside(template, source, f"'{settings.input_dir}'")
         raise ValueError(
-            f"{source} fits no row, the first is '{first_id}': {problems[0]}."
+            f"{source} fits no row, the first is '{rows['image_id'].iloc[0]}': "
+            f"{problems[0]}."
         )
+    paths = [f"{settings.input_dir}/{name}" if name else "" for name in below]
     return pd.Series(paths, rows.index), pd.Series(problems, rows.index)
 
 
-def _list_unlisted(images: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
-    """Return image_id, path, split and problem of files beside the images that no row names.
+def _fill_template(template: str, row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the path below INPUT_DIR of a row and "", or "" and its problem."""
+    if row.get(FOLDER_COLUMN) == "":
+        template = template.replace(f"{{{FOLDER_COLUMN}}}/", "")
+    try:
+        name = template.format_map(row)
+    except IndexError:
+        return "", f"id too short for PATH_TEMPLATE '{template}'"
+    if storage.OUTSIDE.search(name):
+        return "", "id is outside INPUT_DIR"
+    return storage.escape(name), ""
 
-    Files that describe images, such as the CSV itself, are left out.
+
+def _list_unlisted(images: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
+    """Return image_id, path, split and problem of the files that no row names.
+
     Raises: FileNotFoundError: none of the images exists.
     """
-    template = settings.path_template
-    pattern = "*" + glob.escape(re.split("[}/]", template)[-1])
-    image_dir = files.fixed_folder(settings.input_dir, template)
-    found = dict[str, str]()  # the split of each file by its path
-    with_path = images[images["path"] != ""]
-    folder_of_path = with_path["path"].map(os.path.dirname)
-    splits_in = with_path["split"].groupby(folder_of_path).unique()
-    for folder, names in zip(splits_in.index, splits_in, strict=True):
-        if storage.is_folder(folder):
-            paths = files.list_images(pattern, folder, settings)
-            found |= dict.fromkeys(paths, names[0] if len(names) == 1 else "train")
-
+    split_of_file = _list_beside(images, settings)
     known = set(images["path"])
-    if known.isdisjoint(found):
+    if known.isdisjoint(split_of_file):
         raise FileNotFoundError(
             f"none of the {len(images)} images exists; the first would be "
-            f"'{with_path['path'].iloc[0]}'. {len(found)} other files are in such folders. "
-            f"Point INPUT_DIR at the folder that holds the images' folder, or set "
-            f"PATH_TEMPLATE."
+            f"'{min(known - {''})}'. {len(split_of_file)} other files are in its "
+            "folder or beside other images. Point INPUT_DIR at the folder that holds "
+            "the images' folder, or set PATH_TEMPLATE."
         )
-    unlisted = [path for path in sorted(found) if path not in known]
+    paths = [path for path in sorted(split_of_file) if path not in known]
+    image_dir = files.fixed_folder(settings.input_dir, settings.path_template)
     return pd.DataFrame(
         {
-            "image_id": [path.removeprefix(f"{image_dir}/") for path in unlisted],
-            "path": unlisted,
-            "split": [found[path] for path in unlisted],
+            "image_id": [path.removeprefix(f"{image_dir}/") for path in paths],
+            "path": paths,
+            "split": [split_of_file[path] for path in paths],
             "problem": f"{NO_ROW} in {os.path.basename(settings.labels_csv)}",
         }
     )
 
 
+def _list_beside(images: pd.DataFrame, settings: InputSettings) -> dict[str, str]:
+    """Return the paths of the files in the images' folders, and their splits.
+
+    A file has the split of all images of its folder, or "train" if they differ.
+    """
+    ending = re.split("[}/]", settings.path_template)[-1]
+    pattern = "*" + glob.escape(ending)
+    split_of_file = dict[str, str]()
+    images = images[images["path"] != ""]
+    folders = images["path"].map(os.path.dirname)
+    splits_in = images["split"].groupby(folders).unique()
+    for folder, names in zip(splits_in.index, splits_in, strict=True):
+        if storage.is_folder(folder):
+            paths = files.list_images(pattern, folder, settings)
+            split = names[0] if len(names) == 1 else "train"
+            split_of_file |= dict.fromkeys(paths, split)
+    return split_of_file
+
+
 def stack_rows(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return all rows as one table. Whole numbers stay whole if a table lacks a column."""
+    """Return all rows as one table. Integers stay integers if some lack a column."""
     shared = set.intersection(*(set(table) for table in tables))
     stacked = []
     for table in tables:

@@ -17,7 +17,8 @@ _NAMES = SPLIT_NAMES | {
     "evaluation": "validation",
 }
 _COLUMN_NAME = re.compile(
-    rf"(?i){FOLDER_COLUMN}|.*(split|subset|partition|phase|usage|stage)s?|.*[ _-]?set|mode"
+    rf"(?i){FOLDER_COLUMN}|.*(split|subset|partition|phase|usage|stage)s?"
+    r"|.*[ _-]?set|mode"
 )
 
 
@@ -48,7 +49,7 @@ def looks_like_splits(column: str, values: Iterable[Any]) -> bool:
 
 
 def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
-    """Return the split and the problem of each row by SPLIT_COLUMN, "train" without one.
+    """Return the split of each row by SPLIT_COLUMN ("train" without), and its problem.
 
     Raises: ValueError: there is no such column, or it cannot be one of splits.
     """
@@ -58,7 +59,8 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
         header = list(map(str, rows))
         raise ValueError(
             f"SPLIT_COLUMN '{column}' is not in LABELS_CSV.{near_miss(column, header)} "
-            f'It has {", ".join(header)}. Set SPLIT_COLUMN to one of them or to "".'
+            f"It has {', '.join(header)}. Set SPLIT_COLUMN to one of them, or leave it "
+            "empty."
         )
 
     text = rows[column].fillna("").astype(str).str.strip()
@@ -67,13 +69,13 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
     if splits == {""}:
         words = ", ".join(map(repr, list(split_of_word)[:5]))
         raise ValueError(
-            f"SPLIT_COLUMN '{column}' names no split: it holds {words}. Set SPLIT_COLUMN "
-            f'to a column of "train", "validation" and "test", or to "".'
+            f"SPLIT_COLUMN '{column}' names no split: it holds {words}. Set it to a "
+            "column of 'train', 'validation' and 'test', or leave it empty."
         )
     if splits == {"test"}:
         raise ValueError(
             f"SPLIT_COLUMN '{column}' makes every row a test image: nothing is left to "
-            f'train on. Set SPLIT_COLUMN to "".'
+            "train on. Leave SPLIT_COLUMN empty."
         )
 
     split = text.map(split_of_word)
@@ -83,7 +85,7 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
 
 
 def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
-    """Print a warning that names each column of splits, which SPLIT_COLUMN does not use.
+    """Print a warning that names each column of splits, if SPLIT_COLUMN is empty.
 
     used: the columns of ids and labels.
     """
@@ -92,7 +94,7 @@ def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
             counts = rows[column].astype(str).map(name_split).value_counts()
             listed = ", ".join(f"{n:,} {split}" for split, n in counts.items() if split)
             print(
-                f"WARNING: the column '{column}' of LABELS_CSV names splits ({listed}), "
-                f"but SPLIT_COLUMN is empty: every row becomes an image to train on. "
-                f'Set SPLIT_COLUMN: "{column}" to keep the given splits.'
+                f"WARNING: the column '{column}' of LABELS_CSV names splits "
+                f"({listed}), but SPLIT_COLUMN is empty: every row becomes an image to "
+                f"train on. Set SPLIT_COLUMN to '{column}' to keep the given splits."
             )

@@ -44,11 +44,11 @@ def measure(
     """Read every image; return the table with the columns `MEASURED` and new problems.
 
     height, width: in pixels as displayed; digest: of the file. An image that cannot be
-    used, or whose run-length code does not fit, has the reason as its problem. Rows with
-    a problem are not opened.
-    work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens only
-    new and changed files, and those with a problem. It also keeps other files' rows, such
-    as those that LIMIT leaves out.
+    used, or whose run-length code does not fit, has the reason as its problem. Rows
+    with a problem are not opened.
+    work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
+    only new and changed files, and those with a problem. It also keeps other files'
+    rows, such as those that LIMIT leaves out.
     Raises: TimeoutError: a bucket does not answer.
     """
     path = work_dir and storage.join(work_dir, "hashes.parquet")
@@ -73,7 +73,7 @@ def measure(
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
-    """Return the bytes and the time of change in ns of each file, 0 and 0 if missing."""
+    """Return the bytes and time of change (ns) of each file, 0 and 0 if missing."""
     status = [(0, 0)] * len(paths)
     for row, path in enumerate(paths):
         with suppress(OSError):
@@ -171,9 +171,9 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     reasons = images["problem"].str.split(":").str[0].value_counts().head(5)
     counts = ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
     raise ValueError(
-        f"none of the {len(images):,} images can be used: {counts}. '{path}' lists each "
-        f"image. Fix the files, or set the parameters of 01_explore so that it reads "
-        f"others."
+        f"none of the {len(images):,} images can be used: {counts}. '{path}' lists "
+        "each image. Fix the files, or set the parameters of 01_explore so that it "
+        "reads others."
     )
 
 

@@ -58,10 +58,10 @@ def test_links_of_a_csv_stay_within_the_input(tmp_path):
     images, _ = read(folder)
 
     assert problems(images) == {"a.jpg": "", "b.jpg": OUTSIDE, "t.jpg": OUTSIDE}
-    os.symlink("../secret/answers.csv", folder / "answers.csv")
-    (tmp_path / "secret" / "answers.csv").write_text("image_id,label\nt.jpg,x\n")
-    chosen = make_settings(InputSettings, {"TEST_CSV": "answers.csv"})
-    with pytest.raises(ValueError, match=r"TEST_CSV '.*answers.csv' is a link"):
+    os.symlink("../secret/submission.csv", folder / "submission.csv")
+    (tmp_path / "secret" / "submission.csv").write_text("image_id,label\nt.jpg,x\n")
+    chosen = make_settings(InputSettings, {"TEST_CSV": "submission.csv"})
+    with pytest.raises(ValueError, match=r"TEST_CSV '.*submission.csv' is a link"):
         save_submission(images, str(folder), chosen, str(tmp_path))
     assert not (tmp_path / "sample_submission.csv").exists()
     os.rename(folder / "train.csv", tmp_path / "secret" / "train.csv")

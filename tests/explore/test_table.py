@@ -287,7 +287,7 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),
         (ROW, {"path_template": "{image_id[9]}"}, WRONG, r"fits no row, .* 'a.jpg': id too short"),
         ("image_id,label\n../../x,x\n", {}, WRONG, r"fits no row.*: id is outside INPUT_DIR"),
-        (ROW, {"path_template": "../x/{image_id}"}, WRONG, r"'../x/{image_id}' leads out of its"),
+        (ROW, {"path_template": "../x/{image_id}"}, WRONG, r"'../x/{image_id}' is outside its"),
         (ROW, {"path_template": "x/{image_id}"}, MISSING, r"none of the 1 .* set PATH_TEMPLATE"),
         (ROW, {"label_map": "no.json"}, MISSING, r"no file '.*no.json'. Set LABEL_MAP"),
         (ROW, {"label_map": "train.csv"}, WRONG, r"LABEL_MAP '.*train.csv' is not JSON"),
