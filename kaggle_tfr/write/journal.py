@@ -74,15 +74,7 @@ def open_part(
     text = plan.to_json()
     sums = read_sums(part_dir)
     if sums.get("plan.json") != sha256_of_text(text):
-        changes = _list_changes(part_dir, plan)
-        if changes and not overwrite:
-            raise ValueError(
-                f"'{part_dir}' was written from a different plan: "
-                f"{'; '.join(changes)}. Set OVERWRITE = True to write it again, "
-                "choose another OUT_DIR, or revert the change."
-            )
-        if changes:
-            clear_part(part_dir)
+        _clear_stale_part(part_dir, plan, overwrite=overwrite)
 
     storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
@@ -97,8 +89,21 @@ def open_part(
     if find_changed_files(part_dir, sum_of_rejects):
         kept = [row for row in kept if row.refused == 0]
     kept_files = {row.file for row in kept}
-    _remove_files(part_dir, _list_files([r for r in rows if r.file not in kept_files]))
+    _remove_files(part_dir, _list_files(r for r in rows if r.file not in kept_files))
     return kept
+
+
+def _clear_stale_part(part_dir: str, plan: Plan, *, overwrite: bool) -> None:
+    """Clear a part of a different plan, or stop because of it."""
+    changes = _list_changes(part_dir, plan)
+    if changes and not overwrite:
+        raise ValueError(
+            f"'{part_dir}' was written from a different plan: {'; '.join(changes)}. "
+            "Set OVERWRITE = True to write it again, choose another OUT_DIR, or "
+            "revert the change."
+        )
+    if changes:
+        clear_part(part_dir)
 
 
 def _list_changes(part_dir: str, plan: Plan) -> list[str]:

@@ -101,6 +101,26 @@ def write_parts(
     )
 
     run_id = uuid.uuid4().hex
+    finished = _open_parts(part_dirs, plan, run_id, overwrite=overwrite)
+    planned = [shard for shard in plan.shards if shard.part in part_dirs]
+    problem = _write_missing(
+        work_dir, plan, planned, part_dirs, finished, run_id=run_id
+    )
+    for number, part_dir in part_dirs.items():
+        shards = [shard.number for shard in planned if shard.part == number]
+        if finished.keys() >= set(shards):
+            rows = [finished[shard] for shard in shards]
+            sidecars.close_part(work_dir, part_dir, plan, rows, license_name)
+    if problem:
+        _stop(problem, f"Stopped after {len(finished)} of {len(planned)} shards")
+    rows = [finished[number] for number in sorted(finished)]
+    return pd.DataFrame(rows, columns=journal.COLUMNS)
+
+
+def _open_parts(
+    part_dirs: Mapping[int, str], plan: Plan, run_id: str, *, overwrite: bool
+) -> dict[int, ShardRow]:
+    """Claim the parts and return the rows of finished shards, by number."""
     finished = dict[int, ShardRow]()
     for number, part_dir in part_dirs.items():
         rows = journal.open_part(part_dir, plan, run_id, overwrite=overwrite)
@@ -108,20 +128,7 @@ def write_parts(
         for row in parallel.run(partial(_check_shard, part_dir), rows, label=label):
             if row:
                 finished[row.number] = row
-
-    planned = [shard for shard in plan.shards if shard.part in part_dirs]
-    problem = _write_missing(
-        work_dir, plan, planned, part_dirs, finished, run_id=run_id
-    )
-    for part_number, part_dir in part_dirs.items():
-        numbers = [shard.number for shard in planned if shard.part == part_number]
-        if finished.keys() >= set(numbers):
-            rows = [finished[number] for number in numbers]
-            sidecars.close_part(work_dir, part_dir, plan, rows, license_name)
-    if problem:
-        _stop(problem, f"Stopped after {len(finished)} of {len(planned)} shards")
-    rows = [finished[number] for number in sorted(finished)]
-    return pd.DataFrame(rows, columns=journal.COLUMNS)
+    return finished
 
 
 def _check_plan(plan: Plan, part: int) -> None:

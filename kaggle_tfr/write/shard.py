@@ -167,7 +167,7 @@ def _check_claim(task: ShardTask) -> None:
 def _write_records(
     task: ShardTask, temporary: str
 ) -> tuple[list[int], list[dict[str, str]]]:
-    """Return where each record begins and the last one ends, and the rejected images."""
+    """Return the bounds of the records in bytes, and the rejected images."""
     bounds = [0]
     rejects = list[dict[str, str]]()
     next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS

@@ -49,7 +49,7 @@ def close_part(
 def _complete_indices(
     part_dir: str, plan: Plan, rows: Sequence[ShardRow]
 ) -> dict[str, str]:
-    """Return the sha256 of each shard's index; one that does not fit is written again."""
+    """Write missing or wrong indices of shards, and return the sha256 of all."""
     sums = dict[str, str]()
     for row in () if plan.settings.compression else rows:
         name = f"index/{row.file}.idx"
@@ -65,7 +65,7 @@ def _complete_indices(
 def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
     """Move new files and SHA256SUMS to the part, shards.csv last.
 
-    sums: of the part's shards and indices. Files with the right content stay as they are.
+    sums: of the part's shards and indices. Files with the right content stay.
     """
     new_sums = {path.name: storage.sha256_of(path) for path in Path(scratch).iterdir()}
     if "rejects.csv" not in new_sums:

@@ -119,24 +119,12 @@ def verify_parts(
     """
     listed = [folders] if isinstance(folders, str | os.PathLike) else folders
     part_dirs = [path for folder in listed for path in _find_parts(str(folder))]
-    faults = _compare_plans(part_dirs)
-    tasks = list[Iterator[ShardCheck]]()
-    total = 0
-    for part_dir in part_dirs:
-        plan, rows, problems = _open_part(part_dir)
-        for file, problem in problems.items():
-            faults.append(Fault(part_dir, file, -1, 0, problem))
-        if plan:
-            n_sources = -(-sample // len(part_dirs)) if work_dir else 0
-            sources = _choose_sources(work_dir, rows[0].part, n_sources, seed)
-            tasks.append(_list_checks(part_dir, plan, rows, sources))
-            total += sum(row.count for row in rows)
-
+    checks, total, faults = _open_parts(part_dirs, work_dir, sample, seed)
     matches = list[SourceMatch]()
     stats: dict[str, Stats] = {part_dir: defaultdict(Counter) for part_dir in part_dirs}
     for check in parallel.run(
         check_shard,
-        chain.from_iterable(tasks),
+        checks,
         label="Verifying records",
         total=total,
         advance=lambda check: check.shard.count,
@@ -149,6 +137,25 @@ def verify_parts(
         pd.DataFrame(sorted(matches), columns=SourceMatch._fields),
         stats,
     )
+
+
+def _open_parts(
+    part_dirs: Sequence[str], work_dir: str, sample: int, seed: int
+) -> tuple[Iterator[ShardCheck], int, list[Fault]]:
+    """Return (shards to read, number of their records, faults of parts as a whole)."""
+    checks = list[Iterator[ShardCheck]]()
+    total = 0
+    faults = _compare_plans(part_dirs)
+    for part_dir in part_dirs:
+        plan, rows, problems = _open_part(part_dir)
+        for file, problem in problems.items():
+            faults.append(Fault(part_dir, file, -1, 0, problem))
+        if plan:
+            n_sources = -(-sample // len(part_dirs)) if work_dir else 0
+            sources = _choose_sources(work_dir, rows[0].part, n_sources, seed)
+            checks.append(_list_checks(part_dir, plan, rows, sources))
+            total += sum(row.count for row in rows)
+    return chain.from_iterable(checks), total, faults
 
 
 def _find_parts(folder: str) -> list[str]:
@@ -303,7 +310,7 @@ def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
-    """Return the check with the result of reading the shard, without the plan's rows."""
+    """Read a shard and return the check with the result, without its rows."""
     shard = check.shard
     path = storage.join(check.part_dir, shard.file)
     try:
@@ -355,7 +362,7 @@ def _check_records(check: ShardCheck, plain: AnyPath) -> int:
 
 
 def _check_record(check: ShardCheck, number: int, data: bytes) -> str:
-    """Return the problem of a record, or "". Its image is decoded once for all checks."""
+    """Return the problem of a record, or ""; its image is decoded once."""
     try:
         features = parse_record(data)
     except ValueError as error:
@@ -440,10 +447,10 @@ def _list_features(data: bytes) -> dict[str, str]:
 def compare_with_source(
     source: bytes, pixels: np.ndarray, settings: ImageSettings
 ) -> tuple[float, float, str]:
-    """Return (psnr, psnr_swapped, problem) of a record's pixels, RGB (height, width, 3).
+    """Return (psnr, psnr_swapped, problem) of a record's pixels.
 
-    The PSNR is in dB, as it is and with red and blue swapped. The problem is the
-    transformation that fits better, or "".
+    pixels: RGB (height, width, 3). The PSNR is in dB, as it is and with red and blue
+    swapped. The problem is the transformation that fits better, or "".
     """
     height, width = pixels.shape[:2]
     expected = _resize_source(source, height, width, settings)

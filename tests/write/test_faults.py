@@ -277,7 +277,7 @@ def test_a_bucket_s_refusal_costs_no_byte(root, whole, process, step):
             bucket.refused = range(0)
             assert bool(error) == (times > 1), error
             assert not error or (
-                "gs://faults" in error and "again: it goes on" in error
+                "gs://faults" in error and "again; it resumes" in error
             )
             assert run(root, f"gs://faults/{out}") == (0, "")
             objects = bucket.read_objects("faults", out)
