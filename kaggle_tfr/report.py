@@ -1,4 +1,4 @@
-"""report.html: what a run has shown, on one page that needs no code, no server and no network."""
+"""report.html: the results of a run on one page that needs no code, server or network."""
 
 import io
 import re
@@ -21,89 +21,95 @@ from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.tables import clean_table, show_table
 
-COUNTED = re.compile(
-    r"(?m)^.*: [\d,]+ of [\d,]+ in [\d,]+ s \(.*/s.*\)\n?"
-)  # lines of progress
 PAGE = Path(__file__).with_suffix(".html")
+WIDE = Markup('<div class="wide">{}</div>')
+HideFolders = Callable[[str], str]  # replaces private folders in a text
 
 
 def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
-    """The path of report.html in WORK_DIR: headings, figures and tables of executed notebooks.
+    """Write report.html to WORK_DIR and to the finished parts of its plan; return its path.
 
-    A copy goes to each finished part of this plan, beside the shards (local folders only). copies:
-    the folder of the notebooks; what is not there is left out, as lessons are. values: the run's
-    parameters.
+    It has the headings, figures and tables of the executed notebooks, without lessons. Parts in a
+    bucket get no copy.
+    values: the run's parameters. copies: the folder of the executed notebooks.
     """
-    folder, paths = (
-        values["WORK_DIR"],
-        {n: Path(copies, f"{n}.ipynb") for n in NOTEBOOKS},
-    )
-    read = {
-        name: nbformat.read(path, 4).cells
-        for name, path in paths.items()
-        if path.exists()
-    }
+    folder = values["WORK_DIR"]
     hide = partial(_hide_folders, _name_folders(values))
-    said, accounting = (
-        storage.read_text(storage.join(folder, "accounting.csv")),
-        Markup(),
+    accounting = _format_accounting(folder, hide)
+    left_out = {"Parameters", "Save", "Next"}
+    if accounting:
+        left_out.add("Accounting")
+
+    sections = []
+    for name in NOTEBOOKS:
+        path = Path(copies, f"{name}.ipynb")
+        if path.exists():
+            cells = nbformat.read(path, 4).cells
+            sections.append((name, *_read_cells(cells, left_out, hide)))
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True)
+    html = environment.from_string(PAGE.read_text()).render(
+        name=values.get("NAME") or DEFAULTS["NAME"],
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        accounting=accounting,
+        parts=sections,
     )
-    if said:
-        table = pd.read_csv(io.StringIO(said), keep_default_na=False)
-        accounting = clean_table(show_table(table, {"share": "{:.1%}"}).html, hide)
-    unshown = {"Parameters", "Save", "Next"} | ({"Accounting"} if said else set())
-    parts = [(name, *_read_cells(cells, unshown, hide)) for name, cells in read.items()]
-    page = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(
-        PAGE.read_text()
-    )
-    shown = {"name": values.get("NAME") or DEFAULTS["NAME"], "accounting": accounting}
-    html = page.render(parts=parts, day=f"{datetime.now(UTC):%Y-%m-%d}", **shown)
-    whole = Path(work_dir(values.get("OUT_DIR") or folder)).glob("part-*/shards.csv")
-    written = [path.parent for path in whole if is_of_plan(str(path.parent), folder)]
-    for place in (*written, folder):
-        storage.write_atomically(storage.join(place, "report.html"), html.encode())
-    return storage.join(folder, "report.html")
+    parts_dir = Path(work_dir(values.get("OUT_DIR") or folder))
+    for table in parts_dir.glob("part-*/shards.csv"):
+        part_dir = str(table.parent)
+        if is_of_plan(part_dir, folder):
+            storage.write_atomically(f"{part_dir}/report.html", html.encode())
+    report = storage.join(folder, "report.html")
+    storage.write_atomically(report, html.encode())
+    return report
+
+
+def _format_accounting(folder: str, hide: HideFolders) -> Markup:
+    text = storage.read_text(storage.join(folder, "accounting.csv"))
+    if not text:
+        return Markup()
+    table = pd.read_csv(io.StringIO(text), keep_default_na=False)
+    return clean_table(show_table(table, {"share": "{:.1%}"}).html, hide)
 
 
 def _name_folders(values: Mapping[str, Any]) -> dict[str, str]:
-    """The name to show in place of each folder of a run, the longest folder first."""
+    """Return the name to show in place of each folder of a run, the longest folder first."""
     names = dict[str, str]()
-    for given in values.get("MORE_INPUTS", ()):
-        place = given["INPUT_DIR"]
-        names[work_dir(place)] = place.rstrip("/").rpartition("/")[2]
+    for settings in values.get("MORE_INPUTS", ()):
+        folder = settings["INPUT_DIR"]
+        names[work_dir(folder)] = folder.rstrip("/").rpartition("/")[2]
     for parameter in ("INPUT_DIR", "OUT_DIR", "WORK_DIR"):
         if values.get(parameter):
             names[work_dir(values[parameter])] = parameter
-    names.pop("/", None)  # the top of every path
-    return dict(sorted(names.items(), key=lambda item: len(item[0]), reverse=True))
+    names.pop("/", None)  # every path begins with it
+    return {folder: names[folder] for folder in sorted(names, key=len, reverse=True)}
 
 
 def _hide_folders(names: Mapping[str, str], text: str) -> str:
-    """The text with a name in place of each folder: the page may be published.
-
-    A folder counts where a path begins with it. pandas cuts long texts, which end in "...".
-    """
+    """Replace each folder that is the beginning of a path: the page may be published."""
     for folder, name in names.items():
-        as_path = rf"(?<![\w.-]){re.escape(folder)}(?!\.?[\w-])"
-        text = name.join(re.split(as_path, text))
+        pattern = rf"(?<![\w.-]){re.escape(folder)}(?!\.?[\w-])"
+        text = name.join(re.split(pattern, text))
+        # pandas truncates long texts.
         if text.endswith("...") and len(text) > 4 and folder.startswith(text[:-3]):
             text = f"{name}..."
     return text
 
 
 def _read_cells(
-    cells: Sequence[Any], unshown: set[str], hide: Callable[[str], str]
+    cells: Sequence[Any], left_out: set[str], hide: HideFolders
 ) -> tuple[str, list[Markup]]:
-    """The notebook's title, and the HTML of what is shown in its sections.
-
-    hide: a function that takes private folders out of a text.
-    """
-    title, section, pieces = "", "", list[Markup]()
+    """Return a notebook's title, and the HTML of its sections' texts and outputs."""
+    title = ""
+    section = ""
+    pieces = list[Markup]()
     for cell in cells:
         text = cell.source if cell.cell_type == "markdown" else ""
-        if heading := re.match(r"#+ (?:\d+[.·]? ?·? )?(.*)", text):
-            section, text = heading[1], text[heading.end() :].strip()
-        if section in unshown or "lesson" in cell.metadata.get("tags", ()):
+        heading = re.match(r"#+ (?:\d+[.·]? ?·? )?(.*)", text)
+        if heading:
+            section = heading[1]
+            text = text[heading.end() :].strip()
+        if section in left_out or "lesson" in cell.metadata.get("tags", ()):
             continue
         title = title or section
         if heading and section != title:
@@ -111,28 +117,27 @@ def _read_cells(
         if text:
             words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
             pieces.append(Markup(f"<p>{words}</p>"))  # noqa: S704
-        outputs = (_show(output, section, hide) for output in cell.get("outputs", ()))
-        pieces += filter(None, outputs)
+        for output in cell.get("outputs", ()):
+            pieces.append(_format_output(output, section, hide))
     return title, pieces
 
 
-def _show(output: Any, section: str, hide: Callable[[str], str]) -> Markup:
-    """A figure, a table or printed lines as HTML; nothing for progress bars and other values."""
+def _format_output(output: Any, section: str, hide: HideFolders) -> Markup:
+    """Return a figure, a table or printed lines as HTML, "" for other outputs."""
     data = output.get("data", {})
     if "image/png" in data:
-        small = io.BytesIO()  # a sixth of a PNG of photographs
-        Image.open(io.BytesIO(b64decode(data["image/png"]))).save(
-            small, "WEBP", quality=85
-        )
-        form = Markup(
-            '<div class="wide"><img alt="{}" src="data:image/webp;base64,{}"></div>'
-        )
-        return form.format(section, b64encode(small.getvalue()).decode())
+        figure = Markup('<img alt="{}" src="data:image/webp;base64,{}">')
+        return WIDE.format(figure.format(section, _compress(data["image/png"])))
+    # A progress bar has both.
     if "text/html" in data and "text/markdown" not in data:
-        return Markup('<div class="wide">{}</div>').format(
-            clean_table(data["text/html"], hide)
-        )
-    said = (
-        COUNTED.sub("", output.text).strip() if output.get("name") == "stdout" else ""
-    )
-    return Markup("<pre>{}</pre>").format(hide(said)) if said else Markup()
+        return WIDE.format(clean_table(data["text/html"], hide))
+    if output.get("name") == "stdout" and output.text.strip():
+        return Markup("<pre>{}</pre>").format(hide(output.text.strip()))
+    return Markup()
+
+
+def _compress(png: str) -> str:
+    """Return a PNG in base64 as WebP, a sixth of the size for photographs."""
+    webp = io.BytesIO()
+    Image.open(io.BytesIO(b64decode(png))).save(webp, "WEBP", quality=85)
+    return b64encode(webp.getvalue()).decode()

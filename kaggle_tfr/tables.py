@@ -1,4 +1,4 @@
-"""Tables as HTML: the one place where a data set's names become part of a page."""
+"""Tables as HTML with every text escaped, and numbers with units."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 # The elements of a table. Every other element of a notebook's output is left out.
 ELEMENTS = {"table", "thead", "tbody", "tr", "th", "td"}
-UNSEEN = {"script", "style"}  # their content is not shown text
+UNSEEN = {"script", "style"}  # a browser does not show their content
 NO_MATH = ("display.html.use_mathjax", False)  # "$" in a name is not a formula
 
 
@@ -35,26 +35,27 @@ def show_table(
     *,
     index: bool = False,
 ) -> Table:
-    """The table with every text escaped; pandas's own `table.style` does not escape.
+    """Return the table with every text escaped, which pandas's own `table.style` does not do.
 
     formats: the format of a column's numbers by its name, such as {"share": "{:.0%}"}.
     """
-    functions = {name: form.format for name, form in (formats or {}).items()}
-    options: Any = {"index": index, "formatters": functions, "na_rep": "–"}
+    formatters = {name: text.format for name, text in (formats or {}).items()}
+    options: Any = {"index": index, "formatters": formatters, "na_rep": "–"}
     with pd.option_context(*NO_MATH):
         html = table.to_html(escape=True, border=0, **options)
     return Table(Markup(html), table.to_string(**options))  # noqa: S704
 
 
 def clean_table(html: str, change: Callable[[str], str] = str) -> Markup:
-    """The tables of HTML from elsewhere: their elements, and their texts, changed and escaped.
+    """Return the tables of foreign HTML: their elements, and their texts changed and escaped.
 
     Attributes are left out, except how many rows or columns a cell spans.
     """
     cleaner = _TableCleaner(change)
     cleaner.feed(html)
     cleaner.close()
-    return cleaner.result()
+    cleaner.end_text()
+    return Markup().join(cleaner.pieces)
 
 
 class _TableCleaner(HTMLParser):
@@ -62,7 +63,7 @@ class _TableCleaner(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.change = change
         self.pieces = list[Markup]()
-        self.waiting = ""  # text of one cell, which may come in several calls
+        self.text = ""  # of one cell, which may come in several calls
         self.unseen = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -70,12 +71,11 @@ class _TableCleaner(HTMLParser):
             self.unseen = tag
         if tag not in ELEMENTS:
             return
-        self._end_text()
+        self.end_text()
         spans = Markup()
         for name, value in attrs:
-            if name in ("rowspan", "colspan") and re.fullmatch(
-                r"[0-9]{1,6}", value or ""
-            ):
+            is_number = re.fullmatch(r"[0-9]{1,6}", value or "")
+            if name in ("rowspan", "colspan") and is_number:
                 spans += Markup(' {}="{}"').format(name, value)
         self.pieces.append(Markup("<{}{}>").format(tag, spans))
 
@@ -83,20 +83,16 @@ class _TableCleaner(HTMLParser):
         if tag == self.unseen:
             self.unseen = ""
         if tag in ELEMENTS:
-            self._end_text()
+            self.end_text()
             self.pieces.append(Markup("</{}>").format(tag))
 
     def handle_data(self, data: str) -> None:
         if not self.unseen:
-            self.waiting += data
+            self.text += data
 
-    def _end_text(self) -> None:
-        self.pieces.append(escape(self.change(self.waiting)))
-        self.waiting = ""
-
-    def result(self) -> Markup:
-        self._end_text()
-        return Markup().join(self.pieces)
+    def end_text(self) -> None:
+        self.pieces.append(escape(self.change(self.text)))
+        self.text = ""
 
 
 def format_unit(value: float, units: Mapping[str, float]) -> str:
