@@ -35,7 +35,6 @@ SOURCES = {
     "image_id": "bytes",
     "split": "bytes",
 }
-LIST_NAMES = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 RAGGED = -1  # the size of a list of any length
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
@@ -388,7 +387,7 @@ def encode(
             value = row.get(field.source) if isinstance(field.source, str) else None
             raise _value_error(field, row.get("image_id"), value, error) from None
         feature = example.features.feature[field.name]
-        getattr(feature, LIST_NAMES[field.type]).value.extend(values)
+        getattr(feature, f"{field.type}_list").value.extend(values)
     # Otherwise the features are in the order of a hash table.
     return example.SerializeToString(deterministic=True)
 

@@ -14,18 +14,15 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr.images.header import (
-    OWN_PROFILE_MODES,
     Header,
     RejectedImage,
     check_size,
-    find_orientation,
-    find_profile,
     read_header,
     rejecting,
     to_rgb,
     to_srgb,
 )
-from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
+from kaggle_tfr.images.orientation import ORIENTATIONS
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.records import read_image_bytes
 
@@ -87,13 +84,12 @@ class ImageSettings:
 
 @dataclass(frozen=True)
 class EncodedImage:
-    """The image of a record. touched: its bytes are not those of the original."""
+    """The image of a record: its bytes, size in pixels, and "JPEG" or "PNG"."""
 
     data: bytes
     height: int
     width: int
     format: str
-    touched: bool
 
 
 def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
@@ -102,9 +98,7 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
     if _passes_through(header, settings):
         # Decoding finds damage. It is fastest at an eighth of the size.
         _decode(data, header, (1, 1), "")
-        return EncodedImage(
-            data, header.height, header.width, header.format, touched=False
-        )
+        return EncodedImage(data, header.height, header.width, header.format)
     pixels = make_pixels(data, header, settings)
     height, width = pixels.shape[:2]
     if max(height, width) > JPEG_LIMIT:
@@ -119,7 +113,7 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
         settings.quality,
     ]
     _, encoded = cv2.imencode(".jpg", pixels, options)
-    return EncodedImage(encoded.tobytes(), height, width, "JPEG", touched=True)
+    return EncodedImage(encoded.tobytes(), height, width, "JPEG")
 
 
 def _passes_through(header: Header, settings: ImageSettings) -> bool:
@@ -158,30 +152,24 @@ def check_image(
     Raises: RejectedImage.
     """
     header = read_header(data, name)
-    size = (HASH_SIDE, HASH_SIDE)
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
     # levels, so they are ignored.
-    if decoded := _decode_scan(data, header, size, "GRAYSCALE"):
-        luma = Image.fromarray(_rotate(decoded[0], header))
-    else:
-        luma = _read_luma(data, size, bit_depth)
-    return header, luma.reduce(max(1, min(luma.size) // HASH_SIDE))
+    decoded = _decode_scan(data, header, (HASH_SIDE, HASH_SIDE), "GRAYSCALE")
+    luma = decoded[0] if decoded else _read_luma(data, header, bit_depth)
+    image = Image.fromarray(_rotate(luma, header))
+    return header, image.reduce(max(1, min(image.size) // HASH_SIDE))
 
 
-def _read_luma(data: bytes, at_least: Size, bit_depth: str) -> Image.Image:
-    """Return the upright luma of a file of any format, mode "L", by Pillow."""
+def _read_luma(data: bytes, header: Header, bit_depth: str) -> np.ndarray:
+    """Return the luma of a file of any format as it is stored, by Pillow."""
     with rejecting(data):
         image = Image.open(BytesIO(data))
-        image.draft("L", at_least)
+        image.draft("L", (HASH_SIDE, HASH_SIDE))
         image.load()
-        has_own_profile = image.mode in OWN_PROFILE_MODES
-        profile = find_profile(image) if has_own_profile else b""
-        if image.mode != "L" or profile or image.has_transparency_data:
-            luma = to_rgb(image, profile, data, bit_depth).convert("L")
-        else:
-            luma = image
-        orientation = find_orientation(image)
-        return Image.fromarray(apply_orientation(np.asarray(luma), orientation))
+        if image.mode != "L" or header.own_profile or image.has_transparency_data:
+            rgb = to_rgb(image, header.own_profile, data, bit_depth)
+            return np.asarray(rgb.convert("L"))
+        return np.asarray(image)
 
 
 def read_pixels(data: bytes, at_least: Size | None = None) -> np.ndarray:
@@ -230,8 +218,7 @@ def _decode(
         drafted = image.draft(None, at_least[::-1]) if at_least else None
         image.load()
         # Profiles of RGB are applied later, when the image is small.
-        profile = header.profile if header.mode in OWN_PROFILE_MODES else b""
-        rgb = np.asarray(to_rgb(image, profile, data, bit_depth))
+        rgb = np.asarray(to_rgb(image, header.own_profile, data, bit_depth))
     pixels = cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)
     if drafted:
         _, (_, _, columns, rows) = drafted
@@ -246,7 +233,7 @@ def _decode_scan(
 
     color: "COLOR" or "GRAYSCALE".
     """
-    if not header.scan or (header.profile and header.mode in OWN_PROFILE_MODES):
+    if not header.scan or header.own_profile:
         return None
     marker = JPEG_MARKER.search(data, header.scan)
     if marker is None or marker[0] != b"\xff\xd9":

@@ -69,6 +69,11 @@ class Header:
     scan: int = 0
     profile: bytes = b""
 
+    @property
+    def own_profile(self) -> bytes:
+        """The profile if it is not one of RGB: it must be applied before all else."""
+        return self.profile if self.mode in OWN_PROFILE_MODES else b""
+
 
 @contextmanager
 def rejecting(data: bytes) -> Iterator[None]:
@@ -183,7 +188,7 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     if image.format == "TIFF":
         orientation = 1
 
-    profile = find_profile(image)
+    profile = _find_profile(image)
     is_png = image.format == "PNG"
     has_plain_mode = image.mode in ("L", "RGB") or (is_png and image.mode in ("1", "P"))
     is_16_bit = is_png and data[24:25] == b"\x10"
@@ -206,7 +211,7 @@ def _read_orientation(image: Image.Image, data: bytes) -> int:
     # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
     if image.format == "PNG" and PNG_TEXTS.isdisjoint(_list_png_chunks(data)):
         return 1
-    return find_orientation(image)
+    return _find_orientation(image)
 
 
 def _list_png_chunks(data: bytes) -> Iterator[bytes]:
@@ -218,13 +223,13 @@ def _list_png_chunks(data: bytes) -> Iterator[bytes]:
         position += 12 + length
 
 
-def find_orientation(image: Image.Image) -> int:
+def _find_orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8; of a loaded TIFF it is 1."""
     orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
     return orientation if orientation in ORIENTATIONS else 1
 
 
-def find_profile(image: Image.Image) -> bytes:
+def _find_profile(image: Image.Image) -> bytes:
     """Return the embedded colour profile if it changes the colours, else b""."""
     profile = image.info.get("icc_profile") or b""
     mode = image.mode if image.mode in OWN_PROFILE_MODES else "RGB"
@@ -243,12 +248,9 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
     if mode == "CMYK":
         return transform
 
-    if mode == "L":
-        samples = Image.linear_gradient("L")  # every level
-    else:
-        steps = np.linspace(0, 255, 9).round().astype(np.uint8)
-        cube = np.stack(np.meshgrid(steps, steps, steps), -1)
-        samples = Image.fromarray(cube.reshape(27, 27, 3))
+    steps = np.linspace(0, 255, 9).round().astype(np.uint8)
+    cube = np.stack(np.meshgrid(steps, steps, steps), -1)
+    samples = Image.fromarray(cube.reshape(27, 27, 3)).convert(mode)
     converted = np.asarray(ImageCms.applyTransform(samples, transform), int)
     difference = np.abs(converted - np.asarray(samples.convert("RGB"))).max()
     return transform if difference > 3 else None  # of 255 levels
@@ -272,8 +274,8 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
         if at_least:
             image.draft(None, (at_least, at_least))
         image.load()
-        pixels = np.asarray(to_rgb(image, find_profile(image), data, bit_depth))
-        return apply_orientation(pixels, find_orientation(image))
+        pixels = np.asarray(to_rgb(image, _find_profile(image), data, bit_depth))
+        return apply_orientation(pixels, _find_orientation(image))
 
 
 def to_rgb(

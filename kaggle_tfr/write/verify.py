@@ -412,9 +412,7 @@ def _find_difference(
     """Return the first feature that differs from the plan's row with this image."""
     height = row.get("source_height", header.height)
     width = row.get("source_width", header.width)
-    encoded = EncodedImage(
-        image, header.height, header.width, header.format, touched=False
-    )
+    encoded = EncodedImage(image, header.height, header.width, header.format)
     try:
         values = {**row, "height": height, "width": width}
         expected_data = encode(values, encoded, plan.schema, plan.image)
