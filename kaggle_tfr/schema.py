@@ -1,4 +1,4 @@
-"""The contents of a record: its fields, the presets, and encoding a row of the table."""
+"""The contents of a record: its fields, the presets, and how a row is encoded."""
 
 import json
 import math
@@ -219,8 +219,8 @@ def load_schema(
 ) -> RecordSchema:
     """Return a schema, fitted to a table of images if there is one.
 
-    schema: the name of a preset, or {feature: source}, or {feature: {from, type, size}};
-        `from` may be a list.
+    schema: the name of a preset, or {feature: source}, or
+        {feature: {from, type, size}}; `from` may be a list.
     images, labels: of `explore.read_table`. The field made of `label` becomes a list
         for several labels, and one field per class for masks; every column is checked.
     Raises: ValueError: an unknown preset, source or type; a missing column; no image.
@@ -316,7 +316,7 @@ def _drop_labels(
 
 
 def _check_column(field: Field, images: pd.DataFrame) -> None:
-    """Raise a ValueError unless the table has the field's columns, with valid values."""
+    """Raise a ValueError unless the table has the columns, with valid values."""
     for source in field.sources:
         if source not in SOURCES and source not in images:
             raise ValueError(

@@ -38,8 +38,8 @@ HASH_SIDE = 256  # pixels; below it the wavelet hash differs from the whole imag
 JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 # The formats of originals that a record may contain, for each `resize`.
 PASSED_FORMATS = {"none": ("JPEG", "PNG"), "short_side": ("JPEG",)}
-# A Huffman table of luma whose shortest code, of zeros only, is "end of block". Blocks of
-# one shade are then zeros, so a run of zeros in the scan is not damage.
+# A Huffman table of luma whose shortest code, of zeros only, is "end of block". Blocks
+# of one shade are then zeros, so a run of zeros in the scan is not damage.
 ZEROS_END_BLOCKS = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")
 # In a scan 255 is escaped by 00 or padded by FF, and D0 to D7 restart the decoder.
 JPEG_MARKER = re.compile(rb"\xff[^\0\xff\xd0-\xd7]")
@@ -199,7 +199,7 @@ def load_pixels(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
 
 
 def _as_stored(size: Size, header: Header) -> Size:
-    """Return the (rows, columns) in the file for a (height, width) of the upright image."""
+    """Return the (rows, columns) in the file of a (height, width) of the image."""
     return size[::-1] if ORIENTATIONS[header.orientation].transposes else size
 
 
@@ -233,37 +233,41 @@ def _decode_scan(
 
     color: "COLOR" or "GRAYSCALE".
     """
+    end = _find_scan_end(data, header)
+    if end is None:
+        return None
+    rows, columns = _as_stored((header.height, header.width), header)
+    scale = _choose_scale(rows, columns, at_least)
+    size = f"REDUCED_{color}_{scale}" if scale > 1 else color
+    # OpenCV versions differ in what they rotate, so we rotate.
+    flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:
+        return None
+    expected_size = (ceil(rows / scale), ceil(columns / scale))
+    if pixels is None or pixels.shape[:2] != expected_size:
+        return None
+    if _ran_out(data[header.scan : end], pixels, scale):
+        raise RejectedImage("truncated: grey to its end")
+    return pixels, (rows / scale, columns / scale)
+
+
+def _find_scan_end(data: bytes, header: Header) -> int | None:
+    """Return where the only scan of a JPEG ends; None if Pillow must decode the file.
+
+    Another image may follow. Raises: RejectedImage: the scan is damaged.
+    """
     if not header.scan or header.own_profile:
         return None
     marker = JPEG_MARKER.search(data, header.scan)
     if marker is None or marker[0] != b"\xff\xd9":
-        return None  # a marker before the end of the image: Pillow decides
-    end = marker.start()  # another image may follow
+        return None  # not the end of the image: Pillow decides
+    end = marker.start()
     has_zeros = data.find(bytes(32), header.scan, end) >= 0
     if has_zeros and not ZEROS_END_BLOCKS.search(data, 0, header.scan):
         raise RejectedImage("damaged: zeros in its scan")
-
-    rows, columns = _as_stored((header.height, header.width), header)
-    scale = _choose_scale(rows, columns, at_least)
-    reduced = "" if scale == 1 else "REDUCED_"
-    suffix = "" if scale == 1 else f"_{scale}"
-    # OpenCV versions differ in what they rotate, so we rotate.
-    flags = getattr(cv2, f"IMREAD_{reduced}{color}{suffix}")
-    try:
-        pixels = cv2.imdecode(
-            np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION
-        )
-    except cv2.error:
-        return None
-    if pixels is None or pixels.shape[:2] != (
-        ceil(rows / scale),
-        ceil(columns / scale),
-    ):
-        return None
-    ends_in_grey = (pixels[-1, -1] == 128).all()
-    if ends_in_grey and _ran_out(data[header.scan : end], pixels, scale):
-        raise RejectedImage("truncated: grey to its end")
-    return pixels, (rows / scale, columns / scale)
+    return end
 
 
 def _choose_scale(rows: int, columns: int, at_least: Size | None) -> int:
@@ -277,6 +281,8 @@ def _choose_scale(rows: int, columns: int, at_least: Size | None) -> int:
 
 def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
     """Return whether the last rows are grey because the decoder had no data left."""
+    if (pixels[-1, -1] != 128).any():
+        return False
     is_colored = (pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1)
     grey_rows = int(is_colored.argmax())
     # Grey in the data takes two bits or more for 64 pixels, and these repeat. The last
@@ -290,7 +296,7 @@ def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
 def _resize(
     pixels: np.ndarray, extent: tuple[float, float], size: Size, resample: str
 ) -> np.ndarray:
-    """Return the pixels, which fill `extent` rows and columns, at `size`, antialiased."""
+    """Return pixels that fill `extent` rows and columns at `size`, antialiased."""
     rows, columns = extent
     height, width = size
     if extent == size:
@@ -330,7 +336,7 @@ def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
 
 
 def _rotate(pixels: np.ndarray, header: Header) -> np.ndarray:
-    """Return the pixels upright, as `apply_orientation`, but copied ten times as fast."""
+    """Return the pixels upright. NumPy would take ten times as long to copy them."""
     change = ORIENTATIONS[header.orientation]
     if change.transposes:
         pixels = cv2.transpose(pixels)

@@ -99,7 +99,7 @@ def _measure_texture(luma: Image.Image) -> float:
 
 
 def _find_bits(orientation: int) -> np.ndarray:
-    """Return where the 256 bits of the hashes are found for an image in an orientation."""
+    """Return the positions of the 256 bits of the hashes in an orientation."""
     positions = np.arange(640).reshape(10, 8, 8)
     perceptual = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
     differences = positions[

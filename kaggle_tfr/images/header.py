@@ -41,7 +41,7 @@ RECORD_ADDRESS = re.compile(r"#\d+$")
 HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}
 
 
-class RejectedImage(ValueError):  # noqa: N818 - the image is rejected, the run continues
+class RejectedImage(ValueError):  # noqa: N818 - the run continues without it
     """An image that cannot become a record. Its text is a short reason."""
 
 
@@ -77,7 +77,7 @@ class Header:
 
 @contextmanager
 def rejecting(data: bytes) -> Iterator[None]:
-    """Raise RejectedImage for every error of Pillow in this block, which reads `data`."""
+    """Raise RejectedImage for every error of this block, in which Pillow reads `data`."""
     try:
         yield
     except (RejectedImage, MemoryError):
@@ -185,25 +185,28 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
     if ORIENTATIONS[orientation].transposes:
         width, height = height, width
-    if image.format == "TIFF":
-        orientation = 1
-
-    profile = _find_profile(image)
-    is_png = image.format == "PNG"
-    has_plain_mode = image.mode in ("L", "RGB") or (is_png and image.mode in ("1", "P"))
-    is_16_bit = is_png and data[24:25] == b"\x10"
-    is_special = is_animated or is_16_bit or image.has_transparency_data
-    return Header(
+    header = Header(
         image.format.replace("MPO", "JPEG"),
         height,
         width,
-        orientation,
+        orientation if image.format != "TIFF" else 1,
         image.mode,
         note="several frames: the first is used" if is_animated else "",
-        plain=has_plain_mode and orientation == 1 and not (is_special or profile),
         scan=scan,
-        profile=profile,
+        profile=_find_profile(image),
     )
+    has_plain_pixels = _has_plain_pixels(image, data)
+    is_changed = is_animated or header.profile or header.orientation != 1
+    return replace(header, plain=has_plain_pixels and not is_changed)
+
+
+def _has_plain_pixels(image: Image.Image, data: bytes) -> bool:
+    """Return whether the pixels are 8-bit grey or RGB (or a PNG's palette or bits)."""
+    if image.has_transparency_data:
+        return False
+    if image.format == "PNG":
+        return data[24:25] != b"\x10" and image.mode in ("L", "RGB", "1", "P")
+    return image.mode in ("L", "RGB")
 
 
 def _read_orientation(image: Image.Image, data: bytes) -> int:

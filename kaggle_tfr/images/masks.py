@@ -130,15 +130,21 @@ def sample_mask(
     rows = _find_sources(window[0], window[2], size[0])
     columns = _find_sources(window[1], window[3], size[1])
     pixels = columns[None, :] * tf.cast(height, tf.int64) + rows[:, None]
-
-    # A run far before the first pixel, so that each pixel has a last run before it.
-    numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
-    numbers = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
-    starts = numbers[::2] - 1
-    ends = starts + numbers[1::2]
+    starts, ends = _split_tensor(code)
     run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
     is_inside = pixels < tf.reshape(tf.gather(ends, run), size)
     return tf.cast(is_inside, tf.uint8)
+
+
+def _split_tensor(code: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
+    """Return the first pixel of each run, from 0, and the pixel after its last.
+
+    A run far before the first pixel is added, so that each pixel has a run before it.
+    """
+    numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
+    numbers = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
+    starts = numbers[::2] - 1
+    return starts, starts + numbers[1::2]
 
 
 def _find_sources(start: "tf.Tensor", length: "tf.Tensor", count: int) -> "tf.Tensor":

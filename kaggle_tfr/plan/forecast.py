@@ -213,7 +213,7 @@ def _measure_block(
 
 @cache
 def _load_libraries() -> None:
-    """Make a record, because the first of a process takes seconds, mostly for imports."""
+    """Make a record: the first of a process takes seconds, mostly for imports."""
     original = io.BytesIO()
     Image.new("RGB", (600, 600)).save(original, "JPEG")
     settings = ImageSettings((300, 300))
@@ -224,35 +224,29 @@ def _load_libraries() -> None:
 def estimate(predicted: pd.DataFrame, upper: Array, measured: pd.DataFrame) -> Forecast:
     """Return the forecast from measured images; see `predict` and `_measure`."""
     stratum = number_strata(predicted, upper)
-    sampled_stratum = stratum[measured.index]
-    n_rows = np.bincount(stratum, minlength=len(upper))
-    strata = pd.DataFrame(
-        {
-            "upper": upper,
-            "rows": n_rows,
-            "sampled": np.bincount(sampled_stratum, minlength=len(upper)),
-        }
-    )
+    drawn = stratum[measured.index]
+    counts = {
+        "upper": upper,
+        "rows": np.bincount(stratum, minlength=len(upper)),
+        "sampled": np.bincount(drawn, minlength=len(upper)),
+    }
+    strata = pd.DataFrame(counts)
 
     sampled = predicted.loc[measured.index]
     extra_bytes = measured["bytes"] - sampled["known"]
     sizes = np.bincount(stratum, predicted["size"], len(upper))
-    fits = _fit_ratios(
-        extra_bytes, sampled["size"], sampled_stratum, sizes / n_rows.clip(1)
-    )
-    strata = strata.assign(**fits)
+    strata = _fit_ratios(strata, extra_bytes, sampled["size"], drawn, sizes)
     total = predicted["known"].sum() + (strata["ratio"] * sizes).sum()
     size, quantile = _interval(total, strata)
 
     seconds = measured["end"] - measured["begin"]
     ones = pd.Series(1.0, seconds.index)
-    fits = _fit_ratios(seconds, ones, sampled_stratum, np.ones(len(upper)))
-    times = strata.assign(**fits)
-    seconds_each, _ = _interval((times["ratio"] * n_rows).sum(), times)
+    times = _fit_ratios(strata, seconds, ones, drawn, counts["rows"])
+    seconds_each, _ = _interval((times["ratio"] * times["rows"]).sum(), times)
     elapsed = measured["end"].max() - measured["begin"].min()
     return Forecast(
         n_images=len(predicted),
-        n_exact=int(n_rows[0]),
+        n_exact=int(strata["rows"][0]),
         n_sampled=len(measured),
         size=size,
         seconds=seconds_each,
@@ -263,25 +257,24 @@ def estimate(predicted: pd.DataFrame, upper: Array, measured: pd.DataFrame) -> F
 
 
 def _fit_ratios(
-    y: pd.Series, x: pd.Series, stratum: Array, mean_x: Array
-) -> dict[str, Array]:
-    """Return the ratio of y to x in each stratum, and the spread of y about it.
+    strata: pd.DataFrame, y: pd.Series, x: pd.Series, drawn: Array, sums_x: Array
+) -> pd.DataFrame:
+    """Return the strata with the ratio of y to x, and the spread of y about it.
 
     A stratum without a sample has the ratio of all strata. A single image does not show
     a spread: half the mean is a guess on the safe side.
-    y, x, stratum: of the sample. mean_x: of all rows of each stratum.
+    y, x, drawn: of the sample; drawn is its stratum. sums_x: of all rows, by stratum.
     """
-    n_strata = len(mean_x)
-    n_sampled = np.bincount(stratum, minlength=n_strata)
-    ratio = np.full(n_strata, y.sum() / x.sum())
-    sums_y = np.bincount(stratum, y, n_strata)
-    sums_x = np.bincount(stratum, x, n_strata)
-    np.divide(sums_y, sums_x, out=ratio, where=n_sampled > 0)
+    n_sampled = strata["sampled"].to_numpy()
+    ratio = np.full(len(strata), y.sum() / x.sum())
+    sampled_y = np.bincount(drawn, y, len(strata))
+    sampled_x = np.bincount(drawn, x, len(strata))
+    np.divide(sampled_y, sampled_x, out=ratio, where=n_sampled > 0)
 
-    squares = np.bincount(stratum, (y - ratio[stratum] * x) ** 2, n_strata)
+    squares = np.bincount(drawn, (y - ratio[drawn] * x) ** 2, len(strata))
     spread = np.sqrt(squares / (n_sampled - 1).clip(1))
-    guess = np.abs(ratio) * mean_x / 2
-    return {"ratio": ratio, "spread": np.where(n_sampled > 1, spread, guess)}
+    guess = np.abs(ratio) * sums_x / strata["rows"].clip(1) / 2
+    return strata.assign(ratio=ratio, spread=np.where(n_sampled > 1, spread, guess))
 
 
 def _variance_of_mean(strata: pd.DataFrame) -> pd.Series:
@@ -322,12 +315,16 @@ def forecast_groups(
     rows["expected"] = predicted["known"] + ratio * predicted["size"]
     cells = rows.groupby([*by, "stratum"], observed=True).sum()
     cells = cells.join(strata, on="stratum")
+    cells["variance"] = _variance_of_cells(cells)
 
-    left_out = (1 - cells["count"] / cells["rows"]).clip(0)
-    of_mean = cells["count"] ** 2 * _variance_of_mean(cells)
-    of_share = cells["count"] * left_out * cells["spread"] ** 2
-    cells["variance"] = of_mean + of_share
     columns = ["count", "expected", "variance"]
     groups = cells.groupby(by, observed=True)[columns].sum()
     margin = forecast.quantile * np.sqrt(groups.pop("variance"))
     return groups.assign(high=groups["expected"] + margin)
+
+
+def _variance_of_cells(cells: pd.DataFrame) -> pd.Series:
+    """Return the variance of the bytes of `count` rows, drawn from each stratum."""
+    left_out = (1 - cells["count"] / cells["rows"]).clip(0)
+    of_share = cells["count"] * left_out * cells["spread"] ** 2
+    return cells["count"] ** 2 * _variance_of_mean(cells) + of_share
