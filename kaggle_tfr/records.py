@@ -7,13 +7,12 @@ as "x.tfrec#17", which can replace the path of an image file (`read_image_bytes`
 import contextlib
 import gzip
 import hashlib
-import io
+import json
 import mmap
 import operator
 import os
 import re
 import shutil
-import sys
 import tempfile
 import threading
 import zlib
@@ -125,7 +124,7 @@ def list_frames(path: AnyPath) -> list[int]:
 
 
 def _find_end(data: mmap.mmap, offset: int) -> int:
-    """Return the end of the frame, or 0 if its head is damaged or the data is shorter."""
+    """Return the end of a frame, 0 if its head is damaged or the data is shorter."""
     head = data[offset : offset + 12]
     end = offset + FRAME_BYTES + int.from_bytes(head[:8], "little")
     return end if end <= len(data) and head[8:] == checksum(head[:8]) else 0
@@ -168,20 +167,10 @@ def read_frame(path: AnyPath, offset: int, length: int, *, shard: str = "") -> b
 
 @cache
 def example_class() -> Any:
-    """Return `tf.train.Example`, or an equal class if TensorFlow is not imported.
+    """Return a class with the methods and the bytes of `tf.train.Example`.
 
-    The import takes seconds. The result is cached, because the look-up alone takes
-    longer than a small record.
+    It is made without TensorFlow, whose import takes seconds.
     """
-    if "tensorflow" not in sys.modules:
-        return _make_example_class()
-    import tensorflow as tf
-
-    return tf.train.Example
-
-
-def _make_example_class() -> Any:
-    """Return a class that parses and serializes `tf.train.Example`."""
     from google.protobuf import (
         descriptor_pb2,
         descriptor_pool,
@@ -208,7 +197,7 @@ def parse_record(record: bytes) -> Mapping[str, Any]:
 
 
 def list_image_features(features: Mapping[str, Any]) -> list[str]:
-    """Return the names of the features with one value that begins like an image file."""
+    """Return the names of the features with one value that is like an image file."""
     names = []
     for name in sorted(features):
         values = features[name].bytes_list.value
@@ -413,19 +402,16 @@ def index_shard(shard: str, image_key: str = "") -> ShardIndex:
 def _load_index(shard: str, image_key: str, status: tuple[int, int]) -> ShardIndex:
     """Return the kept index if the shard is unchanged, else make and keep one."""
     folder = os.environ.get(RECORDS_FOLDER) or _temporary_folder()
-    file = _copy_if_needed(shard, folder, status)
     path = storage.join(folder, f"{_name_files(shard)}.frames")
-    if storage.exists(path):
-        kept = np.load(io.BytesIO(storage.read_bytes(path)))
-        kept_key = str(kept["image"])
-        image_key = image_key or kept_key
-        if tuple(kept["status"]) == status and kept_key == image_key:
-            return ShardIndex(shard, file, kept["bounds"], image_key, status)
-
-    bounds = np.array(list_frames(file), np.int64)
-    buffer = io.BytesIO()
-    np.savez(buffer, status=status, bounds=bounds, image=image_key)
-    storage.write_atomically(path, buffer.getvalue())
+    kept = json.loads(storage.read_text(path) or "{}")
+    # The key of a shard with another time is kept too: it may be on another machine.
+    image_key = image_key or kept.get("image_key", "")
+    file = _copy_if_needed(shard, folder, status)
+    found = {"status": list(status), "image_key": image_key}
+    if not found.items() <= kept.items():
+        kept = found | {"bounds": list_frames(file)}
+        storage.write_atomically(path, json.dumps(kept).encode())
+    bounds = np.array(kept["bounds"], np.int64)
     return ShardIndex(shard, file, bounds, image_key, status)
 
 

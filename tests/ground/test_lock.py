@@ -44,7 +44,7 @@ def try_to_take(folder, part=0):
 
 
 def test_a_second_run_stops_at_once(other, tmp_path, capsys):
-    """Exit code 1; the error names process, machine and time, and no notebook has run."""
+    """Its error names process, machine and time, and no notebook has run."""
     holder = (tmp_path / "run.lock").read_text()
     process = f"a run, process {other.pid} on {socket.gethostname()}, since 20"
     command = ["run", "sample", "-p", "WORK_DIR", str(tmp_path), "-p", "N_FOLDS", "3"]
@@ -181,7 +181,7 @@ def _race(folder, barrier, outcomes, end):
     try:
         taken = lock.take(folder, holder="a run")
     except lock.WorkDirBusyError:
-        outcomes.put("refused")
+        outcomes.put("busy")
         return
     outcomes.put("held")
     end.wait()
@@ -202,7 +202,7 @@ def test_one_of_many_takes_a_lock_that_was_left_behind(tmp_path):
         end.set()
         for process in processes:
             process.join()
-        assert found == ["held", *["refused"] * 5]
+        assert found == [*["busy"] * 5, "held"]
         assert list(tmp_path.iterdir()) == []
 
 
@@ -215,8 +215,8 @@ def shell():
 
 
 @pytest.mark.parametrize("end", ["notebook.account({'images': 1}, 1)", "1 / 0", "1 +"])
-def test_a_notebook_by_hand_is_in_the_way_until_it_ends_or_fails(shell, tmp_path, end):
-    """Its kernel stays; what comes after its last cell, or an interrupted one, is not blocked."""
+def test_a_notebook_by_hand_has_the_lock_until_it_ends_or_fails(shell, tmp_path, end):
+    """Its kernel goes on, but after its last cell or an error nothing is blocked."""
     shell.user_ns |= DEFAULTS | {"WORK_DIR": str(tmp_path), "notebook": notebook}
     for _ in range(2):  # run again from its first cell
         assert shell.run_cell("notebook.start(globals())").success
@@ -228,7 +228,7 @@ def test_a_notebook_by_hand_is_in_the_way_until_it_ends_or_fails(shell, tmp_path
 
 
 def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
-    """The driver tells its kernels so; one that only reads takes none by hand either."""
+    """The driver sets a variable for its kernels; notebooks that read take no lock."""
     held = lock.take(str(tmp_path), holder="a run")
     values = DEFAULTS | {"WORK_DIR": str(tmp_path)}
     with pytest.raises(lock.WorkDirBusyError):

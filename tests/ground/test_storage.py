@@ -1,4 +1,4 @@
-"""Files on disks; test_bucket.py asks the same of a bucket."""
+"""Files on disk; test_bucket.py makes the same calls on a bucket."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
 
 
 def test_temporary_files_of_dead_processes_are_removed(tmp_path):
-    """Those of a live process stay, and so does what only looks like a temporary file."""
+    """Those of a live process stay, and so do other files that end in .tmp."""
     (tmp_path / "notes.tmp").write_text("mine")
     writers = [fork(write_slowly, tmp_path / "records" / name) for name in ("a", "b")]
     # A new file is locked a moment after it appears, and written after that.
@@ -50,29 +50,30 @@ def test_temporary_files_of_dead_processes_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["notes.tmp", "records"]
 
 
-def test_a_new_file_that_is_removed_before_it_is_locked_is_made_again(
+def test_a_new_file_that_is_removed_before_it_is_locked_is_created_again(
     tmp_path, monkeypatch
 ):
     """Another process may clean up in the moment between."""
-    real, taken = storage.fcntl.flock, []
+    lock_file = storage.fcntl.flock
+    removed = []
 
     def flock(number, operation):
-        for path in tmp_path.glob("*.tmp") if not taken else ():
-            taken.append(path)
-            path.unlink()
-        real(number, operation)
+        if not removed:
+            removed.extend(tmp_path.glob("*.tmp"))
+            removed[0].unlink()
+        lock_file(number, operation)
 
     monkeypatch.setattr(storage.fcntl, "flock", flock)
     with storage.new_file(tmp_path / "a.json") as temporary:
         with open(temporary, "wb") as file:
             file.write(b"new")
         storage.remove_leftovers(tmp_path)
-    assert len(taken) == 1
+    assert len(removed) == 1
     assert (tmp_path / "a.json").read_bytes() == b"new"
 
 
 def test_folder_names_are_taken_literally(tmp_path):
-    """A folder called "set [1]*" is no pattern; only the pattern below it is."""
+    """A folder may be called "set [1]*"; only what is below it is a pattern."""
     folder = tmp_path / "set [1]*"
     for name in ("b/2.jpg", "a/1.jpg", "a/1.txt", ".hidden/3.jpg", "a/.4.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -84,8 +85,8 @@ def test_folder_names_are_taken_literally(tmp_path):
     assert storage.list_folders("*", folder) == [str(folder / "a"), str(folder / "b")]
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path):
-    """A pipe does not wait for a writer, and a device without an end is not read."""
+def test_pipes_and_devices_are_errors_at_once(tmp_path):
+    """A pipe does not wait for a writer, and an endless device is not read."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(OSError, match=f"no regular file: '{path}'"):
@@ -96,8 +97,9 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
 
 
 def test_links_that_lead_nowhere_are_neither_files_nor_folders(tmp_path):
-    """But what is called like a picture is listed, for its reader to refuse; a name that is no
-    text as Python would print it.
+    """With a name of an image they are listed, so that 01 rejects them.
+
+    A name that is not UTF-8 is listed as Python prints it.
     """
     (tmp_path / "there").mkdir()
     for link, to in {"loop": "loop", "through": "a.jpg/x", "long": "x" * 300}.items():
@@ -113,7 +115,7 @@ def test_links_that_lead_nowhere_are_neither_files_nor_folders(tmp_path):
 
 
 def test_a_user_may_name_any_file_but_a_table_may_not():
-    """LABELS_CSV may lie anywhere; what a part's tables name lies in the part, or is an error."""
+    """LABELS_CSV may be anywhere; files in the tables of a part must be in the part."""
     assert storage.join("gs://bucket/", "a", "b..c/d.csv") == "gs://bucket/a/b..c/d.csv"
     assert storage.resolve("/data/", "a/b.csv") == "/data/a/b.csv"
     for name in ("gs://bucket/b.csv", "/other/b.csv"):
@@ -130,14 +132,17 @@ def test_a_user_may_name_any_file_but_a_table_may_not():
 
 
 def test_files_are_read_when_their_turn_comes(tmp_path):
-    """Of endless paths only those asked for are opened; a missing file is an error in its place."""
-    (tmp_path / "a").write_bytes(b"here")
+    """A missing file is an error in its place, and no path is taken early."""
+    (tmp_path / "a").write_bytes(b"content")
     taken = []
-    names = itertools.cycle(["a", "missing"])
-    endless = (taken.append(name) or str(tmp_path / name) for name in names)
 
-    content = list(itertools.islice(stream_image_bytes(endless), 3))
+    def list_endlessly():
+        for name in itertools.cycle(["a", "missing"]):
+            taken.append(name)
+            yield str(tmp_path / name)
 
-    assert content[::2] == [b"here", b"here"]
-    assert isinstance(content[1], FileNotFoundError)
+    contents = list(itertools.islice(stream_image_bytes(list_endlessly()), 3))
+
+    assert contents[::2] == [b"content", b"content"]
+    assert isinstance(contents[1], FileNotFoundError)
     assert taken == ["a", "missing", "a"]

@@ -1,4 +1,4 @@
-"""A plan read back from its files equals the saved one, and its fingerprint tells what changed."""
+"""Plans: saved and read again, names of shards, fingerprints and limits."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ def planned(tmp_path_factory):
 
 
 def test_a_saved_plan_is_read_back_equal(planned):
-    """All settings and versions come back from plan.json, and the table from plan.parquet."""
+    """plan.json has all settings and versions, plan.parquet the table."""
     work, plan, table = planned
     values = json.loads((work / "plan.json").read_text())
 
@@ -57,15 +57,15 @@ def test_a_saved_plan_is_read_back_equal(planned):
 
 
 def test_a_row_group_is_a_shard(planned):
-    """One shard's rows are read without the others: plan.parquet has a row group for each."""
+    """The rows of a shard are read without the others."""
     work, plan, table = planned
     rows = dict(read_rows(str(work), plan.shards))
 
     assert pq.ParquetFile(work / "plan.parquet").num_row_groups == len(plan.shards) == 6
-    for shard, own in rows.items():
+    for shard, found in rows.items():
         of_shard = (table["fold"] == shard.fold) & (table["shard"] == shard.index)
-        assert own["image_id"].tolist() == table.loc[of_shard, "image_id"].tolist()
-        assert own["position"].tolist() == list(range(shard.count))
+        assert found["image_id"].tolist() == table.loc[of_shard, "image_id"].tolist()
+        assert found["position"].tolist() == list(range(shard.count))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_row_group_is_a_shard(planned):
         ("{split}/{i}-{count}.tfrec", [f"train/{i}-5.tfrec" for i in range(4)]),
     ],
 )
-def test_numbers_count_what_shares_the_other_fields(planned, template, names):
-    """{i} counts from 0 and {n} totals the shards of the same split, fold and part, where named."""
+def test_numbers_count_shards_with_equal_other_fields(planned, template, names):
+    """{i} counts from 0, and {n} is the total, of the same split, fold and part."""
     shards = [
         Shard(0, part, "train", fold, 0, 0, 0, 5) for part in (1, 2) for fold in (0, 1)
     ]
@@ -100,7 +100,7 @@ def test_numbers_count_what_shares_the_other_fields(planned, template, names):
     ],
 )
 def test_test_shards_are_in_a_folder_of_their_own(planned, template, name):
-    """The files at the top of a part are labelled, so that a glob of them can be trained on."""
+    """All files at the top of a part are labelled, so a glob of them trains."""
     plan = replace(
         planned[1], settings=replace(planned[1].settings, shard_name=template)
     )
@@ -117,7 +117,7 @@ fields = st.permutations(["split", "fold", "part", "count"])
     fields, st.integers(0, 4), st.sets(st.tuples(*[st.integers(0, 3)] * 3), max_size=40)
 )
 def test_no_two_shards_share_a_number(order, used, places):
-    """Whatever fields a template uses beside {i}, its values are unique over all parts."""
+    """Whatever other fields a template uses, its values are unique over all parts."""
     shards = [
         Shard(0, part, "train", *where, 0, 0, 1) for part, *where in sorted(places)
     ]
@@ -157,8 +157,8 @@ COLLISION = r"name 'trees-110': number 10 of train, fold 1, and number 0 of .* f
         ("{i}-{name}", "a\0b", "control character"),
     ],
 )
-def test_names_that_shards_cannot_have_are_refused(planned, template, name, message):
-    """Names that repeat, those of a part's own files, too long ones: 03 names them."""
+def test_names_that_shards_cannot_have_are_errors(planned, template, name, message):
+    """Names that repeat, that are too long, or that a part needs for other files."""
     places = [(fold, i) for fold in (1, 11) for i in range(12)]
     shards = [
         Shard(n, 1, "train", fold, i, i, 12, 5) for n, (fold, i) in enumerate(places)
@@ -174,15 +174,15 @@ def test_names_that_shards_cannot_have_are_refused(planned, template, name, mess
     check_names(replace(bad, settings=settings))
 
 
-def test_a_plan_whose_shards_cannot_be_named_is_not_made(planned, tmp_path):
+def test_a_plan_whose_shards_cannot_be_named_is_not_saved(planned, tmp_path):
     """The names are checked before anything is saved."""
     with pytest.raises(ValueError, match="for its own file"):
         plan_images(planned[2], tmp_path / "work", shard_name="journal/{i}.json")
     assert not (tmp_path / "work").exists()
 
 
-def test_the_fingerprint_ignores_where_the_images_lie(planned):
-    """The same images under another mount make the same bytes; another label does not."""
+def test_the_fingerprint_ignores_the_folder_of_the_images(planned):
+    """Only what changes the bytes of records changes it, such as a label."""
     *_, table = planned
     moved = table.assign(path="/elsewhere/" + table["image_id"])
     relabelled = table.assign(label=table["label"].where(table.index != 7, 0 - 1))
@@ -195,8 +195,8 @@ def test_the_fingerprint_ignores_where_the_images_lie(planned):
     }
 
 
-def test_differences_are_told_by_the_parameter_s_name(planned):
-    """What changed is said as a person set it, not by a hash."""
+def test_differences_have_the_parameter_s_name(planned):
+    """The message has the values that a person set, not a hash."""
     plan = planned[1]
     changed = replace(
         plan, settings=replace(plan.settings, quality=70, group_column="site")
@@ -213,8 +213,8 @@ def test_differences_are_told_by_the_parameter_s_name(planned):
     assert compare_plans(plan, changed) == []
 
 
-def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):
-    """The error names the folder and the step that is missing."""
+def test_the_error_for_a_missing_plan_names_the_notebook(tmp_path):
+    """It names the folder and the step to run."""
     with pytest.raises(FileNotFoundError, match=r"no plan.json in .*Run 03_plan"):
         read_plan(str(tmp_path))
     (tmp_path / "plan.json").write_text('{"name": 1')
@@ -226,7 +226,7 @@ def test_a_folder_without_a_plan_says_which_notebook_to_run(tmp_path):
 
 @pytest.mark.parametrize("n", [1, 5])
 def test_test_images_may_be_fewer_than_parts(tmp_path, n):
-    """A part may have none of them; else each has some, though N_SHARDS counts labelled ones."""
+    """A part may have no test images; N_SHARDS counts shards of labelled images."""
     table = make_images(tmp_path / "in", 60)
     table.loc[table.index < n, ["split", "fold", "label"]] = ["test", -1, -1]
     plan, _ = two_parts(table, tmp_path, n_shards=6)
@@ -237,10 +237,10 @@ def test_test_images_may_be_fewer_than_parts(tmp_path, n):
 
 
 @pytest.mark.parametrize(("tpu", "hours"), [("0", 12), ("1", 9)])
-def test_a_part_is_held_to_the_hours_of_this_machine_s_session(
+def test_a_part_must_be_written_within_a_session_of_this_machine(
     planned, monkeypatch, tpu, hours
 ):
-    """Kaggle gives a session with a TPU nine hours, others twelve."""
+    """A session with a TPU has nine hours, others have twelve."""
     work, plan, table = planned
     monkeypatch.setenv("ISTPUVM", tpu)
     forecast = make_forecast(table, plan.schema, plan.image)

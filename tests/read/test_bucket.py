@@ -1,4 +1,4 @@
-"""Files and parts in a bucket, by TensorFlow's own gs:// client through a loopback emulator."""
+"""Files and parts in a bucket: TensorFlow's gs:// client and a loopback emulator."""
 
 import hashlib
 import os
@@ -10,11 +10,11 @@ from support.gcs import serve_bucket
 from support.readers import make_example, save_noise, write_part
 from support.tasks import run_lines
 
-SHARDS, RECORDS = 8, 64
+SHARDS = 8
+RECORDS = 64
 ALL = list(range(SHARDS * RECORDS))
 PREPARE = """
 from itertools import cycle, islice
-from kaggle_tfr.records import stream_image_bytes
 from kaggle_tfr import records, storage
 from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
@@ -27,16 +27,17 @@ def read(shards):
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory):
-    """A bucket with a part of eight shards, where record n has the label n; and one with files."""
-    folder, shards = tmp_path_factory.mktemp("parts"), {}
-    pictures = [save_noise(seed, 320, 240) for seed in range(RECORDS)]
+    """Serve a part of eight shards, where record n has the label n, and some files."""
+    folder = tmp_path_factory.mktemp("parts")
+    images = [save_noise(seed, 320, 240) for seed in range(RECORDS)]
+    shards = {}
     for shard in range(SHARDS):
-        numbered = enumerate(pictures, shard * RECORDS)
-        own = [
-            make_example(image=data, label=n, height=240, width=320)
-            for n, data in numbered
+        records = [
+            make_example(image=image, label=label, height=240, width=320)
+            for label, image in enumerate(images, shard * RECORDS)
         ]
-        shards[f"s-f{shard % 4}-{shard:03d}-{RECORDS}.tfrec"] = (shard % 4, own)
+        name = f"s-f{shard % 4}-{shard:03d}-{RECORDS}.tfrec"
+        shards[name] = (shard % 4, records)
     write_part(folder / "part-1", shards)
     with serve_bucket(tmp_path_factory.mktemp("certificate")) as bucket:
         bucket.seed_objects("flowers", folder)
@@ -50,7 +51,7 @@ def bucket(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ask(bucket):
-    """A function that runs code beside the bucket and returns the value of its `result`."""
+    """Return a function that runs code in another process and returns its `result`."""
     ours, theirs = CONTEXT.Pipe()
     child = fork(run_lines, theirs, env=bucket.env)
     theirs.close()
@@ -71,12 +72,12 @@ def ask(bucket):
 
 @pytest.fixture(scope="module")
 def shards(ask):
-    """The shards, found in the bucket; they stay in the other process, as `shards`."""
+    """Return the files of the shards, which the other process has as `shards`."""
     return ask("shards = find_shards('gs://flowers'); result = shards.file.tolist()")
 
 
 def test_a_part_in_a_bucket_is_read_whole_with_few_requests(shards, bucket, ask):
-    """The bucket's root stands for its part; each shard takes a handful of large requests."""
+    """The bucket's root stands for its part; a shard takes a few large requests."""
     before = len(bucket.requests)
 
     assert ask("result = read(shards)") == ALL
@@ -86,8 +87,9 @@ def test_a_part_in_a_bucket_is_read_whole_with_few_requests(shards, bucket, ask)
 
 @pytest.mark.parametrize("code", ["read(shards)", "len(find_shards('gs://flowers'))"])
 def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
-    """While one shard's answer is awaited, all others' are: one waits for rounds, not requests."""
-    bucket.peak, bucket.latency = 0, 0.4  # long enough for a busy machine
+    """All shards are requested at once."""
+    bucket.peak = 0
+    bucket.latency = 0.4  # long enough for a busy machine
     ask(f"result = {code}")
     bucket.latency = 0.0
 
@@ -95,11 +97,10 @@ def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
 
 
 def test_training_reads_ahead_over_the_border_of_epochs(shards, bucket, ask):
-    """Beyond the epoch in the shuffle buffer further ones arrive, though one batch was taken."""
+    """After one batch more is requested than the epoch in the shuffle buffer."""
     before = len(bucket.requests)
-    ask(
-        "ready = iter(read_batches(shards, image_size=128, batch_size=32, training=True))"
-    )
+    choices = "image_size=128, batch_size=32, training=True"
+    ask(f"ready = iter(read_batches(shards, {choices}))")
     ask("next(ready)")
     until = time.monotonic() + 15
     while len(bucket.requests) - before < 3 * SHARDS and time.monotonic() < until:
@@ -109,10 +110,8 @@ def test_training_reads_ahead_over_the_border_of_epochs(shards, bucket, ask):
     assert len(bucket.requests) - before >= 3 * SHARDS
 
 
-def test_a_download_that_breaks_off_is_tried_again_and_never_ends_an_epoch(
-    shards, bucket, ask
-):
-    """A connection that ends half way costs time, not records; one that keeps ending fails."""
+def test_a_broken_download_is_tried_again_and_never_ends_an_epoch(shards, bucket, ask):
+    """A connection that breaks loses no records; one that breaks always is an error."""
     bucket.cut(f"s-f1-001-{RECORDS}", 20_000)
     assert ask("result = read(shards)") == ALL
     assert bucket._cuts == []
@@ -148,18 +147,20 @@ REMOVED = (
     ],
 )
 def test_a_bucket_answers_like_a_disk(ask, code, expected):
-    """Each call gives what it gives for files; the last one removes its own."""
+    """Each call returns what it returns for files; the last one removes its object."""
     assert ask(f"result = {code}") == expected
 
 
-def test_objects_are_read_side_by_side_when_their_turn_comes(bucket, ask):
-    """32 at a time, in order, of endless ones no more ahead; TensorFlow fills little memory."""
+def test_objects_are_read_in_parallel_when_their_turn_comes(bucket, ask):
+    """32 at a time, in order, and no more ahead; TensorFlow allocates little memory."""
     faults = "result = resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
-    bucket.peak, bucket.latency, before = 0, 0.2, ask(f"import resource; {faults}")
+    before = ask(f"import resource; {faults}")
+    bucket.peak = 0
+    bucket.latency = 0.2
     ask("taken, many = [], cycle(storage.list_files('*.jpg', 'gs://files'))")
     ask("endless = (taken.append(path) or path for path in many)")
     sizes = ask(
-        "result = [len(data) for data in islice(stream_image_bytes(endless), 64)]"
+        "result = [len(data) for data in islice(records.stream_image_bytes(endless), 64)]"
     )
     bucket.latency = 0.0
 
@@ -179,7 +180,7 @@ def test_objects_are_read_side_by_side_when_their_turn_comes(bucket, ask):
     ],
 )
 def test_a_missing_bucket_object_or_part_is_named(ask, code, address):
-    """What is not there is told by its address."""
+    """The error has the address."""
     answer = ask(f"result = {code}")
 
     assert answer["error"] in (
@@ -190,15 +191,15 @@ def test_a_missing_bucket_object_or_part_is_named(ask, code, address):
 
 
 def test_a_silent_bucket_is_an_error_soon(bucket, ask):
-    """A bucket that takes requests and never answers is named, with what to set, and no hang.
+    """A bucket that never answers is named, with what to set.
 
-    The last test of this process, which ends in spite of the reads that it has under way.
+    The last test of this process, which ends despite the requests that are pending.
     """
     assert 5 < ask("result = storage.ANSWER_SECONDS") < 60
     bucket.silent = True
     answer = ask(
         "storage.ANSWER_SECONDS = 2\n"
-        "next(stream_image_bytes(['gs://silent/a.jpg', 'gs://silent/b.jpg']))"
+        "next(records.stream_image_bytes(['gs://silent/a.jpg', 'gs://silent/b.jpg']))"
     )
 
     assert answer["error"] == "TimeoutError"

@@ -1,6 +1,7 @@
-"""Records by number, for grain and torch; batches that JAX's devices share."""
+"""Records by number and by address; batches that devices of JAX share."""
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -10,9 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.plans import make_images, plan_images
-from support.readers import make_record, write_part, write_shard
+from support.readers import (
+    make_example,
+    make_picture,
+    make_record,
+    write_part,
+    write_shard,
+)
 
 from kaggle_tfr import read
+from kaggle_tfr import records as records_module
 from kaggle_tfr.write.parts import write_parts
 
 # Prints the checksums of grain's next three batches, from a state on.
@@ -20,7 +28,8 @@ GRAIN = """
 import json, pickle, sys, zlib
 import grain
 with open(sys.argv[1], "rb") as file:
-    data = grain.MapDataset.source(pickle.load(file)).shuffle(seed=5).repeat().map(zlib.crc32)
+    source = grain.MapDataset.source(pickle.load(file))
+data = source.shuffle(seed=5).repeat().map(zlib.crc32)
 batches = iter(data.to_iter_dataset().batch(3))
 batches.set_state(json.loads(sys.argv[2]))
 print(json.dumps([next(batches).tolist() for _ in range(3)]))
@@ -29,7 +38,7 @@ print(json.dumps([next(batches).tolist() for _ in range(3)]))
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory):
-    """A written part of 32 pictures in six shards."""
+    """Return a written part of 32 images in six shards."""
     folder = tmp_path_factory.mktemp("records")
     plan_images(make_images(folder / "in", 32), folder)
     write_parts(str(folder))
@@ -53,7 +62,7 @@ def test_every_record_is_that_of_tensorflow(part, records):
 
 
 def test_a_worker_reads_without_tensorflow(root, records, tmp_path):
-    """A pickled source gives its bytes in a process where TensorFlow cannot be imported."""
+    """A pickled source is read in a process that cannot import TensorFlow."""
     path = tmp_path / "records.pickle"
     path.write_bytes(pickle.dumps(records))
     script = "import pickle, sys; sys.modules['tensorflow'] = None\n"
@@ -65,59 +74,89 @@ def test_a_worker_reads_without_tensorflow(root, records, tmp_path):
     assert done.stdout.strip() == str(len(records[7])), done.stderr
 
 
-def test_a_flipped_byte_is_named(part, tmp_path):
-    """The shard and the byte where its record begins; all others are read."""
-    copy = write_part(tmp_path, {"a.tfrec": (0, [make_record(n) for n in range(3)])})
-    sizes = [len(make_record(n)) + 16 for n in range(3)]
-    starts = np.cumsum([0, *sizes]).tolist()
-    index = "".join(
-        f"{start} {size}\n" for start, size in zip(starts, sizes, strict=False)
-    )
-    (tmp_path / "index").mkdir()
-    (tmp_path / "index" / "a.tfrec.idx").write_text(index)
-    data = bytearray((tmp_path / "a.tfrec").read_bytes())
-    data[starts[1] + 100] ^= 1
-    (tmp_path / "a.tfrec").write_bytes(data)
+def write_index(folder, lengths):
+    """Write the index of b.tfrec with frames of these lengths."""
+    lines = []
+    start = 0
+    for length in lengths:
+        lines.append(f"{start} {length}\n")
+        start += length
+    (folder / "index").mkdir(exist_ok=True)
+    (folder / "index" / "b.tfrec.idx").write_text("".join(lines))
 
-    records = read.Records(read.find_shards(copy))
 
-    assert [records[0], records[2]] == [make_record(0), make_record(2)]
-    with pytest.raises(
-        ValueError, match=rf"a\.tfrec' at byte {starts[1]}: the record is damaged"
-    ):
+def test_a_flipped_byte_is_named(tmp_path):
+    """The error has the shard and the byte of its record; all others are read."""
+    originals = [make_record(n) for n in range(3)]
+    lengths = [len(record) + 16 for record in originals]
+    part = write_part(tmp_path, {"b.tfrec": (0, originals)})
+    write_index(tmp_path, lengths)
+    data = bytearray((tmp_path / "b.tfrec").read_bytes())
+    data[lengths[0] + 100] ^= 1
+    (tmp_path / "b.tfrec").write_bytes(data)
+
+    records = read.Records(read.find_shards(part))
+
+    assert [records[0], records[2]] == [originals[0], originals[2]]
+    message = rf"b\.tfrec' at byte {lengths[0]}: the record is damaged"
+    with pytest.raises(ValueError, match=message):
         records[1]
 
 
-def test_a_shard_without_index_or_in_gzip_is_named(tmp_path):
-    """Both before anything is read; an index that misses records is none."""
-    folder = write_part(tmp_path / "a", {"b.tfrec": (0, [make_record(1)] * 2)})
-    with pytest.raises(
-        ValueError, match=r"b\.tfrec' has no index of its 2 records in .*\.idx"
-    ):
-        read.Records(read.find_shards(folder))
-    (tmp_path / "a" / "index").mkdir()
-    (tmp_path / "a" / "index" / "b.tfrec.idx").write_text("0 100\n")
-    with pytest.raises(ValueError, match="no index of its 2 records"):
-        read.Records(read.find_shards(folder))
-    length = (tmp_path / "a" / "b.tfrec").stat().st_size // 2
-    frames = [(length, second) for second in (10**12, 10**30, -5, 0)]
-    # All bytes of the shard together, but a frame that is longer than it.
-    frames += [
-        (first, 2 * length - first) for first in (10**12, 10**30, 2 * length + 5)
-    ]
-    for first, second in frames:
-        lines = f"0 {first}\n{first} {second}\n"
-        (tmp_path / "a" / "index" / "b.tfrec.idx").write_text(lines)
-        with pytest.raises(ValueError, match="no index of its 2 records"):
-            read.Records(read.find_shards(folder))
-
-    write_shard(tmp_path / "c" / "a-00-2.tfrec", [make_record(1)] * 2, "GZIP")
-    with pytest.raises(ValueError, match=r"a-00-2\.tfrec' is in GZIP"):
-        read.Records(read.find_shards(tmp_path / "c", schema="landmark"))
+HALF = len(make_record(1)) + 16  # bytes of one of two equal frames
 
 
-def test_grain_shuffles_all_records_and_goes_on_where_it_stopped(records, tmp_path):
-    """An epoch is a permutation, the next another; another process goes on exactly at step 8."""
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        None,
+        [HALF],
+        [HALF, 0],
+        [HALF, -5],
+        [HALF, 10**12],
+        [HALF, 10**30],
+        # Together all bytes of the shard, but one frame is longer than the shard.
+        [10**12, 2 * HALF - 10**12],
+        [10**30, 2 * HALF - 10**30],
+        [2 * HALF + 5, -5],
+    ],
+)
+def test_a_shard_without_its_whole_index_is_named(tmp_path, lengths):
+    """Before anything is read; an index that does not fit the shard is none."""
+    part = write_part(tmp_path, {"b.tfrec": (0, [make_record(1)] * 2)})
+    if lengths:
+        write_index(tmp_path, lengths)
+
+    message = r"b\.tfrec' has no index of its 2 records in .*\.idx"
+    with pytest.raises(ValueError, match=message):
+        read.Records(read.find_shards(part))
+
+
+def test_a_shard_in_gzip_has_no_random_access(tmp_path):
+    """The error names it, and what reads it."""
+    write_shard(tmp_path / "a-00-2.tfrec", [make_record(1)] * 2, "GZIP")
+
+    with pytest.raises(ValueError, match=r"a-00-2\.tfrec' is in GZIP.*read_batches"):
+        read.Records(read.find_shards(tmp_path, schema="landmark"))
+
+
+def test_the_feature_of_the_image_is_kept_for_a_changed_shard(tmp_path, monkeypatch):
+    """Another process or machine sees another time, and knows no feature by itself."""
+    monkeypatch.setenv(records_module.RECORDS_FOLDER, str(tmp_path / "records"))
+    left, right = make_picture(10), make_picture(200)
+    shard = write_shard(tmp_path / "a.tfrec", [make_example(left=left, right=right)])
+    with pytest.raises(OSError, match="the feature of its image is unknown"):
+        records_module.read_image_bytes(f"{shard}#0")
+
+    records_module.index_shard(shard, "right")
+    os.utime(shard, ns=(1, 1))
+    records_module._indexes.clear()
+
+    assert records_module.read_image_bytes(f"{shard}#0") == right
+
+
+def test_grain_shuffles_all_records_and_resumes(records, tmp_path):
+    """Each epoch is another permutation; another process resumes exactly at step 8."""
     grain = pytest.importorskip("grain", reason="the extra 'jax' is not installed")
     data = grain.MapDataset.source(records).shuffle(seed=5).repeat().map(zlib.crc32)
     batches = iter(data.to_iter_dataset().batch(3))
@@ -138,11 +177,11 @@ def test_grain_shuffles_all_records_and_goes_on_where_it_stopped(records, tmp_pa
 
 
 def test_devices_share_each_batch_in_its_order(part, eight_devices):
-    """All leaves of every batch, each device an eighth of them; nothing is lost at the end."""
+    """Each device has an eighth of every leaf; nothing is lost at the end."""
     import jax
 
-    shards, choices = read.find_shards(part), {"image_size": 16, "batch_size": 8}
-    batches = read.read_batches(shards, extra=["height"], **choices)
+    shards = read.find_shards(part)
+    batches = read.read_batches(shards, image_size=16, batch_size=8, extra=["height"])
 
     found = list(read.to_devices(batches, eight_devices))
 
@@ -151,13 +190,14 @@ def test_devices_share_each_batch_in_its_order(part, eight_devices):
         jax.tree.map(np.testing.assert_array_equal, arrays, expected)
         assert arrays[0].dtype == np.uint8
         for leaf in jax.tree.leaves(arrays):
-            assert [len(one.data) for one in leaf.addressable_shards] == [1] * 8
-            assert {one.device for one in leaf.addressable_shards} == {*eight_devices}
+            pieces = leaf.addressable_shards
+            assert [len(piece.data) for piece in pieces] == [1] * 8
+            assert {piece.device for piece in pieces} == {*eight_devices}
 
 
 @pytest.mark.parametrize("ahead", [0, 2, 9])
 def test_batches_are_drawn_so_many_ahead(eight_devices, ahead):
-    """No more are held than asked for, from any iterable of trees."""
+    """No more are held than requested, from any iterable of trees."""
     drawn = []
 
     def draw():
@@ -165,7 +205,8 @@ def test_batches_are_drawn_so_many_ahead(eight_devices, ahead):
             drawn.append(number)
             yield {"x": np.full((4, 2), number)}
 
-    batches, counts = read.to_devices(draw(), eight_devices[:2], ahead), []
+    batches = read.to_devices(draw(), eight_devices[:2], ahead)
+    counts = []
     for number, batch in enumerate(batches):
         counts.append(len(drawn) - number - 1)
         assert np.asarray(batch["x"]).tolist() == [[number] * 2] * 4
@@ -173,8 +214,8 @@ def test_batches_are_drawn_so_many_ahead(eight_devices, ahead):
     assert counts == [min(ahead, 4 - number) for number in range(5)]
 
 
-def test_a_batch_that_devices_cannot_share_is_refused(part, eight_devices):
-    """Its size is named, and so is the number of devices."""
+def test_a_batch_that_devices_cannot_share_is_an_error(part, eight_devices):
+    """The message has its size and the number of devices."""
     batches = read.read_batches(read.find_shards(part), image_size=16, batch_size=12)
 
     with pytest.raises(ValueError, match="8 devices cannot share a batch of 12"):
