@@ -90,7 +90,7 @@ def ours(folder, kind, out, clock):
     """The package's steps in the order of the notebooks; returns the records' number."""
     from kaggle_tfr import parallel, pipeline, read
     from kaggle_tfr.parameters import DEFAULTS
-    from kaggle_tfr.storage import RECORDS_FOLDER
+    from kaggle_tfr.records import RECORDS_FOLDER
 
     side = baselines.SIDES[kind]
     values = DEFAULTS | {

@@ -120,10 +120,8 @@ def _run(
 
 def _verify(folders: Sequence[str]) -> int:
     _check_folders(folders)
-    from kaggle_tfr.session import prepare
     from kaggle_tfr.write.verify import verify_parts
 
-    prepare()  # TensorFlow starts without messages
     faults = verify_parts(folders).faults
     if faults.empty:
         print(

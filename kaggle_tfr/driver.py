@@ -49,109 +49,122 @@ class NotebookError(RuntimeError):
 def run_recipe(
     values: Mapping[str, Any], notebooks: Sequence[str] = DEFAULT_NOTEBOOKS
 ) -> str:
-    """The work folder, after the notebooks ran in it: executed copies in notebooks/, report.html.
+    """Run the notebooks with these parameters; return the work folder.
 
-    values: parameters of any notebook; each notebook is given its own.
-    Raises: ValueError: a wrong parameter or name, before any run; WorkDirBusyError: another run
-    works in the folder; NotebookError: a cell failed.
+    It gets the executed copies (notebooks/) and report.html. values: parameters of any
+    notebook; each notebook gets its own.
+    Raises: ValueError: a wrong parameter or name, before any run; WorkDirBusyError:
+    another run works in the folder; NotebookError: a cell failed.
     """
-    folder, runs = _list_runs(values, notebooks)
-    # A part needs nothing but the plan, so several machines may write one each.
-    part = values.get("PART", 0) if runs.keys() <= {*NOTEBOOKS[3:6]} else 0
-    held = lock.take(folder, part, holder="a run")
+    work, runs = _list_runs(values, notebooks)
+    # Writing a part needs only the plan, so several machines may write one each.
+    is_writing = runs.keys() <= {*NOTEBOOKS[3:6]}
+    lock_of_run = lock.take(
+        work, values.get("PART", 0) if is_writing else 0, holder="a run"
+    )
     try:
-        copies = _copies_folder(folder)
+        copies = _copies_folder(work)
         copies.mkdir(parents=True, exist_ok=True)
-        for position, (name, own) in enumerate(runs.items(), 1):
-            print(f"[{position}/{len(runs)}] {name}", flush=True)
-            _run_notebook(
-                bundled("notebooks") / f"{name}.ipynb", copies / f"{name}.ipynb", own
-            )
-        write_report({**values, "WORK_DIR": folder}, copies)
+        for number, (name, parameters) in enumerate(runs.items(), 1):
+            print(f"[{number}/{len(runs)}] {name}", flush=True)
+            source = bundled("notebooks") / f"{name}.ipynb"
+            _run_notebook(source, copies / source.name, parameters)
+        write_report({**values, "WORK_DIR": work}, copies)
     finally:
-        held.release()
-    return folder
+        lock_of_run.release()
+    return work
 
 
 def describe_run(
     values: Mapping[str, Any], notebooks: Sequence[str] = DEFAULT_NOTEBOOKS
 ) -> str:
-    """What `run_recipe` would do, as lines to print: each notebook with what is no default.
-    Raises: ValueError: a wrong parameter or name; FileNotFoundError: INPUT_DIR is not there.
+    """Return, as lines to print, what `run_recipe` would do with these arguments.
+
+    Raises: ValueError: a wrong parameter or name; FileNotFoundError: INPUT_DIR.
     """
-    folder, runs = _list_runs(values, notebooks)
-    lines, first = [f"work folder: {folder}"], runs.get(NOTEBOOKS[0], {})
-    lines += (
-        [f"input: {find_input(first['INPUT_DIR'])}"] if first.get("INPUT_DIR") else []
-    )
-    for name, own in runs.items():
-        changed = {key: value for key, value in own.items() if value != DEFAULTS[key]}
-        lines += [name, *(f"    {key}: {value!r}" for key, value in changed.items())]
+    work, runs = _list_runs(values, notebooks)
+    lines = [f"work folder: {work}"]
+    for name, parameters in runs.items():
+        if parameters.get("INPUT_DIR"):
+            lines.append(f"input: {find_input(parameters['INPUT_DIR'])}")
+        lines.append(name)
+        lines += [
+            f"    {parameter}: {value!r}"
+            for parameter, value in parameters.items()
+            if value != DEFAULTS[parameter]
+        ]
     return "\n".join(lines)
 
 
 def _list_runs(
     values: Mapping[str, Any], notebooks: Sequence[str]
-) -> tuple[str, dict[str, dict]]:
-    """(the work folder, each notebook's own parameters by its full name), all checked."""
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Check everything; return the work folder and each notebook's parameters."""
     check_parameters(values)
-    folder, names = work_dir(values.get("WORK_DIR", "")), find_notebooks(notebooks)
-    values = {**values, "WORK_DIR": folder}
-    own = {
-        name: [one.name for one in select_parameters(name) if one.name in values]
-        for name in names
-    }
-    return folder, {
-        name: {key: values[key] for key in keys} for name, keys in own.items()
-    }
+    work = work_dir(values.get("WORK_DIR", ""))
+    values = {**values, "WORK_DIR": work}
+    runs = {}
+    for name in find_notebooks(notebooks):
+        names = [parameter.name for parameter in select_parameters(name)]
+        runs[name] = {key: values[key] for key in names if key in values}
+    return work, runs
 
 
 def find_notebooks(names: Sequence[str]) -> list[str]:
-    """The full names, such as "03_plan", of notebooks given by name or by number.
+    """Return the full names, such as "03_plan", of notebooks named or numbered.
+
     Raises: ValueError: there is no such notebook; the near miss is named.
     """
-    full_names = {key: name for name in NOTEBOOKS for key in (name, name.split("_")[0])}
+    full_names = {name.split("_")[0]: name for name in NOTEBOOKS}
+    full_names |= {name: name for name in NOTEBOOKS}
     for name in names:
         if name not in full_names:
-            there = f"{near_miss(name, NOTEBOOKS)} There are {', '.join(NOTEBOOKS)}."
-            raise ValueError(f"there is no notebook '{name}'.{there}")
+            raise ValueError(
+                f"there is no notebook '{name}'.{near_miss(name, NOTEBOOKS)} There are "
+                f"{', '.join(NOTEBOOKS)}."
+            )
     return [full_names[name] for name in names]
 
 
-def summarize(folder: str, out_dir: str = "") -> str:
-    """Where everything lies after a run, and the accounting table, as lines to print."""
-    lines = []
-    parts_dir = work_dir(out_dir) if out_dir else folder
-    is_there = is_folder(parts_dir)
-    listings = list_files("part-*/shards.csv", parts_dir) if is_there else []
-    for listing in sorted(listings, key=_part_number):
-        shards = read_part_table(listing.rpartition("/")[0])
-        size, count = shards["bytes"].sum() / 1e6, shards["count"].sum()
-        held = f"{len(shards)} files, {count:,} records, {size:,.1f} MB"
-        if not is_of_plan(listing.rpartition("/")[0], folder):
-            held += "; of another plan than this run's"
-        lines.append(f"shards     {listing.removesuffix('shards.csv')} ({held})")
-
-    lines.append(f"notebooks  {_copies_folder(folder)}/")
-    if not is_remote(folder):  # in a bucket, figures are in the notebooks only
-        lines.append(f"figures    {folder}/figures/")
-    lines.append(f"report     {folder}/report.html")
-
-    if table := read_text(f"{folder}/accounting.csv"):
-        accounting = pd.read_csv(io.StringIO(table), keep_default_na=False)
-        lines += ["", accounting.to_string(index=False)]
+def summarize(work: str, out_dir: str = "") -> str:
+    """Return, as lines to print, where the files of a run are, and the accounting."""
+    parts_dir = work_dir(out_dir) if out_dir else work
+    listings = []
+    if is_folder(parts_dir):
+        listings = list_files("part-*/shards.csv", parts_dir)
+    lines = [_describe_part(path, work) for path in sorted(listings, key=_part_number)]
+    lines.append(f"notebooks  {_copies_folder(work)}/")
+    if not is_remote(work):  # in a bucket, figures are in the notebooks only
+        lines.append(f"figures    {work}/figures/")
+    lines.append(f"report     {work}/report.html")
+    accounting = read_text(f"{work}/accounting.csv")
+    if accounting:
+        table = pd.read_csv(io.StringIO(accounting), keep_default_na=False)
+        lines += ["", table.to_string(index=False)]
     return "\n".join(lines)
 
 
-def _part_number(listing: str) -> tuple[int, str]:
-    """The key that sorts part-2/shards.csv before part-10/shards.csv."""
-    found = re.search(r"part-(\d+)/shards.csv$", listing)
-    return int(found[1]) if found else 0, listing
+def _describe_part(listing: str, work: str) -> str:
+    """Return a line about the part that this shards.csv belongs to."""
+    part = listing.removesuffix("/shards.csv")
+    shards = read_part_table(part)
+    note = "" if is_of_plan(part, work) else "; of another plan than this run's"
+    return (
+        f"shards     {part}/ ({len(shards)} files, {shards['count'].sum():,} records, "
+        f"{shards['bytes'].sum() / 1e6:,.1f} MB{note})"
+    )
 
 
-def _copies_folder(folder: str) -> Path:
-    """Where the executed notebooks go: into WORK_DIR, or to this machine where that is a bucket."""
-    return Path(folder if not is_remote(folder) else work_dir("")) / "notebooks"
+def _part_number(listing: str) -> int:
+    """Return the 2 of "…/part-2/shards.csv", so that part-10 follows part-2."""
+    part = listing.split("/")[-2]
+    number = part.removeprefix("part-")
+    return int(number) if number.isdecimal() else 0
+
+
+def _copies_folder(work: str) -> Path:
+    """Return the folder of executed notebooks, which is always on this machine."""
+    return Path(work_dir("") if is_remote(work) else work) / "notebooks"
 
 
 def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
@@ -214,10 +227,9 @@ def _escape(path: Path) -> str:
 def _kernel_environment(work_dir: str) -> Iterator[None]:
     """Set what a kernel inherits from this process, until the block ends."""
     environment = dict(os.environ)
-    python_path = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        python_path
-    )  # the package that runs here
+    # The package that runs here.
+    search_path = f"{PROJECT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    os.environ["PYTHONPATH"] = search_path.rstrip(os.pathsep)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     os.environ[TERMINAL] = "1" if sys.stderr.isatty() else "0"
     os.environ[lock.INSIDE] = work_dir

@@ -18,72 +18,80 @@ from kaggle_tfr.tables import NO_MATH
 
 __all__ = ["account", "make_settings", "start"]  # what notebooks call
 
-
-_held: list[lock.Lock] = []  # by a notebook that was opened by hand, one at most
+# Of a notebook that was opened by hand; one at most.
+_locks: list[lock.Lock] = []
 
 
 def start(values: Mapping[str, Any]) -> str:
-    """The work folder, after a notebook's parameters were checked; one printed line says where.
+    """Check a notebook's parameters, print and return the work folder.
 
-    values: its `globals()`; without N_JOBS, which reading and training lack, no workers are chosen.
-    Raises: ValueError: a parameter is misspelt or does not fit.
+    values: its `globals()`. Workers are chosen if N_JOBS is among them; notebooks that
+    read and train have none.
+    Raises: ValueError: a parameter is misspelt or does not fit; WorkDirBusyError:
+    another run works in the folder.
     """
     check_parameters(values, notebook=True)
     prepare()
-    work, said = work_dir(values["WORK_DIR"]), ""
     pd.set_option(*NO_MATH)
-    if "N_JOBS" in values:  # the others only read what these have written
+    work = work_dir(values["WORK_DIR"])
+    line = work
+    is_writer = "N_JOBS" in values  # the other notebooks only read
+    if is_writer:
         _lock_for_notebook(work, values.get("PART", 0))
     remove_leftovers(work)
     # The processes of a backend inherit it.
     os.environ[RECORDS_FOLDER] = f"{work}/records"
-    if "N_JOBS" in values:
+    if is_writer:
         from kaggle_tfr.parallel import use_backend
 
-        said = use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"])
-    print(f"{work}{', ' + said if said else ''}")
+        line += ", " + use_backend(
+            values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]
+        )
+    print(line)
     return work
 
 
 def _lock_for_notebook(work: str, part: int) -> None:
-    """Locks WORK_DIR until `account`, a cell that fails, or the kernel's end.
+    """Lock WORK_DIR until `account`, a cell that fails, or the kernel's end.
 
-    What a driver runs is inside the driver's lock. Raises: WorkDirBusyError: another run works.
+    A notebook that the driver runs is covered by the driver's lock.
     """
     release_lock()
     if os.environ.get(lock.INSIDE) == work:
         return
-    _held.append(lock.take(work, part, holder="a notebook"))
+    _locks.append(lock.take(work, part, holder="a notebook"))
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell and _release_after_error not in shell.events.callbacks["post_run_cell"]:
         shell.events.register("post_run_cell", _release_after_error)
 
 
 def _release_after_error(result: Any) -> None:
-    """A notebook that stopped at a cell, also by an interrupt, is in nobody's way."""
+    """Release the lock when a cell failed or was interrupted."""
     if result.error_before_exec or result.error_in_exec:
         release_lock()
 
 
 @atexit.register
 def release_lock() -> None:
-    """Ends the notebook's hold of WORK_DIR, where it has one."""
-    while _held:
-        _held.pop().release()
+    """Release the notebook's lock of WORK_DIR, if it has one."""
+    while _locks:
+        _locks.pop().release()
 
 
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
-    """One row per outcome with `images` and `share`, and a last row for all.
+    """Return one row per outcome with `images` and `share`, and a last row for all.
 
-    A notebook's last call: what was opened by hand releases WORK_DIR.
+    This is a notebook's last call: WORK_DIR is released.
     Raises: RuntimeError: the counts do not add up to `total`.
     """
     release_lock()
     counted = sum(counts.values())
     if counted != total:
-        what = " + ".join(f"{count:,} {name}" for name, count in counts.items())
-        what = f"the accounting does not close: {what} = {counted:,}, but {total:,} came in"
-        mend = "Delete WORK_DIR and run again from 01_explore; if it stays, the fault is ours."
-        raise RuntimeError(f"{what}. {mend}")
+        terms = " + ".join(f"{count:,} {name}" for name, count in counts.items())
+        raise RuntimeError(
+            f"the accounting does not close: {terms} = {counted:,}, but {total:,} came "
+            "in. Delete WORK_DIR and run again from 01_explore; if the error persists, "
+            "please report a bug."
+        )
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
     return table.assign(share=(table["images"] / max(total, 1)).round(4))

@@ -1,4 +1,4 @@
-"""Work in threads, in processes or on a Dask cluster, with its progress: `use_backend`, `run`."""
+"""Run a function over many items: in threads, in processes or on a Dask cluster."""
 
 import contextlib
 import ctypes
@@ -20,52 +20,43 @@ from tqdm import tqdm
 from kaggle_tfr import session
 from kaggle_tfr.parameters import check_parameters
 
-PACKAGES = (
-    "tensorflow",
-    "opencv-python",
-    "pillow",
-    "numpy",
-)  # shard bytes depend on these
+# The bytes of shards depend on these.
+PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
-RETRIES = (
-    3  # of a task that a worker could not take on; one that raises is not tried again
-)
-IN_FLIGHT_MORE = (
-    32  # tasks beyond two a thread, so that workers that join later find work
-)
+# Of a task that a worker could not finish; one that raises is not tried again.
+RETRIES = 3
+# Tasks beyond two a thread, so that workers that join later find work.
+EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
+RESUME_HINT = "Finished work is kept; run the same notebook again, and it resumes."
 _active: dict[str, Any] = {"config": None, "client": None}
 
 
 @cache
 def prepare_worker() -> None:
-    """Set what makes images quick in several threads at once, for the rest of this process.
+    """Set what makes images quick in several threads, for the rest of this process.
 
     `run` calls it here and in its workers; an import does not.
     """
     import cv2
     from PIL import Image
 
-    # Of two formats Pillow's readers check the size once more. Ours is checked before.
+    # Pillow checks the size of two formats again; ours is checked before.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
-    cv2.setNumThreads(
-        1
-    )  # images run in parallel; OpenCV's own threads would fight over the cores
-    # glibc would return large buffers to the kernel; new pages cost a fifth of an image's time.
-    with contextlib.suppress(
-        AttributeError, OSError, TypeError
-    ):  # musl, macOS, Windows
+    # Images are processed in parallel; OpenCV's own threads would compete for cores.
+    cv2.setNumThreads(1)
+    # glibc would return large buffers to the kernel; new pages cost a fifth of the time
+    # of an image. Other systems (musl, macOS, Windows) have no mallopt.
+    with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(
-            -3, 32 << 20
-        )  # mallopt(3): M_MMAP_THRESHOLD, 32 MiB, the most that glibc takes
-        mallopt(
-            -1, 64 << 20
-        )  # M_TRIM_THRESHOLD: 64 MiB a thread, of what was in use at once
+        # Source: mallopt(3). M_MMAP_THRESHOLD: 32 MiB, the most that glibc accepts.
+        mallopt(-3, 32 << 20)
+        # M_TRIM_THRESHOLD: 64 MiB a thread.
+        mallopt(-1, 64 << 20)
 
 
 def _call_in_worker(function: Callable[[Any], Any], item: Any) -> Any:
-    """In a process of a backend: the result of the call, after the process was prepared."""
+    """Prepare this process of a backend once, and return the result of the call."""
     _prepare_process()
     return function(item)
 
@@ -77,43 +68,49 @@ def _prepare_process() -> None:
 
 
 def package_versions() -> dict[str, str]:
-    """The installed version of each package that the bytes of shards depend on; "" for none."""
-    return {
-        n: next((d.version for d in metadata.distributions(name=n)), "")
-        for n in PACKAGES
-    }
+    """Return the installed version of each of PACKAGES, "" for one that is missing."""
+    versions = dict.fromkeys(PACKAGES, "")
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def use_backend(
     n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
 ) -> str:
-    """One line that says where work runs from now on in this process.
+    """Choose where `run` works from now on in this process, and describe it in a line.
 
-    n_jobs: workers, 0 for one a core; a cluster at `scheduler` ("tcp://host:8786") has its own.
-    Raises: ValueError: an unknown backend; ConnectionError: no scheduler answers there, or it has
-    no workers; ImportError: dask is not installed, or this package not on the workers.
+    n_jobs: number of workers, 0 for one a core. scheduler: the address of a Dask
+    cluster ("tcp://host:8786"), which has workers of its own.
+    Raises: ValueError: an unknown backend; ConnectionError: no scheduler answers there,
+    or it has no workers; ImportError: dask is not installed, or a worker lacks this
+    package.
     """
     check_parameters({"N_JOBS": n_jobs, "BACKEND": backend, "SCHEDULER": scheduler})
     workers = n_jobs or joblib.cpu_count()
     close_backend()
     if backend == "dask":
-        client = _active["client"] = _connect(workers, scheduler)
+        client = _connect(workers, scheduler)
+        _active["client"] = client
         threads = sum(client.nthreads().values())
         return f"Dask at {client.scheduler.address}, {threads} worker threads"
     _active["config"] = {"backend": backend, "n_jobs": workers}
-    return f"{workers} {'threads' if backend == 'threading' else 'processes'} on this machine"
+    units = "threads" if backend == "threading" else "processes"
+    return f"{workers} {units} on this machine"
 
 
 def close_backend() -> None:
-    """Ends the Dask client that `use_backend` began; a cluster given by its address stays up."""
-    client, _active["client"], _active["config"] = _active["client"], None, None
+    """Close the Dask client of `use_backend`, and the cluster if it started that."""
+    client = _active["client"]
+    _active.update(client=None, config=None)
     if client is not None:
         with client.cluster or contextlib.nullcontext():
             client.close()
 
 
 def blocks(items: Any, size: int) -> list[Any]:
-    """Slices of a list, array or table, `size` long but for the last."""
+    """Cut a list, array or table into slices of `size`; the last may be shorter."""
     rows = items.iloc if hasattr(items, "iloc") else items
     return [rows[start : start + size] for start in range(0, len(items), size)]
 
@@ -128,11 +125,13 @@ def run(
     ordered: bool = False,
     local_only: bool = False,
 ) -> Iterator[Any]:
-    """Each `function(item)` as it is done, or in the order of `items` when `ordered`.
+    """Yield each `function(item)` when it is done, or in the order of the items.
 
-    function, items: picklable. total: where the bar ends, `advance(result)` how far one moves it.
-    local_only: on this machine even where there is a cluster: too much data to send.
-    Raises: ConnectionError: the scheduler is gone; RuntimeError: the cluster gave a task up.
+    function, items: picklable. total: the end of the progress bar, which each result
+    moves by `advance(result)`. local_only: use this machine even if there is a cluster,
+    because there is too much data to send.
+    Raises: ConnectionError: the scheduler is gone; RuntimeError: the cluster could not
+    run a task.
     """
     if total is None:
         items = list(items)
@@ -142,17 +141,7 @@ def run(
     if client is not None and not local_only:
         results = _run_on_cluster(client, function, items, ordered=ordered)
     else:
-        config = _active["config"] or {
-            "backend": "threading",
-            "n_jobs": joblib.cpu_count(),
-        }
-        config = config | {
-            "return_as": "generator" if ordered else "generator_unordered"
-        }
-        parallel = joblib.Parallel(**config, pre_dispatch=2 * config["n_jobs"])
-        if config["backend"] != "threading":
-            function = partial(_call_in_worker, function)
-        results = parallel(joblib.delayed(function)(item) for item in items)
+        results = _run_here(function, items, ordered=ordered)
     done = 0
     with contextlib.closing(results), _progress_bar(label, total) as show:
         for result in results:
@@ -161,30 +150,49 @@ def run(
             yield result
 
 
+def _run_here(
+    function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
+) -> Generator[Any, None, None]:
+    """Yield results from threads or processes of this machine."""
+    config = _active["config"]
+    if config is None:
+        config = {"backend": "threading", "n_jobs": joblib.cpu_count()}
+    if config["backend"] != "threading":
+        function = partial(_call_in_worker, function)
+    parallel = joblib.Parallel(
+        **config,
+        return_as="generator" if ordered else "generator_unordered",
+        pre_dispatch=2 * config["n_jobs"],
+    )
+    return parallel(joblib.delayed(function)(item) for item in items)
+
+
 def _connect(workers: int, scheduler: str) -> Any:
-    """A client of the cluster at this address, or of `workers` single-threaded processes here."""
+    """Return a client of this cluster, or of new single-threaded processes here."""
     try:
         import dask
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
-        mend = 'pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
         raise ImportError(
-            f'BACKEND="dask" needs dask and distributed: {mend}'
+            'BACKEND="dask" needs dask and distributed: '
+            'pip install "kaggle-tfr[dask]", or set BACKEND="threading".'
         ) from error
-    # Dask keeps the last thousand messages for its debugger: here each may hold a shard's table.
+    # Dask keeps the last thousand messages for its debugger: each may hold the table
+    # of a shard here.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
-        return Client(
-            LocalCluster(workers, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+        cluster = LocalCluster(
+            workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )
+        return Client(cluster)
     try:
         client = Client(scheduler, timeout=WAIT_SECONDS)
     except (OSError, ValueError) as error:
-        mend = 'Run `dask scheduler` and set the address that it prints; "" starts a cluster here.'
-        message = (
-            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. {mend}"
-        )
-        raise ConnectionError(message) from None
+        raise ConnectionError(
+            f"no Dask scheduler answers at SCHEDULER = '{scheduler}': {error}. Run "
+            '`dask scheduler` and set the address that it prints; "" starts a cluster '
+            "here."
+        ) from None
     try:
         _check_workers(client, scheduler)
     except BaseException:
@@ -194,62 +202,69 @@ def _connect(workers: int, scheduler: str) -> Any:
 
 
 def _check_workers(client: Any, scheduler: str) -> None:
+    """Wait for a worker, and warn of each one with other versions of PACKAGES."""
     try:
         client.wait_for_workers(1, timeout=WAIT_SECONDS)
     except TimeoutError:
-        what = f"the Dask scheduler at {scheduler} has had no worker for {WAIT_SECONDS} s. "
-        mend = f"Start some: dask worker {scheduler} --nthreads 1 --nworkers -1"
-        raise ConnectionError(what + mend) from None
-    here = package_versions()
+        raise ConnectionError(
+            f"the Dask scheduler at {scheduler} has had no worker for {WAIT_SECONDS} "
+            f"s. Start some: dask worker {scheduler} --nthreads 1 --nworkers -1"
+        ) from None
     try:
-        workers = client.run(package_versions)
+        versions_by_worker = client.run(package_versions)
     except ModuleNotFoundError as error:
-        mend = "Install it on every machine of the cluster, with the same versions as here."
-        message = f"a worker of {scheduler} cannot import this package: {error}. {mend}"
-        raise ModuleNotFoundError(message) from None
-    for worker, there in workers.items():
-        other = [
-            f"{k} {v or 'missing'} ({here[k]} here)"
-            for k, v in there.items()
-            if v != here[k]
+        raise ModuleNotFoundError(
+            f"a worker of {scheduler} cannot import this package: {error}. Install it "
+            "on every machine of the cluster, with the same versions as here."
+        ) from None
+    versions_here = package_versions()
+    for worker, versions in versions_by_worker.items():
+        differences = [
+            f"{name} {version or 'missing'} ({versions_here[name]} here)"
+            for name, version in versions.items()
+            if version != versions_here[name]
         ]
-        if other:
-            what = "its shards can differ in their bytes from those written here, not in content."
+        if differences:
             warnings.warn(
-                f"the worker at {worker} has {', '.join(other)}: {what}", stacklevel=4
+                f"the worker at {worker} has {', '.join(differences)}: its shards can "
+                "differ in their bytes from those written here, not in content.",
+                stacklevel=4,
             )
 
 
+# joblib's own Dask backend (1.6) waits forever for a task that kills its workers and
+# for a scheduler that is gone, and sends more items than the window.
 def _run_on_cluster(
     client: Any, function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
 ) -> Generator[Any, None, None]:
-    """Results as they arrive, or in the order of `items`; tasks left at the end are cancelled."""
+    """Yield results from the cluster; at the end, cancel the tasks that are left."""
     import cloudpickle  # comes with dask
     from dask.distributed import as_completed
 
     _check_connection(client)
-    # Bytes go with their task: a table would be sent ahead to one worker, and be lost with it.
+    # Bytes travel with their task: Dask would send a table ahead to a single worker,
+    # and lose it with that worker.
     calls = (cloudpickle.dumps((function, item)) for item in items)
-    window = 2 * sum(client.nthreads().values()) + IN_FLIGHT_MORE
+    window = 2 * sum(client.nthreads().values()) + EXTRA_TASKS
     in_flight: dict[Any, None] = {}  # futures, oldest first
-    finished = {}
-    arriving = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+    results: dict[Any, Any] = {}  # of futures that wait for older ones
+    completed = as_completed(loop=client.loop, with_results=True, raise_errors=False)
     try:
         while True:
             for call in islice(calls, window - len(in_flight)):
                 _check_connection(client)
                 future = client.submit(_call, call, pure=False, retries=RETRIES)
                 in_flight[future] = None
-                arriving.add(future)
+                completed.add(future)
             if not in_flight:
                 return
-            future, result = _next_result(client, arriving)
-            finished[future] = result
-            while (
-                first := next(iter(in_flight), None) if ordered else future
-            ) in finished:
+            future, result = _next_result(client, completed)
+            results[future] = result
+            first = next(iter(in_flight)) if ordered else future
+            while first in results:
                 del in_flight[first]
-                yield finished.pop(first)
+                yield results.pop(first)
+                first = next(iter(in_flight), None)
     finally:
         if client.status == "running":
             client.cancel(list(in_flight))
@@ -257,56 +272,61 @@ def _run_on_cluster(
 
 def _check_connection(client: Any) -> None:
     if client.status != "running":
-        raise _explain_cluster_error(ConnectionError("the connection was lost"), client)
+        raise _explain_error(ConnectionError("the connection was lost"), client)
 
 
-def _next_result(client: Any, arriving: Any) -> tuple[Any, Any]:
-    """The next finished future and its result; raises the error that it has instead."""
-    # `arriving` alone may not end: Dask forgets a result on its way when the scheduler goes.
-    while not arriving.has_ready():
+def _next_result(client: Any, completed: Any) -> tuple[Any, Any]:
+    """Return the next finished future and its result, or raise its error."""
+    # `completed` alone may wait forever: Dask forgets a result that is on its way when
+    # the scheduler goes.
+    while not completed.has_ready():
         _check_connection(client)
         time.sleep(0.01)
-    future, packed = next(arriving)
-    if not isinstance(packed, bytes):
-        error = packed[1] if isinstance(packed, tuple) else packed
-        raise _explain_cluster_error(error, client)
-    result, error = pickle.loads(packed)  # noqa: S301  # from `_call`
+    future, answer = next(completed)
+    if not isinstance(answer, bytes):
+        error = answer[1] if isinstance(answer, tuple) else answer
+        raise _explain_error(error, client)
+    result, error = pickle.loads(answer)  # noqa: S301  # from `_call`
     if error is not None:
         raise error
     return future, result
 
 
-def _call(packed: bytes) -> bytes:
-    """On a worker: (result, None) of the call, or (None, the error that it raised)."""
+def _call(packed_call: bytes) -> bytes:
+    """Return, packed on a worker, (result, None) of the call or (None, error)."""
     import cloudpickle
 
-    function, item = pickle.loads(packed)  # noqa: S301  # from `_run_on_cluster`
+    function, item = pickle.loads(packed_call)  # noqa: S301  # from `_run_on_cluster`
     try:
         return cloudpickle.dumps((_call_in_worker(function, item), None))
-    except Exception as error:  # noqa: BLE001  # raised again where the results are consumed
+    except Exception as error:  # noqa: BLE001  # raised again by `_next_result`
         error.add_note(f"On the worker:\n{traceback.format_exc()}")
         return cloudpickle.dumps((None, error))
 
 
-def _explain_cluster_error(error: BaseException, client: Any) -> Exception:
+def _explain_error(error: BaseException, client: Any) -> Exception:
+    """Turn an error of Dask into one that says what to do."""
     from dask.distributed import KilledWorker
 
     reason = " ".join(f"{type(error).__name__}: {error}".split())
-    kind: type[Exception] = RuntimeError
-    lost = isinstance(error, ConnectionError) or "connection-lost" in reason
     if isinstance(error, KilledWorker):
-        what = "A task was given up, because every worker that took it died"
-        mend = "See their logs; if their memory ran out, start workers with fewer threads or more "
-        mend += "memory (`dask worker --nthreads 1 --memory-limit 4GB`)."
-    elif lost or client.status != "running":
-        where = f" at {client.scheduler.address}" if client.scheduler else ""
-        what, kind = f"The Dask scheduler{where} is gone", ConnectionError
-        mend = "Start it and its workers again."
-    else:
-        what = "The cluster could not run a task"
-        mend = "Do all workers see the same folders, and have they this process's packages?"
-    again = "What is finished stays; run the same notebook again, and it goes on from there."
-    return kind(f"{what} ({reason}). {mend} {again}")
+        return RuntimeError(
+            f"A task was given up, because every worker that took it died ({reason}). "
+            "See their logs; if their memory ran out, start workers with fewer threads "
+            "or more memory (`dask worker --nthreads 1 --memory-limit 4GB`). "
+            f"{RESUME_HINT}"
+        )
+    is_lost = isinstance(error, ConnectionError) or "connection-lost" in reason
+    if is_lost or client.status != "running":
+        address = f" at {client.scheduler.address}" if client.scheduler else ""
+        return ConnectionError(
+            f"The Dask scheduler{address} is gone ({reason}). Start it and its workers "
+            f"again. {RESUME_HINT}"
+        )
+    return RuntimeError(
+        f"The cluster could not run a task ({reason}). All workers must see the same "
+        f"folders and have the packages of this process. {RESUME_HINT}"
+    )
 
 
 @contextlib.contextmanager
