@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.chain import run_values, write_small_sample
 
-from kaggle_tfr import explore, mounts, notebook, read
+from kaggle_tfr import driver, explore, mounts, read
 from kaggle_tfr.__main__ import main, make_parser
 from kaggle_tfr.parameters import (
     DEFAULTS,
@@ -113,7 +113,7 @@ def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeyp
     Then the recipe gets test images and a second source, by the block that follows.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(notebook, "run_recipe", run_functions)
+    monkeypatch.setattr(driver, "run_recipe", run_functions)
     write_cassava(tmp_path)
     section = readme.partition("## Your own images")[2].partition("\n## ")[0]
     recipe, additions = blocks(section, "yaml")[:2]
