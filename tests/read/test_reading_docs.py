@@ -12,12 +12,17 @@ import pytest
 from PIL import Image
 from support.chain import run_chain, write_small_sample
 
-# In this order: processes that torch forks should not inherit JAX's threads.
-SHOWN = {"TensorFlow alone": "(32, 256, 256, 3)", "PyTorch": "torch.uint8"}
-SHOWN |= {"README 1": "(32, 256, 256, 3) <dtype: 'uint8'>", "README 2": ", 3) "}
-SHOWN |= {"README 3": "(32, 256, 256, 3) (32,)"}
-SHOWN |= {"grain": "(32, 256, 256, 3)", "Plain JAX": "'batch': 8"}
-# Runs each example by itself, and prints a line of its name before what it prints.
+# In this order: processes that torch forks should not inherit the threads of JAX.
+EXPECTED = {
+    "TensorFlow alone": "(32, 256, 256, 3)",
+    "PyTorch": "torch.uint8",
+    "README": "(32, 256, 256, 3) <dtype: 'uint8'>",
+    "From schema.json": ", 3) ",
+    "By number": "(32, 256, 256, 3) (32,)",
+    "grain": "(32, 256, 256, 3)",
+    "Plain JAX": "'batch': 8",
+}
+# Runs each example on its own, and prints its name before its output.
 RUN_ALL = """
 import sys, traceback
 for name, code in {examples!r}.items():
@@ -39,26 +44,21 @@ def printed(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs")
     write_small_sample(folder / "in")
     for path in sorted((folder / "in" / "train_images").glob("*.jpg"))[::2]:
-        with suppress(OSError), Image.open(path) as picture:  # some are damaged
-            picture.resize((240, 200)).save(path)
+        with suppress(OSError), Image.open(path) as image:  # some are damaged
+            image.resize((240, 200)).save(path)
     _, table, shards = run_chain(
         "sample", str(folder / "work"), INPUT_DIR=str(folder / "in")
     )
     assert 0.3 < (table[["height", "width"]].min(axis=1) < 256).mean() < 0.7
     assert set(shards["split"]) == {"train", "test"}
-    text = (root / "docs" / "reading.md").read_text()
-    sections = dict(
-        re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    page = (root / "docs" / "reading.md").read_text()
+    examples = dict(
+        re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)
     )
-    use = (
-        (root / "README.md")
-        .read_text()
-        .partition("## Use the shards")[2]
-        .partition("\n## ")[0]
-    )
-    blocks = re.findall(r"```python\n(.*?)```", use, re.DOTALL)
-    sections |= {f"README {number}": code for number, code in enumerate(blocks, 1)}
-    assert sections.keys() == SHOWN.keys()
+    readme = (root / "README.md").read_text()
+    section = readme.partition("## Use the shards")[2].partition("\n## ")[0]
+    [examples["README"]] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert examples.keys() == EXPECTED.keys()
     python = Path(os.environ.get("TPU_PYTHON", sys.executable)).absolute()
     flags = {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
@@ -70,13 +70,13 @@ def printed(root, tmp_path_factory):
         "capture_output": True,
         "text": True,
     }
-    script = RUN_ALL.format(examples={name: sections[name] for name in SHOWN})
-    done = subprocess.run([str(python), "-c", script], check=False, **options)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(part.split("\n", 1) for part in done.stdout.split("\n## ")[1:])
+    script = RUN_ALL.format(examples={name: examples[name] for name in EXPECTED})
+    process = subprocess.run([str(python), "-c", script], check=False, **options)
+    assert process.returncode == 0, process.stderr[-3000:]
+    return dict(part.split("\n", 1) for part in process.stdout.split("\n## ")[1:])
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_runs_on_a_finished_part(printed, name):
     """JAX on eight devices, grain, torch in two processes, and TensorFlow without the package."""
     if name == "PyTorch" and (find_spec("torch") is None or "TPU_PYTHON" in os.environ):
@@ -85,4 +85,4 @@ def test_an_example_runs_on_a_finished_part(printed, name):
         )
 
     assert "Traceback" not in printed[name]
-    assert SHOWN[name] in printed[name]
+    assert EXPECTED[name] in printed[name]
