@@ -72,30 +72,19 @@ def _to_yaml(value: Any) -> str:
 
 
 def check_free(path: str) -> None:
-    """Raise an OSError unless `path` does not exist and its folder does."""
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path):
-        raise IsADirectoryError(
-            f"'{path}' is a folder. Name the file of the recipe: "
-            f"-o {os.path.join(path, 'recipe.yaml')}"
-        )
+    """Raise a FileExistsError if `path` exists."""
     if os.path.lexists(path):
         raise FileExistsError(
-            f"The recipe '{path}' exists, and init replaces none. "
-            f"Name another file with -o, or remove this one."
-        )
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(
-            f"There is no folder '{folder}' for the recipe '{path}'. "
-            f"Make the folder, or name another file with -o."
+            f"'{path}' exists, and init replaces nothing. "
+            f"Name another file for the recipe with -o."
         )
 
 
 def save_recipe(values: Mapping[str, Any], comments: Sequence[str], path: str) -> None:
     """Write a recipe, after a check that it is read back as `values`.
 
-    Raises: OSError, of which FileExistsError: something has that name; ValueError: the
-    values cannot be parameters.
+    Raises: FileExistsError: `path` exists; OSError; ValueError: the values cannot be
+    parameters.
     """
     check_free(path)
     text = format_recipe(values, comments)

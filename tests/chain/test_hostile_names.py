@@ -1,4 +1,4 @@
-"""A data set whose names are attacks, from `init` to the report, by the real command line."""
+"""A dataset whose names are attacks, from `init` to the report, by the command line."""
 
 import csv
 import os
@@ -42,7 +42,7 @@ OWN = {
 
 
 def draw_names():
-    """So many different generated names, half of them with markup in the middle."""
+    """Return N_NAMES different names, half of them with markup in the middle."""
     drawn = []
 
     @seed(0)
@@ -66,8 +66,8 @@ def draw_names():
 
 
 def write_input(folder, names):
-    """A picture by each name; its row has a hostile class, group and column names."""
-    (folder / "pictures").mkdir(parents=True)
+    """Write an image for each name; its row has a hostile class, group and columns."""
+    (folder / "images").mkdir(parents=True)
     classes, groups = names[:5], names[5:45]
     with open(folder / "train.csv", "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, quoting=csv.QUOTE_ALL)
@@ -79,13 +79,13 @@ def write_input(folder, names):
             rows.writerow(
                 [image_id, classes[number % 5], groups[number % 40], str(number)]
             )
-            data = saved(scene(40, 48, number)) if number % 20 else b"no picture"
-            (folder / "pictures" / image_id).write_bytes(data)
+            data = saved(scene(40, 48, number)) if number % 20 else b"no image"
+            (folder / "images" / image_id).write_bytes(data)
 
 
 @pytest.mark.heavy
 def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
-    """The recipe is what `init` meant; the report has no element that the templates did not write.
+    """The report has no element that its template does not contain.
 
     Each image is in the accounting: 190 written, ten rejected.
     """

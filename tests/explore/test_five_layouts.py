@@ -1,4 +1,4 @@
-"""Five foreign layouts: nobody edits the recipe of `init`, and the records are the truth."""
+"""Five foreign layouts: with the unedited recipe of `init` the records are right."""
 
 import csv
 import os
@@ -24,8 +24,9 @@ FINDINGS = ["mass", "nodule", "effusion", "normal"]
 class Truth:
     """What the records must hold, by image ids.
 
-    labels: a class's number, or a number 0 or 1 for each class. splits: those that are given;
-    other images are of "train". groups: of which all images are in one fold.
+    labels: the number of a class, or 0 or 1 for each class.
+    splits: the given ones; other images are of "train".
+    groups: all images of a group are in one fold.
     """
 
     labels: dict = field(default_factory=dict)
@@ -48,7 +49,7 @@ def put_rows(path, header, rows, **options):
 
 
 def make_roboflow(folder):
-    """train, valid and test with _classes.csv beside the images; exactly one 1 a row."""
+    """Write train, valid and test with _classes.csv beside the images; one 1 a row."""
     truth = Truth()
     number = 0
     for split, count in {"train": 30, "valid": 9, "test": 6}.items():
@@ -67,7 +68,7 @@ def make_roboflow(folder):
 
 
 def make_huggingface(folder):
-    """metadata.csv whose paths begin with a split; PNG, GIF, a sub-folder, and a missing file."""
+    """Write metadata.csv whose paths begin with a split; PNG, GIF, a missing file."""
     truth = Truth()
     rows = []
     for number in range(40):
@@ -85,7 +86,7 @@ def make_huggingface(folder):
 
 
 def make_paths(folder):
-    """Ids that are paths below a folder; semicolons, a BOM, and separators in quoted names."""
+    """Write ids that are paths; semicolons, a BOM, and separators in quoted names."""
     truth = Truth()
     rows = []
     for number in range(36):
@@ -99,7 +100,7 @@ def make_paths(folder):
 
 
 def make_patients(folder):
-    """Several labels an image, a cell that is neither 0 nor 1, patients, and tests to predict."""
+    """Write several labels an image, an odd cell, patients, and images to predict."""
     truth = Truth()
     rows = []
     for number in range(60):
@@ -181,7 +182,7 @@ def read_records(work):
 
 
 def check_records(truth, work):
-    """Labels, splits, the number of records and the folds of groups are those of the truth."""
+    """Compare labels, splits, the number of records and the folds of groups."""
     records = read_records(work)
 
     assert records.keys() == truth.labels.keys()
