@@ -1,4 +1,4 @@
-"""The command line: `kaggle-tfr COMMAND --help`, or `python -m kaggle_tfr COMMAND --help`."""
+"""The command line: `kaggle-tfr COMMAND --help`."""
 
 import argparse
 import errno
@@ -125,7 +125,8 @@ def _verify(folders: Sequence[str]) -> int:
     faults = verify_parts(folders).faults
     if faults.empty:
         print(
-            "No fault: every record was read, parsed, decoded and compared with the plan."
+            "No fault: every record was read, parsed, decoded and compared with the "
+            "plan."
         )
         return 0
     print(faults.to_string(index=False))
@@ -192,8 +193,8 @@ def _split_parameter(words: Sequence[str]) -> Sequence[str]:
     pair = words if len(words) > 1 else words[0].split("=", 1)
     if len(pair) != 2:
         raise ValueError(
-            f"-p {' '.join(words)}: it takes a name and a value. Write -p NAME VALUE or "
-            "-p NAME=VALUE, after RECIPE."
+            f"-p {' '.join(words)}: it takes a name and a value. Write -p NAME VALUE "
+            "or -p NAME=VALUE, after RECIPE."
         )
     return pair
 
@@ -223,7 +224,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line; its result has the command's `function`."""
+    """Return the parser of the command line."""
     parser = _Parser(
         "kaggle-tfr",
         description="Labelled images to TFRecord shards: plan first, write second.",
@@ -263,9 +264,7 @@ def _add_command(
 def _add_sample(commands: Any) -> None:
     description = "write the bundled sample competition"
     command = _add_command(commands, _sample, description, "competition")
-    command.add_argument(
-        "folder", type=_path, metavar="DIR", help="created if missing; 18 MB"
-    )
+    command.add_argument("folder", type=_path, help="created if missing; 18 MB")
 
 
 def _add_init(commands: Any) -> None:
@@ -274,7 +273,6 @@ def _add_init(commands: Any) -> None:
     command = _add_command(commands, _init, description, example)
     command.add_argument(
         "source",
-        metavar="FOLDER_OR_SLUG",
         help="images, labels or shards: a folder, or an attached Kaggle input",
     )
     command.add_argument(
@@ -282,7 +280,6 @@ def _add_init(commands: Any) -> None:
         "--out",
         type=_path,
         default="recipe.yaml",
-        metavar="RECIPE",
         help="a new file (default: recipe.yaml)",
     )
 
@@ -290,7 +287,7 @@ def _add_init(commands: Any) -> None:
 def _add_notebooks(commands: Any) -> None:
     description = "copy the notebooks to a folder of your own"
     command = _add_command(commands, _notebooks, description, "notebooks")
-    command.add_argument("folder", type=_path, metavar="DIR", help="a new folder")
+    command.add_argument("folder", type=_path, help="a new folder")
 
 
 def _add_run(commands: Any) -> None:
@@ -302,7 +299,6 @@ def _add_run(commands: Any) -> None:
         "--only",
         nargs="+",
         default=DEFAULT_NOTEBOOKS,
-        metavar="NOTEBOOK",
         help="for example 03 04, or 06 (default: 01 to 05)",
     )
     command.add_argument(
@@ -314,7 +310,6 @@ def _add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "recipe",
         type=_path,
-        metavar="RECIPE",
         help='a YAML file of parameters, or a bundled recipe such as "sample"',
     )
     command.add_argument(
@@ -334,7 +329,6 @@ def _add_verify(commands: Any) -> None:
     command.add_argument(
         "folders",
         nargs="+",
-        metavar="PART_DIR",
         help="a part that 04_write has written, or a folder of parts",
     )
 
@@ -344,9 +338,7 @@ def _add_kernel(commands: Any) -> None:
     example = "cassava --out work/kernels"
     command = _add_command(commands, _kernel, description, example)
     _add_recipe(command)
-    command.add_argument(
-        "--out", type=_path, required=True, metavar="DIR", help="for the folders"
-    )
+    command.add_argument("--out", type=_path, required=True, help="for the folders")
     command.add_argument(
         "--parts",
         type=_positive,
@@ -356,7 +348,6 @@ def _add_kernel(commands: Any) -> None:
     command.add_argument(
         "--accelerator",
         default="",
-        metavar="NAME",
         help="a kernel of 05 and 06 on TpuV5E8, NvidiaTeslaT4 …",
     )
     command.add_argument(
@@ -364,7 +355,6 @@ def _add_kernel(commands: Any) -> None:
         action="append",
         default=[],
         dest="sources",
-        metavar="SLUG",
         help='to attach: "competition" or "owner/dataset" (default: INPUT_DIR)',
     )
     command.add_argument(
@@ -383,14 +373,12 @@ def _add_push(commands: Any) -> None:
         "folders",
         type=_path,
         nargs="+",
-        metavar="DIR",
         help="as `kernel --out` writes them",
     )
     command.add_argument(
         "--out",
         type=_path,
         default="work/kaggle",
-        metavar="DIR",
         help="for their output (default: work/kaggle)",
     )
     command.add_argument(
@@ -406,7 +394,6 @@ def _add_publish(commands: Any) -> None:
         "folders",
         type=_path,
         nargs="+",
-        metavar="PART_DIR",
         help="a part that 04_write has written",
     )
     command.add_argument(

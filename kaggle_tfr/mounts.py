@@ -23,7 +23,8 @@ OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 
 
 def to_slug(text: str, tail: str = "") -> str:
-    """Return the slug that Kaggle makes of a title, at most 50 characters with a `tail`.
+    """Return the slug that Kaggle makes of a title; with a tail it has at most 50
+    characters.
 
     >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
     ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
@@ -37,14 +38,14 @@ def to_slug(text: str, tail: str = "") -> str:
 
 
 def bundled(folder: str) -> Path:
-    """Return the path of our "notebooks" or "recipes", in the installed package or the checkout."""
+    """Return the folder of our "notebooks" or "recipes"."""
     package = Path(__file__).resolve().parent
     installed = package / folder
     return installed if installed.is_dir() else package.parent / folder
 
 
 def project_dir() -> Path:
-    """Return the checkout's top folder if we run in its notebooks/, else the current folder."""
+    """Return the current folder, or the checkout if that is its notebooks/."""
     current = Path.cwd()
     is_notebooks = (
         current.name == "notebooks" and (current.parent / "kaggle_tfr").is_dir()
@@ -55,7 +56,8 @@ def project_dir() -> Path:
 def work_dir(folder: str = "") -> str:
     """Return the absolute path of the folder for all output; a `gs://` address is kept.
 
-    folder: "" is /kaggle/working on Kaggle, else work/. Relative paths start at `project_dir`.
+    folder: "" is /kaggle/working on Kaggle, else work/. Relative paths start at
+    `project_dir`.
     """
     if is_remote(folder):
         return folder.rstrip("/")
@@ -65,11 +67,12 @@ def work_dir(folder: str = "") -> str:
 
 
 def find_input(source: str | os.PathLike[str]) -> str:
-    """Return the existing folder for a path or a Kaggle slug; a `gs://` address is kept.
+    """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
 
-    source: a path, a slug ("flowers"), or an owner and a slug ("me/flowers"); subfolders may
-    follow.
-    Raises: FileNotFoundError: with every path that was tried; ValueError: `source` is empty.
+    source: a path, a slug ("flowers"), or an owner and a slug ("me/flowers");
+    subfolders may follow.
+    Raises: FileNotFoundError: with every path that was tried; ValueError: `source` is
+    empty.
     """
     source = os.fspath(source)
     if not source:
@@ -88,16 +91,11 @@ def find_input(source: str | os.PathLike[str]) -> str:
             if not folder.startswith(KAGGLE_INPUT) or os.listdir(folder):
                 return folder
 
-    slug = source.strip("/")
-    try:
-        return _ask_kaggle(slug)
-    except LookupError as error:
-        paths = "\n  ".join(candidates)
-        raise FileNotFoundError(
-            f"'{source}' {MISSING_INPUT}. Looked in:\n  {paths}\n"
-            f"  KaggleDatasets().get_gcs_path('{slug}'): {error.args[0]}\n"
-            "Attach the dataset to the notebook, or give an absolute path or a gs:// address."
-        ) from None
+    paths = "\n  ".join(candidates)
+    raise FileNotFoundError(
+        f"'{source}' {MISSING_INPUT}. Looked in:\n  {paths}\nAttach the dataset to the "
+        "notebook, or give an absolute path or a gs:// address."
+    )
 
 
 def _list_candidates(source: str) -> list[str]:
@@ -111,32 +109,3 @@ def _list_candidates(source: str) -> list[str]:
         if "/" in slug:  # the oldest mounts leave the owner out
             candidates.append(f"{KAGGLE_INPUT}/{slug.partition('/')[2]}")
     return list(dict.fromkeys(candidates))
-
-
-def _ask_kaggle(source: str) -> str:
-    """Return the address that Kaggle's client, installed on its TPU machines, has for a slug.
-
-    Raises: LookupError: there is no client, or it does not know the slug.
-    """
-    try:
-        from kaggle_datasets import KaggleDatasets
-    except ImportError:
-        raise LookupError(
-            "no kaggle_datasets here, so this is not a Kaggle session"
-        ) from None
-
-    names = source.split("/")
-    reason = "no answer"
-    # The client expects a slug without its owner, so the second name is tried too.
-    for position, slug in enumerate(names[:2], 1):
-        try:
-            root = KaggleDatasets().get_gcs_path(slug)
-        except Exception as error:  # noqa: BLE001  # the client raises unrelated classes
-            reason = f"{type(error).__name__}: {error}"
-            continue
-        address = "/".join([root.rstrip("/"), *names[position:]])
-        # On a TPU machine the client names a mount without checking that it exists.
-        if is_remote(address) or os.path.isdir(address):
-            return address
-        reason = f"'{address}', which does not exist"
-    raise LookupError(reason)

@@ -1,4 +1,4 @@
-"""Names of shards and splits: templates, and the one place that formats and parses them."""
+"""Names of shards and splits: how they are formatted and parsed."""
 
 import difflib
 import re
@@ -10,11 +10,12 @@ from kaggle_tfr.storage import check_inside
 
 # Kaggle's name of the file, which work and part folders keep.
 SUBMISSION = "sample_submission.csv"
-# Test shards are in this folder of a part, so all shards at its top hold labelled records.
+# Test shards are in this folder of a part, so all shards at its top hold labelled
+# records.
 TEST_FOLDER = "test/"
 
-# Numbers count from 0, `part` from 1; `n` is the number of files that share the other fields,
-# `count` the number of records in the file.
+# Numbers count from 0, `part` from 1; `n` is the number of files that share the other
+# fields, `count` the number of records in the file.
 SHARD_FIELDS = ("name", "split", "fold", "part", "i", "n", "count")
 
 # The names of splits in files and folders, and our own names of them.
@@ -31,7 +32,8 @@ SPLIT_NAMES = {
 _CONTENTS = re.compile(r"[ _-]?(images?|imgs?|set|data|files|tfrecords?)$")
 _SHARD_ENDING = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
 _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
-# Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other numbers.
+# Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other
+# numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 
 
@@ -73,7 +75,7 @@ def list_fields(template: str) -> list[str]:
 
 
 def check_template(template: str) -> None:
-    """Raise a ValueError unless the template can name every shard, inside its part folder."""
+    """Raise a ValueError unless the template can name every shard of a part."""
     fields = list_fields(template)
     for field in fields:
         if field not in SHARD_FIELDS:
@@ -92,8 +94,8 @@ def check_template(template: str) -> None:
 def split_template(template: str, split: str, fold: int) -> str:
     """Return the template for the shards of one split and fold.
 
-    Outside the folds the split's name replaces the fold in a template without {split}, and the
-    names of test shards always contain "test".
+    Outside the folds the split's name replaces the fold in a template without {split},
+    and the names of test shards always contain "test".
 
     >>> split_template("{name}-f{fold}-{i:03d}.tfrec", "test", -1)
     '{name}-test-{i:03d}.tfrec'
@@ -154,8 +156,8 @@ def is_shard_name(path: str) -> bool:
 def parse_shard_name(path: str) -> ShardName:
     """Return the split and the count of records in a path below a part folder.
 
-    The last split that the path names counts; without one it is "train". All files in a folder
-    test/ are test shards.
+    The last split that the path names counts; without one it is "train". All files in a
+    folder test/ are test shards.
 
     >>> parse_shard_name("test_tfrecords/ld_test00-687.tfrec")
     ShardName(split='test', count=687)

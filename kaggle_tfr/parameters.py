@@ -261,7 +261,7 @@ DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in T
 
 
 def select_parameters(notebook: str) -> list[Parameter]:
-    """Return the parameters of a notebook, such as "03_plan", in the order of its cell."""
+    """Return the parameters of a notebook such as "03_plan", in their order."""
     return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
 
 
@@ -281,7 +281,7 @@ def format_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") ->
 
 
 def format_cell(notebook: str) -> str:
-    """Return the source of a notebook's cell tagged `parameters`: one default a line."""
+    """Return the source of a notebook's cell tagged `parameters`."""
     lines = []
     for parameter in select_parameters(notebook):
         default = repr(parameter.default)
@@ -293,7 +293,7 @@ def format_cell(notebook: str) -> str:
 
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Return (height, width) in pixels of a square's side, or of a height and a width."""
+    """Return (height, width) in pixels; one number is the side of a square."""
     if isinstance(image_size, int):
         return image_size, image_size
     height, width = image_size
@@ -317,8 +317,8 @@ def make_settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
 def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> None:
     """Check that every name in capitals is a parameter with a valid value.
 
-    notebook: `values` are a notebook's `globals()`, where only names that are close to a
-        parameter's are errors.
+    notebook: `values` are a notebook's `globals()`, where only names that are close to
+        a parameter's are errors.
     Raises: ValueError: a misspelt name, a wrong type or value.
     """
     for name, value in values.items():
@@ -328,8 +328,9 @@ def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> No
             check_value(name, value)
         elif suggestion := near_miss(name, PARAMETERS, cutoff=0.8):
             raise ValueError(
-                f"{name} is not a parameter.{suggestion} If you have fixed it already, the "
-                f"old name is still in this session: `del {name}`, or restart the kernel."
+                f"{name} is not a parameter.{suggestion} If you have fixed it already, "
+                f"the old name is still in this session: `del {name}`, or restart the "
+                "kernel."
             )
 
 
@@ -337,8 +338,8 @@ def check_value(name: str, value: Any) -> None:
     """Check the value of a parameter; raise a ValueError as `check_parameters` does."""
     if name not in PARAMETERS:
         raise ValueError(
-            f"{name} is not a parameter.{near_miss(name, PARAMETERS)} The parameters are: "
-            f"{', '.join(sorted(PARAMETERS))}."
+            f"{name} is not a parameter.{near_miss(name, PARAMETERS)} The parameters "
+            f"are: {', '.join(sorted(PARAMETERS))}."
         )
     parameter = PARAMETERS[name]
     _check_type(parameter, value)
@@ -362,21 +363,22 @@ def _check_type(parameter: Parameter, value: Any) -> None:
     if not isinstance(value, types) or is_bool != (bool in types):
         names = " or ".join(value_type.__name__ for value_type in types)
         raise ValueError(
-            f"{parameter.name} is {value!r}, of type {type(value).__name__}; it must be of "
-            f"type {names}, for example {parameter.default!r}. In YAML, quotes make a "
-            "string, and 1e-3 without a sign and a point is a string too."
+            f"{parameter.name} is {value!r}, of type {type(value).__name__}; it must "
+            f"be of type {names}, for example {parameter.default!r}. In YAML, quotes "
+            "make a string, and 1e-3 without a sign and a point is a string too."
         )
     if not isinstance(value, list) or parameter.name == "MORE_INPUTS":
         return
     if int in types:
         if len(value) != 2 or any(type(item) is not int for item in value):
             raise ValueError(
-                f"{parameter.name} is {value!r}; a list must have two whole numbers, such as "
-                "[192, 256]."
+                f"{parameter.name} is {value!r}; a list must have two whole numbers, "
+                "such as [192, 256]."
             )
     elif not all(isinstance(item, str) for item in value):
         raise ValueError(
-            f'{parameter.name} is {value!r}; a list must have strings, such as ["a", "b"].'
+            f"{parameter.name} is {value!r}; a list must have strings, such as "
+            '["a", "b"].'
         )
 
 
@@ -391,15 +393,16 @@ def _check_range(parameter: Parameter, number: float) -> None:
 def _check_text(name: str, text: str) -> None:
     if re.search(r"[\0\ud800-\udfff]", text):
         raise ValueError(
-            f"{name} is {text!r}, which has NUL or bytes that are not UTF-8. Rename the file "
-            "or folder."
+            f"{name} is {text!r}, which has NUL or bytes that are not UTF-8. Rename "
+            "the file or folder."
         )
     scheme, separator, path = text.partition("://")
     if name not in FOLDERS or not separator:
         return
     if scheme != "gs":
         raise ValueError(
-            f"{name} is {text!r}; it must be a folder, such as '{path}', or a gs:// address."
+            f"{name} is {text!r}; it must be a folder, such as '{path}', or a gs:// "
+            "address."
         )
     if not path.strip("/"):
         raise ValueError(
@@ -409,14 +412,14 @@ def _check_text(name: str, text: str) -> None:
 
 def _check_inputs(inputs: Sequence[Any]) -> None:
     """Check that each is a mapping of the parameters of 01 that describe an input."""
-    common = """WORK_DIR N_JOBS BACKEND SCHEDULER NAME LIMIT MORE_INPUTS BIT_DEPTH TEST_CSV
-    TEST_ID_COLUMN TEST_PATH_TEMPLATE OUT_DIR"""
+    common = """WORK_DIR N_JOBS BACKEND SCHEDULER NAME LIMIT MORE_INPUTS BIT_DEPTH
+    TEST_CSV TEST_ID_COLUMN TEST_PATH_TEMPLATE OUT_DIR"""
     known = [p.name for p in select_parameters("01") if p.name not in common.split()]
     for number, values in enumerate(inputs, 1):
         if not isinstance(values, Mapping) or "INPUT_DIR" not in values:
             raise ValueError(
-                f"MORE_INPUTS, input {number}: it must be a mapping with an INPUT_DIR, such as "
-                "{INPUT_DIR: more/, LABELS_CSV: more.csv}."
+                f"MORE_INPUTS, input {number}: it must be a mapping with an INPUT_DIR, "
+                "such as {INPUT_DIR: more/, LABELS_CSV: more.csv}."
             )
         for key, value in values.items():
             if key not in known:
@@ -451,7 +454,7 @@ def parse_value(name: str, text: str) -> Any:
 
 
 class _RecipeLoader(yaml.SafeLoader):
-    """YAML's safe loader with an error for a repeated key, of which YAML keeps the last."""
+    """YAML's safe loader, but a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         self.flatten_mapping(node)
@@ -464,7 +467,8 @@ class _RecipeLoader(yaml.SafeLoader):
             if identity in lines:
                 first, second = sorted([lines[identity], line])
                 raise yaml.YAMLError(
-                    f"'{key.value}' is in line {first} and again in line {second}. Keep one."
+                    f"'{key.value}' is in line {first} and again in line {second}. "
+                    "Keep one."
                 )
             lines[identity] = line
         return super().construct_mapping(node, deep=deep)
@@ -474,8 +478,8 @@ def load_recipe(path: str) -> dict[str, Any]:
     """Return the parameters of a recipe.
 
     path: of a file, or the name of a bundled recipe, such as "sample".
-    Raises: FileNotFoundError; IsADirectoryError; ValueError: the file is not YAML, repeats a key,
-    or has a wrong parameter.
+    Raises: FileNotFoundError; IsADirectoryError; ValueError: the file is not YAML,
+    repeats a key, or has a wrong parameter.
     """
     path = _find_recipe(path)
     if Path(path).is_dir():

@@ -1,4 +1,4 @@
-"""report.html: the results of a run on one page that needs no code, server or network."""
+"""report.html: the results of a run on one page without code or network."""
 
 import io
 import re
@@ -27,10 +27,10 @@ HideFolders = Callable[[str], str]  # replaces private folders in a text
 
 
 def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
-    """Write report.html to WORK_DIR and to the finished parts of its plan; return its path.
+    """Write report.html to WORK_DIR and to the parts of its plan; return its path.
 
-    It has the headings, figures and tables of the executed notebooks, without lessons. Parts in a
-    bucket get no copy.
+    It has the headings, figures and tables of the executed notebooks, without lessons.
+    Parts in a bucket get no copy.
     values: the run's parameters. copies: the folder of the executed notebooks.
     """
     folder = values["WORK_DIR"]
@@ -73,7 +73,7 @@ def _format_accounting(folder: str, hide: HideFolders) -> Markup:
 
 
 def _name_folders(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the name to show in place of each folder of a run, the longest folder first."""
+    """Return the names to show in place of folders, the longest folder first."""
     names = dict[str, str]()
     for settings in values.get("MORE_INPUTS", ()):
         folder = settings["INPUT_DIR"]
@@ -86,7 +86,7 @@ def _name_folders(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _hide_folders(names: Mapping[str, str], text: str) -> str:
-    """Replace each folder that is the beginning of a path: the page may be published."""
+    """Replace the folder at the beginning of a path: the page may be published."""
     for folder, name in names.items():
         pattern = rf"(?<![\w.-]){re.escape(folder)}(?!\.?[\w-])"
         text = name.join(re.split(pattern, text))

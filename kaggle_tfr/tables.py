@@ -35,7 +35,7 @@ def show_table(
     *,
     index: bool = False,
 ) -> Table:
-    """Return the table with every text escaped, which pandas's own `table.style` does not do.
+    """Return the table with every text escaped; pandas's `table.style` does not.
 
     formats: the format of a column's numbers by its name, such as {"share": "{:.0%}"}.
     """
@@ -47,7 +47,7 @@ def show_table(
 
 
 def clean_table(html: str, change: Callable[[str], str] = str) -> Markup:
-    """Return the tables of foreign HTML: their elements, and their texts changed and escaped.
+    """Return the tables of foreign HTML, their texts changed and escaped.
 
     Attributes are left out, except how many rows or columns a cell spans.
     """

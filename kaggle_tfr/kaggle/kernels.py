@@ -1,4 +1,4 @@
-"""Kernels: one notebook each, which carries this package and runs the steps on Kaggle."""
+"""Kernels: notebooks that carry this package and run the steps on Kaggle."""
 
 import base64
 import hashlib
@@ -73,27 +73,37 @@ MODULES = {
 _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _CARRIER = '''\
 # This notebook carries its package, because a push sends only the notebook.
-import base64, glob, hashlib, importlib.util, io, os, subprocess, sys, tempfile, time, zipfile
+import base64, glob, hashlib, importlib.util, io, os, subprocess, sys, tempfile, time
+import zipfile
 
-os.environ.setdefault("KAGGLE_TFR_STARTED", str(time.time()))  # to know the session's end
+# The session's end is counted from here.
+os.environ.setdefault("KAGGLE_TFR_STARTED", str(time.time()))
 modules = {modules}
-missing = [name for name in modules if importlib.util.find_spec(modules[name]) is None]
+
+
+def is_missing(package):
+    return importlib.util.find_spec(modules[package]) is None
+
+
+missing = list(filter(is_missing, modules))
 if missing:
     # Wheels in an attached dataset come first: they need no internet.
-    wheels = glob.glob("/kaggle/input/*/*.whl") + glob.glob("/kaggle/input/datasets/*/*/*.whl")
+    wheels = glob.glob("/kaggle/input/*/*.whl")
+    wheels += glob.glob("/kaggle/input/datasets/*/*/*.whl")
     folders = sorted({{f"--find-links={{os.path.dirname(wheel)}}" for wheel in wheels}})
     options = ["--no-index", *folders] if wheels else ["--retries=0", "--timeout=15"]
     for name in missing:  # one by one, so that one failure does not stop the others
         command = [sys.executable, "-m", "pip", "install", "--quiet", *options, name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     importlib.invalidate_caches()
-    missing = [name for name in missing if importlib.util.find_spec(modules[name]) is None]
+    missing = list(filter(is_missing, missing))
 if missing:
     print(
-        f"Warning: this image lacks {{', '.join(missing)}}, and pip could not install them: "
-        f"{{done.stderr.strip()[-300:]}}\\nA step that needs one of them stops with an "
-        "ImportError. Then turn the internet on in the notebook's settings, or attach a "
-        f"dataset of wheels, made by: pip download -d wheels {{' '.join(missing)}}"
+        f"Warning: this image lacks {{', '.join(missing)}}, and pip could not install "
+        f"them: {{done.stderr.strip()[-300:]}}\\nA step that needs one of them stops "
+        "with an ImportError. Then turn the internet on in the notebook's settings, or "
+        "attach a dataset of wheels, made by: pip download -d wheels "
+        f"{{' '.join(missing)}}"
     )
 
 archive = base64.b64decode(
@@ -108,7 +118,8 @@ package_dir = tempfile.mkdtemp(prefix="kaggle_tfr-")  # no other user can write 
 zipfile.ZipFile(io.BytesIO(archive)).extractall(package_dir)
 sys.path.insert(0, package_dir)
 # Worker processes import the package too.
-os.environ["PYTHONPATH"] = os.pathsep.join([package_dir, os.environ.get("PYTHONPATH", "")])
+python_path = [package_dir, os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(python_path)
 from kaggle_tfr import session
 
 session.prepare()  # before TensorFlow is imported
@@ -140,15 +151,18 @@ def write_kernels(
     internet: bool = True,
     accelerator: str = "",
 ) -> list[str]:
-    """Write the folders of kernels below `out`; return them in the order in which to push them.
+    """Write the folders of kernels below `out`; return them in the order of pushing.
 
     values: a recipe's parameters.
-    parts: 1 makes one kernel for all steps; more make one that plans, and one for each part.
+    parts: 1 makes one kernel for all steps; more make one that plans, and one for each
+    part.
     sources: inputs to attach in place of INPUT_DIR, "competition" or "owner/dataset".
-    internet: False where pip must install missing packages from an attached dataset of wheels.
-    accelerator: for example "TpuV5E8": makes one kernel that trains there, on `sources`, else
-        TFREC_DIRS, else the parts that the other kernels write.
-    Raises: ValueError: an input that Kaggle could not mount, or metadata that it would reject.
+    internet: False where pip must install missing packages from an attached dataset of
+    wheels.
+    accelerator: for example "TpuV5E8": makes one kernel that trains there, on
+        `sources`, else TFREC_DIRS, else the parts that the other kernels write.
+    Raises: ValueError: an input that Kaggle could not mount, or metadata that it would
+    reject.
     """
     check_parameters(values)
     name = values.get("NAME", DEFAULTS["NAME"])
@@ -164,11 +178,12 @@ def write_kernels(
         slug = to_slug(name, f"training-{accelerator.lower()}")
         values["TFREC_DIRS"] = dirs
         kernels = [_make_training_kernel(slug, values, accelerator)]
+    elif parts > 1:
+        inputs = _find_inputs(values, sources)
+        kernels = _make_part_kernels(to_slug(name, "tfrecords-plan"), slugs, values)
     else:
         inputs = _find_inputs(values, sources)
         kernels = [_make_whole_kernel(slugs[0], values)]
-        if parts > 1:
-            kernels = _make_part_kernels(to_slug(name, "tfrecords-plan"), slugs, values)
 
     attached = _attach(inputs, internet=internet)
     for kernel in kernels:
@@ -204,11 +219,11 @@ def _make_whole_kernel(slug: str, values: Values) -> Kernel:
 def _make_part_kernels(
     planner: str, slugs: Sequence[str], values: Values
 ) -> list[Kernel]:
-    """Return the kernel that plans, and those that each write one part from its output."""
+    """Return the kernel that plans, and those that write one part each."""
     if not values.get("INPUT_DIR"):
         raise ValueError(
-            "A kernel cannot read the bundled sample of another kernel. Set INPUT_DIR to "
-            "the slug of a competition or dataset, or make one kernel (--parts 1)."
+            "A kernel cannot read the bundled sample of another kernel. Set INPUT_DIR "
+            "to the slug of a competition or dataset, or make one kernel (--parts 1)."
         )
     openings = {EXPLORE: [f'restore_previous_output("{planner}", WORK_DIR)']}
     kernels = [Kernel(planner, PLANNING, values, openings=openings)]
@@ -255,7 +270,7 @@ def _write_kernel(folder: Path, kernel: Kernel) -> None:
 
 
 def _format_notebook(title: str, kernel: Kernel) -> str:
-    """Return the JSON of one notebook that carries the package and has the cells of all steps."""
+    """Return a notebook that carries the package and has the cells of all steps."""
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -289,7 +304,7 @@ def _format_notebook(title: str, kernel: Kernel) -> str:
 
 
 def _make_parameter_cells(kernel: Kernel) -> list[Any]:
-    """Return the cell of all defaults, and the one that papermill adds for the recipe's values."""
+    """Return the cells of the defaults and of the recipe's values, as papermill does."""
     from nbformat.v4 import new_code_cell
     from papermill.translators import translate_parameters
 
@@ -334,7 +349,7 @@ def _zip_package() -> bytes:
 
 
 def _find_parts(dirs: Sequence[str], slugs: Sequence[str]) -> list[tuple[str, str]]:
-    """Return ("TFREC_DIRS", folder) of each, where a slug of our kernels is their output."""
+    """Return ("TFREC_DIRS", folder) of each; a slug stands for a kernel's output."""
     output = f"{KAGGLE_INPUT}/notebooks/{OWNER_PLACEHOLDER}"
     return [
         ("TFREC_DIRS", f"{output}/{folder}" if folder in slugs else folder)
@@ -389,7 +404,7 @@ def _find_source(folder: str, parameter: str) -> tuple[str, str]:
     if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", path) or len(names) < n_names:
         option = parameter if parameter.startswith("--") else f"-p {parameter}"
         raise ValueError(
-            f"{parameter} '{folder}' is a folder of this machine. Give its slug on Kaggle, "
-            f'"competition" or "owner/dataset": {option} SLUG.'
+            f"{parameter} '{folder}' is a folder of this machine. Give its slug on "
+            f'Kaggle, "competition" or "owner/dataset": {option} SLUG.'
         )
     return key, "/".join(names[:n_names])

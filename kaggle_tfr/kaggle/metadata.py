@@ -1,4 +1,4 @@
-"""Kaggle's rules for kernels and datasets, checked here because its client ignores most mistakes."""
+"""Kaggle's rules for kernels and datasets; its client ignores most mistakes."""
 
 import json
 import re
@@ -43,8 +43,8 @@ _SOURCES = (
 def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """Return the content of a kernel's or dataset's metadata file.
 
-    Raises: FileNotFoundError: no such file. ValueError: Kaggle would reject or misread the file;
-    the message has one line for each fault.
+    Raises: FileNotFoundError: no such file. ValueError: Kaggle would reject or misread
+    the file; the message has one line for each fault.
     """
     path = Path(folder, file)
     try:
@@ -66,7 +66,7 @@ def _check_names(values: Mapping[str, Any], min_length: int) -> Iterator[str]:
     name = str(values.get("id", ""))
     slug = name.partition("/")[2]
     if not re.fullmatch(r"[A-Za-z0-9_-]+/[a-z0-9]+(-[a-z0-9]+)*", name):
-        yield f"id: '{name}' is not 'owner/slug' with a slug of a-z, 0-9 and single '-'."
+        yield f"id: '{name}' is not 'owner/slug', the slug of a-z, 0-9 and single '-'."
     for key, text in (("id", slug), ("title", str(values.get("title", "")))):
         if not min_length <= len(text) <= 50:
             yield (
@@ -106,16 +106,16 @@ def _check_code(code_file: str, folder: Path) -> Iterator[str]:
     path = folder / code_file
     if not path.resolve().is_relative_to(folder.resolve()):
         yield (
-            f"code_file: '{code_file}' is outside the kernel's folder; a push would send "
-            "that file to Kaggle. Copy it into the folder."
+            f"code_file: '{code_file}' is outside the kernel's folder; a push would "
+            "send that file to Kaggle. Copy it into the folder."
         )
     elif not path.is_file():
         yield f"code_file: '{code_file}' is not a file in the kernel's folder."
     elif path.stat().st_size >= MAX_NOTEBOOK_BYTES:
         yield (
             f"code_file: {path.stat().st_size:,} bytes; Kaggle accepts less than "
-            f"{MAX_NOTEBOOK_BYTES:,}. Put a large parameter, such as a label map, into an "
-            "attached dataset."
+            f"{MAX_NOTEBOOK_BYTES:,}. Put a large parameter, such as a label map, into "
+            "an attached dataset."
         )
 
 
@@ -126,8 +126,8 @@ def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     if licenses not in [[{"name": name}] for name in known]:
         yield (
             f"licenses: {licenses!r}; Kaggle requires one of {', '.join(known)}."
-            f"{near_miss(str(licenses), known, cutoff=0.3)} Set LICENSE and run 04_write "
-            "again, which also updates finished parts."
+            f"{near_miss(str(licenses), known, cutoff=0.3)} Set LICENSE and run "
+            "04_write again, which also updates finished parts."
         )
     for path in sorted(folder.rglob("*")):
         is_inside = path.resolve().is_relative_to(folder.resolve())
@@ -139,14 +139,15 @@ def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     n_bytes = sum(path.stat().st_size for path in list_inside(folder))
     if n_bytes > MAX_DATASET_BYTES:
         yield (
-            f"{n_bytes:,} bytes; Kaggle accepts {MAX_DATASET_BYTES:,} in a dataset. Plan "
-            "smaller parts (PART_LIMIT_GB)."
+            f"{n_bytes:,} bytes; Kaggle accepts {MAX_DATASET_BYTES:,} in a dataset. "
+            "Plan smaller parts (PART_LIMIT_GB)."
         )
     n_files = len(list_upload(folder))
     if n_files > MAX_DATASET_FILES:
         yield (
-            f"{n_files} files and folders at the top; Kaggle accepts {MAX_DATASET_FILES}. "
-            "Plan again with MAX_PART_FILES = 45 or larger shards."
+            f"{n_files} files and folders at the top; Kaggle accepts "
+            f"{MAX_DATASET_FILES}. Plan again with MAX_PART_FILES = 45 or larger "
+            "shards."
         )
 
 
@@ -178,7 +179,8 @@ def list_inside(folder: str | Path) -> list[Path]:
 
 
 def _is_data(path: Path) -> bool:
-    # The client never sends these as data. Earlier versions of `publish` wrote such a cover.
+    # The client never sends these as data. Earlier versions of `publish` wrote such a
+    # cover.
     is_cover = path.name.startswith("dataset-cover-image.")
     return not is_cover and path.name not in (DATASET_FILE, KERNEL_FILE)
 
@@ -194,7 +196,7 @@ def find_damage(part_dir: str) -> str:
 
 
 def find_missing_output(output: str) -> str:
-    """Return what a kernel's output lacks of a complete plan, part or training, or ""."""
+    """Return why a kernel's output is not a complete plan, part or model, or ""."""
     parts = sorted(path for path in Path(output).glob("part-*") if path.is_dir())
     for part in parts:
         if not (part / "shards.csv").exists():

@@ -29,7 +29,7 @@ def copy_plan(kernel: str, work: str) -> None:
 
 
 def restore_previous_output(kernel: str, folder: str) -> int:
-    """Copy the output of this kernel's previous version, so that this version resumes it.
+    """Copy the output of this kernel's previous version, to resume it.
 
     Returns the number of copied files, 0 when there is no previous version.
     """
@@ -41,7 +41,7 @@ def restore_previous_output(kernel: str, folder: str) -> int:
 
 
 def check_parts(work: str, n_parts: int) -> None:
-    """Raise a ValueError unless the plan has as many parts as there are kernels to write them."""
+    """Raise a ValueError unless there is one kernel for each part of the plan."""
     planned = read_plan(work_dir(work)).n_parts
     if planned != n_parts:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Push kernels and publish parts by Kaggle's client, which reports some errors as success."""
+"""Push kernels and publish parts; Kaggle's client reports some errors as success."""
 
 import hashlib
 import io
@@ -44,16 +44,18 @@ class KaggleError(RuntimeError):
 
 
 def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
-    """Return the answer of a method of Kaggle's client about a kernel, dataset or folder.
+    """Call a method of Kaggle's client for a kernel, dataset or folder.
 
-    The status of a dataset that does not exist, or is private and somebody else's, is "".
+    The status of a dataset that does not exist, or is private and somebody else's, is
+    "".
     Raises: KaggleError: the request was rejected.
     """
     from kaggle import api
 
     try:
         answer = getattr(api, method)(name, *arguments, **options)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises unrelated classes
+    # The client raises unrelated classes.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         response = getattr(error, "response", None)
         is_missing = getattr(response, "status_code", 0) in (403, 404)
         if method == "dataset_status" and is_missing:
@@ -125,12 +127,13 @@ class _Kernel:
 def push_kernels(
     folders: Sequence[str], output: str, *, at_once: int = 3, poll_seconds: float = 60
 ) -> pd.DataFrame:
-    """Push kernels and fetch their output; return one row for each, with state and problem.
+    """Push kernels and fetch their output; return each kernel's state and problem.
 
-    The same call resumes after an interruption: finished kernels are not pushed again, running
-    ones are waited for, unfinished ones continue from their own output.
+    The same call resumes after an interruption: finished kernels are not pushed again,
+    running ones are waited for, unfinished ones continue from their own output.
     output: the folder for their outputs.
-    Raises: ValueError, FileNotFoundError: Kaggle would reject a kernel; nothing was pushed.
+    Raises: ValueError, FileNotFoundError: Kaggle would reject a kernel; nothing was
+    pushed.
     """
     username = get_username()
     kernels = [_open_kernel(folder, username, output) for folder in folders]
@@ -180,7 +183,7 @@ def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
 
 
 def _read_state(kernel: _Kernel) -> str:
-    """Return the saved state and set the version; "" if the kernel has changed since."""
+    """Return the saved state and set the version; "" if the kernel has changed."""
     # A full disk or a user may have damaged the file.
     with suppress(ValueError, TypeError, KeyError, RecursionError):
         saved = json.loads(read_text(f"{kernel.output}.json"))
@@ -212,7 +215,7 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
 
 
 def _poll_kernel(kernel: _Kernel) -> None:
-    """Request the status of a running kernel, and fetch its output when it has ended."""
+    """Request the status of a running kernel; fetch its output when it has ended."""
     try:
         answer = call("kernels_status", kernel.name)
         status = answer.status.name.lower().replace("_", " ")
@@ -250,7 +253,8 @@ def _set_failed(kernel: _Kernel, reason: str) -> None:
     """Set the state of a kernel that has stopped with an error."""
     log = os.path.join(kernel.output, f"{os.path.basename(kernel.output)}.log")
     if MISSING_INPUT in read_text(log) and not kernel.is_second_push:
-        # An input that was just attached may be missing. Source: Kaggle/kaggle-cli, issue 1140.
+        # An input that was just attached may be missing. Source: Kaggle/kaggle-cli,
+        # issue 1140.
         kernel.is_second_push = True
         kernel.state = "waiting"
         kernel.problem = "its input was not there yet, so it is pushed once more"
@@ -266,10 +270,12 @@ def publish_parts(
     public: bool = False,
     poll_seconds: float = 20,
 ) -> pd.DataFrame:
-    """Upload each part as a dataset; return one row for each, with its state and problem.
+    """Upload each part as a dataset; return each dataset's state and problem.
 
-    The same call resumes after an interruption. A dataset with equal files is not sent again.
-    notes: what is new in a new version; without notes an existing dataset is not replaced.
+    The same call resumes after an interruption. A dataset with equal files is not sent
+    again.
+    notes: what is new in a new version; without notes an existing dataset is not
+    replaced.
     Raises: ValueError, FileNotFoundError: Kaggle would reject a part; nothing was sent.
     """
     rows = []
@@ -299,8 +305,8 @@ def _publish_part(
             return "there already", ""
         elif not notes:
             return "not sent", (
-                "the dataset exists with other files. Give --notes to replace them; to keep "
-                f"them, change id and title in {DATASET_FILE}."
+                "the dataset exists with other files. Give --notes to replace them; to "
+                f"keep them, change id and title in {DATASET_FILE}."
             )
         else:
             state = "new version"
@@ -312,7 +318,7 @@ def _publish_part(
 
 
 def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
-    """Return the folders of the parts by the datasets' names, after all were checked."""
+    """Check all parts; return their folders by the datasets' names."""
     parts: dict[str, str] = {}
     for folder in folders:
         remove_leftovers(folder, PART_LEVELS)
@@ -326,8 +332,8 @@ def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
         name = metadata["id"].replace(f"{OWNER_PLACEHOLDER}/", f"{username}/")
         if name in parts:
             raise ValueError(
-                f"'{parts[name]}' and '{folder}' have the same id, {name}. Change one in "
-                f"{DATASET_FILE}."
+                f"'{parts[name]}' and '{folder}' have the same id, {name}. Change one "
+                f"in {DATASET_FILE}."
             )
         parts[name] = folder
     return parts
@@ -335,10 +341,10 @@ def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
 
 @contextmanager
 def _stage(folder: str, name: str) -> Iterator[str]:
-    """Create a folder for the client: links to a part's files, and a tar of each subfolder.
+    """Create a folder with links to a part's files, and a tar of each subfolder.
 
-    Its path and its files' names, sizes and times are equal in each call: the client identifies
-    what it has sent by these, and resumes an interrupted upload.
+    Its path and its files' names, sizes and times are equal in each call: the client
+    identifies what it has sent by these, and resumes an interrupted upload.
     """
     staged = Path.home() / ".cache" / "kaggle-tfr" / name
     shutil.rmtree(staged, ignore_errors=True)  # of a call that was killed
