@@ -75,6 +75,8 @@ def read_table(
 def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
     """Drop files that lack a row in one CSV but have one in another."""
     is_unlisted = images["problem"].str.startswith(rows.NO_ROW)
+    if not is_unlisted.any():
+        return images
     is_listed = images["path"].isin(images["path"][~is_unlisted])
     return images[~(is_unlisted & is_listed)].reset_index(drop=True)
 
@@ -263,7 +265,7 @@ def _map_classes(
 ) -> dict[str, str]:
     """Return the main input's class for each of a further input's, "" for none."""
     names = map(str, own_labels.classes)
-    new_names = {name: str(label_map.get(name, name)) for name in names}
+    new_names = {name: str(label_map.get(name, name) or "") for name in names}
     known = {"", *map(str, labels.classes)}
     unknown = [name for name, new_name in new_names.items() if new_name not in known]
     if unknown:
@@ -286,7 +288,7 @@ def _align_labels(
     problem = problem.mask(is_good & is_test, "test image of a further input")
     if labels.kind == "single":
         names = images["label_name"]
-        renamed = names.replace(new_names)
+        renamed = names.map({**new_names, "": ""})
         is_left_out = is_good & (renamed == "") & (names != "")
         problem = problem.mask(is_left_out, "left out by LABEL_MAP: " + names)
         labelled, _ = single_label_table(renamed, list(labels.classes))
@@ -314,8 +316,7 @@ def _align_columns(
 def _keep_validation(
     images: pd.DataFrame, main_images: pd.DataFrame, number: int
 ) -> pd.DataFrame:
-    """Return a further input's rows as images to train on, but for its validation
-    split.
+    """Return a further input's rows: its validation split stays, all others train.
 
     That split is called as in the main input, so that no fold trains on its images.
     """
