@@ -17,10 +17,10 @@ import tempfile
 import threading
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, SupportsIndex
 
@@ -528,18 +528,18 @@ def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     Only objects of a bucket are read ahead.
     Raises: TimeoutError: the bucket does not respond.
     """
-    reads: deque[Callable[[], bytes | OSError]] = deque()
+    pending = deque[Future[bytes | OSError]]()
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
         for path in paths:
-            ahead = READS_IN_FLIGHT if storage.is_remote(path) else 0
-            if ahead:
-                reads.append(threads.submit(_read_or_error, path).result)
-            else:
-                reads.append(partial(_read_or_error, path))
-            while len(reads) > ahead:
-                yield reads.popleft()()
-        for read in reads:
-            yield read()
+            is_remote = storage.is_remote(path)
+            if is_remote:
+                pending.append(threads.submit(_read_or_error, path))
+            while len(pending) > (READS_IN_FLIGHT if is_remote else 0):
+                yield pending.popleft().result()
+            if not is_remote:
+                yield _read_or_error(path)
+        for read in pending:
+            yield read.result()
 
 
 def _read_or_error(path: AnyPath) -> bytes | OSError:

@@ -230,24 +230,23 @@ def _read_plan(folder: str) -> dict[str, Any]:
     if not text:
         return {"compression": "?", "jpeg": False, "fingerprint": ""}
     plan = storage.parse_json(text, path, COPY_AGAIN)
-    settings = plan.get("settings", plan)  # version 0.1 had them at the top level
-    image = plan.get("image", {})
-    if not isinstance(settings, dict) or not isinstance(image, dict):
+    try:
+        # Version 0.1 had the settings at the top level.
+        compression = plan.get("settings", plan).get("compression", "")
+        image = plan.get("image", {})
+        # If nothing is resized, originals of any format may keep their bytes.
+        is_resized = image.get("resize", "none") != "none"
+        is_jpeg = image.get("format") == "JPEG" and is_resized
+    except AttributeError:
         raise ValueError(
             f"'{path}' is not a plan: its settings are no mappings. {COPY_AGAIN}"
-        )
-    compression = settings.get("compression", "")
+        ) from None
     if compression not in ("", "GZIP"):
         raise ValueError(
             f"'{path}' has the unknown compression {compression!r:.40}. {COPY_AGAIN}"
         )
-    # If nothing is resized, originals of any format may keep their bytes.
-    is_resized = image.get("resize", "none") != "none"
-    return {
-        "compression": compression,
-        "jpeg": image.get("format") == "JPEG" and is_resized,
-        "fingerprint": str(plan.get("fingerprint") or ""),
-    }
+    fingerprint = str(plan.get("fingerprint") or "")
+    return {"compression": compression, "jpeg": is_jpeg, "fingerprint": fingerprint}
 
 
 def read_part_table(

@@ -61,10 +61,8 @@ LARGEST_SHARD_MB = 400  # before another part is used
 MAX_NAME_BYTES = 255 - 41
 # Control characters, ends of lines, and halves of a pair (which are not text).
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# {count} beside another number, or with digits between the two.
-COUNT_BESIDE = re.compile(
-    r"\{count[^}]*\}\d*\{(?!name|split)[^}]*\}|\{(?!name|split)[^}]*\}\d*\{count[^}]*\}"
-)
+# Two numbers of a template without a character between them that is not a digit.
+SIDE_BY_SIDE = re.compile(r"\{(?!name|split)[^}]*\}\d*\{(?!name|split)[^}]*\}")
 
 
 @dataclass(frozen=True)
@@ -262,30 +260,22 @@ def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
 def check_names(plan: Plan) -> None:
     """Raise a ValueError unless each shard can have its own name in a part folder."""
     template = plan.settings.shard_name
-    setting = f"SHARD_NAME '{template}' with NAME '{plan.labels.name}'"
+    numbers = SIDE_BY_SIDE.search(template)
+    if numbers:
+        raise ValueError(
+            f"SHARD_NAME '{template}' has two numbers side by side in '{numbers[0]}', "
+            "so names could repeat. Put a '-' between them."
+        )
     tables = {f"{shard.split}.csv" for shard in plan.shards}
     reserved = {*PART_FILES, *PART_FOLDERS, *tables}
-    shard_of = dict[str, Shard]()
     for shard in plan.shards:
         name = plan.file_name(shard)
         problem = _find_name_problem(name, shard.split, reserved)
         if problem:
-            raise ValueError(f"{setting} gives a shard the name {name!r}, {problem}.")
-        other = shard_of.setdefault(name, shard)
-        if other is not shard:
             raise ValueError(
-                f"{setting} gives two shards the name '{name}': number {other.i} of "
-                f"{other.split}, fold {other.fold}, and number {shard.i} of "
-                f"{shard.split}, fold {shard.fold}. Put a character such as '-' "
-                "between the fields."
+                f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
+                f"the name {name!r}, {problem}."
             )
-    # A count falls if an image is rejected while writing.
-    beside = COUNT_BESIDE.search(template)
-    if beside:
-        raise ValueError(
-            f"SHARD_NAME '{template}' has two numbers side by side in '{beside[0]}', "
-            "so names could repeat. Put a '-' between them."
-        )
 
 
 def _find_name_problem(name: str, split: str, reserved: set[str]) -> str:
