@@ -29,7 +29,8 @@ RETRIES = 3
 EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
 RESUME_HINT = "Finished work is kept; run the same notebook again, and it resumes."
-_active: dict[str, Any] = {"config": None, "client": None}
+NO_BACKEND = {"config": None, "client": None}
+_active: dict[str, Any] = dict(NO_BACKEND)
 
 
 @cache
@@ -103,7 +104,7 @@ def use_backend(
 def close_backend() -> None:
     """Close the Dask client of `use_backend`, and the cluster if it started that."""
     client = _active["client"]
-    _active.update(client=None, config=None)
+    _active.update(NO_BACKEND)
     if client is not None:
         with client.cluster or contextlib.nullcontext():
             client.close()
@@ -137,6 +138,8 @@ def run(
         items = list(items)
         total = len(items)
     prepare_worker()
+    if _active == NO_BACKEND:
+        use_backend()
     client = _active["client"]
     if client is not None and not local_only:
         results = _run_on_cluster(client, function, items, ordered=ordered)
@@ -155,8 +158,6 @@ def _run_here(
 ) -> Generator[Any, None, None]:
     """Yield results from threads or processes of this machine."""
     config = _active["config"]
-    if config is None:
-        config = {"backend": "threading", "n_jobs": joblib.cpu_count()}
     if config["backend"] != "threading":
         function = partial(_call_in_worker, function)
     parallel = joblib.Parallel(

@@ -28,30 +28,30 @@ else:
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
+# Records that 06 does not train on, and what to do with them.
+OTHER_LABELS = {
+    "none": "have no labels; set LABEL_COLUMN in the recipe and run 01 to 05 again",
+    "multi": "can have several labels; use a model of your own with a sigmoid for each",
+    "masks": "have masks; use a segmentation model of your own",
+}
+
+
 def check_labels(shards: pd.DataFrame) -> None:
     """Check that each labelled record has one class, which is what 06 trains.
 
     shards: of `find_shards`. Raises: ValueError, with how to train on other labels.
     """
     labelled = shards[shards["split"] != "test"]
-    columns = labelled[["folder", "schema", "labels"]]
-    for folder, schema, labels in columns.itertuples(index=False, name=None):
-        if not (labels.classes and schema.label_keys):
-            problem = f"the records in '{folder}' have no labels"
-            remedy = "set LABEL_COLUMN in the recipe and run 01 to 05 again"
-        elif schema.kind == "multi":
-            problem = f"an image in '{folder}' can have several labels"
-            remedy = "use a model of your own with a sigmoid for each label"
-        elif schema.kind == "masks":
-            problem = f"the labels in '{folder}' are masks"
-            remedy = "use a segmentation model of your own"
-        else:
-            continue
-        raise ValueError(
-            "06_train trains a network that gives each image one class, but "
-            f"{problem}. To train on these, {remedy}; read.read_batches gives the "
-            "images and their labels as arrays (docs/reading.md has examples)."
-        )
+    columns = [labelled[name] for name in ("folder", "schema", "labels")]
+    for folder, schema, labels in zip(*columns, strict=True):
+        has_labels = labels.classes and schema.label_keys
+        kind = schema.kind if has_labels else "none"
+        if kind in OTHER_LABELS:
+            raise ValueError(
+                "06_train trains a network that gives each image one class, but the "
+                f"records in '{folder}' {OTHER_LABELS[kind]}. read.read_batches gives "
+                "the images and their labels as arrays (docs/reading.md has examples)."
+            )
 
 
 def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:

@@ -40,6 +40,18 @@ def write_submission(
             f"'{test_shards['folder'].iloc[0]}' are of the kind '{labels.kind}'. Read "
             "the test images with read.read_batches and write the file yourself."
         )
+    ids, scores = _predict_test_images(model, test_shards, **choices)
+    template = _read_template(test_shards)
+    submission = fill_submission(ids, scores, labels.classes, template)
+    text = submission.to_csv(index=False, lineterminator="\n")
+    storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
+    return submission
+
+
+def _predict_test_images(
+    model: keras.Model, test_shards: pd.DataFrame, **choices: Any
+) -> tuple[list[str], np.ndarray]:
+    """Return the ids of the test images, and float64 probabilities (n, classes)."""
     id_key = one_schema(test_shards).key_of("image_id")
     if not id_key:
         raise ValueError(
@@ -47,26 +59,19 @@ def write_submission(
             "SCHEMA that has one, such as 'id: image_id'."
         )
     ids: list[str] = []
-    logits: list[np.ndarray] = []
+    scores: list[np.ndarray] = []
     batches = read_batches(test_shards, extra=[id_key], **choices)
     for images, _, mask, fields in batches.as_numpy_iterator():
-        ids += [name.decode() for name in fields[id_key][mask > 0].tolist()]
-        logits.append(predict(model, images)[mask > 0])
-    submission = fill_submission(
-        ids,
-        _softmax(np.concatenate(logits)),
-        labels.classes,
-        _read_template(test_shards),
-    )
-    text = submission.to_csv(index=False, lineterminator="\n")
-    storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
-    return submission
+        is_image = mask > 0
+        ids += [name.decode() for name in fields[id_key][is_image].tolist()]
+        scores.append(_softmax(predict(model, images)[is_image]))
+    return ids, np.concatenate(scores)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
     """Turn logits (n, classes) into float64 probabilities."""
-    exponents = logits.astype(np.float64)
-    odds = np.exp(exponents - exponents.max(axis=1, keepdims=True))
+    differences = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    odds = np.exp(differences)
     return odds / odds.sum(axis=1, keepdims=True)
 
 
@@ -89,41 +94,39 @@ def fill_submission(
     """Return the template's rows in its order, with predictions in its columns.
 
     scores: float (n, classes) from 0 to 1, one row per id. A single column gets the
-    name of the class, or its number if the template contains numbers; a column per
-    class gets its score, or 0 and 1 if the template contains only these. An image
-    without prediction gets the class most often predicted, and is printed.
+    name of the class, a column per class its score. An image without prediction gets
+    the class most often predicted, and is printed.
     Raises: ValueError: a column is not a class, or no predicted id is in the template.
     """
-    names = [str(name) for name in classes]
     if template is None:
         template = pd.DataFrame({"image_id": list(ids), "label": ""})
+    names = [str(name) for name in classes]
     id_column, rows = _match_ids(template, ids)
+    filled = scores[rows]
     is_missing = rows < 0
     if is_missing.any():
+        counts = np.bincount(scores.argmax(axis=1), minlength=len(names))
+        filled[is_missing] = np.arange(len(names)) == counts.argmax()
         _print_missing(template.loc[is_missing, id_column].unique())
-    one_hot = np.eye(len(names), dtype=int)
-    most_frequent = np.bincount(scores.argmax(axis=1), minlength=len(names)).argmax()
-    filled = np.where(is_missing[:, None], one_hot[most_frequent], scores[rows])
-    best = filled.argmax(axis=1)
 
-    columns = list(template.columns.drop(id_column))
     submission = template.copy()
+    columns = list(template.columns.drop(id_column))
     if len(columns) == 1:
-        examples = template[columns[0]]
-        has_names = examples.isin(names).any()
-        has_numbers = examples.str.fullmatch(r"\d+").all() and not has_names
-        submission[columns[0]] = best if has_numbers else np.array(names, object)[best]
-        return submission
+        submission[columns[0]] = np.array(names, object)[filled.argmax(axis=1)]
+    else:
+        _check_columns(columns, names)
+        submission[columns] = filled[:, [names.index(column) for column in columns]]
+    return submission
+
+
+def _check_columns(columns: list[str], names: list[str]) -> None:
+    """Raise a ValueError for a column that is not a class."""
     for column in columns:
         if column not in names:
             raise ValueError(
                 f"{SUBMISSION} has the column '{column}', which is not a class."
                 f"{near_miss(column, names)} There are {', '.join(names)}."
             )
-    has_flags = template[columns].isin(["0", "1"]).all(axis=None)
-    values = one_hot[best] if has_flags else filled
-    submission[columns] = values[:, [names.index(column) for column in columns]]
-    return submission
 
 
 def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndarray]:
@@ -133,10 +136,8 @@ def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndar
     folders are paths; a template may leave out the folder, and the extension.
     """
     for ignored in (r"^$", r".*/", r".*/|\.\w+$"):
-        known = pd.Index(pd.Series(list(ids)).str.replace(ignored, "", regex=True))
-        if not known.is_unique:
-            continue
-        for column in template:
+        known = pd.Index(pd.Series(ids).str.replace(ignored, "", regex=True))
+        for column in template if known.is_unique else ():
             rows = known.get_indexer(pd.Index(template[column]))
             if (rows >= 0).any():
                 return str(column), rows

@@ -24,8 +24,12 @@ def list_shards(schema, labels):
 @pytest.mark.parametrize(
     ("schema", "labels", "message"),
     [
-        (SEVERAL, Labels("multi", ("sun", "rain")), "can have several labels.*sigmoid"),
-        (MASKS, Labels("masks", ("sun",)), "are masks.*segmentation"),
+        (
+            SEVERAL,
+            Labels("multi", ("sun", "rain")),
+            "can have several labels.*sigmoid",
+        ),
+        (MASKS, Labels("masks", ("sun",)), "have masks.*segmentation"),
         (SEVERAL, Labels("multi"), "in 'work/part-1' have no labels.*LABEL_COLUMN"),
         (UNLABELLED, Labels("single", ("a",)), "have no labels.*LABEL_COLUMN"),
     ],

@@ -20,22 +20,16 @@ def frame(**columns):
     ("classes", "template", "expected"),
     [
         (("x", "y", "z"), {"label": ["z"] * 3}, {"label": ["y", "x", "y"]}),
-        (("x", "y", "z"), {"label": [2, 2, 2]}, {"label": [1, 0, 1]}),
         ((10, 20, 30), {"id": [30, 10, 10]}, {"id": ["20", "10", "20"]}),
         (
             ("x", "y", "z"),
             {"z": ["0.5"] * 3, "x": ["0.5"] * 3},
             {"z": [0.1, 0.0, 0.1], "x": [0.2, 0.9, 0.3]},
         ),
-        (
-            ("x", "y"),
-            {"x": [0, 0, 0], "y": [1, 0, 0]},
-            {"x": [0, 1, 0], "y": [1, 0, 1]},
-        ),
     ],
 )
 def test_the_template_decides_the_form(classes, template, expected):
-    """Numbers or names of classes, scores or flags, in the template's order."""
+    """Names of classes or scores, in the template's order."""
     template = frame(image_id=["a.jpg", "b.jpg", "c.jpg"], **template)
     scores = SCORES[:, : len(classes)]
     filled = fill_submission(IDS, scores, classes, template)
