@@ -1,4 +1,4 @@
-"""Channel means and deviations: exact over all pixels, by split, from files and from records."""
+"""Channel means and deviations: exact over all pixels, from files and from records."""
 
 import io
 import json
@@ -18,33 +18,41 @@ from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 
 SPLITS = ["train", "validation", "test"]
+BRIGHTNESS = {"train": 1.0, "validation": 0.5, "test": 0.2}
 
 
-def agree(found, pictures):
-    """Mean and population deviation are NumPy's of all pixels at once."""
-    pixels = np.concatenate(
-        [np.asarray(picture).reshape(-1, 3) for picture in pictures]
-    )
-    for kind in found.keys() & {"mean", "std"}:
-        expected = getattr(pixels, kind)(axis=0, dtype=np.float64)
-        assert np.allclose(
-            [found[kind][name] for name in "RGB"], expected, atol=1e-6, rtol=0
-        )
-    assert found.get("pixels", len(pixels)) == len(pixels)
+def join_pixels(images):
+    """Return the pixels of all images in one array (n, 3)."""
+    return np.concatenate([np.asarray(image).reshape(-1, 3) for image in images])
+
+
+def check_mean(mean, images):
+    """Compare a mean by channel name with NumPy's."""
+    expected = join_pixels(images).mean(axis=0, dtype=np.float64)
+    assert np.allclose([mean[name] for name in "RGB"], expected, atol=1e-6, rtol=0)
+
+
+def check_stats(description, images):
+    """Compare mean, population deviation and number of pixels with NumPy's."""
+    pixels = join_pixels(images)
+    std = [description["std"][name] for name in "RGB"]
+    expected = pixels.std(axis=0, dtype=np.float64)
+    check_mean(description["mean"], images)
+    assert np.allclose(std, expected, atol=1e-6, rtol=0)
+    assert description["pixels"] == len(pixels)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """(images, work folder): three splits of different brightness in two parts."""
+def written(tmp_path_factory):
+    """(table of images, work folder) of three splits with different brightness."""
     folder = tmp_path_factory.mktemp("stats")
     images = make_images(folder / "in", 48)
     images["split"] = np.repeat(SPLITS, [30, 12, 6])
     images["fold"] = np.where(images["split"] == "train", images["fold"], -1)
     for path, split in zip(images["path"], images["split"], strict=True):
-        grey = {"train": 1.0, "validation": 0.5, "test": 0.2}[split]
-        Image.open(path).point(lambda value, grey=grey: value * grey).save(
-            path, quality=95
-        )
+        factor = BRIGHTNESS[split]
+        image = Image.open(path).point(lambda value, factor=factor: value * factor)
+        image.save(path, quality=95)
     images["n_bytes"] = [Path(path).stat().st_size for path in images["path"]]
     plan, table = two_parts(images, folder, n_shards=12)
     save_plan(replace(plan, shard_limit_bytes=1 << 40), table, str(folder))
@@ -52,82 +60,90 @@ def made(tmp_path_factory):
     return images, folder
 
 
-def read_pictures(files):
-    """The pictures in records, by TensorFlow's reader and Pillow."""
-    feature = {"image": tf.io.FixedLenFeature([], tf.string)}
-    data = tf.data.TFRecordDataset(list(map(str, files)))
-    data = data.map(lambda record: tf.io.parse_single_example(record, feature)["image"])
-    return [
-        Image.open(io.BytesIO(one)).convert("RGB") for one in data.as_numpy_iterator()
-    ]
+def read_images(files):
+    """Return the images in shards, by TensorFlow's reader and Pillow."""
+    features = {"image": tf.io.FixedLenFeature([], tf.string)}
+    images = []
+    for record in tf.data.TFRecordDataset(list(map(str, files))):
+        data = tf.io.parse_single_example(record, features)["image"].numpy()
+        images.append(Image.open(io.BytesIO(data)).convert("RGB"))
+    return images
 
 
-def test_files_as_numpy_has_them_by_split(made):
-    """Mean and deviation of every pixel of a split's good files; bad ones are left out."""
-    images, work = made
+def test_stats_of_files_equal_numpy_s(written):
+    """Every pixel of a split's files counts; files that cannot be read are left out."""
+    images, work = written
     (work / "bad.jpg").write_bytes(b"no picture")
-    bad = images.iloc[[0, 0]].assign(
+    bad_images = images.iloc[[0, 0]].assign(
         path=str(work / "bad.jpg"), problem=["not an image", ""]
     )
-    found = stats.channel_stats_of_files(pd.concat([images, bad]))
 
-    for split, own in images.groupby("split"):
-        good = [Image.open(path).convert("RGB") for path in own["path"]]
-        agree(stats.describe_sums(found[split]), good)
-        assert found[split]["images"] == len(own)
+    sums = stats.channel_stats_of_files(pd.concat([images, bad_images]))
+
+    for split, rows in images.groupby("split"):
+        originals = [Image.open(path).convert("RGB") for path in rows["path"]]
+        check_stats(stats.describe_sums(sums[split]), originals)
+        assert sums[split]["images"] == len(rows)
 
 
-def test_a_part_s_stats_are_those_of_its_train_records(made, tmp_path):
-    """stats.json: mean and std of train alone, and each split's own below "splits"."""
-    part = made[1] / "part-1"
-    stats.save_stats(
-        verify_parts(str(part)).stats[str(part)], str(tmp_path / "stats.json")
-    )
-    found = json.loads((tmp_path / "stats.json").read_text())
-    splits = found.pop("splits")
-    assert found == splits["train"]
+def test_a_part_s_stats_are_those_of_its_train_records(written, tmp_path):
+    """stats.json describes train, and in "splits" each split."""
+    part = written[1] / "part-1"
+    verified = verify_parts(str(part))
+    stats.save_stats(verified.stats[str(part)], str(tmp_path / "stats.json"))
+
+    saved = json.loads((tmp_path / "stats.json").read_text())
+    splits = saved.pop("splits")
+    assert saved == splits["train"]
     assert set(splits) == set(SPLITS)
-    for split, own in pd.read_csv(part / "shards.csv").groupby("split"):
-        pictures = read_pictures(part / file for file in own["file"])
-        agree(splits[split], pictures)
-        assert splits[split]["images"] == len(pictures) == own["count"].sum()
+    for split, rows in pd.read_csv(part / "shards.csv").groupby("split"):
+        images = read_images(part / file for file in rows["file"])
+        check_stats(splits[split], images)
+        assert splits[split]["images"] == len(images) == rows["count"].sum()
 
 
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
-    """A part of test images alone has a mean too; without any pixel there is an error."""
-    dark, light = np.zeros((1, 1, 3), np.uint8), np.full((1, 3, 3), 40, np.uint8)
-    sums = {"a": stats.sum_channels(dark), "b": stats.sum_channels(light)}
-    stats.save_stats(sums, str(tmp_path / "stats.json"))
-    found = json.loads((tmp_path / "stats.json").read_text())
-    assert found["mean"] == dict.fromkeys("RGB", 30)
-    assert found["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
+    """A part of test images alone has a mean too."""
+    dark = stats.sum_channels(np.zeros((1, 1, 3), np.uint8))
+    light = stats.sum_channels(np.full((1, 3, 3), 40, np.uint8))
+    stats.save_stats({"a": dark, "b": light}, str(tmp_path / "stats.json"))
+
+    saved = json.loads((tmp_path / "stats.json").read_text())
+    assert saved["mean"] == dict.fromkeys("RGB", 30)
+    assert saved["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
+
+
+def test_stats_of_no_pixel_are_an_error(tmp_path):
+    """There is no mean to save."""
     with pytest.raises(ValueError, match="no pixel to average"):
         stats.save_stats({}, str(tmp_path / "stats.json"))
 
 
-def test_parts_combine_exactly_and_imagenet_s_means_are_files(made):
-    """mean_rgb/: {"R", "G", "B"} a split, of the files and of both parts' records together."""
-    images, work = made
+def test_mean_rgb_has_imagenet_s_form(written):
+    """mean_rgb/ has {"R", "G", "B"} of each split, of files and of all parts' records."""
+    images, work = written
     parts = [work / f"part-{number}" for number in (1, 2)]
     verified = verify_parts([str(part) for part in parts])
-    records = stats.combine_stats(verified.stats.values())
-    paths = stats.save_mean_rgb(
-        stats.channel_stats_of_files(images), records, str(work)
-    )
 
-    names = {
-        f"{split}_{kind}.json" for split in SPLITS for kind in ("files", "records")
-    }
-    assert set(map(Path, paths)) == {work / "mean_rgb" / name for name in names}
-    listed = pd.concat(
-        pd.read_csv(part / "shards.csv").assign(at=str(part)) for part in parts
-    )
-    for split, rows in listed.groupby("split"):
-        originals = [
-            Image.open(path) for path in images.loc[images["split"] == split, "path"]
-        ]
-        written = read_pictures(rows["at"] + "/" + rows["file"])
-        for kind, pictures in (("files", originals), ("records", written)):
-            found = json.loads((work / f"mean_rgb/{split}_{kind}.json").read_text())
-            assert list(found) == ["R", "G", "B"]
-            agree({"mean": found}, pictures)
+    of_files = stats.channel_stats_of_files(images)
+    of_records = stats.combine_stats(verified.stats.values())
+    paths = stats.save_mean_rgb(of_files, of_records, str(work))
+
+    tables = [pd.read_csv(part / "shards.csv").assign(folder=part) for part in parts]
+    shards = pd.concat(tables)
+    expected_paths = set()
+    for split in SPLITS:
+        rows = shards[shards["split"] == split]
+        records = read_images(
+            folder / file
+            for folder, file in zip(rows["folder"], rows["file"], strict=True)
+        )
+        files = images.loc[images["split"] == split, "path"]
+        originals = [Image.open(path) for path in files]
+        for origin, pictures in (("files", originals), ("records", records)):
+            path = work / "mean_rgb" / f"{split}_{origin}.json"
+            mean = json.loads(path.read_text())
+            assert list(mean) == ["R", "G", "B"]
+            check_mean(mean, pictures)
+            expected_paths.add(path)
+    assert set(map(Path, paths)) == expected_paths
