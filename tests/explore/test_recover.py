@@ -1,4 +1,4 @@
-"""docs/recover.md: a damaged part is read as the input, and its whole records are saved."""
+"""docs/recover.md: a damaged part is the input, and its whole records are saved."""
 
 import random
 import re
@@ -39,7 +39,7 @@ class DamagedPart:
 
 
 def list_offsets(shard):
-    """Return where each frame begins, by the lengths before the records, and the file's size."""
+    """Return the offset of each frame, and the size of the file."""
     data = shard.read_bytes()
     offsets = [0]
     while offsets[-1] < len(data):
@@ -104,7 +104,7 @@ def damaged_part(whole_part, tmp_path):
 
 
 def list_places(problems):
-    """Return (shard, offset) of each problem, and check that no place is named twice."""
+    """Return shard and offset of each problem; no place may be named twice."""
     matches = [PLACE.fullmatch(problem) for problem in problems]
     places = [(match[1], int(match[2].replace(",", ""))) for match in matches]
     assert len(set(places)) == len(places)
@@ -114,7 +114,7 @@ def list_places(problems):
 def test_the_recipe_writes_all_undamaged_records_to_new_shards(
     damaged_part, tmp_path, root
 ):
-    """The image bytes are unchanged, and each lost record is named by shard and byte."""
+    """The image bytes are unchanged; each lost record is named by shard and byte."""
     page = (root / "docs" / "recover.md").read_text()
     (recipe,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     work = tmp_path / "work"
@@ -154,7 +154,7 @@ def test_without_an_index_all_undamaged_records_are_read(damaged_part):
 
 
 def test_an_index_of_another_file_is_ignored(whole_part, tmp_path):
-    """A shard that replaced one with the same name has all its records, and no others."""
+    """A shard that replaced another with the same name has only its own records."""
     part = tmp_path / "part"
     shutil.copytree(whole_part, part)
     first, second = sorted(part.glob("*.tfrec"))[:2]
