@@ -1,4 +1,4 @@
-"""Names that are no text, and paths that are no file: a row in rejects.csv each, and on it goes."""
+"""Names that are not text and paths that are not files are rejected one by one."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ LOOP = "unreadable: Too many levels of symbolic links"
 
 
 def explore(folder, **changes):
-    """{image_id: problem} of the refused images, as they stand in rejects.csv; twice the same."""
+    """Return the labels and {image_id: problem} of rejects.csv, equal after a rerun."""
     work = folder.parent / "work"
     for _ in range(2):
         images, labels = read(folder, **changes)
@@ -32,13 +32,13 @@ def explore(folder, **changes):
 
 @pytest.fixture
 def special(tmp_path, monkeypatch):
-    """What may lie where a picture should, by name: each is made in a given folder."""
+    """A function that creates special files in a folder and returns their problems."""
 
     def put(folder):
         monkeypatch.chdir(folder)
         os.mkfifo("pipe.jpg")
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind("socket.jpg")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind("socket.jpg")
         os.symlink("/dev/zero", "device.jpg")
         os.symlink("loop.jpg", "loop.jpg")
         os.symlink("1.jpg/x", "through.jpg")
@@ -60,7 +60,7 @@ def special(tmp_path, monkeypatch):
 
 
 def test_bad_names_and_special_files_of_a_csv(tmp_path, special):
-    """Listed ones have the reason that the disk gives; unlisted ones are files without a row."""
+    """Listed files have the reason of the disk; others have no row in the CSV."""
     folder = put_csv(tmp_path / "in", "image_id,label\n1.jpg,x\n", ["1.jpg"])
     expected = special(folder / "train_images")
     put_image(folder / "train_images" / "\udce9.jpg")  # as Python names the byte E9
@@ -92,7 +92,7 @@ def test_bad_names_and_special_files_of_a_csv(tmp_path, special):
 
 
 def test_bad_names_and_special_files_in_class_folders(tmp_path, special):
-    r"""A class whose name is not text is none, and a "\" in a name does not part it."""
+    r"""A folder whose name is not text is not a class, and a "\" in a name stays."""
     folder = tmp_path / "in"
     for name in ("cat/1.jpg", "dog/a\\b.jpg"):
         put_image(folder / name)
@@ -114,7 +114,7 @@ def test_bad_names_and_special_files_in_class_folders(tmp_path, special):
 
 
 def test_a_pipe_as_the_csv_is_named(tmp_path):
-    """It does not wait for a writer."""
+    """Reading it does not wait for a writer."""
     folder = put_csv(tmp_path, "image_id,label\n", ["1.jpg"])
     (folder / "train.csv").unlink()
     os.mkfifo(folder / "train.csv")
@@ -123,7 +123,7 @@ def test_a_pipe_as_the_csv_is_named(tmp_path):
 
 
 def test_every_name_comes_through_the_chain_and_a_pipe_stops_it(tmp_path):
-    """Ends of lines, quotes and commas in names; a picture that has become a pipe is named."""
+    """Names may hold line ends, quotes and commas; an image as a pipe stops 04."""
     names = [
         "\r",
         "a\rb",
@@ -167,7 +167,7 @@ def test_every_name_comes_through_the_chain_and_a_pipe_stops_it(tmp_path):
 
 
 def test_the_work_folder_cannot_be_the_input(tmp_path):
-    """A person's own labels.json and rejects.csv stay; a link to the folder is the folder."""
+    """The user's labels.json and rejects.csv stay, also when reached by a link."""
     (tmp_path / "in").mkdir()
     os.symlink("in", tmp_path / "link")
     with pytest.raises(

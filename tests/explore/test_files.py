@@ -1,4 +1,4 @@
-"""What is listed below INPUT_DIR: no link that leads out, nothing of ours, no system folder."""
+"""Links out of INPUT_DIR, output of kaggle-tfr and system folders are not input."""
 
 import os
 
@@ -19,7 +19,7 @@ def problems(images):
 
 
 def test_links_of_class_folders_stay_within_the_input(tmp_path):
-    """Files, class folders and folders of classes; a link that stays inside is read."""
+    """Links to files and class folders outside are rejected; a link inside is read."""
     put_image(tmp_path / "secret" / "s.jpg")
     put_image(tmp_path / "real" / "cat" / "1.jpg")
     put_image(tmp_path / "real" / "dog" / "2.jpg")
@@ -48,7 +48,7 @@ def test_links_of_class_folders_stay_within_the_input(tmp_path):
 
 
 def test_links_of_a_csv_stay_within_the_input(tmp_path):
-    """Of labelled, unlisted and test images; a folder of images; the CSV itself is an error."""
+    """Links to images and folders of images are rejected; a linked CSV is an error."""
     folder = put_csv(tmp_path / "in", "image_id,label\na.jpg,x\nb.jpg,x\n", ["a.jpg"])
     put_image(tmp_path / "secret" / "t.jpg")
     os.symlink(tmp_path / "secret" / "t.jpg", folder / "train_images" / "b.jpg")
@@ -73,15 +73,15 @@ def test_links_of_a_csv_stay_within_the_input(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "value"),
     [("LABELS_CSV", "*/labels.csv"), ("LABEL_MAP", "train_images/map.json")],
 )
 def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(
-    tmp_path, name, given
+    tmp_path, name, value
 ):
-    """A CSV that a pattern matches, and a map of labels: what they hold would be shown."""
+    """A CSV of a pattern and a label map would reveal the content of other files."""
     folder = put_csv(tmp_path / "in", "image_id,label\na.jpg,x\n", ["a.jpg"])
-    file = given.rpartition("/")[2]
+    file = value.rpartition("/")[2]
     (tmp_path / file).write_text(
         '{"x": 0}' if name == "LABEL_MAP" else "image_id,label\na.jpg,x\n"
     )
@@ -89,7 +89,7 @@ def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(
     with pytest.raises(
         ValueError, match=rf"{name} '.*/{file}' is a link that leads outside"
     ):
-        read(folder, **{name.lower(): given})
+        read(folder, **{name.lower(): value})
 
 
 def test_links_to_shards_stay_within_the_input(tmp_path):
@@ -110,7 +110,7 @@ def test_links_to_shards_stay_within_the_input(tmp_path):
 
 @pytest.mark.parametrize("source", ["folders", "csv", "tfrecords"])
 def test_our_own_folders_in_the_input_are_never_input(tmp_path, source, capsys):
-    """WORK_DIR and OUT_DIR below INPUT_DIR hold pictures, CSVs and shards of ours.
+    """WORK_DIR and OUT_DIR below INPUT_DIR hold images, CSVs and shards.
 
     Nor are they named as folders that an image is missing from.
     """
@@ -122,18 +122,22 @@ def test_our_own_folders_in_the_input_are_never_input(tmp_path, source, capsys):
         put_image(tmp_path / ours / "2.jpg")
         put_csv(tmp_path / ours, "image_id,label\n2.jpg,x\n")
         write_shard(tmp_path / ours / "part-1.tfrec", shard)
-    given = {"SOURCE": source, "PATH_TEMPLATE": "{image_id}", "LABELS_CSV": "*.csv"}
-    given |= {"PATTERN": "*/*.jpg"} if source == "folders" else {}
+    parameters = {
+        "SOURCE": source,
+        "PATH_TEMPLATE": "{image_id}",
+        "LABELS_CSV": "*.csv",
+    }
+    parameters |= {"PATTERN": "*/*.jpg"} if source == "folders" else {}
     os.symlink(tmp_path, tmp_path.with_name("link"))
 
     for folder in (tmp_path, tmp_path.with_name("link")):
-        chosen = make_settings(InputSettings, given)
+        chosen = make_settings(InputSettings, parameters)
         images, _ = read_table(
             str(folder), chosen, [str(tmp_path / "work"), f"{folder}/out"]
         )
 
         read = images["image_id"].str.partition(".")[0].tolist()
-        # A shard has no row in a CSV, and is named as any other file of the images' folder.
+        # In a folder of images a shard is a file without a row.
         expected = ["cat/1", "cat/a"] if source == "csv" else ["cat/1"]
         assert read == (["cat/a"] if source == "tfrecords" else expected)
     tmp_path.with_name("link").unlink()
@@ -144,7 +148,7 @@ PATHS = {"PATH_TEMPLATE": "{image_id}", "TEST_CSV": ""}
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("parameters", "expected"),
     [
         ({"SOURCE": "folders"}, ["cat/1.jpg", "test/c/3.jpg"]),
         ({**PATHS, "TEST_PATH_TEMPLATE": ""}, ["cat/1.jpg"]),
@@ -152,9 +156,9 @@ PATHS = {"PATH_TEMPLATE": "{image_id}", "TEST_CSV": ""}
     ],
 )
 def test_other_folders_and_files_are_no_input_wherever_they_are(
-    tmp_path, given, expected
+    tmp_path, parameters, expected
 ):
-    """Of the system or ours, also beside test images, and a text that describes these."""
+    """System folders, output and texts are not input, beside test images as well."""
     put_csv(tmp_path, "image_id,label\ncat/1.jpg,x\n")
     others = ["@eaDir/9.jpg", "test/@eaDir/9.jpg", "test/work/9.jpg"]
     for name in ("cat/1.jpg", "test/c/3.jpg", *others):
@@ -162,7 +166,9 @@ def test_other_folders_and_files_are_no_input_wherever_they_are(
     (tmp_path / "test" / "c" / "notes.txt").write_text("no image")
 
     images, _ = read_table(
-        str(tmp_path), make_settings(InputSettings, given), [f"{tmp_path}/test/work"]
+        str(tmp_path),
+        make_settings(InputSettings, parameters),
+        [f"{tmp_path}/test/work"],
     )
 
     assert images["image_id"].tolist() == expected
@@ -170,7 +176,7 @@ def test_other_folders_and_files_are_no_input_wherever_they_are(
 
 @pytest.mark.parametrize("source", ["folders", "tfrecords"])
 def test_an_input_that_is_our_own_folder_is_refused(tmp_path, source):
-    """All that is in it would be read, what the last run wrote as well."""
+    """All files in it would be read, those of the last run as well."""
     put_image(tmp_path / "cat" / "1.jpg")
     chosen = make_settings(InputSettings, {"SOURCE": source})
     with pytest.raises(ValueError, match="is also WORK_DIR or OUT_DIR.*Set OUT_DIR"):
@@ -178,7 +184,7 @@ def test_an_input_that_is_our_own_folder_is_refused(tmp_path, source):
 
 
 def test_class_folders_without_images_are_named_and_left_out(tmp_path, capsys):
-    """Empty ones and those of texts; folders of the system are not class folders."""
+    """Empty folders and those of texts are named; system folders are not classes."""
     for name in ("rose/1.jpg", "heic/1.heic", "__MACOSX/2.jpg"):
         put_image(tmp_path / name) if name.endswith("jpg") else None
     (tmp_path / "heic").mkdir()
@@ -191,13 +197,13 @@ def test_class_folders_without_images_are_named_and_left_out(tmp_path, capsys):
 
     assert images["image_id"].tolist() == ["heic/1.heic", "rose/1.jpg"]
     assert labels.classes == ("heic", "rose")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     warning = "2 of 4 class folders hold no image and are left out: 'lily', 'tulip'"
-    assert warning in said
+    assert warning in output
 
 
 def test_a_run_without_any_good_image_saves_its_reasons(tmp_path):
-    """rejects.csv names each image, whatever the lessons of the notebook can show."""
+    """rejects.csv names each image when none of them is good."""
     put_csv(tmp_path / "in", "image_id,label\na.png,x\nb.png,y\n")
     (tmp_path / "in" / "train_images").mkdir()
     for name in ("a.png", "b.png"):

@@ -1,4 +1,4 @@
-"""Test images and further inputs: every layout a competition has, or an error that helps."""
+"""Test images and further inputs: every layout of a competition, or a helpful error."""
 
 import pandas as pd
 import pytest
@@ -14,7 +14,7 @@ ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
 
 @pytest.fixture
 def competition(tmp_path):
-    """train.csv, train_images/ and test_images/, where two are listed and one is damaged."""
+    """A competition with two labelled and two test images, of which one is damaged."""
     put_csv(tmp_path, ROWS, ["a.jpg", "b.jpg"])
     (tmp_path / "sample_submission.csv").write_text(
         "image_id,label\nt2.jpg,x\nt1.jpg,x\n"
@@ -29,7 +29,7 @@ def of_test(images):
 
 
 def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_path):
-    """They are found by default, in the CSV's order; a damaged one is named; lines of their own."""
+    """They are found by default, in the CSV's order, and counted apart."""
     images = measure(*read(competition))
 
     found = of_test(images)
@@ -43,8 +43,8 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     save_submission(
         images, str(competition), make_settings(InputSettings, {}), str(work)
     )
-    given = (competition / "sample_submission.csv").read_bytes()
-    assert (work / "sample_submission.csv").read_bytes() == given
+    original = (competition / "sample_submission.csv").read_bytes()
+    assert (work / "sample_submission.csv").read_bytes() == original
     save_submission(
         images[:2], str(competition), make_settings(InputSettings, {}), str(work)
     )
@@ -52,7 +52,7 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
 
 
 def test_test_images_without_a_csv_are_those_that_the_template_matches(competition):
-    """Ids keep or lose their ending as those of the labelled images do."""
+    """Their ids have an ending if the ids of the labelled images have one."""
     images, _ = read(competition, test_csv="", test_path_template="test_images/*")
     assert of_test(images)["image_id"].tolist() == ["t1.jpg", "t2.jpg"]
     (competition / "train.csv").write_text("image_id,label\na,x\nb,y\n")
@@ -64,7 +64,7 @@ def test_test_images_without_a_csv_are_those_that_the_template_matches(competiti
 
 
 def test_test_images_of_masks_and_of_several_labels(tmp_path):
-    """Clouds lists each test image four times; label columns of test rows are blank."""
+    """A test image may be listed once per label; its label columns are blank."""
     put_csv(tmp_path, "Image_Label,code\na.jpg_Fish,1 1\na.jpg_Sugar,\n", ["a.jpg"])
     lines = [f"t.jpg_{label},1 1" for label in ("Fish", "Sugar")]
     (tmp_path / "sub.csv").write_text("\n".join(["Image_Label,code", *lines, ""]))
@@ -109,7 +109,7 @@ def test_test_images_of_masks_and_of_several_labels(tmp_path):
 def test_a_folder_called_like_a_split_is_never_a_class(
     tmp_path, files, pattern, expected
 ):
-    """Test images lie in no class folder, in one, or in the classes' own: only then labelled."""
+    """Test images have labels only if all are in folders of known classes."""
     for name in files:
         put_image(tmp_path / name)
     images, labels = read(tmp_path, source="folders", pattern=pattern)
@@ -124,7 +124,7 @@ def test_a_folder_called_like_a_split_is_never_a_class(
 
 
 def test_images_right_in_a_train_folder_have_no_class(tmp_path):
-    """They are refused with a reason, unless LABEL_MAP says that the folder is a class."""
+    """They are rejected with a reason, unless LABEL_MAP has the folder as a class."""
     for name in ("cat/1.jpg", "train/2.jpg"):
         put_image(tmp_path / name)
     images, labels = read(tmp_path, source="folders")
@@ -135,16 +135,16 @@ def test_images_right_in_a_train_folder_have_no_class(tmp_path):
 
 
 def test_further_inputs_join_by_the_names_of_their_classes(tmp_path):
-    """Other folders, columns and names; a clashing id gets the input's number."""
+    """Folders, columns and names may differ; a repeated id gets the input's number."""
     put_csv(tmp_path / "main", ROWS, ["a.jpg", "b.jpg"])
     more = put_csv(tmp_path / "main" / "more", "id,kind\na.jpg,why\nc.jpg,x\nd.jpg,z\n")
     for name in ("more/img/a.jpg", "more/img/c.jpg", "more/img/d.jpg", "old/x/9.jpg"):
         put_image(tmp_path / "main" / name)
-    given = {"INPUT_DIR": "more", "ID_COLUMN": "id", "LABEL_COLUMN": "kind"}
-    given |= {"PATH_TEMPLATE": "img/{id}", "LABEL_MAP": {"why": "y", "z": ""}}
+    more_csv = {"INPUT_DIR": "more", "ID_COLUMN": "id", "LABEL_COLUMN": "kind"}
+    more_csv |= {"PATH_TEMPLATE": "img/{id}", "LABEL_MAP": {"why": "y", "z": ""}}
     folders = {"INPUT_DIR": str(tmp_path / "main" / "old"), "SOURCE": "folders"}
 
-    images, labels = read(tmp_path / "main", more_inputs=[given, folders])
+    images, labels = read(tmp_path / "main", more_inputs=[more_csv, folders])
 
     assert labels.classes == ("x", "y")
     assert images[["image_id", "source", "label"]].to_numpy().tolist() == [
@@ -169,16 +169,21 @@ def test_further_inputs_join_by_the_names_of_their_classes(tmp_path):
 
 
 def test_further_inputs_of_several_labels_line_up_their_columns(tmp_path):
-    """A label that the second source does not know is 0 there."""
+    """A label that the second input lacks is 0; LABEL_MAP may leave out several."""
     put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n", ["a.jpg"])
-    put_csv(tmp_path / "more", "image_id,z\nm.jpg,1\nn.jpg,0\n", ["m.jpg", "n.jpg"])
-    (tmp_path / "more" / "train.csv").write_text("image_id,z,y\nm.jpg,1,0\nn.jpg,0,1\n")
-    given = {"INPUT_DIR": "more", "LABEL_COLUMN": ["z", "y"], "LABEL_MAP": {"z": "x"}}
+    text = "image_id,z,y,v,w\nm.jpg,1,0,1,0\nn.jpg,0,1,0,1\n"
+    put_csv(tmp_path / "more", text, ["m.jpg", "n.jpg"])
+    more = {
+        "INPUT_DIR": "more",
+        "LABEL_COLUMN": ["z", "y", "v", "w"],
+        "LABEL_MAP": {"z": "x", "v": "", "w": ""},
+    }
     changes = {"label_column": ["x", "y"], "label_kind": "multi"}
-    images, _ = read(tmp_path, **changes, more_inputs=[given])
-    assert images[["x", "y", "label_name"]].to_numpy().tolist() == [
-        *([0, 1, "y"], [1, 0, "x"], [0, 1, "y"])
-    ]
+
+    images, _ = read(tmp_path, **changes, more_inputs=[more])
+
+    rows = images[["x", "y", "label_name"]].to_numpy().tolist()
+    assert rows == [[0, 1, "y"], [1, 0, "x"], [0, 1, "y"]]
     assert images["label"].tolist() == [1, 0, 1]
 
 
@@ -215,7 +220,7 @@ MORE = {
         ),
         (
             {"more_inputs": [{"INPUT_DIR": "more", "LABEL_SEPARATOR": " "}]},
-            r"input 1 \('.*more'\) has labels of the kind 'multi', the main input 'single'",
+            r"input 1 \('.*more'\) has labels of the kind 'multi', the main input 'si",
         ),
         (
             {"more_inputs": [{"LABELS_CSV": "x"}]},
@@ -235,7 +240,7 @@ def test_what_does_not_fit_is_an_error_that_helps(competition, changes, message)
 
 
 def test_half_of_a_test_set_is_an_error(tmp_path):
-    """Nothing there is none by default."""
+    """Without both a CSV and a folder there are no test images."""
     put_csv(tmp_path, ROWS, ["a.jpg", "b.jpg"])
     images, _ = read(tmp_path)
     assert len(images) == 2
@@ -247,7 +252,7 @@ def test_half_of_a_test_set_is_an_error(tmp_path):
 
 
 def test_the_ids_of_a_submission_may_have_another_column(competition, tmp_path):
-    """TEST_ID_COLUMN names it; the template may call the id as the labels' CSV does."""
+    """TEST_ID_COLUMN names it; the template may use either column's name."""
     (competition / "sample_submission.csv").write_text(
         "label,file\nx,t2.jpg\nx,t1.jpg\n"
     )
@@ -260,19 +265,19 @@ def test_the_ids_of_a_submission_may_have_another_column(competition, tmp_path):
 
     assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
     (competition / "train.csv").write_text(ROWS.replace("image_id", "name"))
-    given = {
+    columns = {
         "id_column": "name",
         "path_template": "train_images/{name}",
         "test_id_column": "file",
     }
     for template in ("test_images/{name}", "test_images/{file}"):
-        images, _ = read(competition, **given, test_path_template=template)
+        images, _ = read(competition, **columns, test_path_template=template)
         assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
 
 
 @pytest.mark.parametrize("template", ["{image_id}", "bilder/{image_id}"])
 def test_ids_may_be_paths_of_any_depth(tmp_path, template):
-    """Beside blanks in the header; files that describe images are not named, forgotten ones are."""
+    """The header may have blanks; unlisted files are named unless they are texts."""
     folder = tmp_path / "bilder" if template != "{image_id}" else tmp_path
     put_csv(
         tmp_path, " image_id ;\tlabel\na/20/Foto.jpg;x\nb/1.jpg;y\nmissing.jpg;x\n;x\n"
@@ -309,13 +314,13 @@ NONE = "no label"
     ],
 )
 def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys, text, kind, problems):
-    """Recognised and said under "auto"; asked for, other rows are rejected."""
+    """They are recognised by "auto"; with "single" other rows are rejected."""
     folder = put_csv(
         tmp_path, text, [f"{name}.jpg" for name in "abcd"[: len(problems)]]
     )
-    given = {"label_column": ["rust", "scab"], "label_kind": kind}
+    changes = {"label_column": ["rust", "scab"], "label_kind": kind}
 
-    images, labels = read(folder, **given)
+    images, labels = read(folder, **changes)
 
     assert (labels.kind, labels.classes) == ("single", ("rust", "scab"))
     assert images["problem"].tolist() == problems
@@ -323,20 +328,20 @@ def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys, text, kind, pr
     assert ("exactly one 1 in 2 label columns" in capsys.readouterr().out) == (
         kind == "auto"
     )
-    images, labels = read(folder, **given, label_map={"scab": 0, "rust": 1})
+    images, labels = read(folder, **changes, label_map={"scab": 0, "rust": 1})
     assert (images["label"].tolist()[:2], labels.classes) == ([1, 0], ("scab", "rust"))
 
 
 @pytest.mark.parametrize(("row", "kind"), [("c.jpg,1,1\n", "auto"), ("", "multi")])
 def test_columns_of_0_and_1_stay_several_labels(tmp_path, row, kind):
-    """Where some row has several, or LABEL_KIND says so."""
+    """So it is if a row has several labels, or with LABEL_KIND: multi."""
     folder = put_csv(tmp_path, FLAGS + row, ["a.jpg", "b.jpg", "c.jpg"])
     _, labels = read(folder, label_column=["rust", "scab"], label_kind=kind)
     assert (labels.kind, labels.label_columns) == ("multi", ("rust", "scab"))
 
 
 def test_rows_of_a_given_test_split_do_not_tell_the_kind_of_label(tmp_path):
-    """A test set whose answers are left out has 0 in every column."""
+    """A test set without answers has 0 in every column."""
     text = (
         "image_id,rust,scab,split\na.jpg,1,0,train\nb.jpg,0,1,train\nc.jpg,0,0,test\n"
     )
@@ -352,14 +357,14 @@ def test_rows_of_a_given_test_split_do_not_tell_the_kind_of_label(tmp_path):
 
 @pytest.mark.parametrize(("row", "kind"), [("c.jpg,1,1\n", "multi"), ("", "single")])
 def test_the_main_input_tells_the_kind_of_label_of_further_ones(tmp_path, row, kind):
-    """The few rows of another input may look like the other kind."""
+    """The few rows of a further input could look like another kind."""
     names = ["a.jpg", "b.jpg", "c.jpg"]
     folder = put_csv(tmp_path, FLAGS + row, names)
     other = {"multi": "m.jpg,0,1\n", "single": "m.jpg,0,1\nn.jpg,1,1\n"}[kind]
     put_csv(tmp_path / "more", "image_id,rust,scab\n" + other, ["m.jpg", "n.jpg"])
-    given = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
+    changes = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
 
-    images, labels = read(folder, **given)
+    images, labels = read(folder, **changes)
 
     assert labels.kind == kind
     added = images.set_index("image_id")["problem"].loc[["m.jpg", "n.jpg"]].tolist()

@@ -1,4 +1,4 @@
-"""Given splits of CSVs: SPLIT_COLUMN, CSVs in the folders of splits, and further inputs."""
+"""Given splits: SPLIT_COLUMN, CSVs in the folders of splits, and further inputs."""
 
 import pytest
 from support.inputs import put_csv, put_image, read
@@ -8,7 +8,13 @@ from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan import assign_folds
 
-SPLITS = "image_id,label,split\na.jpg,x,train\nb.jpg,y,Valid\nc.jpg,x,TEST\nd.jpg,x,holdout\ne.jpg,x,\n"
+SPLITS = """image_id,label,split
+a.jpg,x,train
+b.jpg,y,Valid
+c.jpg,x,TEST
+d.jpg,x,holdout
+e.jpg,x,
+"""
 ROBOFLOW = {
     "labels_csv": "*/_classes.csv",
     "id_column": "filename",
@@ -26,7 +32,7 @@ def rows_of(images, *columns):
 
 
 def put_roboflow(folder):
-    """An export of Roboflow: blanks in the header, one 1 a row, the CSV beside its images."""
+    """Create an export of Roboflow: a CSV beside the images of each split."""
     for split, rows in {
         "train": ["a,1, 0", "b,0,1"],
         "valid": ["c,1,0"],
@@ -41,7 +47,7 @@ def put_roboflow(folder):
 
 
 def test_given_splits_stay(tmp_path):
-    """As the project calls them, through 03; another word or none rejects the row by name."""
+    """Their names are those of kaggle-tfr, in 03 as well; other words reject the row."""
     folder = put_csv(tmp_path, SPLITS, [f"{name}.jpg" for name in "abcde"])
     images, _ = read(folder, split_column="split")
 
@@ -86,9 +92,10 @@ def test_a_column_of_splits_that_is_not_used_is_named(tmp_path, capsys, column, 
 
 
 def test_test_rows_of_a_csv_keep_their_labels_or_need_none(tmp_path, capsys):
-    """All have labels, or none has: blank, or a placeholder that is no class of the others."""
+    """All test rows have labels, or none; placeholders are not labels."""
     names = [f"{name}.jpg" for name in "abcd"]
-    text = "image_id,label,split\na.jpg,x,train\nb.jpg,y,train\nc.jpg,{},test\nd.jpg,{},test\n"
+    text = "image_id,label,split\na.jpg,x,train\nb.jpg,y,train\n"
+    text += "c.jpg,{},test\nd.jpg,{},test\n"
     expected = {
         ("x", "y"): [0, 1],
         ("", ""): [-1, -1],
@@ -107,7 +114,7 @@ def test_test_rows_of_a_csv_keep_their_labels_or_need_none(tmp_path, capsys):
 
 
 def test_roboflows_export_is_read_whole(tmp_path, capsys):
-    """Three CSVs are one table; classes, splits and labels stay; no CSV is a rejected image."""
+    """Three CSVs are one table with their splits and labels; CSVs are not images."""
     folder = put_roboflow(tmp_path)
     put_image(folder / "valid" / "unlisted.jpg")
 
@@ -125,7 +132,7 @@ def test_roboflows_export_is_read_whole(tmp_path, capsys):
 
 
 def test_one_id_in_several_folders_is_several_images(tmp_path):
-    """As in HuggingFace's train/0.png and test/0.png; a test CSV may lack the labels."""
+    """Hugging Face has train/0.png and test/0.png; the CSV of tests lacks labels."""
     texts = {
         "train": "file_name,label\n0.jpg,x\n1.jpg,y\n",
         "test": "file_name\n0.jpg\n",
@@ -173,7 +180,7 @@ def test_a_test_csv_with_answers_is_not_published(tmp_path):
 
 
 def test_labels_that_a_test_csv_without_labels_would_lose_are_named(tmp_path, capsys):
-    """Records of a split are alike: beside images without labels the given ones lose theirs."""
+    """All records of a split have the same fields, so labels may get lost."""
     text = "image_id,label,split\na.jpg,x,train\nb.jpg,x,test\n"
     folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg"])
     put_image(folder / "test_images" / "c.jpg")
@@ -186,7 +193,7 @@ def test_labels_that_a_test_csv_without_labels_would_lose_are_named(tmp_path, ca
 def test_validation_images_of_a_further_input_are_called_as_those_of_the_main_one(
     tmp_path,
 ):
-    """Readers take one split to validate on: two names of it would leave some out."""
+    """Readers validate on one split: two names would leave images out."""
     for name in (
         "in/train/x/1.jpg",
         "in/val/x/2.jpg",
@@ -200,13 +207,14 @@ def test_validation_images_of_a_further_input_are_called_as_those_of_the_main_on
         tmp_path / "in", source="folders", pattern="*/*/*", more_inputs=more
     )
 
-    own, given = images["split"][:2].tolist(), images["split"][2:].tolist()
-    assert sorted(own) == sorted(given)
-    assert "train" in own
+    main_splits = images["split"][:2].tolist()
+    further_splits = images["split"][2:].tolist()
+    assert sorted(main_splits) == sorted(further_splits)
+    assert "train" in main_splits
 
 
 def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
-    """They keep their split where SPLIT_COLUMN or split folders tell it; a line says so."""
+    """They keep their split, of SPLIT_COLUMN or of folders, which a line reports."""
     put_csv(tmp_path, "image_id,label\na.jpg,x\nb.jpg,y\n", ["a.jpg", "b.jpg"])
     more = put_csv(
         tmp_path / "more", "image_id,label,split\nm.jpg,x,train\nv.jpg,y,valid\n"
@@ -226,8 +234,8 @@ def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
     assert rows_of(images, "problem")["test/y/3.jpg"] == [
         "test image of a further input"
     ]
-    said = capsys.readouterr().out
-    assert "MORE_INPUTS, input 1: 1 images of its own validation split stay" in said
+    output = capsys.readouterr().out
+    assert "MORE_INPUTS, input 1: 1 images of its own validation split stay" in output
     folded = assign_folds(images[images["problem"] == ""], n_folds=2, seed=0)
     assert folded.set_index("image_id").loc["v.jpg", ["split", "fold"]].tolist() == [
         "validation",

@@ -1,4 +1,4 @@
-"""One row per image: from every kind of source, with every fault named and kept in the count."""
+"""The table has one row per image of every kind of source, and names each fault."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ CODES = {"source": "rle_csv", "id_column": "id", "label_column": "code"}
 
 
 def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
-    """Ids are text, with leading zeros; whole-number labels stay integers; refused are listed."""
+    """Ids stay text, whole numbers stay labels, and rejected images are listed."""
     folder = put_csv(
         tmp_path / "in", "image_id,label\n007,10\n010,9\nNA,10\n", ["007.jpg"]
     )
@@ -48,7 +48,7 @@ def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
 
 
 def test_paths_index_into_the_id(tmp_path):
-    """A template such as {id[0]}/{id[1]}/{id} finds nested images, and names short ids."""
+    """A template such as {id[0]}/{id[1]}/{id} finds nested images and names short ids."""
     put_csv(tmp_path, "id,label\nab12,5\ncd34,70\ne,5\n")
     put_image(tmp_path / "train" / "a" / "b" / "ab12.jpg")
     template = "train/{id[0]}/{id[1]}/{id}.jpg"
@@ -66,7 +66,7 @@ def test_paths_index_into_the_id(tmp_path):
 
 
 def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
-    """Each has its reason; other columns stay, whole numbers whole, prefixed where ours clash."""
+    """Each row has its reason; other columns stay, with a prefix where names clash."""
     rows = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y", "c.jpg,", ",x", "d.jpg,y"]
     rows += ["../../etc/passwd,x", "..\\..\\boot.ini,x", "a..b.jpg,x"]
     names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"]
@@ -97,7 +97,7 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
 @pytest.mark.parametrize("sep", [";", "\t"])
 def test_a_csv_may_be_parted_by_semicolons_or_tabs(tmp_path, sep):
-    """Where a header parted so has the ID_COLUMN; the same table as of commas, tests too."""
+    """The separator is the one that splits off ID_COLUMN, in TEST_CSV as well."""
     text = 'image_id,label,note\na.jpg,x,"p;q"\nb.jpg,y,"p\tq"\n'
     folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg"])
     put_image(folder / "test_images" / "c.jpg")
@@ -116,8 +116,17 @@ def test_a_csv_may_be_parted_by_semicolons_or_tabs(tmp_path, sep):
         read(folder, id_column="id")
 
 
+def test_cells_beyond_the_header_are_dropped(tmp_path):
+    """A separator at the end of each line does not move the columns."""
+    text = "image_id,label\na.jpg,x,\nb.jpg,y,\n"
+    images, labels = read(put_csv(tmp_path, text, ["a.jpg", "b.jpg"]))
+
+    assert images["image_id"].tolist() == ["a.jpg", "b.jpg"]
+    assert labels.classes == ("x", "y")
+
+
 def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
-    """Spaces, accents and other scripts; JPEG, PNG and WebP mixed; a text is not listed."""
+    """Names may have spaces, accents and other scripts; a text is not an image."""
     for name in ("näive rose/1.jpg", "菊/2.png", "Aster/3.webp"):
         put_image(tmp_path / name)
     (tmp_path / "Aster" / "notes.txt").write_text("no image")
@@ -135,7 +144,7 @@ def test_class_folders_may_have_any_name_and_kind_of_image(tmp_path):
 
 
 def test_a_split_folder_on_top_gives_the_split(tmp_path):
-    """The class is the folder below; labels follow a given map; LIMIT spreads over the table."""
+    """The class is the folder below; labels follow the map; LIMIT samples all rows."""
     for name in (
         "train/cat/1.JPEG",
         "val/cat/2.JPEG",
@@ -155,7 +164,7 @@ def test_a_split_folder_on_top_gives_the_split(tmp_path):
 
 
 def test_one_column_of_zeros_and_ones_per_label(tmp_path):
-    """Label columns make a multi-label table: int8 columns and the combination's name."""
+    """Label columns stay as int8 columns; label_name has the combination."""
     text = "image_id,rust,scab\na.jpg,1,1\nb.jpg,0,1\nc.jpg,0,0\nd.jpg,2,0\ne.jpg,,1\n"
     folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg"])
     table, labels = read(folder, label_column=["rust", "scab"])
@@ -225,7 +234,7 @@ def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
 
 @pytest.mark.parametrize("name", ["{}.jpg", "car_{}.jpg", "{}_01.jpg", "car_{}"])
 def test_plain_ids_have_one_mask_class(tmp_path, name):
-    """Ids of files: one class, and one mask of several rows; a broken code is its image's alone."""
+    """Rows of plain ids are one mask; a broken code rejects its image alone."""
     codes = {
         "0": ["40 3", "1 2", "41 5"],
         "1": [""],
@@ -261,7 +270,7 @@ def test_plain_ids_have_one_mask_class(tmp_path, name):
 
 @given(st.lists(st.sets(st.integers(1, 40), min_size=1), min_size=1, max_size=4))
 def test_joined_codes_hold_every_pixel_once(masks):
-    """The join of several masks' codes is the union of their pixels, in runs that ascend."""
+    """The joined code of masks is the union of their pixels, in ascending runs."""
     codes = [" ".join(f"{pixel} 1" for pixel in sorted(mask)) for mask in masks]
     numbers = list(map(int, join_codes(codes).split()))
     runs = zip(numbers[::2], numbers[1::2], strict=True)
@@ -278,26 +287,86 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
         (None, {}, MISSING, r"no file '.*train.csv'. Set LABELS_CSV"),
         ("", {}, WRONG, r"LABELS_CSV '.*train.csv' is empty. Set it to"),
         ("image_id,label\n", {}, WRONG, r"has a header and no row"),
-        ("image_id,lable\na.jpg,x\n", {}, WRONG, r"no column 'label'. Did you mean \"lable\""),
+        (
+            "image_id,lable\na.jpg,x\n",
+            {},
+            WRONG,
+            r"no column 'label'. Did you mean \"lable\"",
+        ),
         ("id,label\na.jpg,x\n", {}, WRONG, r"no column 'image_id'.* Set ID_COLUMN"),
-        (ROW, {"id_column": "label"}, WRONG, r"LABEL_COLUMN both name 'label'. Set LABEL_COLUMN"),
+        (
+            ROW,
+            {"id_column": "label"},
+            WRONG,
+            r"LABEL_COLUMN both name 'label'. Set LABEL_COLUMN",
+        ),
         (ROW, {"label_column": ["label", "image_id"]}, WRONG, r"both name 'image_id'"),
         ('image_id,label\n"a.jpg,x\n', {}, WRONG, r"is not a CSV file in UTF-8"),
-        ("image_id,path,b\na,1,1\n", {"label_column": ["path", "b"]}, WRONG, r"is called 'path'"),
-        (ROW, {"path_template": "{imageid}"}, WRONG, r"'imageid'.*Did you mean \"image_id\""),
-        (ROW, {"path_template": "{image_id[9]}"}, WRONG, r"fits no row, .* 'a.jpg': id too short"),
-        ("image_id,label\n../../x,x\n", {}, WRONG, r"fits no row.*: id is outside INPUT_DIR"),
-        (ROW, {"path_template": "../x/{image_id}"}, WRONG, r"'../x/{image_id}' is outside its"),
-        (ROW, {"path_template": "x/{image_id}"}, MISSING, r"none of the 1 .* set PATH_TEMPLATE"),
+        (
+            "image_id,path,b\na,1,1\n",
+            {"label_column": ["path", "b"]},
+            WRONG,
+            r"is called 'path'",
+        ),
+        (
+            ROW,
+            {"path_template": "{imageid}"},
+            WRONG,
+            r"'imageid'.*Did you mean \"image_id\"",
+        ),
+        (
+            ROW,
+            {"path_template": "{image_id[9]}"},
+            WRONG,
+            r"fits no row, .* 'a.jpg': id too short",
+        ),
+        (
+            "image_id,label\n../../x,x\n",
+            {},
+            WRONG,
+            r"fits no row.*: id is outside INPUT_DIR",
+        ),
+        (
+            ROW,
+            {"path_template": "../x/{image_id}"},
+            WRONG,
+            r"'../x/{image_id}' is outside its",
+        ),
+        (
+            ROW,
+            {"path_template": "x/{image_id}"},
+            MISSING,
+            r"none of the 1 .* set PATH_TEMPLATE",
+        ),
         (ROW, {"label_map": "no.json"}, MISSING, r"no file '.*no.json'. Set LABEL_MAP"),
-        (ROW, {"label_map": "train.csv"}, WRONG, r"LABEL_MAP '.*train.csv' is not JSON"),
-        (ROW, {"label_map": {"x": 0}, "label_separator": " "}, WRONG, r"Leave it empty for"),
+        (
+            ROW,
+            {"label_map": "train.csv"},
+            WRONG,
+            r"LABEL_MAP '.*train.csv' is not JSON",
+        ),
+        (
+            ROW,
+            {"label_map": {"x": 0}, "label_separator": " "},
+            WRONG,
+            r"Leave it empty for",
+        ),
         (ROW, {"input": "no"}, MISSING, r"INPUT_DIR '.*/no' is not a folder. Give"),
         (ROW, {"source": "tables"}, WRONG, "SOURCE is 'tables'. It can be 'csv'"),
-        ("id,code\na_1.jpg,1 1\nb.jpg,1 1\n", CODES, WRONG, r"1 of 2 have no '_', .*'b.jpg'"),
-        ("id,code\nb,1\n", CODES | {"label_column": []}, WRONG, r"LABEL_COLUMN is \[\].*set it to"),
+        (
+            "id,code\na_1.jpg,1 1\nb.jpg,1 1\n",
+            CODES,
+            WRONG,
+            r"1 of 2 have no '_', .*'b.jpg'",
+        ),
+        (
+            "id,code\nb,1\n",
+            CODES | {"label_column": []},
+            WRONG,
+            r"LABEL_COLUMN is \[\].*set it to",
+        ),
     ],
-)  # fmt: skip
+)
 def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, message):
     """Each message says what is wrong, where, and what to set; nothing is written."""
     put_image(tmp_path / "train_images" / "a.jpg")
@@ -341,14 +410,14 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
     ],
 )
 def test_class_folders_that_do_not_fit_the_settings(tmp_path, changes, error, message):
-    """A map or a pattern that does not fit stops the run."""
+    """A label map or a pattern that does not fit stops the run."""
     put_image(tmp_path / "rose" / "1.jpg")
     with pytest.raises(error, match=message):
         read(tmp_path, source="folders", **changes)
 
 
 def test_sizes_are_as_shown(data_dir):
-    """Every EXIF orientation of one picture has the same height and width."""
+    """Every EXIF orientation of an image has the same height and width."""
     paths = sorted(str(path) for path in Path(data_dir / "exif").glob("*.jp*g"))
 
     measured = measure(pd.DataFrame({"image_id": paths, "path": paths, "problem": ""}))
@@ -358,7 +427,7 @@ def test_sizes_are_as_shown(data_dir):
 
 @given(st.lists(st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))))
 def test_labels_are_contiguous_and_sorted(names):
-    """Any labels become 0 … n−1 in sorted order, and the classes lead back to the label."""
+    """Any labels become 0 … n−1 in sorted order, and classes are found by label."""
     label, classes = number_classes(pd.Series(names, dtype=object))
 
     assert classes == sorted(set(classes))
