@@ -67,7 +67,8 @@ def draw_tail(n=200_000, n_classes=20_000):
     sizes = np.rint(n * weight / weight.sum()).astype(int)
     sizes[-n_classes // 20 :] = 1
     sizes[0] += n - sizes.sum()
-    return pd.DataFrame({"label": np.repeat(np.arange(n_classes), sizes)})
+    label = np.repeat(np.arange(n_classes), sizes)
+    return pd.DataFrame({"label": label, "split": "train"})
 
 
 def show_tail():

@@ -1,9 +1,10 @@
 """Join near-duplicates to clusters, and decide which images of a cluster are kept.
 
-Images that are connected by pairs form one cluster. Example: image a is 4 bits from b, and
-b is 3 bits from c. All three are one cluster, although a and c may be far apart. The
-largest image, say c, is kept. The reasons read "kept: largest of 3" for c, "duplicate of c"
-for b, and "duplicate of c by way of b" for a, which is two steps from c.
+Images that are connected by pairs form one cluster. Example: image a is 4 bits from b,
+and b is 3 bits from c. All three are one cluster, although a and c may be far apart.
+The largest image, say c, is kept. The reasons read "kept: largest of 3" for c,
+"duplicate of c" for b, and "duplicate of c by way of b" for a, which is two steps from
+c.
 
 Test images are always kept, and labelled images are resolved as if these did not exist.
 """
@@ -33,18 +34,18 @@ def find_clusters(
 ) -> pd.DataFrame:
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
-    images: columns image_id, path, label, label_name, split, height, width, n_bytes, and
-        optionally source; `pairs` contains its row numbers.
+    images: columns image_id, path, label, label_name, split, height, width, n_bytes,
+        and optionally source; `pairs` contains its row numbers.
     pairs: columns a, b, distance (bits); with a column accepted, only accepted pairs.
     kind: of labels; unless it is "single", labels are compared as sets.
-    keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest source
-        of each cluster, or "all".
+    keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
+        source of each cluster, or "all".
     conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
         "keep" an image of any label.
     leaks: "report" (keep) or "drop" the labelled images in a cluster with a test image.
 
-    Columns: `COLUMNS`. cluster counts from 0 in the order of the table. steps: number of
-    pairs on the way to the keeper, the image kept. distance: of the last of these
+    Columns: `COLUMNS`. cluster counts from 0 in the order of the table. steps: number
+    of pairs on the way to the keeper, the image kept. distance: of the last of these
     pairs (bits). chain: an image of the cluster is more than two steps from the keeper.
     conflict: the cluster has several labels; never true for a test image.
     Raises: ValueError: `keep`, `conflicts` or `leaks` is unknown.
@@ -125,7 +126,7 @@ def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.Series:
 
 
 def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
-    """Add steps, distance, chain and through: the next image on the way to the keeper."""
+    """Add steps, distance, chain, and through: the next image towards the keeper."""
     if members.empty:  # an empty sparse matrix cannot be indexed
         return members.assign(steps=0, distance=0, chain=False, through="")
     rows = np.arange(len(members))

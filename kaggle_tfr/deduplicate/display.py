@@ -61,7 +61,7 @@ def examples_around(
 def pairs_added(
     pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int
 ) -> pd.DataFrame:
-    """Return the pairs whose hashes differ in more than `max_bits` without a rotation."""
+    """Return the pairs over `max_bits` apart when no image is rotated."""
     words = hashes[[*HASHES]].to_numpy(np.uint64)
     differing = np.bitwise_count(words[pairs["a"]] ^ words[pairs["b"]])
     return pairs[differing.sum(axis=1) > max_bits]
@@ -70,10 +70,11 @@ def pairs_added(
 def pairs_of_clusters(
     images: pd.DataFrame, clusters: pd.DataFrame, by: str = "label_name"
 ) -> pd.DataFrame:
-    """Return a pair for each cluster: the image kept, and an image that differs in `by`.
+    """Return a pair per cluster: the image kept, and an image that differs in `by`.
 
     by: "label_name", or "keep" for an image that is dropped. Clusters without such an
-    image, and test images, are left out. Columns: a, b (row numbers of `images`), distance.
+    image, and test images, are left out. Columns: a, b (row numbers of `images`),
+    distance.
     """
     clusters = clusters[clusters["split"] != "test"]
     # Images with the hashes of the one kept are 0 steps from it, too.
@@ -103,10 +104,10 @@ def load_pairs(
 ) -> tuple[Pictures, Titles]:
     """Load the first `most` pairs: two pixel arrays and two titles for each pair.
 
-    pairs: of `find_pairs` or `verify_geometry`, or their columns a, b and distance. If a
-    pair has an orientation, its second picture is rotated as the first one is.
-    outcomes: of the first and of the second images, such as "kept" and "dropped"; titles
-        then contain them and the sizes in place of the labels.
+    pairs: of `find_pairs` or `verify_geometry`, or their columns a, b and distance. If
+    a pair has an orientation, its second picture is rotated as the first one is.
+    outcomes: of the first and of the second images, such as "kept" and "dropped";
+        titles then contain them and the sizes in place of the labels.
     """
     pairs = pairs.head(most)
     rows = images.iloc[np.append(pairs["a"], pairs["b"])]
@@ -154,7 +155,7 @@ def _describe_distance(pair: dict[Any, Any]) -> str:
 
 
 def name_labels(images: pd.DataFrame, group: np.ndarray) -> pd.Series:
-    """Return each row's label name, with its source if its group has several sources."""
+    """Return the label names, with the source where a group has several sources."""
     if "source" not in images:
         return images["label_name"]
     labelled_source = images["source"].where(images["split"] != "test")

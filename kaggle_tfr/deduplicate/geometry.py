@@ -25,8 +25,8 @@ from kaggle_tfr.records import read_image_bytes
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
 KEY = ["path_a", "path_b", "bytes_a", "bytes_b", "mirrored"]
-# The EXIF orientation that rotates b as a is, by whether b is mirrored and by the number
-# of quarter turns to the right from a to b, or to b mirrored.
+# The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
+# number of quarter turns to the right from a to b, or to b mirrored.
 _TURNED_BACK = [INVERSE[turn] for turn in CLOCKWISE_TURNS]
 UNDO = np.array([_TURNED_BACK, [compose(2, turn) for turn in _TURNED_BACK]])
 
@@ -124,7 +124,7 @@ def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
 
 
 def root_sift(descriptors: np.ndarray) -> np.ndarray:
-    """Return the square roots of descriptors of sum 1: unit vectors, float32 (n, 128)."""
+    """Return roots of descriptors scaled to sum 1: unit vectors, float32 (n, 128)."""
     sums = descriptors.sum(axis=1, keepdims=True, dtype=np.float32)
     return np.sqrt(descriptors / np.maximum(sums, 1e-6))
 

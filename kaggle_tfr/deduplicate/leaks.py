@@ -1,4 +1,4 @@
-"""Find leaks: near-duplicates in two splits, such as a test image and a labelled one."""
+"""Find leaks: near-duplicates in two splits, such as test and train."""
 
 import numpy as np
 import pandas as pd
@@ -16,10 +16,11 @@ def find_leaks(
 ) -> pd.DataFrame:
     """Find pairs of near-duplicates in two splits, one row per pair.
 
-    pairs: as in `find_clusters`. Columns: a, b (row numbers of `images`), distance (bits),
-    and test_id, test_split of a and image_id, label_name, split, keep of b. Image a is
-    the test image, or the validation image of a pair with train. If more than 20 images
-    have equal hashes, each has pairs with the first one of every other split only.
+    pairs: as in `find_clusters`. Columns: a, b (row numbers of `images`), distance
+    (bits), and test_id, test_split of a and image_id, label_name, split, keep of b.
+    Image a is the test image, or the validation image of a pair with train. If more
+    than 20 images have equal hashes, each has pairs with the first one of every other
+    split only.
     """
     if "accepted" in pairs:
         pairs = pairs[pairs["accepted"]]

@@ -28,7 +28,7 @@ def save_clusters(
     settings: DuplicateSettings,
     work_dir: str,
 ) -> None:
-    """Write leaks.csv (of `find_leaks`), duplicates.json, and last duplicates.parquet."""
+    """Write leaks.csv (`find_leaks`), duplicates.json, and last duplicates.parquet."""
     storage.remove_leftovers(work_dir)
     leaks_csv = leaks[LEAK_COLUMNS].to_csv(index=False)
     storage.write_atomically(storage.join(work_dir, "leaks.csv"), leaks_csv.encode())
@@ -85,9 +85,9 @@ def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
     """Count the images by outcome; each image is counted once.
 
-    Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled images;
-    only if there are any, leaks dropped, test images (to be written) and test images
-    rejected.
+    Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled
+    images; only if there are any, leaks dropped, test images (to be written) and test
+    images rejected.
     """
     is_test = images["split"] == "test"
     is_good = images["problem"] == ""

@@ -1,4 +1,4 @@
-"""Find pairs of near-duplicates: images whose four perceptual hashes differ in few bits.
+"""Find pairs of near-duplicates: images whose perceptual hashes differ in few bits.
 
 Images with equal hashes are searched as one image, because a dataset may contain the
 same blank page a hundred thousand times. With rotations, the hashes of each image are
@@ -43,17 +43,18 @@ def find_pairs(
 
 
 def _group_equal(hashes: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
-    """Return row, is_flat and first, the first row with equal hashes, of good images."""
-    table = pd.DataFrame(words)
-    table["is_flat"] = hashes["texture"].to_numpy() < FLAT
-    table["digest"] = hashes["digest"].where(table["is_flat"].to_numpy(), "").array
-    table.loc[table["is_flat"], [*range(words.shape[1])]] = 0
-    table = table[(hashes["problem"] == "").to_numpy()]
-    row = pd.Series(table.index, table.index)
-    first = row.groupby([table[column] for column in table], sort=False).transform(
-        "min"
-    )
-    return pd.DataFrame({"row": row, "is_flat": table["is_flat"], "first": first})
+    """Return row, is_flat, and first (first row with equal hashes) of good images.
+
+    For images of almost no texture it is the first row with an equal file.
+    """
+    is_flat = hashes["texture"].to_numpy() < FLAT
+    key = pd.DataFrame(np.where(is_flat[:, None], 0, words))
+    key["digest"] = np.where(is_flat, hashes["digest"], "")
+    key["is_flat"] = is_flat
+    members = key.assign(row=np.arange(len(hashes)))
+    members = members[(hashes["problem"] == "").to_numpy()]
+    first = members.groupby([*key], sort=False)["row"].transform("min")
+    return members[["row", "is_flat"]].assign(first=first)
 
 
 def _search_orientations(
@@ -95,7 +96,7 @@ def rotate_codes(codes: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
-    """Return columns a, b and orientation for all rows of near groups and of each group.
+    """Return all pairs of rows in near groups and in the same group: a, b, orientation.
 
     A group is called after its first row: near has columns first_a, first_b.
     """
@@ -122,16 +123,7 @@ def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
     candidates: columns a, b, orientation. Of a pair with several, the nearest remains.
     """
     candidates = candidates.reset_index(drop=True)
-    bits = np.empty((len(candidates), len(HASHES)), np.int64)
-    for orientation in np.unique(candidates["orientation"]).tolist():
-        pairs = candidates[candidates["orientation"] == orientation]
-        rows, position = np.unique(pairs["b"], return_inverse=True)
-        rotated = words[rows, :4]
-        if orientation > 1:
-            codes = rotate_codes(words_to_codes(words[rows]), orientation)
-            rotated = codes.view(">u8")
-        bits[pairs.index] = np.bitwise_count(words[pairs["a"], :4] ^ rotated[position])
-
+    bits = _count_differing_bits(words, candidates)
     is_swapped = candidates["a"] > candidates["b"]
     inverse = candidates["orientation"].map(INVERSE)
     measured = pd.DataFrame(
@@ -145,3 +137,17 @@ def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
     )
     measured = measured.sort_values(["a", "b", "distance", "orientation"])
     return measured.drop_duplicates(["a", "b"], ignore_index=True)
+
+
+def _count_differing_bits(words: np.ndarray, candidates: pd.DataFrame) -> np.ndarray:
+    """Return the distance of each candidate in each of the hashes: int64 (n, 4)."""
+    bits = np.empty((len(candidates), len(HASHES)), np.int64)
+    for orientation in np.unique(candidates["orientation"]).tolist():
+        pairs = candidates[candidates["orientation"] == orientation]
+        rows, position = np.unique(pairs["b"], return_inverse=True)
+        rotated = words[rows, :4]
+        if orientation > 1:
+            codes = rotate_codes(words_to_codes(words[rows]), orientation)
+            rotated = codes.view(">u8")
+        bits[pairs.index] = np.bitwise_count(words[pairs["a"], :4] ^ rotated[position])
+    return bits

@@ -1,8 +1,9 @@
 """Propose pairs of images that share details, such as crops, whatever their hashes.
 
-A detail is one of the strongest SIFT features of an image. Its description becomes a code
-of 256 bits, the signs of random projections: similar descriptions have codes that differ
-in few bits, so they are searched like the hashes of images.
+A detail is one of the strongest SIFT features of an image. Its description becomes a
+code
+of 256 bits, the signs of random projections: similar descriptions have codes that
+differ in few bits, so they are searched like the hashes of images.
 
 Source: Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002.
 """
@@ -55,9 +56,10 @@ def propose_copies(
 
 
 def _encode_block(paths: list[str]) -> list[np.ndarray]:
-    """Return the codes of each image's details, and of these mirrored: uint8 (n, 64)."""
+    """Return codes of each image's details, and of these mirrored: uint8 (n, 64)."""
     planes = np.random.default_rng(0).standard_normal((128, 256)).astype(np.float32)
-    # Descriptors have no negative values. What they have in common must not decide bits.
+    # Descriptors have no negative values. What they have in common must not decide
+    # bits.
     planes -= planes.mean(axis=0)
     codes = []
     for path in paths:
@@ -74,7 +76,8 @@ def _encode_block(paths: list[str]) -> list[np.ndarray]:
 def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
     """Return pairs of images that share two details or more: mirrored, a, b, votes.
 
-    codes: uint8 (n, 64) of details and of these mirrored. row: of the image, int64 (n,).
+    codes: uint8 (n, 64) of details and of these mirrored. row: of the image, int64
+        (n,).
     mirrored: whether the details of a are in the mirror image of b.
     """
     is_rare = _count_repetitions(codes[:, :32]) <= 8

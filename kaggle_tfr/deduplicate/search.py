@@ -3,14 +3,14 @@
 The search uses the pigeonhole principle. Example: cut codes into four blocks. Two codes
 that differ in at most three bits differ in at most three of the blocks, so they agree
 in a fourth. Build four tables, one for each block, in which codes with the same value
-of that block share a bucket. Each pair within three bits then shares a bucket somewhere,
-and only codes in the same bucket need to be compared.
+of that block share a bucket. Each pair within three bits then shares a bucket
+somewhere, and only codes in the same bucket need to be compared.
 
 One block is too short a key for 25 bits of 256: buckets would be large. So blocks are
 put into groups, and a key is several blocks of one group. With 44 blocks in 9 groups of
 4 or 5, two codes that agree in at most two blocks of every group differ in at least
-44 - 9 × 2 = 26 blocks, so in 26 bits. Codes within 25 bits therefore agree in three blocks
-of some group, and one table for every three blocks of a group finds them all.
+44 - 9 × 2 = 26 blocks, so in 26 bits. Codes within 25 bits therefore agree in three
+blocks of some group, and one table for every three blocks of a group finds them all.
 
 Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index
 Hashing".
@@ -85,9 +85,10 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
 def near_pairs_between(
     codes: np.ndarray, others: np.ndarray, radius: int
 ) -> np.ndarray:
-    """Find pairs of `codes[a]` and `others[b]` within `radius` bits, a < b: int64 (2, m).
+    """Find pairs of `codes[a]` and `others[b]` within `radius` bits, a < b: (2, m).
 
-    codes, others: uint8 (n, 32), such as the codes of images and of their mirror images.
+    codes, others: uint8 (n, 32), such as the codes of images and of their mirror
+        images.
     """
     n_codes = len(codes)
     a, b = near_pairs(np.concatenate([codes, others]), radius)
@@ -107,36 +108,42 @@ def _unite(found: np.ndarray, pieces: list[np.ndarray], radius: int) -> np.ndarr
 
 
 def choose_tables(n_codes: int, radius: int) -> Design | None:
-    """Return the cheapest design of tables, or None if comparing all pairs is cheaper.
-
-    Costs are nanoseconds, as measured; only their ratios matter.
-    """
+    """Return the cheapest design of tables, or None if comparing all is cheaper."""
     best = None
+    # Costs are nanoseconds, as measured; only their ratios matter.
     lowest_cost = (0.6 if find_spec("faiss") else 8) * n_codes**2
     for key_size, n_blocks in product(range(1, 6), range(16, 97)):
         key_bits = BITS // n_blocks * key_size
         if n_blocks < radius + key_size or not 10 <= key_bits <= 22:
             continue
-        # Codes that agree in less than key_size blocks of every group must differ in
-        # more than `radius` blocks: n_blocks - n_groups * (key_size - 1) > radius.
-        n_groups = n_blocks
-        if key_size > 1:
-            n_groups = (n_blocks - radius - 1) // (key_size - 1)
-        sizes = tuple(map(len, np.array_split(np.arange(n_blocks), n_groups)))
-        n_tables = sum(comb(size, key_size) for size in sizes)
+        design = _group_blocks(n_blocks, key_size, radius)
+        n_tables = sum(comb(size, key_size) for size in design.group_sizes)
         # Real hashes are skewed: one more bit of a key does not quite halve a bucket.
         n_compared = n_codes / 2 / 2 ** (0.85 * key_bits)
         cost = n_tables * n_codes * (80 + 3 * n_compared)
         if cost < lowest_cost:
-            best = Design(sizes, key_size)
+            best = design
             lowest_cost = cost
     return best
+
+
+def _group_blocks(n_blocks: int, key_size: int, radius: int) -> Design:
+    """Return the design with the most groups, which has the fewest tables.
+
+    Codes that agree in fewer than key_size blocks of every group must differ in more
+    than `radius` blocks: n_blocks - n_groups * (key_size - 1) > radius.
+    """
+    n_groups = n_blocks
+    if key_size > 1:
+        n_groups = (n_blocks - radius - 1) // (key_size - 1)
+    groups = np.array_split(np.arange(n_blocks), n_groups)
+    return Design(tuple(len(group) for group in groups), key_size)
 
 
 def _search_tables(
     codes: np.ndarray, radius: int, design: Design
 ) -> Iterator[np.ndarray]:
-    """Return int64 (2, m) of rows for each table; a pair may come from several tables."""
+    """Yield int64 (2, m) of rows for each table; several tables may find a pair."""
     words, blocks = _cut_blocks(codes, permute_bits(codes, design.group_sizes))
     search = partial(search_table, words, blocks, radius=radius)
     # Every task reads all codes, which is too much to send to a cluster.
@@ -153,21 +160,17 @@ def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.nda
     with the most correlated one, goes to the group with which it is correlated least
     and that has room. Each group deals its bits to its blocks like cards.
     """
-    sample = codes[:: max(1, len(codes) // 20_000)][:20_000]
-    with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
-        correlation = np.corrcoef(np.unpackbits(sample, axis=1), rowvar=False)
-    correlation = np.nan_to_num(np.asarray(correlation)) ** 2
-
+    correlation = _correlate_bits(codes)
     group_ends = np.cumsum(group_sizes)
     room = np.diff(group_ends * BITS // group_ends[-1], prepend=0)
     groups: list[list[int]] = [[] for _ in group_sizes]
     cost = np.zeros((len(groups), BITS))
-    for bit in np.argsort(-correlation.sum(axis=0), kind="stable"):
+    most_correlated_first = np.argsort(-correlation.sum(axis=0), kind="stable")
+    for bit in most_correlated_first:
         number = int(np.argmin(cost[:, bit]))
         groups[number].append(bit)
-        cost[number] += correlation[bit]
-        if len(groups[number]) == room[number]:
-            cost[number] = np.inf
+        is_full = len(groups[number]) == room[number]
+        cost[number] += np.inf if is_full else correlation[bit]
 
     blocks: list[np.ndarray] = []
     for bits, size in zip(groups, group_sizes, strict=True):
@@ -175,10 +178,18 @@ def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.nda
     return blocks
 
 
+def _correlate_bits(codes: np.ndarray) -> np.ndarray:
+    """Return the squared correlations of a sample's bits: float64 (256, 256)."""
+    sample = codes[:: max(1, len(codes) // 20_000)][:20_000]
+    with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
+        correlation = np.corrcoef(np.unpackbits(sample, axis=1), rowvar=False)
+    return np.nan_to_num(np.asarray(correlation)) ** 2
+
+
 def _cut_blocks(
     codes: np.ndarray, block_bits: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the codes in this order of bits, uint64 (4, n), and the value of each block.
+    """Return the codes in this order of bits, uint64 (4, n), and values of blocks.
 
     Values of blocks: uint16 (n_blocks, n).
     """
@@ -222,27 +233,36 @@ def _search_buckets(
     Codes are sorted by bucket, and each is compared with the next one, then with the
     one after that, and so on, as far as the largest bucket reaches.
     """
-    bucket_sizes = np.bincount(key)
-    rows = np.flatnonzero(bucket_sizes[key] > 1)
-    # Largest buckets first: the codes with a partner k places on are then a prefix.
-    order = rows[np.argsort(key[rows] - (bucket_sizes[key[rows]] << 32))]
-    sizes = np.sort(bucket_sizes[bucket_sizes > 1])[::-1]
+    order, sizes = _sort_by_bucket(key)
     ends = np.cumsum(sizes)
     bucket_end = np.repeat(ends, sizes)
-    first_word = words[first][order]
-    second_word = words[first - 1][order]
+    word = words[first][order]
+    previous_word = words[first - 1][order]
     for offset in range(1, int(sizes.max(initial=0))):
         n_larger = np.searchsorted(-sizes, -offset)
         stop = int(ends[n_larger - 1]) - offset
         for start in range(0, stop, SLICE):
             left = slice(start, min(start + SLICE, stop))
             right = slice(left.start + offset, left.stop + offset)
-            distance = np.bitwise_count(first_word[left] ^ first_word[right])
-            distance += np.bitwise_count(second_word[left] ^ second_word[right])
+            distance = np.bitwise_count(word[left] ^ word[right])
+            distance += np.bitwise_count(previous_word[left] ^ previous_word[right])
             near = np.flatnonzero(distance <= radius) + start
             near = near[bucket_end[near] > near + offset]
             if len(near):
                 yield _keep_near(words, order[near], order[near + offset], radius)
+
+
+def _sort_by_bucket(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows that share a key, sorted by key, and the sizes of the buckets.
+
+    Largest buckets come first, so that the rows with a partner k places on are a
+    prefix.
+    """
+    bucket_sizes = np.bincount(key)
+    size = bucket_sizes[key]
+    rows = np.flatnonzero(size > 1)
+    order = rows[np.argsort(key[rows] - (size[rows] << 32))]
+    return order, np.sort(bucket_sizes[bucket_sizes > 1])[::-1]
 
 
 def _keep_near(

@@ -31,22 +31,16 @@ def compare_shares(
     (images); fold 0, fold 1, … (shares of the rest); in every fold (classes).
     """
     groups = join_groups(rows, group_column, extra_in_validation)
-    counted = folded[groups.may_validate]
-    row, label = mark_labels(counted, label_columns).nonzero()
-    fold = counted["fold"].to_numpy()[row]
-    fold_numbers = range(fold.max(initial=0) + 1)
-    fold_names = [f"fold {number}" for number in fold_numbers]
-    counts = pd.crosstab(label, fold).reindex(columns=[-1, *fold_numbers], fill_value=0)
-    counts = counts.set_axis(["validation", *fold_names], axis=1)
-
+    counts = _count_by_fold(folded[groups.may_validate], label_columns)
+    fold_names = list(counts.columns[1:])
     table = counts.assign(classes=1, images=counts.sum(axis=1))
     table["in every fold"] = (counts[fold_names] > 0).all(axis=1)
     band = pd.cut(table["images"], [0, *CLASS_SIZES.values()], labels=[*CLASS_SIZES])
     table = table.groupby(band.rename("class size"), observed=True).sum()
     table = table.rename(index=str)
     table.loc["all"] = table.sum()
-    table[fold_names] = table[fold_names].div(table[fold_names].sum(axis=1), axis=0)
-    table[fold_names] = table[fold_names].round(4)
+    images_in_folds = table[fold_names].sum(axis=1)
+    table[fold_names] = table[fold_names].div(images_in_folds, axis=0).round(4)
     table["asked"] = table["images"] * validation_size
 
     columns = ["classes", "images"]
@@ -57,43 +51,69 @@ def compare_shares(
     return table[columns]
 
 
+def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
+    """Count the images of each class: columns validation, fold 0, and so on."""
+    row, label = mark_labels(table, label_columns).nonzero()
+    fold = table["fold"].to_numpy()[row]
+    numbers = range(fold.max(initial=0) + 1)
+    counts = pd.crosstab(label, fold).reindex(columns=[-1, *numbers], fill_value=0)
+    names = ["validation", *(f"fold {number}" for number in numbers)]
+    return counts.set_axis(names, axis=1)
+
+
 def find_missing_classes(
     folded: pd.DataFrame, *, label_columns: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """List the classes that have no image in train, in a fold or in the validation split.
+    """List the classes without an image in train, a fold, or the validation split.
 
     folded: of `assign_folds`. Test images and images without a label are not counted.
     label_columns: of multi-label images; each column is a class.
-    One row a class, the largest class first. Columns: class (its name), images (with this
-    class), missing_from (such as "fold 0, validation"; "train" stands for all folds).
+    One row a class, the largest class first. Columns: class (its name), images (with
+    this class), missing_from (such as "fold 0, validation"; "train" stands for all
+    folds).
     """
     labelled = folded[folded["split"] != "test"]
-    names = list(label_columns)
-    if not names:
-        labelled = labelled[labelled["label"] >= 0].sort_values("label", kind="stable")
-        column = "label_name" if "label_name" in labelled else "label"
-        names = labelled.drop_duplicates("label")[column].tolist()
+    if not label_columns:
+        labelled = labelled[labelled["label"] >= 0]
     row, label = mark_labels(labelled, label_columns).nonzero()
-    marked = labelled.iloc[row]
-    place = marked["split"].mask(marked["fold"] >= 0, "fold " + marked["fold"].map(str))
-    counts = pd.crosstab(label, place.to_numpy())
+    place = labelled["split"].mask(
+        labelled["fold"] >= 0, "fold " + labelled["fold"].map(str)
+    )
+    counts = pd.crosstab(label, place.to_numpy()[row])
 
     n_folds = labelled["fold"].max() + 1 if len(labelled) else 0
     places = [f"fold {number}" for number in range(n_folds)] if n_folds > 1 else []
     if (labelled["split"] == "validation").any():
         places.append("validation")
-    has_class = counts.reindex(columns=places, fill_value=0) > 0
+    has_image = counts.reindex(columns=places, fill_value=0) > 0
     is_trained = counts.drop(columns="validation", errors="ignore").any(axis=1)
-    rows = []
-    for code in counts.index[~has_class.all(axis=1) | ~is_trained]:
-        missing = has_class.columns[~has_class.loc[code]].tolist()
-        if not is_trained[code]:
-            missing = ["train", *(name for name in missing if name == "validation")]
-        rows.append((names[code], counts.loc[code].sum(), ", ".join(missing)))
-    table = pd.DataFrame(rows, columns=["class", "images", "missing_from"])
+    # A class that is never trained lacks all folds: "train" stands for them.
+    has_image[~is_trained] |= has_image.columns.str.startswith("fold")
+    has_image.insert(0, "train", is_trained)
+
+    missing = has_image[~has_image.all(axis=1)]
+    names = _name_classes(labelled, label_columns)
+    table = pd.DataFrame(
+        {
+            "class": [names[code] for code in missing.index],
+            "images": counts.loc[missing.index].sum(axis=1).to_numpy(),
+            "missing_from": [
+                ", ".join(missing.columns[~row]) for row in missing.to_numpy()
+            ],
+        }
+    )
     return table.sort_values(
         "images", ascending=False, kind="stable", ignore_index=True
     )
+
+
+def _name_classes(table: pd.DataFrame, label_columns: Sequence[str]) -> list[str]:
+    """Return the names of the classes in the order of `mark_labels`."""
+    if label_columns:
+        return list(label_columns)
+    column = "label_name" if "label_name" in table else "label"
+    by_label = table.sort_values("label", kind="stable").drop_duplicates("label")
+    return by_label[column].tolist()
 
 
 def check_leakage(
@@ -105,13 +125,14 @@ def check_leakage(
 ) -> pd.Series:
     """Count what crosses the folds of a finished table: a Series of numbers.
 
-    clusters_across_folds, groups_across_folds: must be 0. A split counts as a fold; test
-        does not.
+    clusters_across_folds, groups_across_folds: must be 0. A split counts as a fold;
+        test does not.
     clusters_across_test: clusters with test rows and other rows.
-    max_share_deviation: largest difference between a class's share of a fold and of train.
-    sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared with
-        all others: pairs within `max_bits` bits across_folds, which must be 0, and pairs
-        with_test, of a test image and another image.
+    max_share_deviation: largest difference between a class's share of a fold and of
+        train.
+    sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
+        with all others: pairs within `max_bits` bits across_folds, which must be 0, and
+        pairs with_test, of a test image and another image.
     Raises: ValueError: a number that must be 0 is not.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()

@@ -5,10 +5,11 @@ are distributed one after the other, the largest first. Each goes to the fold wi
 largest deficit in the group's classes: its share of the images seen so far, minus the
 images that it has.
 
-Example with two folds, and groups of 3, 2, 1 and 1 images of one class. The first goes to
-fold 0. Of 5 images each fold should then have 2.5; fold 1 has none, so it gets the group of
-2. Of 6 images each should have 3, so fold 1 gets the next one, and now has 3 like fold 0. The
-last image goes to the fold that lacks more images of all classes together.
+Example with two folds, and groups of 3, 2, 1 and 1 images of one class. The first goes
+to fold 0. Of 5 images each fold should then have 2.5; fold 1 has none, so it gets the
+group of 2. Of 6 images each should have 3, so fold 1 gets the next one, and now has 3
+like fold 0. The last image goes to the fold that lacks more images of all classes
+together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,8 @@ class Groups:
 
     number: int (n,), equal for rows that clusters or groups join.
     split: str (n,), equal for rows of a group, except test rows.
-    may_validate: bool (n,), rows of train without rows of another source in their group.
+    may_validate: bool (n,), rows of train without rows of another source in their
+        group.
     """
 
     number: np.ndarray
@@ -49,17 +51,18 @@ def assign_folds(
 ) -> pd.DataFrame:
     """Return the table with columns split and fold; rows of one cluster share both.
 
-    table: columns label, cluster (-1 or NA: none), and optionally split (default: train)
-        and source (0: the main one). A cluster over several splits goes to the smallest
-        of these; test rows stay, and do not attract others.
+    table: columns label, split, and optionally cluster (-1 or NA: none) and source (0:
+        the main one). A cluster over several splits goes to the smallest of these; test
+        rows stay, and do not attract others.
     validation_size: share of the train rows that may validate, for split "validation".
     group_column: rows with equal values (patients, sites) stay together like clusters.
     label_columns: of multi-label images, 0/1 or a text that is empty for no.
     extra_in_validation: whether rows of other sources, and rows in their groups, may
         validate. Otherwise they stay in train, in fold -1 if there are folds.
-    fold: int64, 0 to n_folds - 1 for train, always 0 if n_folds is below 2; otherwise -1.
-    Raises: ValueError: there are more folds than clusters, a share is out of range, or a
-        column is missing.
+    fold: int64, 0 to n_folds - 1 for train, always 0 if n_folds is below 2; otherwise
+        -1.
+    Raises: ValueError: there are more folds than clusters, a share is out of range, or
+        a column is missing.
     """
     check_parameters({"VALIDATION_SIZE": validation_size})
     groups = join_groups(table, group_column, extra_in_validation)
@@ -92,10 +95,11 @@ def assign_folds(
 def join_groups(
     table: pd.DataFrame, group_column: str = "", extra_in_validation: bool = False
 ) -> Groups:
-    """Join the rows of a cluster, of a group, and of clusters and groups that overlap."""
+    """Join the rows of each cluster and of each group; overlapping ones become one."""
     if group_column and group_column not in table:
         raise ValueError(
-            f"The table has no column '{group_column}', only {', '.join(map(str, table))}. "
+            f"The table has no column '{group_column}', only "
+            f"{', '.join(map(str, table))}. "
             'Set GROUP_COLUMN to one of these, or to "".'
         )
     n_rows = len(table)
@@ -107,16 +111,17 @@ def join_groups(
     component = csgraph.connected_components(graph, directed=False)[1]
     number = pd.factorize(component)[0]
 
-    split = pd.Series(np.asarray(table.get("split", ["train"] * n_rows)).astype(str))
-    by_size = split.value_counts().sort_index().sort_values(kind="stable").index
-    rank = split.map({name: rank for rank, name in enumerate(by_size)})
+    codes, names = pd.factorize(table["split"])
+    n_rows_of = np.bincount(codes)
+    by_size = sorted(range(len(names)), key=lambda code: (n_rows_of[code], names[code]))
+    rank = pd.Series(np.argsort(by_size)[codes])
     smallest = rank.groupby(number).transform("min")
-    smallest_split = by_size.to_numpy(object)[smallest]
+    split = np.asarray(names, object)[by_size][smallest]
 
     is_extra = pd.Series(np.asarray(table.get("source", np.zeros(n_rows))) != 0)
     has_extra = is_extra.groupby(number).transform("any").to_numpy()
-    may_validate = (smallest_split == "train") & (extra_in_validation | ~has_extra)
-    return Groups(number, smallest_split, may_validate)
+    may_validate = (split == "train") & (extra_in_validation | ~has_extra)
+    return Groups(number, split, may_validate)
 
 
 def list_first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
@@ -129,8 +134,7 @@ def list_first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
     is_alone = values.isna()
     if column == "cluster":
         is_alone |= values.fillna(-1) == -1
-    if "split" in table:
-        is_alone |= table["split"] == "test"
+    is_alone |= table["split"] == "test"
     codes = pd.factorize(values.mask(is_alone))[0]
     first = pd.Series(rows).groupby(codes).transform("min")
     return np.where(is_alone, rows, first)
@@ -159,9 +163,9 @@ def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
     What `validation_size` holds out is not counted. Columns: given, split (where they
     go), images.
     """
-    given = np.asarray(rows.get("split", ["train"] * len(rows))).astype(str)
     split = join_groups(rows, group_column).split
-    moves = pd.DataFrame({"given": given, "split": split})[given != split]
+    moves = pd.DataFrame({"given": rows["split"], "split": split})
+    moves = moves[moves["given"] != moves["split"]]
     return moves.value_counts().rename("images").reset_index()
 
 
@@ -186,11 +190,12 @@ def assign_shards(
     *,
     seed: int,
 ) -> pd.DataFrame:
-    """Return the table with int64 columns shard, part and position, rows in their order.
+    """Add int64 columns shard, part and position to the table, in the same order.
 
     n_shards: number for each (split, fold). Shards of one fold have the same number of
         images, also of each class, to within one; parts have the same number of shards.
-    shard: from 0 within its split and fold. part: from 1. position: from 0 in the shard.
+    shard: from 0 within its split and fold. part: from 1. position: from 0 in the
+        shard.
     Raises: ValueError: a split and fold has fewer images than shards, or no shards.
     """
     label = table["label"].to_numpy()
@@ -204,8 +209,8 @@ def assign_shards(
         n = n_shards.get((split, fold), 0)
         if not 1 <= n <= len(rows):
             raise ValueError(
-                f"{len(rows)} images of '{split}', fold {fold}, cannot go to {n} shards. "
-                "Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
+                f"{len(rows)} images of '{split}', fold {fold}, cannot go to {n} "
+                "shards. Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
             )
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
@@ -235,8 +240,8 @@ def stratified_group_split(
 ) -> np.ndarray:
     """Return the bin of each row, int64 (n,): groups stay whole, classes are spread.
 
-    group: int (n,). labels: of `mark_labels`; without `multilabel`, a row has one class at
-    most, and rows without a class are a class, too. shares: of the bins, with sum 1.
+    group: int (n,). labels: of `mark_labels`; without `multilabel`, a row has one class
+    at most, and rows without a class are a class, too. shares: of the bins, with sum 1.
     Raises: ValueError: there are fewer groups than bins.
     """
     _, group, sizes = np.unique(group, return_inverse=True, return_counts=True)
@@ -245,15 +250,22 @@ def stratified_group_split(
             f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or "
             "splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
+    counts = _count_members(group, labels, multilabel)
+    if multilabel:
+        return _split_multilabel(counts, shares, seed)[group]
+    return _assign_clusters(counts, sizes, shares, seed)[group]
+
+
+def _count_members(
+    group: np.ndarray, labels: csr_matrix, multilabel: bool
+) -> csr_matrix:
+    """Count the images of each class in each group: sparse (groups, classes)."""
     is_unlabelled = labels.sum(axis=1) == 0
     if not multilabel and is_unlabelled.any():
         labels = hstack([labels, csr_matrix(is_unlabelled, dtype=float)])
     ones = np.ones(len(group))
     members = csr_matrix((ones, (group, np.arange(len(group)))))
-    counts = (members @ labels).tocsr()
-    if multilabel:
-        return _split_multilabel(counts, shares, seed)[group]
-    return _assign_clusters(counts, sizes, shares, seed)[group]
+    return (members @ labels).tocsr()
 
 
 def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.ndarray:
@@ -268,15 +280,57 @@ def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.n
         from sklearn.utils import check_random_state
     except ImportError as error:
         raise ImportError(
-            "Images of several labels are stratified by iterative-stratification, which "
-            f"is not installed: {error}. On Kaggle turn the internet on, or attach its "
-            "wheel; see docs/kaggle.md."
+            "Images of several labels are stratified by iterative-stratification, "
+            f"which is not installed: {error}. On Kaggle turn the internet on, or "
+            "attach its wheel; see docs/kaggle.md."
         ) from None
     rng = check_random_state(seed)
     order = rng.permutation(counts.shape[0])
     bins = np.empty(counts.shape[0], np.int64)
     bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
     return bins
+
+
+class ClassLoads:
+    """How many images of each class have been assigned so far, in all and to each bin.
+
+    Plain numbers, because NumPy arrays with so few elements take several times longer.
+    """
+
+    def __init__(self, counts: csr_matrix, shares: np.ndarray) -> None:
+        """Begin with empty bins. counts: images of each class in each cluster."""
+        self.shares = shares.tolist()
+        self.labels = counts.indices.data
+        self.images = counts.data.data
+        self.sizes = np.asarray(counts.sum(axis=0))[0].tolist()
+        self.seen = [0.0] * len(self.sizes)
+        self.in_bins = np.zeros((len(self.sizes), len(shares))).tolist()
+
+    def measure_deficits(self, entries: range) -> list[float]:
+        """Return how many images each bin lacks in a cluster's classes.
+
+        entries: of the cluster, in `counts`. A class has the weight of the share of its
+        images that is in the cluster.
+        """
+        deficits = [0.0] * len(self.shares)
+        for entry in entries:
+            label = self.labels[entry]
+            images = self.images[entry]
+            weight = images / self.sizes[label]
+            seen = self.seen[label] + images
+            loads = self.in_bins[label]
+            deficits = [
+                deficits[k] + weight * (share * seen - loads[k])
+                for k, share in enumerate(self.shares)
+            ]
+        return deficits
+
+    def add(self, entries: range, chosen: int) -> None:
+        """Add a cluster to the chosen bin."""
+        for entry in entries:
+            label = self.labels[entry]
+            self.seen[label] += self.images[entry]
+            self.in_bins[label][chosen] += self.images[entry]
 
 
 def _assign_clusters(
@@ -297,65 +351,49 @@ def _assign_clusters(
     Multiprocessing Timing Anomalies" (1969).
     """
     rng = np.random.default_rng(seed)
+    classes = ClassLoads(counts, shares)
+    order = _draw_order(counts, sizes, np.array(classes.sizes), rng)
     is_unequal = bool(np.ptp(shares))
-    class_sizes = np.asarray(counts.sum(axis=0))[0].tolist()
-    order = _draw_order(counts, sizes, class_sizes, rng)
     # A random offset, so that every position is held out with the intended probability.
     n_seen = int(rng.integers(10_000)) * is_unequal
-    load = np.diff(np.round(np.cumsum(shares) * n_seen), prepend=0).tolist()
+    loads = np.diff(np.round(np.cumsum(shares) * n_seen), prepend=0).tolist()
     max_excess = sizes.max() - 0.5 if is_unequal else inf
 
-    # Plain numbers: NumPy arrays with so few elements take several times longer.
-    share = shares.tolist()
-    each_bin = range(len(share))
-    seen_of_class = [0.0] * len(class_sizes)
-    load_of_class = np.zeros((len(class_sizes), len(share))).tolist()
     starts = counts.indptr.data
-    classes = counts.indices.data
-    images = counts.data.data
     bins = np.empty(len(sizes), np.int64)
     for cluster, size in zip(order.data, sizes[order].data, strict=True):
         entries = range(starts[cluster], starts[cluster + 1])
-        deficit = [0.0] * len(share)
-        unit = 0.0
-        for entry in entries:
-            label = classes[entry]
-            count = images[entry]
-            weight = count / class_sizes[label]
-            loads = load_of_class[label]
-            seen_of_class[label] = seen = seen_of_class[label] + count
-            deficit = [
-                deficit[k] + weight * (share[k] * seen - loads[k]) for k in each_bin
-            ]
-            unit += weight * count
+        deficits = classes.measure_deficits(entries)
         if is_unequal and len(entries) == 1:
-            deficit = [ceil(value / unit - 1e-9) for value in deficit]
+            # The weight of the class, times the cluster's images, is one cluster.
+            unit = size / classes.sizes[classes.labels[entries[0]]] * size
+            deficits = [ceil(deficit / unit - 1e-9) for deficit in deficits]
 
         n_seen += size
-        overall = [share[k] * n_seen - load[k] for k in each_bin]
+        lacking = [share * n_seen - loads[k] for k, share in enumerate(classes.shares)]
         ranks = [
-            (overall[k] >= size - max_excess, deficit[k], overall[k]) for k in each_bin
+            (lack >= size - max_excess, deficits[k], lack)
+            for k, lack in enumerate(lacking)
         ]
         chosen = ranks.index(max(ranks))
         bins[cluster] = chosen
-        load[chosen] += size
-        for entry in entries:
-            load_of_class[classes[entry]][chosen] += images[entry]
+        loads[chosen] += size
+        classes.add(entries, chosen)
     return bins
 
 
 def _draw_order(
     counts: csr_matrix,
     sizes: np.ndarray,
-    class_sizes: Sequence[float],
+    class_sizes: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Return the clusters in the order of assignment, the largest first.
 
-    Clusters of equal size are sorted by their rarest class, the largest such class first;
-    the rest is random.
+    Clusters of equal size are sorted by their rarest class, the largest such class
+    first; the rest is random.
     """
-    largest_first = np.lexsort((rng.random(len(class_sizes)), np.negative(class_sizes)))
+    largest_first = np.lexsort((rng.random(len(class_sizes)), -class_sizes))
     place = np.argsort(largest_first)
     rarest = np.maximum.reduceat(place[counts.indices], counts.indptr[:-1])
     return np.lexsort((rng.random(len(sizes)), rarest, -sizes))
