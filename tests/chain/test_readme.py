@@ -1,5 +1,6 @@
-"""The README's promises: its commands, recipes, links and lists are those of the code."""
+"""The README and docs: their commands, recipes, links and lists agree with the code."""
 
+import itertools
 import re
 import shlex
 import shutil
@@ -29,62 +30,106 @@ def readme(root):
     return (root / "README.md").read_text()
 
 
-def blocks(readme, language):
-    return re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)
+def find_blocks(page, language):
+    """Return the code blocks of a page in that language."""
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def find_section(page, title):
+    """Return the text below a heading of the second level."""
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def split_commands(blocks):
+    """Return the words of each command in blocks of bash."""
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines]
+    return [command for command in commands if command]
+
+
+def list_pages(root):
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def test_every_make_target_exists(readme, root):
     """Each `make X` of the README is a target of the Makefile."""
-    targets = set(
-        re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE)
-    )
-    named = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", readme, re.MULTILINE))
-    assert {first or second for first, second in named} <= targets
+    makefile = (root / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    in_text = re.findall(r"`make ([a-z-]+)", readme)
+    in_blocks = re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE)
+    assert {*in_text, *in_blocks} <= targets
     assert {"demo", "test"} <= targets
 
 
-def test_what_is_shown_can_be_run(readme):
-    """Commands parse, recipes set parameters that exist, Python compiles and imports what it names.
-
-    A recipe's values fit as well.
-    """
-    lines = "".join(blocks(readme, "bash")).replace("\\\n", " ").splitlines()
-    calls = [line.split("#")[0] for line in lines if line.startswith("kaggle-tfr ")]
-    recipes = blocks(readme, "yaml")
-    assert calls
-    assert recipes
-    for call in calls:
-        make_parser().parse_args(shlex.split(call.partition("kaggle-tfr ")[2]))
+def test_the_commands_and_recipes_of_all_pages_are_valid(root):
+    """Commands parse; recipes set existing parameters to values that fit."""
+    pages = [path.read_text() for path in list_pages(root)]
+    commands = [
+        words
+        for page in pages
+        for words in split_commands(find_blocks(page, "bash"))
+        if words[0] == "kaggle-tfr"
+    ]
+    recipes = [recipe for page in pages for recipe in find_blocks(page, "yaml")]
+    assert len(commands) > 10
+    assert len(recipes) > 4
+    for _, *arguments in commands:
+        make_parser().parse_args(arguments)
     for recipe in recipes:
         check_parameters(yaml.safe_load(recipe))
-    for block in blocks(readme, "python"):
-        compile(block, "README.md", "exec")
-        for line in block.splitlines():
-            if line.startswith("from kaggle_tfr"):
-                exec(line, {})
+
+
+def test_the_links_of_all_pages_exist(root):
+    """Relative links point to files, and each image is small."""
+    for page in list_pages(root):
+        text = page.read_text()
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            if "://" not in target:
+                assert (page.parent / target).exists(), (page.name, target)
+        for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
+            assert (page.parent / image).stat().st_size < 400_000
+
+
+def test_every_page_is_linked_from_the_readme(readme, root):
+    """A page that nothing links to is not found."""
+    for page in (root / "docs").glob("*.md"):
+        assert f"docs/{page.name}" in readme
+
+
+def test_the_tests_named_in_the_table_of_faults_exist(root):
+    """Each row of docs/faults.md names files, and parts of names of tests in them."""
+    rows = [
+        line
+        for line in (root / "docs" / "faults.md").read_text().splitlines()
+        if line.startswith("| ") and "test_" in line
+    ]
+    assert len(rows) > 20
+    for row in rows:
+        cell = row.split(" | ")[-1]
+        for words in cell.split(";"):
+            file, *names = re.findall(r"`([^`]+)`", words)
+            [path] = (root / "tests").rglob(Path(file).name)
+            tests = re.findall(r"def (test_\w+)", path.read_text())
+            for name in names:
+                assert any(name in test for test in tests), (file, name)
 
 
 def write_cassava(folder):
-    """The small sample under cassava's names, and its second source in the folders of 2019."""
-    main_input, earlier = (
-        folder / "cassava-leaf-disease-classification",
-        folder / "cassava-disease",
-    )
+    """Write the small sample as cassava, and its second source in class folders."""
+    main_input = folder / "cassava-leaf-disease-classification"
+    earlier_input = folder / "cassava-disease"
     write_small_sample(main_input)
-    numbers = {
-        "flower": "0",
-        "night": "1",
-        "portrait": "2",
-        "sunset": "3",
-        "temple": "4",
-    }
+
+    class_names = ["flower", "night", "portrait", "sunset", "temple"]
+    numbers = {name: str(number) for number, name in enumerate(class_names)}
     table = pd.read_csv(main_input / "train.csv", dtype=str)
-    table.assign(label=table["label"].map(numbers)).to_csv(
-        main_input / "train.csv", index=False
-    )
-    for number, path in enumerate(sorted((main_input / "more/images").glob("*"))):
-        name = ("cbb", "cbsd", "cgm", "cmd", "healthy")[number % 5]
-        target = earlier / "train/train" / name / path.name
+    table["label"] = table["label"].map(numbers)
+    table.to_csv(main_input / "train.csv", index=False)
+
+    earlier_classes = ["cbb", "cbsd", "cgm", "cmd", "healthy"]
+    paths = sorted((main_input / "more/images").glob("*"))
+    for path, name in zip(paths, itertools.cycle(earlier_classes), strict=False):
+        target = earlier_input / "train/train" / name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, target)
     shutil.rmtree(main_input / "more")
@@ -108,38 +153,31 @@ def run_functions(values, notebooks):
 
 
 def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeypatch):
-    """Who copies them one after the other finds the files of the line before where they belong.
+    """Each command finds the files of those before it.
 
     Then the recipe gets test images and a second source, by the block that follows.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver, "run_recipe", run_functions)
     write_cassava(tmp_path)
-    section = readme.partition("## Your own images")[2].partition("\n## ")[0]
-    recipe, additions = blocks(section, "yaml")[:2]
-    lines = "".join(
-        [*blocks(readme.partition("\n## The")[0], "bash"), *blocks(section, "bash")]
-    )
-    calls = [shlex.split(line, comments=True) for line in lines.splitlines()]
-    calls = [call for call in calls if call and call[0] in ("kaggle-tfr", "papermill")]
-    assert len(calls) == 7
-    for program, *words in calls:
+    section = find_section(readme, "Your own images")
+    recipe, additions = find_blocks(section, "yaml")[:2]
+    install = find_section(readme, "Install")
+    commands = split_commands(find_blocks(install + section, "bash"))
+    commands = [words for words in commands if words[0] in ("kaggle-tfr", "papermill")]
+    assert len(commands) == 7
+
+    for program, *arguments in commands:
         if program == "kaggle-tfr":
-            assert main(words) == 0, words
+            assert main(arguments) == 0, arguments
         else:
-            executed, _, *options = words
-            assert Path(executed).is_file()
-            given = dict(zip(options[::2], options[1::2], strict=False))
-            assert given.keys() <= {"-f", "-p"}
-            name, text = options[options.index("-p") + 1 :][:2]
-            values = load_recipe(given["-f"]) | {name: parse_value(name, text)}
-            run_functions(values, [Path(executed).stem])
-        if words[0] == "init":
+            run_papermill(*arguments)
+        if arguments[0] == "init":
             Path("leaves.yaml").write_text(recipe)
 
     values = yaml.safe_load(recipe) | yaml.safe_load(additions)
-    chosen = make_settings(explore.InputSettings, DEFAULTS | values)
-    images, labels = explore.read_table(values["INPUT_DIR"], chosen)
+    settings = make_settings(explore.InputSettings, DEFAULTS | values)
+    images, labels = explore.read_table(values["INPUT_DIR"], settings)
     assert labels.classes == (0, 1, 2, 3, 4)
     assert set(images["split"]) == {"train", "test"}
     added = images[images["source"] == 1]
@@ -147,65 +185,57 @@ def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeyp
     assert added["problem"].str.contains("left out by LABEL_MAP: healthy").any()
 
 
-def test_what_is_published_is_what_the_pushed_kernel_leaves(
-    readme, tmp_path, monkeypatch
-):
-    """`publish` names the output folder of the kernel that `kernel` made, which has a licence."""
+def run_papermill(notebook, output, *options):
+    """Run the functions of a notebook with "-f RECIPE -p NAME VALUE"."""
+    assert Path(notebook).is_file()
+    file_flag, recipe, parameter_flag, name, text = options
+    assert (file_flag, parameter_flag) == ("-f", "-p")
+    values = load_recipe(recipe) | {name: parse_value(name, text)}
+    run_functions(values, [Path(notebook).stem])
+
+
+def test_publish_names_the_output_of_the_pushed_kernel(readme, tmp_path, monkeypatch):
+    """The kernel that `kernel` makes has a licence, and `publish` names its output."""
     monkeypatch.chdir(tmp_path)
-    section = readme.partition("## On Kaggle")[2].partition("\n## ")[0]
-    calls = [
-        shlex.split(line, comments=True)
-        for line in blocks(section, "bash")[0].splitlines()
-    ]
-    commands = {
-        words[1]: words[1:] for words in reversed(calls)
-    }  # the first of each name
-    kernel, push, publish = (commands[name] for name in ("kernel", "push", "publish"))
+    [block] = find_blocks(find_section(readme, "On Kaggle"), "bash")
+    commands = {}
+    for _, name, *arguments in split_commands([block]):
+        commands.setdefault(name, [name, *arguments])
 
-    assert main(kernel) == 0
+    assert main(commands["kernel"]) == 0
 
-    (made,) = Path(push[1]).iterdir()
-    assert Path(publish[1]) == Path(push[-1], made.name, "part-1")
-    assert (
-        "LICENSE = "
-        in (made / "kernel.ipynb").read_text().partition("From the recipe")[2]
-    )
+    push_folder, output = commands["push"][1], commands["push"][-1]
+    [kernel] = Path(push_folder).iterdir()
+    published = Path(commands["publish"][1])
+    assert published == Path(output, kernel.name, "part-1")
+    code = (kernel / "kernel.ipynb").read_text()
+    assert "LICENSE = " in code.partition("From the recipe")[2]
 
 
-def test_every_link_and_picture_is_there(readme, root):
-    """Relative links lead somewhere, and each picture is a small one."""
-    for target in re.findall(r"\]\(([^)#]+)\)", readme):
-        if "://" not in target:
-            assert (root / target).exists(), target
-    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", readme):
-        assert (root / picture).stat().st_size < 400_000
-
-
-def test_the_reading_order_names_every_module(readme, root):
-    """The code map lists the whole package, nothing more and nothing less."""
-    tree = (
-        readme.partition("## Read the code")[2].partition("```")[2].partition("```")[0]
-    )
+def test_the_code_map_lists_every_module(readme, root):
+    """It lists the whole package, and nothing else."""
+    tree = find_section(readme, "Read the code").split("```")[1]
     listed = {"": set(re.findall(r"^  (\w+)\.py", tree, re.MULTILINE))}
-    for room, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
-        listed[room] = set(re.findall(r"(\w+)\.py", text))
-    package, there = root / "kaggle_tfr", {}
-    for path in package.rglob("*.py"):
-        room = path.parent.relative_to(package).as_posix().strip(".")
-        there.setdefault(room, set()).update({path.stem} - {"__init__"})
-    assert listed == there
+    for package, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
+        listed[package] = set(re.findall(r"(\w+)\.py", text))
+
+    existing = {}
+    for path in (root / "kaggle_tfr").rglob("*.py"):
+        package = path.parent.relative_to(root / "kaggle_tfr").as_posix().strip(".")
+        existing.setdefault(package, set()).update({path.stem} - {"__init__"})
+    assert listed == existing
 
 
-def test_the_calls_of_a_record_are_where_the_readme_says(readme, root):
-    """Each call of "Read the code" is defined in the file beside it."""
-    section = readme.partition("## Read the code")[2]
+def test_the_calls_of_a_record_are_defined_where_the_readme_says(readme, root):
+    """The README lists the ten calls of one record, with the file of each."""
+    section = find_section(readme, "Read the code")
     calls = re.findall(r"\| \d+ \| `(\w+)` \| `([\w/]+\.py)` \|", section)
     assert len(calls) == 10
     for name, file in calls:
         assert f"def {name}(" in (root / "kaggle_tfr" / file).read_text(), name
 
 
-def test_the_page_of_parameters_is_that_of_the_table(root):
+def test_the_page_of_parameters_is_up_to_date(root):
     """`make docs` was run after the last change."""
     page = (root / "docs" / "parameters.md").read_text()
     assert page == f"# Parameters\n\n{format_parameters(*MARKDOWN_FORMATS)}\n"
