@@ -348,9 +348,12 @@ def check_value(name: str, value: Any) -> None:
             f"{name} is {value!r}.{near_miss(str(value), parameter.choices)} It can be "
             f"{', '.join(map(repr, parameter.choices))}."
         )
+    items = value if isinstance(value, list) else [value]
     if name == "MORE_INPUTS":
-        _check_inputs(value)
-    for item in value if isinstance(value, list) else [value]:
+        _check_inputs(items)
+    elif items is value:
+        _check_list(parameter, items)
+    for item in items:
         if isinstance(item, str):
             _check_text(name, item)
         elif isinstance(item, int | float):
@@ -367,19 +370,16 @@ def _check_type(parameter: Parameter, value: Any) -> None:
             f"be of type {names}, for example {parameter.default!r}. In YAML, quotes "
             "make a string, and 1e-3 without a sign and a point is a string too."
         )
-    if not isinstance(value, list) or parameter.name == "MORE_INPUTS":
-        return
-    if int in types:
-        if len(value) != 2 or any(type(item) is not int for item in value):
-            raise ValueError(
-                f"{parameter.name} is {value!r}; a list must have two whole numbers, "
-                "such as [192, 256]."
-            )
-    elif not all(isinstance(item, str) for item in value):
-        raise ValueError(
-            f"{parameter.name} is {value!r}; a list must have strings, such as "
-            '["a", "b"].'
-        )
+
+
+def _check_list(parameter: Parameter, items: Sequence[Any]) -> None:
+    valid = 'strings, such as ["a", "b"]'
+    is_valid = all(isinstance(item, str) for item in items)
+    if int in parameter.types:
+        valid = "two whole numbers, such as [192, 256]"
+        is_valid = [type(item) for item in items] == [int, int]
+    if not is_valid:
+        raise ValueError(f"{parameter.name} is {items!r}; a list must have {valid}.")
 
 
 def _check_range(parameter: Parameter, number: float) -> None:
@@ -457,20 +457,16 @@ class _RecipeLoader(yaml.SafeLoader):
     """YAML's safe loader, but a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        self.flatten_mapping(node)
         lines: dict[tuple[str, str], int] = {}
         for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            identity = (key.tag, key.value)
+            name = (key.tag, str(key.value))
             line = key.start_mark.line + 1
-            if identity in lines:
-                first, second = sorted([lines[identity], line])
+            if name in lines:
                 raise yaml.YAMLError(
-                    f"'{key.value}' is in line {first} and again in line {second}. "
+                    f"'{key.value}' is in line {lines[name]} and again in line {line}. "
                     "Keep one."
                 )
-            lines[identity] = line
+            lines[name] = line
         return super().construct_mapping(node, deep=deep)
 
 

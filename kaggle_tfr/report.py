@@ -40,19 +40,11 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     if accounting:
         left_out.add("Accounting")
 
-    sections = []
-    for name in NOTEBOOKS:
-        path = Path(copies, f"{name}.ipynb")
-        if path.exists():
-            cells = nbformat.read(path, 4).cells
-            sections.append((name, *_read_cells(cells, left_out, hide)))
-
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True)
-    html = environment.from_string(PAGE.read_text()).render(
+    html = _render(
         name=values.get("NAME") or DEFAULTS["NAME"],
         day=f"{datetime.now(UTC):%Y-%m-%d}",
         accounting=accounting,
-        parts=sections,
+        parts=_read_notebooks(copies, left_out, hide),
     )
     parts_dir = Path(work_dir(values.get("OUT_DIR") or folder))
     for table in parts_dir.glob("part-*/shards.csv"):
@@ -62,6 +54,25 @@ def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
     report = storage.join(folder, "report.html")
     storage.write_atomically(report, html.encode())
     return report
+
+
+def _render(**values: Any) -> str:
+    """Return the page with the values of its fields."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True)
+    return environment.from_string(PAGE.read_text()).render(**values)
+
+
+def _read_notebooks(
+    copies: str | Path, left_out: set[str], hide: HideFolders
+) -> list[tuple[str, str, list[Markup]]]:
+    """Return the name, title and HTML of each executed notebook."""
+    notebooks = []
+    for name in NOTEBOOKS:
+        path = Path(copies, f"{name}.ipynb")
+        if path.exists():
+            cells = nbformat.read(path, 4).cells
+            notebooks.append((name, *_read_cells(cells, left_out, hide)))
+    return notebooks
 
 
 def _format_accounting(folder: str, hide: HideFolders) -> Markup:

@@ -70,6 +70,7 @@ MODULES = {
 }
 
 # Folds a cell, in JupyterLab and on Kaggle.
+_KERNELSPEC = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _CARRIER = '''\
 # This notebook carries its package, because a push sends only the notebook.
@@ -166,30 +167,24 @@ def write_kernels(
     """
     check_parameters(values)
     name = values.get("NAME", DEFAULTS["NAME"])
-    local = ("WORK_DIR", "OUT_DIR", "PART")
-    values = {key: value for key, value in values.items() if key not in local}
     slugs = [to_slug(name, "tfrecords")]
     if parts > 1:
         slugs = [to_slug(name, f"tfrecords-part-{n}") for n in range(1, parts + 1)]
+    local = ("WORK_DIR", "OUT_DIR", "PART")
+    values = {key: value for key, value in values.items() if key not in local}
 
     if accelerator:
-        dirs = list(sources) or values.get("TFREC_DIRS") or slugs
-        inputs = _find_parts(dirs, slugs)
+        values["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or slugs
+        inputs = _find_parts(values["TFREC_DIRS"], slugs)
         slug = to_slug(name, f"training-{accelerator.lower()}")
-        values["TFREC_DIRS"] = dirs
         kernels = [_make_training_kernel(slug, values, accelerator)]
-    elif parts > 1:
-        inputs = _find_inputs(values, sources)
-        kernels = _make_part_kernels(to_slug(name, "tfrecords-plan"), slugs, values)
     else:
         inputs = _find_inputs(values, sources)
-        kernels = [_make_whole_kernel(slugs[0], values)]
+        kernels = _make_kernels(to_slug(name, "tfrecords-plan"), slugs, values)
 
-    attached = _attach(inputs, internet=internet)
     for kernel in kernels:
-        for key, names in attached.items():
-            kernel.metadata[key] = [*names, *kernel.metadata.get(key, [])]
         kernel.metadata["enable_internet"] = internet
+        _attach(kernel, inputs)
         _write_kernel(Path(out, kernel.slug), kernel)
     return [str(Path(out, kernel.slug)) for kernel in kernels]
 
@@ -216,10 +211,10 @@ def _make_whole_kernel(slug: str, values: Values) -> Kernel:
     return Kernel(slug, DEFAULT_NOTEBOOKS, values, openings=openings)
 
 
-def _make_part_kernels(
-    planner: str, slugs: Sequence[str], values: Values
-) -> list[Kernel]:
-    """Return the kernel that plans, and those that write one part each."""
+def _make_kernels(planner: str, slugs: Sequence[str], values: Values) -> list[Kernel]:
+    """Return one kernel for all steps, or one that plans and one for each part."""
+    if len(slugs) == 1:
+        return [_make_whole_kernel(slugs[0], values)]
     if not values.get("INPUT_DIR"):
         raise ValueError(
             "A kernel cannot read the bundled sample of another kernel. Set INPUT_DIR "
@@ -288,23 +283,31 @@ def _format_notebook(title: str, kernel: Kernel) -> str:
             lines = [f"session.{call}" for call in calls]
             lines.insert(0, "from kaggle_tfr.kaggle import session\n")
             cells.append(new_code_cell("\n".join(lines)))
-        source = nbformat.read(bundled("notebooks") / f"{step}.ipynb", as_version=4)
-        for cell in source.cells:
-            is_parameters = "parameters" in cell.metadata.get("tags", [])
-            is_left_out = cell.source.startswith(("## Parameters", "## Next"))
-            if not is_parameters and not is_left_out:
-                cells.append(cell)
-
+        cells += _read_cells(step)
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number:02d}"  # equal inputs give equal notebooks
-    notebook = new_notebook(cells=cells, metadata=source.metadata)
+    notebook = new_notebook(cells=cells, metadata={"kernelspec": _KERNELSPEC})
     nbformat.validate(notebook)
     # Whole sources instead of lists of lines: the archive's text stays smaller.
     return nbformat.writes(notebook, split_lines=False) + "\n"
 
 
+def _read_cells(step: str) -> list[Any]:
+    """Return the cells of a notebook, without its parameters and links."""
+    import nbformat
+
+    notebook = nbformat.read(bundled("notebooks") / f"{step}.ipynb", as_version=4)
+    cells = []
+    for cell in notebook.cells:
+        is_parameters = "parameters" in cell.metadata.get("tags", [])
+        is_left_out = cell.source.startswith(("## Parameters", "## Next"))
+        if not is_parameters and not is_left_out:
+            cells.append(cell)
+    return cells
+
+
 def _make_parameter_cells(kernel: Kernel) -> list[Any]:
-    """Return the cells of the defaults and of the recipe's values, as papermill does."""
+    """Return the cells of the defaults and, as papermill adds it, of the recipe."""
     from nbformat.v4 import new_code_cell
     from papermill.translators import translate_parameters
 
@@ -370,20 +373,17 @@ def _find_inputs(values: Values, sources: Sequence[str]) -> list[tuple[str, str]
     return inputs
 
 
-def _attach(
-    inputs: Sequence[tuple[str, str]], *, internet: bool
-) -> dict[str, list[str]]:
-    """Return the lists of a kernel's metadata that name its inputs."""
-    sources: dict[str, list[str]] = {key: [] for key, _ in _INPUT_TYPES.values()}
+def _attach(kernel: Kernel, inputs: Sequence[tuple[str, str]]) -> None:
+    """Add the inputs to a kernel's metadata; a bucket needs the internet instead."""
     for parameter, folder in inputs:
         if not is_remote(folder):
             key, name = _find_source(folder, parameter)
-            sources[key] = sorted({*sources[key], name})
-        elif not internet:
+            names = kernel.metadata.get(key, [])
+            kernel.metadata[key] = sorted({*names, name})
+        elif not kernel.metadata["enable_internet"]:
             raise ValueError(
                 f"{parameter} '{folder}' cannot be read with the internet off."
             )
-    return sources
 
 
 def _find_source(folder: str, parameter: str) -> tuple[str, str]:

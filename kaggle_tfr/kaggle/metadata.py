@@ -87,11 +87,6 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
             f"title: Kaggle makes the slug '{to_slug(title)}' of '{title}', but id has "
             f"'{slug}'."
         )
-    for key in _SOURCES:
-        names = values.get(key) or []
-        is_list = isinstance(names, list)
-        if not is_list or not all(isinstance(name, str) for name in names):
-            yield f"{key}: {names!r:.60}; Kaggle requires a list of names."
     shape = str(values.get("machine_shape") or "")
     if shape and shape not in ACCELERATORS:
         # Kaggle would use another machine without a warning.
@@ -99,7 +94,16 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
             f"machine_shape: '{shape}' is not one of {', '.join(ACCELERATORS)}."
             f"{near_miss(shape, ACCELERATORS)}"
         )
+    yield from _check_sources(values)
     yield from _check_code(str(values.get("code_file", "")), folder)
+
+
+def _check_sources(values: Mapping[str, Any]) -> Iterator[str]:
+    for key in _SOURCES:
+        names = values.get(key) or []
+        is_list = isinstance(names, list)
+        if not is_list or not all(isinstance(name, str) for name in names):
+            yield f"{key}: {names!r:.60}; Kaggle requires a list of names."
 
 
 def _check_code(code_file: str, folder: Path) -> Iterator[str]:
@@ -129,13 +133,7 @@ def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
             f"{near_miss(str(licenses), known, cutoff=0.3)} Set LICENSE and run "
             "04_write again, which also updates finished parts."
         )
-    for path in sorted(folder.rglob("*")):
-        is_inside = path.resolve().is_relative_to(folder.resolve())
-        if path.is_symlink() and not is_inside:
-            yield (
-                f"{path.relative_to(folder)}: a link out of the part, to "
-                f"'{path.resolve()}'. Remove it."
-            )
+    yield from _check_links(folder)
     n_bytes = sum(path.stat().st_size for path in list_inside(folder))
     if n_bytes > MAX_DATASET_BYTES:
         yield (
@@ -149,6 +147,17 @@ def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
             f"{MAX_DATASET_FILES}. Plan again with MAX_PART_FILES = 45 or larger "
             "shards."
         )
+
+
+def _check_links(folder: Path) -> Iterator[str]:
+    """Yield the links to files outside the folder, which would be sent too."""
+    for path in sorted(folder.rglob("*")):
+        is_inside = path.resolve().is_relative_to(folder.resolve())
+        if path.is_symlink() and not is_inside:
+            yield (
+                f"{path.relative_to(folder)}: a link out of the part, to "
+                f"'{path.resolve()}'. Remove it."
+            )
 
 
 def list_kernels(folder: str) -> list[str]:

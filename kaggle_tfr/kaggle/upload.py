@@ -8,7 +8,7 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,14 +137,7 @@ def push_kernels(
     """
     username = get_username()
     kernels = [_open_kernel(folder, username, output) for folder in folders]
-    for kernel in kernels:
-        names = kernel.metadata.get("kernel_sources") or []
-        kernel.sources = [
-            other for other in kernels if other.name in names and other is not kernel
-        ]
-        if kernel.state != "waiting":
-            print(f"{kernel.name}: {kernel.state} already, not pushed again")
-
+    _link_sources(kernels)
     _push_ready(kernels, at_once)
     while running := [kernel for kernel in kernels if kernel.state == "running"]:
         for kernel in running:
@@ -154,11 +147,22 @@ def push_kernels(
         _push_ready(kernels, at_once)
 
     for kernel in kernels:
+        missing = [s.name for s in kernel.sources if s.state != "finished"]
         if kernel.state == "waiting":
-            missing = [s.name for s in kernel.sources if s.state != "finished"]
             kernel.problem = f"not pushed: it needs the output of {', '.join(missing)}"
     columns = ["name", "state", "version", "problem", "output"]
     return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
+
+
+def _link_sources(kernels: Sequence[_Kernel]) -> None:
+    """Set the kernels among these whose output each kernel needs."""
+    for kernel in kernels:
+        names = kernel.metadata.get("kernel_sources") or []
+        for other in kernels:
+            if other.name in names and other is not kernel:
+                kernel.sources.append(other)
+        if kernel.state != "waiting":
+            print(f"{kernel.name}: {kernel.state} already, not pushed again")
 
 
 def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
@@ -171,15 +175,20 @@ def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
     digest = hashlib.sha256(text.encode() + code.read_bytes()).hexdigest()
     name = metadata["id"]
     kernel = _Kernel(name, metadata, digest, os.path.join(output, Path(name).name))
-
-    saved = _read_state(kernel)
-    if saved in ("running", "finished"):
-        kernel.state = saved
-    if saved == "unfinished":
-        metadata["kernel_sources"] = [*(metadata.get("kernel_sources") or []), name]
-    if saved == "finished" and find_missing_output(kernel.output):
-        kernel.state = "running"  # its output is fetched again
+    _resume(kernel)
     return kernel
+
+
+def _resume(kernel: _Kernel) -> None:
+    """Set the state that an earlier call has saved, if the kernel is still the same."""
+    state = _read_state(kernel)
+    if state in ("running", "finished"):
+        kernel.state = state
+    if state == "finished" and find_missing_output(kernel.output):
+        kernel.state = "running"  # its output is fetched again
+    if state == "unfinished":
+        sources = kernel.metadata.get("kernel_sources") or []
+        kernel.metadata["kernel_sources"] = [*sources, kernel.name]
 
 
 def _read_state(kernel: _Kernel) -> str:
@@ -394,15 +403,7 @@ def _wait(name: str, staged: str, poll_seconds: float, *, is_new: bool) -> str:
 def _find_differences(name: str, staged: str) -> list[str]:
     """Return how a dataset differs from the staged files: names, sizes, SHA256SUMS."""
     remote = _list_files(name)
-    local: dict[str, int] = {}
-    for path in list_upload(staged):
-        if path.suffix == ".tar" and path.name not in remote:
-            # Kaggle unpacks an archive some time later; until then it is one file.
-            with tarfile.open(path) as tar:
-                local |= {f"{path.stem}/{file.name}": file.size for file in tar}
-        else:
-            local[path.name] = path.stat().st_size
-
+    local = _list_staged(staged, remote)
     differences = []
     for file in sorted(local.keys() | remote.keys()):
         n_local = local.get(file, "no")
@@ -416,6 +417,21 @@ def _find_differences(name: str, staged: str) -> list[str]:
             if read_text(f"{folder}/{SUMS}") != read_text(f"{staged}/{SUMS}"):
                 differences.append(f"{SUMS} differs")
     return differences
+
+
+def _list_staged(staged: str, remote: Container[str]) -> dict[str, int]:
+    """Return the bytes of the staged files by the names that they have on Kaggle.
+
+    Kaggle unpacks an archive some time later; until then it is one of the remote files.
+    """
+    sizes: dict[str, int] = {}
+    for path in list_upload(staged):
+        if path.suffix == ".tar" and path.name not in remote:
+            with tarfile.open(path) as tar:
+                sizes |= {f"{path.stem}/{file.name}": file.size for file in tar}
+        else:
+            sizes[path.name] = path.stat().st_size
+    return sizes
 
 
 def _list_files(name: str) -> dict[str, int]:
