@@ -146,17 +146,9 @@ def read_frame(path: AnyPath, offset: int, length: int, *, shard: str = "") -> b
     shard: the name for errors, if `path` is a copy.
     Raises: DamagedRecord: the length or a checksum does not match; OSError.
     """
-    size = max(0, length - FRAME_BYTES)
-    if storage.is_remote(path):
-        head, record, tail = storage.read_pieces(path, offset, (12, size, 4))
-    else:
-        file = os.open(path, os.O_RDONLY)
-        try:  # in three reads, because slicing one would copy the record
-            head = os.pread(file, 12, offset)
-            record = os.pread(file, size, offset + 12)
-            tail = os.pread(file, 4, offset + 12 + size)
-        finally:
-            os.close(file)
+    # In three reads, because slicing a single one would copy the record.
+    sizes = (12, max(0, length - FRAME_BYTES), 4)
+    head, record, tail = storage.read_pieces(path, offset, sizes)
     length_bytes = len(record).to_bytes(8, "little")
     if head != length_bytes + checksum(length_bytes) or tail != checksum(record):
         raise DamagedRecord(

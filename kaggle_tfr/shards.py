@@ -324,12 +324,12 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     return dict(sorted(splits.items()))
 
 
-def choose_schema(folder: str, file: str = "", given: SchemaLike = "") -> RecordSchema:
-    """Return the given schema, or the one in the folder.
+def choose_schema(folder: str, file: str = "", schema: SchemaLike = "") -> RecordSchema:
+    """Return the given schema, else the one in the folder.
 
     file: a shard, for the error. Raises: ValueError: there is no schema.
     """
-    if not given:
+    if not schema:
         path = f"{folder}/schema.json"
         text = storage.read_text(path)
         if text:
@@ -338,21 +338,15 @@ def choose_schema(folder: str, file: str = "", given: SchemaLike = "") -> Record
             f"'{folder}' has no schema.json, so the features of '{file}' are unknown. "
             'Set a `schema`: a preset such as "cassava", or a mapping of its features.'
         )
-    schema = load_schema(given)
-    if schema.kind != "single" or schema.label_keys:
-        return schema
+    loaded = load_schema(schema)
+    if loaded.kind != "single" or loaded.label_keys:
+        return loaded
     # A preset only has the names of its table's columns: text columns in place of a
     # label are masks.
-    columns = tuple(
-        source
-        for field in schema.fields
-        if field.type == "bytes"
-        for source in field.sources
-        if source not in SOURCES
-    )
-    if not columns:
-        return schema
-    return replace(schema, kind="masks", label_columns=columns)
+    texts = [field for field in loaded.fields if field.type == "bytes"]
+    columns = [source for field in texts for source in field.sources]
+    masks = tuple(column for column in columns if column not in SOURCES)
+    return replace(loaded, kind="masks", label_columns=masks) if masks else loaded
 
 
 def _inspect(row: Any) -> tuple[int, str, int]:
