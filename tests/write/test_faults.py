@@ -1,4 +1,4 @@
-"""Whatever call fails, and wherever the power goes: the next run ends with the same bytes."""
+"""A call fails, a process is killed, the power is cut: the next run writes the same."""
 
 import contextlib
 import errno
@@ -67,49 +67,52 @@ def empty(root):
 
 
 def list_named(root):
-    """The digests of the files that have their final names, while others may have none yet."""
-    files = digests(root / "run").items()
+    """Return the digests of the files that have their final names."""
     return {
-        name: own for name, own in files if not re.search(r"\.tmp$|/journal/tmp", name)
+        name: sha256
+        for name, sha256 in digests(root / "run").items()
+        if not re.search(r"\.tmp$|/journal/tmp", name)
     }
 
 
-def check_names(root, *wholes):
-    """Every file that has its final name is whole, and no shard lacks its row."""
+def check_names(root, *expected_digests):
+    """Check that a file with its final name is complete, and no shard lacks its row.
+
+    expected_digests: of runs that ended well.
+    """
     for name, sha256 in list_named(root).items():
-        path, known = root / "run" / name, {own.get(name) for own in wholes}
-        if name.endswith(".parquet") and sha256 not in known:
-            assert (
-                name == "hashes.parquet"
-            )  # in which a row may say that a picture was not read
+        path = root / "run" / name
+        expected = {known.get(name) for known in expected_digests}
+        if name.endswith(".parquet") and sha256 not in expected:
+            # A row of this table may contain that an image could not be read.
+            assert name == "hashes.parquet"
             pd.read_parquet(path)
-        elif "/journal/" in name or name.endswith(
-            "dataset-metadata.json"
-        ):  # without an owner yet
-            assert not name.endswith(".json") or json.loads(path.read_bytes())
+        elif "/journal/" in name or name.endswith("dataset-metadata.json"):
+            # The metadata may lack its owner yet.
+            if name.endswith(".json"):
+                assert json.loads(path.read_bytes())
         else:
-            assert sha256 in known, name
+            assert sha256 in expected, name
     for part in (root / "run" / "out").glob("part-*"):
-        rows = {row.file for row in journal.read_rows_of_part(str(part))}
-        assert {path.name for path in part.glob("*.tfrec")} <= rows
+        rows = journal.read_rows_of_part(str(part))
+        shards = {path.name for path in part.glob("*.tfrec")}
+        assert shards <= {row.file for row in rows}
 
 
 def check_message(error, failed):
-    """It names a file that failed, its final name or its folder, and says what to do."""
+    """Check that an error names a file or folder that failed, and what to do."""
     paths = {path for _, path in failed}
-    named = paths | {re.sub(r"\.\w{32}\.tmp$", "", path) for path in paths}
-    named |= {re.sub(r"/journal(/.*)?$", "", path) for path in named}
-    named |= {
-        os.path.dirname(path) for path in named
-    }  # a call that reads several names the folder
-    assert any(f"'{name}'" in str(error) for name in named), f"{failed}: {error}"
-    assert re.search(
-        r"again; it resumes where it stopped|Run 0|Remove shards.csv", str(error)
-    ), error
+    names = paths | {re.sub(r"\.\w{32}\.tmp$", "", path) for path in paths}
+    names |= {re.sub(r"/journal(/.*)?$", "", path) for path in names}
+    # A call that reads several files names the folder.
+    names |= {os.path.dirname(path) for path in names}
+    advice = r"again; it resumes where it stopped|Run 0|Remove shards.csv"
+    assert any(f"'{name}'" in str(error) for name in names), f"{failed}: {error}"
+    assert re.search(advice, str(error)), error
 
 
 def check_fault(root, whole, number, fault):
-    """The number of calls that failed, after the next run's bytes were compared."""
+    """Return how many calls failed, after a second run wrote the same bytes."""
     empty(root)
     error = None
     with Disk(root / "run", number, fault) as disk:
@@ -125,39 +128,44 @@ def check_fault(root, whole, number, fault):
     return len(disk.failed)
 
 
+def list_faults(name, number, *, is_every_fault):
+    """Return the faults that a call can have: all of them, or one in turn."""
+    calls = {SHORT: ["write"], FULL: faults.MAKING}
+    able = [fault for fault in FAULTS if name in calls.get(fault, [name])]
+    return able if is_every_fault else [able[number % len(able)]]
+
+
 @pytest.mark.parametrize(
     "step", [71, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_call_that_fails_costs_no_byte(root, whole, step):
-    """An error names the file and what to do; nothing torn has its final name; a rerun mends."""
-    tried, failed = 0, 0
+    """An error names the file and what to do, and the next run fixes the rest."""
+    n_faults = 0
+    n_failed = 0
     for number, (name, _) in list(enumerate(whole[0], 1))[::step]:
-        able = [
-            f
-            for f in FAULTS
-            if name in {SHORT: ["write"], FULL: faults.MAKING}.get(f, [name])
-        ]
-        for fault in able if step == 1 else [able[number % len(able)]]:
-            tried, failed = tried + 1, failed + check_fault(root, whole, number, fault)
-    print(f"{len(whole[0]):,} calls, {tried:,} faults tried, {failed:,} calls failed")
-    assert (
-        failed >= 0.9 * tried
-    )  # the shares of the caches decide how many calls there are
+        for fault in list_faults(name, number, is_every_fault=step == 1):
+            n_faults += 1
+            n_failed += check_fault(root, whole, number, fault)
+    print(f"{len(whole[0]):,} calls, {n_faults:,} faults, {n_failed:,} calls failed")
+    # The state of the caches decides how many calls there are.
+    assert n_failed >= 0.9 * n_faults
 
 
 def test_a_table_has_its_columns_once(root, whole):
-    """Also where the disk does not say whether its file was begun."""
+    """Also if the disk reports no file where one was begun."""
     empty(root)
-    exists, hidden = os.path.exists, re.compile("/journal/.*[.]csv$")
-    with mock.patch.object(
-        os.path, "exists", lambda p: not hidden.search(str(p)) and exists(p)
-    ):
+    exists = os.path.exists
+
+    def hide_tables(path):
+        return not re.search("/journal/.*[.]csv$", str(path)) and exists(path)
+
+    with mock.patch.object(os.path, "exists", hide_tables):
         run_steps(root)
     assert digests(root / "run") == whole[1]
 
 
-def put(root, state):
-    """Lays a state of the disk below the root."""
+def restore(root, state):
+    """Replace the files of a run by those of a state of the disk."""
     shutil.rmtree(root / "run" / "out", ignore_errors=True)
     empty(root)
     folders, files = state
@@ -174,44 +182,49 @@ def put(root, state):
     [8, pytest.param(1500, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])],
 )
 def test_a_power_cut_costs_no_byte(root, whole, states, other):
-    """Unsynced data torn, unsynced names lost in any order: nothing torn has its final name."""
+    """Data that was not synced is torn, and names are lost in any order.
+
+    other: the run replaces the parts of another plan.
+    """
+    steps = "other.pickle" if other else "steps.pickle"
     empty(root)
-    steps, wanted, rng = (
-        "other.pickle" if other else "steps.pickle",
-        whole[1],
-        random.Random(0),
-    )
     if other:
         run_steps(root, steps)
-        wanted = digests(root / "run")
+        expected = digests(root / "run")
         empty(root)
         run_steps(root)
+    else:
+        expected = whole[1]
     with Power(root / "run") as power:
         run_steps(root, steps)
-    assert digests(root / "run") == wanted
-    for at in rng.choices(range(power.first, len(power.events) + 1), k=states):
-        put(root, power.cut(at, rng))
-        check_names(root, whole[1], wanted)
+    assert digests(root / "run") == expected
+
+    rng = random.Random(0)
+    for event in rng.choices(range(power.first, len(power.events) + 1), k=states):
+        restore(root, power.cut(event, rng))
+        check_names(root, whole[1], expected)
         run_steps(root, steps)
-        assert digests(root / "run") == wanted, power.events[at - 1]
+        assert digests(root / "run") == expected, power.events[event - 1]
 
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """A bucket, and a function that runs the steps: (exit code, error) of (root, out, n)."""
+    """A bucket, and a function that runs the steps in a process of their own.
+
+    The function takes (root, out, number of the call that kills the process) and
+    returns (exit code, error).
+    """
     folder = tmp_path_factory.mktemp("bucket")
     with serve_bucket(folder) as bucket:
         bucket.seed_objects("faults", folder / "none")
 
         def run(root, out="", number=0):
-            answer, said = CONTEXT.Pipe(duplex=False)
-            child, error = (
-                fork(faults.run_apart, root, out, number, said, env=bucket.env),
-                "",
-            )
-            said.close()
+            receiver, sender = CONTEXT.Pipe(duplex=False)
+            child = fork(faults.run_apart, root, out, number, sender, env=bucket.env)
+            sender.close()
+            error = ""
             with contextlib.suppress(EOFError):  # it was killed
-                error = answer.recv()
+                error = receiver.recv()
             child.join()
             return child.exitcode, error
 
@@ -222,17 +235,18 @@ def process(tmp_path_factory):
     "step", [233, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_kill_at_any_call_costs_no_byte(root, whole, process, step):
-    """SIGKILL before each call, or half-way through its bytes; then one undisturbed run."""
+    """SIGKILL before a call, or half-way through its bytes; then a whole run."""
+    _, run = process
     for number in range(1, len(whole[0]) + 1, step):
         empty(root)
-        assert process[1](root, number=number)[0] == -signal.SIGKILL
+        assert run(root, number=number)[0] == -signal.SIGKILL
         check_names(root, whole[1])
         run_steps(root)
         assert digests(root / "run") == whole[1], whole[0][number - 1]
 
 
 def test_what_killed_runs_left_is_removed(root, whole):
-    """Temporary files of every folder that a run writes to, whether it writes there again or not.
+    """Temporary files are removed from every folder that a run writes to.
 
     The first run finds no part, the second one finds both finished.
     """
@@ -240,9 +254,12 @@ def test_what_killed_runs_left_is_removed(root, whole):
         "hashes.parquet",
         "records/a.tfrec-1.frames",
         "records/a.tfrec-1-2-3.copy",
+        "mean_rgb/train_files.json",
+        "figures/a.png",
+        "out/part-1/stats.json",
+        "out/part-1/index/a.tfrec.idx",
+        "out/part-2/index/train/a.tfrec.idx",
     ]
-    places += ["mean_rgb/train_files.json", "figures/a.png", "out/part-1/stats.json"]
-    places += ["out/part-1/index/a.tfrec.idx", "out/part-2/index/train/a.tfrec.idx"]
     empty(root)
     for _ in range(2):
         for place in places:
@@ -257,33 +274,36 @@ def test_what_killed_runs_left_is_removed(root, whole):
     "step", [193, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
 )
 def test_a_bucket_s_refusal_costs_no_byte(root, whole, process, step):
-    """429, 500 or 503 for one request, which is tried again, or for all from it on: an error."""
-    parts = {name[4:]: own for name, own in whole[1].items() if name.startswith("out/")}
-    parts = {
-        n: own for n, own in parts.items() if not n.endswith("dataset-metadata.json")
+    """429, 500 or 503 for one request, which is tried again, or for all that follow."""
+    metadata = {f"part-{number}/dataset-metadata.json" for number in (1, 2)}
+    expected = {
+        name.removeprefix("out/"): sha256
+        for name, sha256 in whole[1].items()
+        if name.startswith("out/")
     }
+    expected = {name: expected[name] for name in expected if name not in metadata}
     empty(root)
     run_steps(root)
     bucket, run = process
     assert run(root, "gs://faults/whole") == (0, "")
-    # For uploads TensorFlow asks ten times, and waits up to half a minute in between.
-    ends = ["/upload/" not in line for line in bucket.requests]
-    for number in range(0, len(ends), step):
-        for times in (1, 1000) if ends[number] else (1,):
-            out, first = f"out-{number}-{times}", len(bucket.requests) + number
+
+    # TensorFlow repeats uploads ten times, and waits up to half a minute in between.
+    is_upload = ["/upload/" in line for line in bucket.requests]
+    for number in range(0, len(is_upload), step):
+        for times in (1,) if is_upload[number] else (1, 1000):
+            out = f"out-{number}-{times}"
+            first = len(bucket.requests) + number
             bucket.status = (429, 500, 503)[number % 3]
             bucket.refused = range(first, first + times)
             error = run(root, f"gs://faults/{out}")[1]
             bucket.refused = range(0)
             assert bool(error) == (times > 1), error
-            assert not error or (
-                "gs://faults" in error and "again; it resumes" in error
-            )
+            if error:
+                assert "gs://faults" in error
+                assert "again; it resumes" in error
+
             assert run(root, f"gs://faults/{out}") == (0, "")
             objects = bucket.read_objects("faults", out)
-            found = {n: hashlib.sha256(data).hexdigest() for n, data in objects.items()}
-            own = {n: sha256 for n, sha256 in found.items() if n in parts}
-            assert own == parts
-            assert set(found) - set(parts) == {
-                f"part-{k}/dataset-metadata.json" for k in (1, 2)
-            }
+            assert set(objects) == set(expected) | metadata
+            for name, sha256 in expected.items():
+                assert hashlib.sha256(objects[name]).hexdigest() == sha256
