@@ -1,20 +1,21 @@
-"""From a folder of pictures to shards, whole programs on two cores: ours and the usual ones.
+"""From a folder of images to shards, on two cores: this package and the usual ways.
 
-python -m benchmarks.chain [--data DIR] [--rounds N] [--json] [--large 600] [--small 4000]
+python -m benchmarks.chain [--data DIR] [--rounds N] [--json] [--large N] [--small N]
 
-Each run has a process of its own, which imports and warms up before the clock starts; the ways take
-turns, and a ratio is the median of those within the rounds. Pictures lie in 20 class folders, all
-different but for 3 in 100, which are others saved again. All make five folds.
+Each run has its own process, which imports and warms up before the clock starts. The
+ways alternate, and a ratio is the median of the ratios of the rounds. The images are in
+20 class folders; 3 of 100 are other images saved again. All ways make five folds.
 
-ours    what the notebooks 01 to 04 call, without their figures; "bare" ends before verification
-        and statistics, which no other way has.
-usual   four imagehash calls on each opened file, an n × n matrix, the second of each pair dropped,
-        StratifiedKFold, then the cassava notebook's writer: one file after the other, serial.
-peers   imagededup's PHash, StratifiedGroupKFold over its groups, of which nothing is dropped, and
-        the ImageNet script's pool of processes as the writer, without its GZIP.
+ours    kaggle_tfr.pipeline; "bare" ends before verification and statistics, which no
+        other way has.
+usual   four imagehash calls on each file, an n × n matrix, the second of each pair
+        dropped, StratifiedKFold, then the serial writer of the cassava notebook.
+peers   imagededup's PHash, StratifiedGroupKFold over its groups, nothing dropped, and
+        the process pool of the ImageNet script as the writer, without its GZIP.
 
-imagededup is rewritten here from its description (32 × 32 by Lanczos, grey, cosine transform,
-8 × 8, median; a pool of processes; 10 of 64 bits), since it comes with a torch for GPUs.
+imagededup is rewritten here from its description (32 × 32 by Lanczos, grey, cosine
+transform, 8 × 8, median; a pool of processes; 10 of 64 bits), because it requires
+torch for GPUs.
 """
 
 import argparse
@@ -47,7 +48,7 @@ BARE = "decode_alone"  # what verification is measured against; no part of any w
 
 
 def make_folder(photos, folder, kind, count):
-    """Puts `count` pictures into class folders: mosaics of the photographs, or windows of them.
+    """Write `count` images into class folders: mosaics of photographs, or windows.
 
     Raises: SystemExit: no photograph is large enough.
     """
@@ -87,7 +88,7 @@ def window(tiles, rng):
 
 
 def ours(folder, kind, out, clock):
-    """The package's steps in the order of the notebooks; returns the records' number."""
+    """Run the steps of the package; return the number of records."""
     from kaggle_tfr import parallel, pipeline, read
     from kaggle_tfr.parameters import DEFAULTS
     from kaggle_tfr.records import RECORDS_FOLDER
@@ -122,7 +123,7 @@ def ours(folder, kind, out, clock):
 
 
 def decode_shard(file):
-    """Reads and decodes the records of a shard, and nothing else: what verification cannot save."""
+    """Only read and decode the records of a shard, as every verification must."""
     from kaggle_tfr.images.header import read_upright
     from kaggle_tfr.records import list_frames, parse_record, read_frame
 
@@ -160,7 +161,7 @@ def usual(folder, kind, out, clock):
 
 
 def peers(folder, kind, out, clock):
-    """The best of each kind, over a pool of processes; returns the number of records."""
+    """Run the best other tool for each step; return the number of records."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
     from sklearn.model_selection import StratifiedGroupKFold
@@ -195,7 +196,7 @@ def peers(folder, kind, out, clock):
 
 @cache
 def start_pool():
-    """The processes of this process, for its warming up and its run; none start before a task."""
+    """Keep a pool of processes for the warm-up and the run of this process."""
     return ProcessPoolExecutor(CORES, get_context("spawn"))
 
 
@@ -224,7 +225,7 @@ WAYS = {"ours": ours, "usual": usual, "peers": peers}
 
 
 def run(way, folder, kind, warm):
-    """({step: seconds}, records) of a way in this process, which has run only the folder `warm`."""
+    """Run a way after a warm-up with the folder `warm`; return seconds and records."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     took = Counter()
@@ -263,7 +264,7 @@ def measure(photos, counts, rounds):
 
 
 def seconds(found, kind, way):
-    """Seconds of each round; of the way "bare": ours without verification and statistics."""
+    """Return the seconds of each round; "bare" is ours without verification."""
     runs = [took for took, _ in found[kind, "ours" if way == "bare" else way]]
     left_out = {BARE, "verify_parts"} if way == "bare" else {BARE}
     return np.array(
@@ -272,7 +273,7 @@ def seconds(found, kind, way):
 
 
 def keys(found):
-    """The figures, by the names of the benchmark's contract; bare: ours, not verified."""
+    """Return the figures by their names; "bare" is ours without verification."""
     figures = {}
     for kind in {kind: None for kind, _ in found}:
         whole, bare, theirs = (
@@ -299,17 +300,18 @@ def table(found):
     yield "| pictures | way | seconds | records |\n|---|---|---|---|"
     for kind, way in found:
         count = found[kind, way][-1][1]
-        yield f"| {kind} | {way} | {np.median(seconds(found, kind, way)):.1f} | {count:,} |"
+        median = np.median(seconds(found, kind, way))
+        yield f"| {kind} | {way} | {median:.1f} | {count:,} |"
         if way == "ours":
             bare = np.median(seconds(found, kind, "bare"))
-            yield f"| {kind} | ours, neither verified nor summed | {bare:.1f} | {count:,} |"
+            yield f"| {kind} | ours, not verified | {bare:.1f} | {count:,} |"
     yield "\n| pictures | way | step | seconds | share |\n|---|---|---|---|---|"
     for (kind, way), runs in found.items():
         for step in runs[0][0]:
             share = np.median([took[step] / sum(took.values()) for took, _ in runs])
             took = np.median([took[step] for took, _ in runs])
             yield f"| {kind} | {way} | {step} | {took:.2f} | {share:.0%} |"
-    yield "\nThe other ways verify nothing: the bare ratio is ours without it against the peers.\n"
+    yield "\nThe other ways verify nothing; the bare ratio leaves ours out too.\n"
 
 
 def main():
@@ -322,7 +324,7 @@ def main():
     parser.add_argument(
         "--large", type=int, default=600, help="pictures of 2000 × 1500"
     )
-    parser.add_argument("--small", type=int, default=4000, help="pictures of 500 × 375")
+    parser.add_argument("--small", type=int, default=4000, help="images of 500 × 375")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     folder = Path(options.data) / "photos"

@@ -220,15 +220,11 @@ def _check_workers(client: Any, scheduler: str) -> None:
         ) from None
     versions_here = package_versions()
     for worker, versions in versions_by_worker.items():
-        differences = [
-            f"{name} {version or 'missing'} ({versions_here[name]} here)"
-            for name, version in versions.items()
-            if version != versions_here[name]
-        ]
-        if differences:
+        if versions != versions_here:
             warnings.warn(
-                f"the worker at {worker} has {', '.join(differences)}: its shards can "
-                "differ in their bytes from those written here, not in content.",
+                f"the worker at {worker} has {versions}, this machine {versions_here}: "
+                "its shards can differ in their bytes from those written here, not in "
+                "content.",
                 stacklevel=4,
             )
 
@@ -252,11 +248,8 @@ def _run_on_cluster(
     completed = as_completed(loop=client.loop, with_results=True, raise_errors=False)
     try:
         while True:
-            for call in islice(calls, window - len(in_flight)):
-                _check_connection(client)
-                future = client.submit(_call, call, pure=False, retries=RETRIES)
-                in_flight[future] = None
-                completed.add(future)
+            next_calls = islice(calls, window - len(in_flight))
+            in_flight |= dict.fromkeys(_submit(client, next_calls, completed))
             if not in_flight:
                 return
             future, result = _next_result(client, completed)
@@ -269,6 +262,17 @@ def _run_on_cluster(
     finally:
         if client.status == "running":
             client.cancel(list(in_flight))
+
+
+def _submit(client: Any, calls: Iterable[bytes], completed: Any) -> list[Any]:
+    """Send packed calls to the cluster; return their futures, added to `completed`."""
+    futures = []
+    for call in calls:
+        _check_connection(client)
+        future = client.submit(_call, call, pure=False, retries=RETRIES)
+        completed.add(future)
+        futures.append(future)
+    return futures
 
 
 def _check_connection(client: Any) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, check_value, make_settings
-from kaggle_tfr.schema import load_schema
+from kaggle_tfr.schema import Labels, load_schema
 from kaggle_tfr.storage import join, read_parquet
 
 
@@ -71,7 +71,7 @@ def deduplicate_images(values: Mapping[str, Any], work: str) -> None:
 def _find_pairs(
     values: Mapping[str, Any], images: pd.DataFrame, work: str
 ) -> pd.DataFrame:
-    """Return the pairs of near-duplicates, verified by geometry if SECOND_LOOK is set."""
+    """Return the pairs of near-duplicates, verified if SECOND_LOOK is set."""
     hashes = explore.load_hashes(images, work)
     max_bits = values["MAX_BITS"]
     rotated_bits = max_bits * 4 // 5 if values["MIRRORED"] else None
@@ -90,15 +90,7 @@ def plan_dataset(values: Mapping[str, Any], work: str) -> None:
     images, labels = explore.load_images(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
-    folded = plan.assign_folds(
-        rows,
-        n_folds=values["N_FOLDS"],
-        seed=values["SEED"],
-        validation_size=values["VALIDATION_SIZE"],
-        label_columns=labels.label_columns,
-        group_column=values["GROUP_COLUMN"],
-        extra_in_validation=values["EXTRA_IN_VALIDATION"],
-    )
+    folded = _assign_folds(values, rows, labels)
     checks = plan.check_leakage(
         folded,
         hashes=explore.load_hashes(images, work),
@@ -125,6 +117,21 @@ def plan_dataset(values: Mapping[str, Any], work: str) -> None:
     plan.save_plan(planned, table, work)
 
 
+def _assign_folds(
+    values: Mapping[str, Any], rows: pd.DataFrame, labels: Labels
+) -> pd.DataFrame:
+    """Return the rows with split and fold."""
+    return plan.assign_folds(
+        rows,
+        n_folds=values["N_FOLDS"],
+        seed=values["SEED"],
+        validation_size=values["VALIDATION_SIZE"],
+        label_columns=labels.label_columns,
+        group_column=values["GROUP_COLUMN"],
+        extra_in_validation=values["EXTRA_IN_VALIDATION"],
+    )
+
+
 def write_shards(values: Mapping[str, Any], work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
     return write.write_parts(
@@ -147,7 +154,8 @@ def verify_shards(values: Mapping[str, Any], work: str, shards: pd.DataFrame) ->
     checked = write.verify_parts(folders, work)
     if len(checked.faults):
         raise RuntimeError(
-            f"the parts are not what was planned:\n{checked.faults.head(20).to_string()}"
+            "the parts are not what was planned:\n"
+            f"{checked.faults.head(20).to_string()}"
         )
     for folder, sums in checked.stats.items():
         write.save_stats(sums, join(folder, "stats.json"))

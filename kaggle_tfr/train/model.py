@@ -119,11 +119,15 @@ def build_model(
             keras.layers.BatchNormalization(momentum=0.8),
             keras.layers.Activation("relu"),
         ]
-    layers += [
-        keras.layers.GlobalAveragePooling2D(),
-        keras.layers.Dense(classes, dtype="float32"),
-    ]
+    layers.append(keras.layers.GlobalAveragePooling2D())
+    layers.append(keras.layers.Dense(classes, dtype="float32"))
     model = keras.Sequential(layers, name="small_network")
+    _compile(model, learning_rate)
+    return model
+
+
+def _compile(model: keras.Model, learning_rate: float) -> None:
+    """Choose loss, optimizer and metrics of a network that predicts one class."""
     cross_entropy = keras.metrics.SparseCategoricalCrossentropy(
         "cross_entropy", from_logits=True
     )
@@ -137,7 +141,6 @@ def build_model(
             cross_entropy,
         ],
     )
-    return model
 
 
 def count_confusions(model: keras.Model, batches: tf.data.Dataset) -> pd.DataFrame:

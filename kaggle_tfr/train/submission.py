@@ -102,12 +102,12 @@ def fill_submission(
         template = pd.DataFrame({"image_id": list(ids), "label": ""})
     names = [str(name) for name in classes]
     id_column, rows = _match_ids(template, ids)
-    filled = scores[rows]
     is_missing = rows < 0
     if is_missing.any():
-        counts = np.bincount(scores.argmax(axis=1), minlength=len(names))
-        filled[is_missing] = np.arange(len(names)) == counts.argmax()
         _print_missing(template.loc[is_missing, id_column].unique())
+    counts = np.bincount(scores.argmax(axis=1), minlength=len(names))
+    most_frequent = np.arange(len(names)) == counts.argmax()
+    filled = np.where(is_missing[:, None], most_frequent, scores[rows])
 
     submission = template.copy()
     columns = list(template.columns.drop(id_column))

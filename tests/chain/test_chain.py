@@ -26,7 +26,7 @@ SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1, "REPEATS":
 def work(root, tmp_path_factory):
     """The work folder of one whole run by the driver, from another current folder.
 
-    06 has a kernel of its own; those of the others are forks, which need not import anything.
+    06 has its own kernel; the kernels of the other notebooks are forks.
     """
     folder = tmp_path_factory.mktemp("chain")
     write_small_sample(folder / "work" / "sample")
@@ -34,13 +34,13 @@ def work(root, tmp_path_factory):
     for name, value in SMALL.items():
         call += ["-p", name, str(value)]
     with (
-        (folder / "said.txt").open("w") as said,
+        (folder / "log.txt").open("w") as log,
         chdir(folder),
         fork_kernels(compare_once),
     ):
-        with redirect_stdout(said), redirect_stderr(said):
+        with redirect_stdout(log), redirect_stderr(log):
             status = main([*call, "--only", "01", "02", "03", "04", "05", "07"])
-        assert status == 0, Path("said.txt").read_text()
+        assert status == 0, Path("log.txt").read_text()
     last = [sys.executable, "-m", "kaggle_tfr", *call, "--only", "06"]
     done = subprocess.run(last, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -68,12 +68,12 @@ def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
 
 
 def test_exactly_the_planted_duplicates_are_found(work, truth):
-    """A cluster of one label keeps its largest picture; one of two keeps none, and says so."""
+    """A cluster with one label keeps its largest image, with two labels none."""
     duplicates = pd.read_parquet(work / "duplicates.parquet").set_index("image_id")
     clusters = {frozenset(ids) for ids in duplicates.groupby("cluster").groups.values()}
-    own = set(pd.read_csv(work / "sample" / "train.csv")["image_id"])
+    labelled_ids = set(pd.read_csv(work / "sample" / "train.csv")["image_id"])
     again = {
-        f"1/{name}" if name in own else name: first
+        f"1/{name}" if name in labelled_ids else name: first
         for name, first in truth["across_sources"].items()
     }
     conflicting = {image_id for pair in truth["label_conflicts"] for image_id in pair}
@@ -92,7 +92,7 @@ def test_exactly_the_planted_duplicates_are_found(work, truth):
 
 
 def test_exactly_the_planted_leaks_are_named(work, truth):
-    """leaks.csv names each test image with its labelled twin, whose label gives it away."""
+    """leaks.csv names each test image with the labelled image that shows the same."""
     leaks = pd.read_csv(work / "leaks.csv").set_index("test_id")
     assert leaks["image_id"].to_dict() == truth["leaks"]
     assert leaks["label_name"].to_dict() == {
@@ -101,7 +101,7 @@ def test_exactly_the_planted_leaks_are_named(work, truth):
 
 
 def test_the_submission_has_each_id_once_and_in_order(work, truth):
-    """The damaged image gets a class as all others do; the header is the competition's."""
+    """The damaged image gets a class too; the header is the competition's."""
     asked = pd.read_csv(work / "sample" / "sample_submission.csv")
     filled = pd.read_csv(work / "submission.csv")
     assert filled["image_id"].tolist() == asked["image_id"].tolist()
@@ -111,7 +111,7 @@ def test_the_submission_has_each_id_once_and_in_order(work, truth):
 
 
 def test_everything_is_accounted_for(work, truth):
-    """Rows in = written + duplicates dropped + conflicts dropped + refused, in the files."""
+    """Rows in = written + duplicates + conflicts + rejected, in all files."""
     counts = truth["counts"]
     images = pd.read_parquet(work / "images.parquet")
     plan = pd.read_parquet(work / "plan.parquet")
@@ -128,7 +128,7 @@ def test_everything_is_accounted_for(work, truth):
 
 
 def test_every_record_is_read_by_tensorflow_alone(work, truth):
-    """A literal feature dict is enough; labels, sizes and pixels agree with plan and picture."""
+    """A literal feature dict reads labels, sizes and pixels as planned."""
     import tensorflow as tf
 
     plan = pd.read_parquet(work / "plan.parquet").set_index("image_id")
@@ -151,9 +151,9 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
     test = read_plainly(unlabelled, features=of_test)
     found = read_plainly(labelled, features=names)
     records = {record["image_id"].decode(): record for record in found}
-    given = plan["split"] == "test"
-    assert {record["image_id"].decode() for record in test} == set(plan.index[given])
-    assert set(records) == set(plan.index[~given]) > set(truth["odd_formats"])
+    is_test = plan["split"] == "test"
+    assert {record["image_id"].decode() for record in test} == set(plan.index[is_test])
+    assert set(records) == set(plan.index[~is_test]) > set(truth["odd_formats"])
     assert "label" not in of_test
     table = table.reindex(plan.index).fillna(plan["label_name"])
     for image_id, record in records.items():
@@ -164,15 +164,15 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
 
 
 def test_the_driver_says_where_everything_lies(work):
-    """The last lines name shards, executed notebooks and figures, and show the accounting."""
-    said = (work.parent / "said.txt").read_text()
+    """The last lines name shards, notebooks and figures, and show the accounting."""
+    said = (work.parent / "log.txt").read_text()
     for text in ("part-1/", "notebooks/", "figures/", "report.html"):
         assert f"{work}/{text}" in said
     assert "written" in said
 
 
 def test_the_driver_says_where_everything_lies_of_a_bucket(work, tmp_path, monkeypatch):
-    """Parts, report and accounting are objects; the notebooks are in this machine's work folder."""
+    """Parts, report and accounting are objects; notebooks are on this machine."""
     monkeypatch.chdir(tmp_path)
     bucket = f"ram://{tmp_path.name}"
     for name in ("part-1/shards.csv", "accounting.csv"):
@@ -208,7 +208,7 @@ def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
 
 
 def test_executed_notebooks_show_each_figure_once(work):
-    """Every figure appears in exactly one output, and no cell wrote a warning or an error."""
+    """Every figure is in one output, and no cell wrote a warning or an error."""
     pictures, copies = 0, sorted((work / "notebooks").glob("*.ipynb"))
     assert [path.stem for path in copies] == list(NOTEBOOKS)
     for path in copies:

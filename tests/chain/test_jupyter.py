@@ -115,7 +115,7 @@ def browser(tmp_path_factory):
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
 def test_every_notebook_runs_in_jupyterlab(lab, browser):
-    """Opened in notebooks/ and run from the first cell to the last, each shows its figures once."""
+    """Each is opened in notebooks/, run completely, and shows its figures once."""
     for name in DEFAULT_NOTEBOOKS:
         browser.get(f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb?reset")
         wait_for(lambda: browser.execute_script(IS_OPEN))

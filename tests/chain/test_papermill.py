@@ -1,4 +1,4 @@
-"""Every recipe through papermill by hand, notebook by notebook, and through the driver."""
+"""Every recipe, run by papermill notebook by notebook and by the driver."""
 
 import os
 import subprocess
@@ -61,6 +61,6 @@ def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
         done = subprocess.run(whole, cwd=ROOT, check=False, timeout=600, **run)
         assert done.returncode == 0, done.stderr[-3000:]
 
-    made = parts(tmp_path / "hand")
-    assert made
-    assert made == parts(tmp_path / "driver")
+    by_hand = parts(tmp_path / "hand")
+    assert by_hand
+    assert by_hand == parts(tmp_path / "driver")

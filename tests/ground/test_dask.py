@@ -30,7 +30,7 @@ SHARDS = 20
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A cluster without a worker as yet, where a task is given up with the second that it kills."""
+    """A cluster without workers that gives a task up after it has killed two."""
     limit = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
     with start_cluster(
         tmp_path_factory.mktemp("cluster"), workers=0, env=limit
@@ -50,10 +50,10 @@ def on_cluster(cluster):
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """A folder with a plan of 20 shards, what one thread makes of it, and the table of images."""
+    """A folder with a plan of 20 shards, written by one thread, and the images."""
     folder = tmp_path_factory.mktemp("alone")
     parallel.use_backend(1)
-    # Of less than a megabyte a shard the bucket emulator misreads the upload, now and then.
+    # The bucket emulator sometimes misreads uploads of less than a megabyte.
     table = repeat_images(make_images(folder / "images", SHARDS, sizes=(600, 700)), 4)
     plan_images(table, folder, size=500, n_shards=SHARDS)
     write_parts(str(folder), str(folder / "whole"))
@@ -62,7 +62,7 @@ def work(tmp_path_factory):
 
 
 def test_workers_that_are_missing_or_die_of_a_task_are_named(cluster, monkeypatch):
-    """The message has the command that starts workers; a task that kills them does not end all."""
+    """The message has the command that starts workers; a worker survives the task."""
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
     with pytest.raises(
         ConnectionError, match=f"no worker for 1 s.*worker {cluster.address}"
@@ -105,17 +105,17 @@ def verify_damaged(folder, table, out):
 # Measuring comes first, while no worker has spent seconds on importing TensorFlow.
 @pytest.mark.parametrize("step", [measure_images, verify_damaged, write])
 def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
-    """Others do its work, one of them new; each byte, fault and statistic is as from one thread."""
+    """Others do its work, also a new one; the results are those of one thread."""
     monkeypatch.setattr(cache, "BLOCK", 2)
     with worker_dies(on_cluster):
-        made = step(*work, tmp_path / "cluster")
+        results = step(*work, tmp_path / "cluster")
 
     parallel.use_backend(1)
-    assert made == step(*work, tmp_path / "alone")
+    assert results == step(*work, tmp_path / "alone")
 
 
 def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
-    """The shards that they were at get no name any more, and the next run ends with equal bytes."""
+    """Unfinished shards get no final name, and the next run writes equal bytes."""
     folder, _ = work
     part = tmp_path / "part-1"
     count = lambda: len(list(part.glob("*.tfrec")))  # noqa: E731
@@ -147,7 +147,7 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
 
 
 def test_another_run_takes_a_part_over(work, on_cluster, tmp_path):
-    """Two runs at one part do not mix: the first stops and says why, the second ends it."""
+    """Two runs on one part do not mix: the first stops with an error."""
     folder, _ = work
     with ThreadPoolExecutor(1) as thread:
         first = thread.submit(write_parts, str(folder), str(tmp_path))
@@ -167,7 +167,7 @@ def test_order_is_kept_where_it_is_asked_for(on_cluster):
 
 
 def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
-    """Of endless items only a window is sent; without a reader the scheduler forgets the rest."""
+    """Only a window of endless items is sent; then the scheduler forgets the rest."""
     sent = []
     endless = (sent.append(number) or number for number in itertools.count())
 
@@ -187,7 +187,7 @@ ITEMS = ("four", "can't multiply"), (threading.Lock(), "pickle")
 
 @pytest.mark.parametrize(("item", "match"), ITEMS)
 def test_an_error_in_a_task_is_raised_here(on_cluster, item, match):
-    """It is neither tried again nor changed on its way; what cannot travel is said at once."""
+    """It is neither retried nor changed; an unpicklable item fails at once."""
     with pytest.raises(TypeError, match=match):
         list(parallel.run(square, [item], label="squares"))
 
@@ -232,14 +232,15 @@ work, out, address = sys.argv[1:]
 parallel.use_backend(0, "dask", address)
 write_parts(work, out)
 assert verify_parts(f"{out}/part-1").faults.empty
-paths = [f"{at.rstrip('/')}/{name}" for at, _, names in tf.io.gfile.walk(out) for name in names]
+walk = tf.io.gfile.walk(out)
+paths = [f"{folder.rstrip('/')}/{name}" for folder, _, names in walk for name in names]
 print(json.dumps({path[len(out) + 1 :]: storage.sha256_of(path) for path in paths}))
 """
 
 
 @pytest.mark.heavy
 def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
-    """In the bucket too there are the bytes of one thread, whole objects, and no other."""
+    """The bucket contains the objects that one thread writes, and no others."""
     folder, _ = work
     (tmp_path / "seed").mkdir()
     (tmp_path / "seed" / "note").write_text("makes the bucket")
@@ -265,7 +266,7 @@ def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
 
 
 def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
-    """Without SCHEDULER a run has its own workers, and leaves none; the message says how to go."""
+    """Without SCHEDULER a run has its own workers, which end with it."""
     assert "2 worker threads" in parallel.use_backend(2, "dask")
 
     assert sorted(parallel.run(square, range(20), label="squares")) == [
@@ -284,7 +285,8 @@ def test_without_the_extra_the_message_says_what_to_install():
     code = (
         "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
         "from kaggle_tfr import parallel\n"
-        "print(parallel.use_backend(2), sorted(parallel.run(abs, [-2, 1], label='x', total=0)))\n"
+        "backend = parallel.use_backend(2)\n"
+        "print(backend, sorted(parallel.run(abs, [-2, 1], label='x', total=0)))\n"
         "parallel.use_backend(2, 'dask')"
     )
 
@@ -300,7 +302,7 @@ def test_without_the_extra_the_message_says_what_to_install():
 
 @pytest.mark.heavy
 def test_the_client_s_memory_does_not_follow_the_plan(root, monkeypatch):
-    """From 10⁴ to 10⁶ rows of plan it grows by 40 MB, where the table alone would take 136 MB."""
+    """From 10⁴ to 10⁶ rows it grows by 40 MB; the table alone would take 136 MB."""
     monkeypatch.syspath_prepend(str(root))
     from benchmarks.dask_scale import ROWS, measure_memory
 

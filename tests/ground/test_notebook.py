@@ -116,7 +116,7 @@ def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, words, message)
 
 
 def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
-    """`-p NAME VALUE` as papermill has it, `-p NAME=VALUE`, and values that look like options."""
+    """`-p NAME VALUE` or `-p NAME=VALUE`; values may look like options."""
     words = [
         "-p",
         "N_FOLDS",
@@ -130,25 +130,25 @@ def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
         "SHARD_MB=7",
     ]
     assert main(["run", recipe, *words, "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     wanted = ("N_FOLDS: 3", "FOLD: -1", "NAME: '-x=y'", "SHARD_MB: 7")
-    assert [text for text in wanted if text not in said] == []
+    assert [text for text in wanted if text not in output] == []
 
 
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
-    """A missing INPUT_DIR: exit code 1, the cell, the error, and where the executed copy lies."""
+    """A missing INPUT_DIR: exit code 1, the cell, the error, and the executed copy."""
     work = tmp_path / "work"
     flags = ["-p", "WORK_DIR", str(work), "-p", "INPUT_DIR", str(tmp_path / "nowhere")]
     assert main(["run", recipe, "--only", "01", *flags]) == 1
 
-    said, executed = capsys.readouterr(), work / "notebooks" / "01_explore.ipynb"
-    assert "[1/1] 01_explore" in said.out
-    shown = (
+    output, executed = capsys.readouterr(), work / "notebooks" / "01_explore.ipynb"
+    assert "[1/1] 01_explore" in output.out
+    expected = (
         "01_explore.ipynb stopped at cell",
         "input_or_sample(INPUT_DIR",
         "FileNotFoundError",
     )
-    assert [text for text in (*shown, str(executed)) if text not in said.err] == []
+    assert [text for text in (*expected, str(executed)) if text not in output.err] == []
     assert executed.exists()
     assert not list(work.glob("*.parquet"))
 
@@ -172,14 +172,14 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
 
     assert main(words) == 1
 
-    said = capsys.readouterr().err
-    assert said.startswith(
+    output = capsys.readouterr().err
+    assert output.startswith(
         f"error: No space left on device: '{folder}/{file}'. Free disk space"
-    ), said
+    ), output
 
 
 def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, capsys):
-    """The message has the file and what to do; a new folder then takes all notebooks."""
+    """The message names the file and a fix; a new folder then takes all notebooks."""
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
@@ -223,9 +223,9 @@ def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
     """A folder in a recipe's place, an address, a missing or an existing folder."""
     (tmp_path / "file").touch()
     assert run_main(call.replace("FOLDER", str(tmp_path)).split()) == code
-    said = capsys.readouterr().err
-    assert message.replace("FOLDER", str(tmp_path)) in said
-    assert "[Errno" not in said
+    output = capsys.readouterr().err
+    assert message.replace("FOLDER", str(tmp_path)) in output
+    assert "[Errno" not in output
 
 
 def test_training_runs_by_its_name_only(recipe, monkeypatch):
@@ -238,7 +238,7 @@ def test_training_runs_by_its_name_only(recipe, monkeypatch):
 
 
 def test_shards_are_listed_where_they_went(tmp_path):
-    """With OUT_DIR the parts lie there, and WORK_DIR holds the rest; another plan's is named."""
+    """Parts are in OUT_DIR, the rest in WORK_DIR; a part of another plan is marked."""
     (tmp_path / "plan.json").write_text('{"fingerprint": "a1"}')
     for part, fingerprint in ((1, "a1"), (2, "b2")):
         folder = tmp_path / "out" / f"part-{part}"
@@ -247,9 +247,9 @@ def test_shards_are_listed_where_they_went(tmp_path):
             "file,split,fold,bytes,count\na.tfrec,train,0,9,3\n"
         )
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
-    said = driver.summarize(str(tmp_path), str(tmp_path / "out"))
-    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in said
-    assert "0.0 MB; of another plan" in said
+    output = driver.summarize(str(tmp_path), str(tmp_path / "out"))
+    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in output
+    assert "0.0 MB; of another plan" in output
 
 
 def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
@@ -261,8 +261,8 @@ def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
         (tmp_path / "out" / f"part-{part}").mkdir(parents=True)
         listing = tmp_path / "out" / f"part-{part}" / "shards.csv"
         listing.write_text("file,split,fold,bytes,count\na.tfrec,train,0,9,3\n")
-    said = driver.summarize(str(tmp_path), "~/out")
-    assert re.findall(r"shards +(.*)/ \(1 files", said) == [
+    output = driver.summarize(str(tmp_path), "~/out")
+    assert re.findall(r"shards +(.*)/ \(1 files", output) == [
         f"{tmp_path}/out/part-{part}" for part in (1, 2, 10)
     ]
     assert "shards" not in driver.summarize(str(tmp_path), "~/nowhere")
@@ -280,18 +280,18 @@ def test_the_account_closes_or_says_so():
 
 @pytest.fixture
 def drive(tmp_path, root):
-    """Starts `kaggle-tfr run` over one notebook whose only cell is given; a terminal if asked."""
+    """Start `kaggle-tfr run` over a notebook with one cell."""
 
     def start(cell, terminal=None):
         (tmp_path / "nb").mkdir()
         cells = [new_code_cell("WORK_DIR = ''", metadata={"tags": ["parameters"]})]
-        made = new_notebook(cells=[*cells, new_code_cell(cell)])
-        made.metadata["kernelspec"] = {
+        notebook = new_notebook(cells=[*cells, new_code_cell(cell)])
+        notebook.metadata["kernelspec"] = {
             "name": "python3",
             "display_name": "",
             "language": "python",
         }
-        nbformat.write(made, tmp_path / "nb" / "01_explore.ipynb")
+        nbformat.write(notebook, tmp_path / "nb" / "01_explore.ipynb")
         (tmp_path / "r.yaml").write_text("")
         call = [
             "run",
@@ -302,19 +302,25 @@ def drive(tmp_path, root):
             "WORK_DIR",
             str(tmp_path),
         ]
-        # What a shell starts in the background, as CI may the tests, has SIGINT ignored.
+        # Processes that a shell starts in the background ignore SIGINT.
         code = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         )
-        code += "import sys, pathlib, kaggle_tfr.driver as driver, kaggle_tfr.__main__ as main\n"
+        code += "import sys, pathlib\n"
+        code += "from kaggle_tfr import driver, __main__ as main\n"
         code += f"driver.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
         code += f"sys.exit(main.main({call}))"
         out = {
             "stdout": terminal or subprocess.PIPE,
             "stderr": terminal or subprocess.STDOUT,
         }
-        own = {"env": os.environ | {"PYTHONPATH": str(root)}, "start_new_session": True}
-        return subprocess.Popen([sys.executable, "-c", code], **out, **own, text=True)
+        options = {
+            "env": os.environ | {"PYTHONPATH": str(root)},
+            "start_new_session": True,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-c", code], **out, **options, text=True
+        )
 
     return start
 
@@ -366,27 +372,30 @@ def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
     """Exit code 130, no traceback, and none of its processes is left."""
     cell = "import subprocess\nsubprocess.run(['sleep', '77.5'])"
     run = drive(cell)
-    said = run.stdout.readline()
+    output = run.stdout.readline()
     time.sleep(seconds)
     started = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(signal.SIGINT)
-    said += run.communicate(timeout=30)[0]
+    output += run.communicate(timeout=30)[0]
     assert run.returncode == 130
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "[1/1] 01_explore",
         "stopped; run the same command again to resume",
     ]
     ended = psutil.STATUS_ZOMBIE  # and waits for its parent to see it
-    assert not [one for one in started if one.is_running() and one.status() != ended]
+    alive = [process for process in started if process.is_running()]
+    assert not [process for process in alive if process.status() != ended]
     assert not list(tmp_path.glob("*.lock"))
 
 
 def test_a_kernel_that_dies_is_an_error(drive):
     """As when memory runs out: exit code 1, and what to do."""
     run = drive("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    said = run.communicate(timeout=60)[0]
+    output = run.communicate(timeout=60)[0]
     assert run.returncode == 1
-    assert "error: 01_explore.ipynb: Kernel died. Was there too little memory?" in said
+    assert (
+        "error: 01_explore.ipynb: Kernel died. Was there too little memory?" in output
+    )
 
 
 def test_a_kernel_needs_no_port(drive):

@@ -18,7 +18,7 @@ def _restore():
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_results_are_those_of_a_plain_loop(backend):
-    """Each item is done once, in order if asked, and an error is raised at the results' reader."""
+    """Each item is done once, in order if requested; an error reaches the caller."""
     parallel.use_backend(2, backend)
     numbers = list(range(50))
 
@@ -69,6 +69,6 @@ def test_workers_are_as_many_as_the_cores_that_a_container_may_use(monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 3)
     assert parallel.use_backend() == "3 threads on this machine"
     parallel.close_backend()
-    with mock.patch("joblib.Parallel", wraps=joblib.Parallel) as made:
+    with mock.patch("joblib.Parallel", wraps=joblib.Parallel) as parallel_class:
         assert list(parallel.run(abs, [-1], label="x")) == [1]
-    assert made.call_args.kwargs["n_jobs"] == 3
+    assert parallel_class.call_args.kwargs["n_jobs"] == 3

@@ -11,8 +11,8 @@ import pytest
 import kaggle_tfr
 from kaggle_tfr import session
 
-# Run in a fresh process: settings before and after the package's own modules are imported. What
-# other libraries do on their import comes before.
+# Run in a fresh process: settings before and after the package's modules are
+# imported. Other libraries are imported before.
 CODE = """
 import ctypes, importlib, os, sys
 os.environ.pop("KERAS_BACKEND", None)
@@ -25,7 +25,8 @@ def settings():
         "Pillow": PIL.Image.MAX_IMAGE_PIXELS, "OpenCV": cv2.getNumThreads(),
         "Keras": keras and (keras.config.backend(), keras.config.dtype_policy().name),
         "TensorFlow": "tensorflow" in sys.modules, "environment": dict(os.environ),
-        "finders": list(sys.meta_path), "C": list(calls), "Matplotlib": dict(matplotlib.rcParams),
+        "finders": list(sys.meta_path), "C": list(calls),
+        "Matplotlib": dict(matplotlib.rcParams),
     }}
 cv2.setNumThreads(2)
 before = settings()
@@ -39,11 +40,11 @@ for name in {names}:
 
 def list_modules():
     found = pkgutil.walk_packages(kaggle_tfr.__path__, "kaggle_tfr.")
-    return [one.name for one in found if "__main__" not in one.name]
+    return [module.name for module in found if "__main__" not in module.name]
 
 
 def test_imports_change_no_setting(tmp_path):
-    """Of Pillow, OpenCV, glibc, Keras, TensorFlow, Matplotlib, the environment, the importers."""
+    """Libraries, the environment and Python's importers are as before."""
     names = list_modules()
     assert {"kaggle_tfr.train.model", "kaggle_tfr.write.parts"} <= set(names)
     code = CODE.format(names=names)
@@ -70,9 +71,10 @@ warnings.filterwarnings("error", category=DecompressionBombWarning)
 with mock.patch.object(ctypes, "CDLL", lambda *_: library):
     assert list(parallel.run(abs, [-1], label="x")) == [1]
 assert (calls, cv2.getNumThreads()) == ([(-3, 32 << 20), (-1, 64 << 20)], 1)
-warnings.warn("a large GIF", DecompressionBombWarning)  # MAX_PIXELS has been asked before
+warnings.warn("a large GIF", DecompressionBombWarning)  # it is ignored
 parallel.use_backend(2, "loky")
-assert list(parallel.run(eval, ["__import__('cv2').getNumThreads()"] * 3, label="x")) == [1] * 3
+threads = "__import__('cv2').getNumThreads()"
+assert list(parallel.run(eval, [threads] * 3, label="x")) == [1] * 3
 backend = "__import__('os').environ['KERAS_BACKEND']"  # not set here yet, nor inherited
 assert list(parallel.run(eval, [backend] * 3, label="x")) == ["tensorflow"] * 3
 values = {"WORK_DIR": "work"}
@@ -90,7 +92,7 @@ assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
 
 
 def test_tensorflow_is_imported_on_first_use_after_its_settings(tmp_path):
-    """By whoever uses it first, without another call; to inspect the name imports nothing."""
+    """No other call is needed; an inspection of the name imports nothing."""
     lines = ["import os", "setting = os.environ['GCS_READ_CACHE_BLOCK_SIZE_MB']"]
     lines += ["backend = os.environ['KERAS_BACKEND']"]
     (tmp_path / "tensorflow.py").write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""The chain of the notebooks as one function, and small inputs in the layout of each dataset."""
+"""01 to 04 as one call, and small inputs in the layout of each recipe."""
 
 import importlib.resources
 from pathlib import Path
@@ -54,7 +54,7 @@ def write_small_sample(folder):
 
 
 def draw_pictures(count, height, width):
-    """So many different photographs of that size: cells of three photographs, each way up."""
+    """Return different images of this size: rotated cells of three photographs."""
     photos = [
         ("sklearn.datasets.images", "china.jpg"),
         ("sklearn.datasets.images", "flower.jpg"),

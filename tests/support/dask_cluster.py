@@ -1,4 +1,4 @@
-"""A Dask cluster of real processes on loopback, each with a home of its own, ended by pid."""
+"""A Dask cluster of real processes on loopback, each with its own home folder."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from support.forks import fork
 
 
 class Cluster:
-    """A scheduler, and the workers that were started: `workers` maps names to processes."""
+    """A scheduler and its workers; `workers` maps names to processes."""
 
     def __init__(self, folder, env=()):
         self.folder, self.workers, self.env = (
@@ -38,7 +38,7 @@ class Cluster:
         return fork(_run_dask, command, env=env, out=home / "log", cwd=home)
 
     def add_workers(self, count=1):
-        """Starts workers of a single thread; returns their names once they have joined."""
+        """Start single-threaded workers; return their names when they have joined."""
         names = [f"worker-{len(self.workers) + number}" for number in range(count)]
         for name in names:
             options = ["--nthreads", "1", "--no-nanny", "--name", name]
@@ -98,7 +98,7 @@ def start_cluster(folder, workers=2, env=()):
 
 @contextlib.contextmanager
 def worker_dies(cluster):
-    """Fails unless in the block a worker is killed in the midst of a task, and a new one works."""
+    """Kill a worker during a task of the block; check that a new one takes over."""
     victim = min(cluster.joined())  # the oldest, whose imports are done
     with ThreadPoolExecutor(1) as thread:
         newcomer = thread.submit(_replace, cluster, victim)

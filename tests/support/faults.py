@@ -1,7 +1,7 @@
-"""A disk on which the n-th call fails or kills, and the states that a power cut may leave.
+"""A disk on which the n-th call fails or kills, and the states after a power cut.
 
-Calls are seen where Python makes them: `open`, `os`, TensorFlow's writer of records, Arrow's files.
-What those two do inside, C++ over one open file, is not seen: there a fault comes before the call.
+Calls are intercepted in Python: `open`, `os`, TensorFlow's writer of records, Arrow's
+files. The last two write in C++, so there a fault comes before the call.
 """
 
 import builtins
@@ -22,7 +22,7 @@ MAKING = {"create", "write", "mkdir"}
 
 
 def run_steps(root, steps="steps.pickle", out=""):
-    """What the steps save below `root`, of the tables and the plan that this file there holds."""
+    """Save what the steps save below `root`, from tables and a plan in that folder."""
     from kaggle_tfr import explore
     from kaggle_tfr.kaggle.upload import _check_parts
     from kaggle_tfr.parallel import use_backend
@@ -47,9 +47,10 @@ def run_steps(root, steps="steps.pickle", out=""):
 
 
 class Disk(contextlib.ExitStack):
-    """While entered, counts the calls on files below `root`; the n-th of them (`at`) fails.
+    """Count the calls on files below `root` in this block; call number `at` fails.
 
-    fault: an errno, or one of the above. calls: (call, path) of all so far. failed: those failed.
+    fault: an errno, or one of the constants above. calls: (call, path) of all calls so
+    far. failed: those that failed.
     """
 
     def __init__(self, root, at=0, fault=errno.EIO):
@@ -58,7 +59,7 @@ class Disk(contextlib.ExitStack):
         self.calls, self.failed = [], []
 
     def call(self, name, path, half=lambda: None, target=None):  # noqa: ARG002
-        """Notes a call that is about to be made; `half` does a part of it before it fails."""
+        """Record a call that follows; `half` does a part of it before it fails."""
         if path is None or not f"{path}/".startswith(f"{self.root}/"):
             return False
         self.calls.append((name, path))
@@ -158,11 +159,11 @@ class Disk(contextlib.ExitStack):
 
 
 class Power(Disk):
-    """Notes what a run asked of the disk, for the states in which a power cut may leave it.
+    """Record the calls of a run, for the states after a power cut.
 
-    What a file holds lasts once the file was synced; its name, and that of a folder, once the
-    folder around it was. Before, each name and removal may have come through or not, and a file
-    may be empty, cut, zeros or whole.
+    The content of a file lasts once the file was synced; the name of a file or
+    folder, once its parent folder was. Before, each name and removal may be lost, and
+    a file may be empty, truncated, zeros or whole.
     """
 
     def __init__(self, root):
@@ -227,17 +228,17 @@ class Power(Disk):
                     del names[path]
                 folders |= {place} if kind == "folder" else set()
                 names |= {place: number} if kind != "folder" else {}
-        there, files = {self.root}, {}
-        for folder in sorted(
-            folders
-        ):  # what lay in a folder that was lost is lost with it
-            there |= {folder} if os.path.dirname(folder) in there else set()
+        existing = {self.root}
+        for folder in sorted(folders):  # a lost folder is lost with its content
+            if os.path.dirname(folder) in existing:
+                existing.add(folder)
+        files = {}
         for name, number in names.items():
             data = held.get(number, b"")
             lost = rng.choice([b"", data[: len(data) // 2], bytes(len(data)), data])
-            if os.path.dirname(name) in there:
+            if os.path.dirname(name) in existing:
                 files[name] = synced.get(number, lost)
-        return there, files
+        return existing, files
 
 
 class _File(io.FileIO):
@@ -294,14 +295,14 @@ class _Writer:
 
 
 def run_apart(root, out, number, pipe):
-    """What a fork does: the steps, whose n-th call kills it (0: none); sends the error they met."""
+    """Run the steps in a fork that call `number` kills (0: none); send the error."""
     import kaggle_tfr.kaggle.upload
     import kaggle_tfr.write  # noqa: F401
 
-    said = ""
+    message = ""
     with Disk(f"{root}/run", number, KILL):
         try:
             run_steps(root, out=out)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-    pipe.send(said)
+            message = f"{type(error).__name__}: {error}"
+    pipe.send(message)

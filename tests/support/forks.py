@@ -1,6 +1,6 @@
-"""Processes that begin with TensorFlow imported: Python's server of forks makes them.
+"""Start processes that have TensorFlow imported, by Python's fork server.
 
-An import takes seconds of each process; a fork of one that did nothing else takes milliseconds.
+The import takes seconds in each process; a fork takes milliseconds.
 """
 
 import multiprocessing
@@ -31,16 +31,16 @@ AT_ONCE |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
 
 def fork(function, *arguments, env=(), out=os.devnull, cwd="."):
-    """A process that was begun to call the function, with stdout and stderr in the file `out`.
+    """Start a process that calls the function; its output goes to the file `out`.
 
-    function: what a module holds, for that process imports it by its name.
+    function: of a module, because the process imports it by its name.
     """
     with mock.patch.dict(os.environ, AT_IMPORT | AT_ONCE):
         limit_bucket_cache()  # which TensorFlow reads on import too
         forkserver.ensure_running()
     env = {**os.environ, **dict(env)}
-    given = env, str(out), os.path.abspath(cwd), function, arguments
-    process = CONTEXT.Process(target=_call, args=given, daemon=True)
+    call = env, str(out), os.path.abspath(cwd), function, arguments
+    process = CONTEXT.Process(target=_call, args=call, daemon=True)
     process.start()
     return process
 
@@ -57,13 +57,11 @@ def _call(env, out, cwd, function, arguments):
 
 
 def run_code(code, folder, timeout, env=()):
-    """(exit code, what it printed) of a fork that runs the Python code; its log is in `folder`."""
-    process = fork(exec, code, {}, env=env, out=folder / "said.txt")
+    """Run Python code in a fork; return its exit code and output."""
+    process = fork(exec, code, {}, env=env, out=folder / "log.txt")
     process.join(timeout)
     process.kill()
-    return SimpleNamespace(
-        code=process.exitcode, said=(folder / "said.txt").read_text()
-    )
+    return SimpleNamespace(code=process.exitcode, said=(folder / "log.txt").read_text())
 
 
 class _Kernel:
@@ -84,7 +82,7 @@ class _Kernel:
 
 
 def fork_kernels(first=id):
-    """A context in which the kernels that this process starts are forks, which first call that."""
+    """Let the kernels that this process starts be forks, which first call `first`."""
     place = "jupyter_client.provisioning.local_provisioner.launch_kernel"
     return mock.patch(place, partial(_launch, first))
 

@@ -1,4 +1,4 @@
-"""`python -m support.fuzzing COUNT SEED`, in tests/: what came of mutated pictures, as JSON."""
+"""`python -m support.fuzzing COUNT SEED`: what happened to mutated images, as JSON."""
 
 import collections
 import json
@@ -25,7 +25,7 @@ SETTINGS += [ImageSettings((64, 64), resize="fill", resample="lanczos")]
 
 
 def originals():
-    """The bytes of whole pictures of every kind that has its own way through the decoder."""
+    """Return whole images of every format that is decoded in its own way."""
     for seed in range(3):
         image = scene(90, 120, seed)
         options = (
@@ -45,7 +45,7 @@ def originals():
 
 
 def mutate(rng, pool):
-    """One of the pictures with bytes changed (anywhere, or in its header), cut, or spliced."""
+    """Return one of the images with changed bytes, truncated or spliced."""
     data = bytearray(pool[rng.integers(len(pool))])
     kind = rng.integers(5)
     if kind in (0, 1, 4):

@@ -1,8 +1,9 @@
-"""A bucket on loopback for TensorFlow's own gs:// client: gcp-storage-emulator behind a proxy.
+"""A bucket on loopback for TensorFlow's gs:// client: an emulator behind a proxy.
 
-The client has fixed addresses, but it is libcurl: it obeys https_proxy and CURL_CA_BUNDLE. The
-proxy ends TLS for Google's two hosts with a throw-away certificate and pipes the bytes to the
-emulator. Other variables TensorFlow reads when it starts, so it must run in a process of its own.
+The client has fixed addresses, but it is libcurl: it obeys https_proxy and
+CURL_CA_BUNDLE. The proxy ends TLS for Google's hosts with a throw-away certificate and
+passes the bytes to gcp-storage-emulator. TensorFlow reads other variables when it
+starts, so it must run in its own process.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from gcp_storage_emulator.server import create_server
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
 METHODS = (b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ")
-# What TensorFlow reads as it is imported; everything else in `Bucket.env` it reads on use.
+# TensorFlow reads these when it is imported, and the rest of `Bucket.env` on use.
 AT_IMPORT = {"GCS_STAT_CACHE_MAX_AGE": "0", "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0"}
 AT_IMPORT |= {"GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
 AT_IMPORT |= {"GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000"}
@@ -36,9 +37,9 @@ AT_IMPORT |= {"GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000"}
 class Bucket:
     """What a test has in hand: `env` for subprocesses, and faults to switch on.
 
-    latency: seconds that every request waits. silent: requests are taken and never answered.
-    requests: the request lines seen so far. peak: the most that waited at one time.
-    refused: numbers of requests, from 0, that are answered with `status`, and by nobody else.
+    latency: seconds that every request waits. silent: requests are never answered.
+    requests: the request lines so far. peak: the most that waited at one time.
+    refused: numbers of requests, from 0, that are answered with `status` only.
     """
 
     def __init__(self, folder, address):
@@ -66,7 +67,7 @@ class Bucket:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):
-        """Uploads every file below the folder, none of them empty; their addresses, sorted."""
+        """Upload every file below the folder; return their addresses, sorted."""
         self._post(
             "/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json"
         )
@@ -80,7 +81,7 @@ class Bucket:
         ]
 
     def read_objects(self, bucket, folder):
-        """The bytes of the objects below a folder of the bucket, by their names below it."""
+        """Return the bytes of the objects below a folder of the bucket, by name."""
         ask = f"http://{self.address[0]}:{self.address[1]}/storage/v1/b/{bucket}/o"
         with urllib.request.urlopen(f"{ask}?prefix={folder}/") as answer:
             names = [item["name"] for item in json.load(answer).get("items", [])]
@@ -92,11 +93,11 @@ class Bucket:
         return found
 
     def cut(self, name, after_bytes, times=1):
-        """Ends the connection `after_bytes` into the next downloads of objects that have `name`."""
+        """Cut the next downloads of objects with this name after so many bytes."""
         self._cuts += [(name.encode(), after_bytes)] * times
 
     def run(self, code, timeout=120, **env):
-        """Runs Python code in a subprocess that sees the bucket; its CompletedProcess, as text."""
+        """Run Python code in a subprocess that uses the bucket; return the process."""
         options = {"capture_output": True, "text": True, "timeout": timeout}
         env = {**os.environ, **self.env, **env}
         return subprocess.run(
@@ -105,9 +106,9 @@ class Bucket:
 
     def close(self):
         self.silent = False
-        for one in (self._listener, *self._sockets):
+        for opened in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
-                one.close()
+                opened.close()
 
     def _post(self, path, data, kind):
         connection = http.client.HTTPConnection(*self.address, timeout=30)
@@ -156,7 +157,7 @@ class Bucket:
                                 pass
                             return
                     if server is None:
-                        # Not before there is a request: the emulator serves one at a time.
+                        # Not before a request: the emulator serves one at a time.
                         server = socket.create_connection(self.address, timeout=120)
                         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         self._sockets += [client, server]
@@ -173,7 +174,7 @@ class Bucket:
                         server.shutdown(socket.SHUT_WR)
                     answering.join()
                     server.close()
-                # Here alone: OpenSSL in another thread would read from the number's next owner.
+                # Only here: OpenSSL in another thread would read a reused number.
                 client.close()
 
     def _admit(self, line, limit):
@@ -202,27 +203,28 @@ class Bucket:
                 sent += room
                 if room < len(data):
                     break
-        for one in (client, server):
+        for connection in (client, server):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _mend_upload(request):
-    """A request of TensorFlow's as the emulator understands it; others stay as they are."""
+    """Return a request of TensorFlow as the emulator understands it."""
     head, blank, body = request.partition(b"\r\n\r\n")
     # An upload goes on at an address that the emulator names without TLS.
     head = re.sub(rb"^(\w+) http://[^/]+", rb"\1 ", head)
     head = head.replace(b"\r\nExpect: 100-continue", b"")
-    # It names its length besides sending chunks, which count (RFC 9112, 6.3); not so here.
+    # It sends a length and chunks; the chunks count (RFC 9112, 6.3), but not here.
     if b"\r\nTransfer-Encoding: chunked" in head:
         head = re.sub(rb"\r\nContent-Length: \d+", b"", head)
     return head + blank + body
 
 
 def _tell_received(response, storage, upload_id, fallback_end=0):
-    """Answers how much of an upload is there; the emulator's own counts a byte where none is.
+    """Answer how much of an upload has arrived; the emulator counts a byte for none.
 
-    Source: https://cloud.google.com/storage/docs/performing-resumable-uploads#status-check.
+    Source:
+    https://cloud.google.com/storage/docs/performing-resumable-uploads#status-check
     """
     del fallback_end
     response.status = objects.GoogleHTTPStatus.RESUME_INCOMPLETE
@@ -232,7 +234,7 @@ def _tell_received(response, storage, upload_id, fallback_end=0):
 
 @contextlib.contextmanager
 def serve_bucket(folder, latency=0.0):
-    """A Bucket, gone when the block ends. folder: an existing one, for the certificate."""
+    """Yield a Bucket until the block ends. folder: gets the certificate."""
     server = create_server("127.0.0.1", 0, in_memory=True)
     server.start()
     # Its queue of 5 would drop connections, and TCP try again only after a second.

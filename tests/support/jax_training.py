@@ -1,6 +1,6 @@
-"""A process that trains by Keras on JAX, on all its devices and on one, and tells what it saw.
+"""Train with Keras on JAX, on all devices and on one, and save what was measured.
 
-Argument: a folder with steps.npz, batches and weights, and with parts. Called by test_jax.
+Argument: a folder with steps.npz (batches and weights) and parts. Run by test_jax.
 """
 
 import json
@@ -19,7 +19,7 @@ SIDE, CLASSES = 32, 4
 
 
 def train_on(batches, weights, validation):
-    """(losses of steps of equal weights, model) on the devices that Keras has been given."""
+    """Return the losses of steps from the given weights, and the model."""
     model = train.build_model(SIDE, CLASSES)
     model.set_weights(weights)
     data = tf.data.Dataset.from_tensor_slices(batches)
@@ -35,7 +35,7 @@ def train_on(batches, weights, validation):
 
 
 def judge(model, folder, batch_size):
-    """[images, accuracy, cross-entropy, images and right ones among the confusions] of a part."""
+    """Return images, accuracy, cross-entropy, and counts of confusions of a part."""
     shards = read.find_shards(folder)
     data = read.read_batches(shards, image_size=SIDE, batch_size=batch_size)
     found = model.evaluate(data, verbose=0, return_dict=True)
@@ -60,7 +60,7 @@ def watch_compiles(seen):
 
 
 def watch_shapes(seen):
-    """Appends the shape of each device's share, as the first layer of a compiled step gets it."""
+    """Append the shape of each device's share of a batch in a compiled step."""
     rescale = keras.layers.Rescaling.call
 
     def call(self, images):

@@ -1,6 +1,6 @@
-"""A machine like Kaggle's: /kaggle/input read-only, /kaggle/working empty, no net, no checkout.
+"""A machine like Kaggle's, made of Linux namespaces.
 
-Made of Linux namespaces, so nothing outside sees it.
+/kaggle/input is read-only, /kaggle/working empty; there is no net and no checkout.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 UNSHARE = ["unshare", "--map-root-user", "--mount", "--net", "--kill-child", "--fork"]
-# Everything of this machine, a /kaggle beside it, and the checkout's own code out of sight.
+# All files of this machine, a /kaggle beside them, and the checkout's code hidden.
 _ENTER = r"""
 set -eu
 new=$(mktemp -d); mount -t tmpfs none "$new"
@@ -34,7 +34,7 @@ tail -n +1 "$INPUTS" | while IFS="$(printf '\t')" read -r place source; do
 done
 exec chroot "$new" "$PYTHON" -c "$START"
 """
-# Jupyter talks to its kernel over the loopback interface, which a new network has switched off.
+# Jupyter needs the loopback interface, which is off in a new network namespace.
 _START = r"""
 import fcntl, os, socket, struct
 with socket.socket() as any_socket:
@@ -51,11 +51,11 @@ _PAPERMILL = [
 
 
 def make_environment(folder, lacking=()):
-    """The python of an environment with this one's libraries and without this project."""
+    """Return a python with the libraries of this one, without this project."""
     venv.create(folder, with_pip=False, symlinks=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    # A path file's entries are searched, but path files in them, such as ours, are not read.
+    # Entries of a path file are searched, but path files in them are not read.
     (site / "libraries.pth").write_text("\n".join(sorted(paths)) + "\n")
     lines = [f"import sys\nsys.modules['{name}'] = None\n" for name in lacking]
     (site / "sitecustomize.py").write_text("".join(lines))
@@ -69,7 +69,7 @@ def make_environment(folder, lacking=()):
 
 
 def run_kernel(python, text, working, inputs, **environment):
-    """The finished session's process. inputs: the folder by its place below /kaggle/input."""
+    """Run a session; return its process. inputs: folders by their places."""
     return _run(
         python, [*_PAPERMILL, "-k", "python3"], text, working, inputs, **environment
     )

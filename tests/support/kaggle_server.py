@@ -20,14 +20,14 @@ class Kaggle:
     """What the stub has been told, and how it is to answer.
 
     kernels: versions by "owner/slug", each the request as sent.
-    statuses: what a kernel's session says at each question, the last for ever; default COMPLETE.
+    statuses: a kernel's status at each request, the last repeated; default COMPLETE.
     outputs: the folder whose files a kernel's session has left.
-    logs: what it has printed, by "owner/slug". longest: files on a page of what it has left.
+    logs: what it has printed, by "owner/slug". longest: files on a page of outputs.
     datasets: {file: bytes} by "owner/slug".
-    missing: the HTTP status for a dataset that is not there; 403 where it could be private.
+    missing: the HTTP status for a missing dataset; 403 where it could be private.
     quota_exceeded: datasets are not made, though the answer says so.
-    refuse: error text by method, in the body of an answer with status 200; deny: with status 400.
-    break_upload: names of files whose upload fails half-way, for good; cut_upload: once.
+    refuse: error text by method, in an answer with status 200; deny: with status 400.
+    break_upload: names of files whose upload always fails half-way; cut_upload: once.
     received: bytes of files that came, by name.
     """
 
@@ -269,7 +269,7 @@ def fixture_kaggle(tmp_path, monkeypatch):
 
 
 def write_part(folder, shards):
-    """A part as the writer leaves it, as far as Kaggle is concerned; `shards`: bytes by name."""
+    """Make a part with what `publish` reads; `shards`: bytes by name."""
     folder.mkdir(parents=True)
     rows = ["file,bytes,sha256,count"]
     for name, data in shards.items():

@@ -30,7 +30,7 @@ def draw_picture(height, width, seed):
 
 
 def make_images(folder, n=48, seed=0, sizes=(40, 120)):
-    """A folded table of `n` JPEG files of random sizes, in three classes and three folds."""
+    """Write `n` JPEG files of random sizes; return their table with folds."""
     os.makedirs(folder, exist_ok=True)
     rng, rows = np.random.default_rng(seed), []
     for i in range(n):
@@ -63,7 +63,7 @@ def repeat_images(table, times):
 def plan_images(
     table, work, *, size=32, schema="default", labels=LABELS, name="trees", **changes
 ):
-    """(plan, table) saved in `work`, with two parts' worth of shards unless told otherwise."""
+    """Save a plan in `work`, by default of two parts; return it and its table."""
     values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}
     values |= {} if size else {"RESIZE": "none"}
     chosen = make_settings(

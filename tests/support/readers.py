@@ -1,4 +1,4 @@
-"""Shards as others write them: plain TFRecordWriter, literal features, pictures made by Pillow."""
+"""Shards as other tools write them: TFRecordWriter, literal features, Pillow."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from support.scenes import saved, scene
 
 
 def make_picture(number, width=48, height=32, kind="JPEG"):
-    """Bytes of a flat picture whose grey level is `number`: it can be told after decoding."""
+    """Return a flat JPEG whose grey level is `number`, to recognise it when decoded."""
     return saved(Image.new("RGB", (width, height), (number,) * 3), kind)
 
 
@@ -19,7 +19,7 @@ def save_noise(seed, width, height, kind="JPEG"):
 
 
 def make_example(**features):
-    """A serialized tf.train.Example; bytes, whole numbers and floats by the kind of the values."""
+    """Return a serialized tf.train.Example; the values decide the feature types."""
     import tensorflow as tf
 
     example = tf.train.Example()
@@ -47,7 +47,7 @@ def write_shard(path, records, compression=""):
 
 
 def write_part(folder, shards, classes=("a", "b")):
-    """A part folder: {file: (fold, records)} with shards.csv, schema.json and labels.json."""
+    """Write a part folder from {file: (fold, records)}, with its tables."""
     from kaggle_tfr.schema import load_schema
 
     rows = ["file,split,fold,count,bytes,sha256"]

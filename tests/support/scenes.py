@@ -11,7 +11,7 @@ from kaggle_tfr.images.header import read_header
 
 
 def scene(height=300, width=400, seed=0):
-    """An RGB image with the spectrum of a photograph, and another colour in every corner."""
+    """Return an RGB image with a photograph's spectrum and a colour in each corner."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     pixels = np.stack([255 * x, 255 * y, 255 * (1 - x) * (1 - y)], -1)
@@ -39,7 +39,7 @@ def opened(data):
     return Image.open(io.BytesIO(data))
 
 
-# Columns: red, green and blue of Display P3 in CIE XYZ under D50; its curve is here a plain 2.2.
+# Columns: red, green, blue of Display P3 in CIE XYZ under D50; here with gamma 2.2.
 P3_TO_XYZ = np.array(
     [
         [0.51512, 0.29198, 0.15710],
@@ -78,7 +78,7 @@ def wide_profile():
 
 
 def grey_profile(gamma=None):
-    """The bytes of a small ICC profile of grey: of this gamma, or with the curve of sRGB."""
+    """Return a small grey ICC profile, with this gamma or the curve of sRGB."""
     text = b"desc\0\0\0\0" + struct.pack(">I", 5) + b"Grey\0" + bytes(12 + 67)
     levels = np.linspace(0, 1, 1024)
     srgb = np.where(

@@ -32,7 +32,7 @@ def write_slowly(path):
 
 
 def run_lines(pipe):
-    """Runs the code that comes, up to "end", and answers with the value of its `result`."""
+    """Run the code that arrives, up to "end", and send the value of its `result`."""
     space = {}
     for code in iter(pipe.recv, "end"):
         try:
@@ -44,7 +44,7 @@ def run_lines(pipe):
 
 
 def compare_once(_):
-    """Speeds are taken once, not three times: which is the highest matters to nobody here."""
+    """Measure speeds once, not three times: no test needs the best."""
     from kaggle_tfr.read import display
 
     display.compare_speeds.__defaults__ = (1,)

@@ -93,7 +93,7 @@ def test_a_tpu_is_told_by_its_files(host, tmp_path, files, signs):
 
 
 def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):
-    """By its file, or by Kaggle's variable: what to do is said. The CPU can still be asked for."""
+    """Its file or Kaggle's variable shows it. The CPU can still be chosen."""
     monkeypatch.setenv("ISTPUVM", "1")
     with pytest.raises(
         RuntimeError, match=r"has a TPU \(ISTPUVM=1\).*KERAS_BACKEND=jax.*\"cpu\""

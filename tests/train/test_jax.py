@@ -1,4 +1,4 @@
-"""Keras on JAX, on eight devices and one, and on TensorFlow: equal numbers from equal weights."""
+"""Keras on JAX (eight devices and one) and on TensorFlow gives equal numbers."""
 
 import json
 import os
@@ -20,7 +20,7 @@ COUNTS = (35, 1, 7, 36, 48)  # images of validation, in batches of 16
 
 
 def make_records(count):
-    """Records of four classes; grey levels tell them apart, but for noise in the labels."""
+    """Yield records of four classes by grey level, with noise in the labels."""
     for number in range(count):
         label = number % CLASSES if number % 5 else (number + 1) % CLASSES
         image = make_picture(40 + 50 * (number % CLASSES) + number % 11)
@@ -29,7 +29,7 @@ def make_records(count):
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory):
-    """A folder with ten batches of 16, weights to begin with, and a part for each of COUNTS."""
+    """A folder with ten batches of 16, initial weights, and a part per count."""
     folder = tmp_path_factory.mktemp("jax")
     for place, count in enumerate(COUNTS):
         write_part(
@@ -105,7 +105,7 @@ def check_judged(found, rows):
 
 
 def test_both_backends_learn_the_same_from_equal_weights(on_jax, on_tensorflow):
-    """The losses of ten steps differ by less than a thousandth, on eight devices and on one."""
+    """The losses of ten steps differ by less than 0.001 on eight devices and one."""
     losses, _ = on_tensorflow
 
     assert len(on_jax.losses) == 10
@@ -114,7 +114,7 @@ def test_both_backends_learn_the_same_from_equal_weights(on_jax, on_tensorflow):
 
 
 def test_each_device_gets_its_share_and_each_step_is_compiled_once(on_jax):
-    """Over ten epochs with validation, and five parts judged; uint8 goes to the device."""
+    """In ten epochs with validation and five evaluations; the device gets uint8."""
     print(f"{on_jax.devices} devices, compiles: {on_jax.compiles}")
 
     assert on_jax.compiles == {"train_step": 1, "test_step": 1}
@@ -125,7 +125,7 @@ def test_each_device_gets_its_share_and_each_step_is_compiled_once(on_jax):
 
 
 def test_validation_judges_every_image_once(rows, on_jax):
-    """For any number of images on any number of devices: padding counts in no figure."""
+    """Padding counts in no metric, for any number of images and devices."""
     check_judged(on_jax, rows)
 
 
@@ -141,16 +141,17 @@ def test_validation_judges_every_image_once_on_tensorflow(steps, rows, on_tensor
 def test_what_is_saved_and_exported_answers_as_the_trained_model(
     steps, process, on_tensorflow
 ):
-    """The file of JAX on TensorFlow, and what TensorFlow serves of either: logits to 1e-4."""
-    images, own = steps.batches[0][0], on_tensorflow[1]
-    own.export(steps.folder / "own", verbose=False)
+    """JAX's file on TensorFlow, and TensorFlow's exports: logits within 1e-4."""
+    images, model = steps.batches[0][0], on_tensorflow[1]
+    model.export(steps.folder / "tensorflow", verbose=False)
     saved = keras.models.load_model(steps.folder / "model.keras")
     loaded = [
-        tf.saved_model.load(str(steps.folder / name)) for name in ("exported", "own")
+        tf.saved_model.load(str(steps.folder / name))
+        for name in ("exported", "tensorflow")
     ]
 
     expected = process["1"]["logits"]
     assert np.abs(train.predict(saved, images) - expected).max() < 1e-4
     assert np.abs(loaded[0].serve(images) - expected).max() < 1e-4
-    assert np.abs(loaded[1].serve(images) - train.predict(own, images)).max() < 1e-4
+    assert np.abs(loaded[1].serve(images) - train.predict(model, images)).max() < 1e-4
     assert np.array_equal(loaded[1].serve(images), loaded[1].serve(images))

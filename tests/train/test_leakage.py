@@ -1,4 +1,4 @@
-"""What leakage costs: the interval holds the planted truth, the scores are a network's own."""
+"""The interval of the inflation contains the planted truth; scores are a network's."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,11 @@ from kaggle_tfr import train
 
 
 def simulate(seed, share=0.5, gain=0.6, n=300, repeats=3):
-    """(leaky, honest, clusters, truth): answers of networks that name a copied picture by heart.
+    """Simulate networks that have memorised copies: (leaky, honest, clusters, truth).
 
-    A picture is told by a chance of its own, also by both of a cluster at once; with its copy in
-    training `gain` of the others are right too. A repeat is better or worse as a whole.
+    Each image has its own chance of a right answer, shared by its copy. With the copy
+    in training, a share `gain` of the wrong answers is right too. A whole repeat may
+    be better or worse.
     """
     rng = np.random.default_rng(seed)
     copied = rng.random(n) < share
@@ -47,7 +48,7 @@ def test_without_copies_nothing_is_added():
 
 
 def test_a_picture_is_judged_by_a_network_that_did_not_learn_from_it():
-    """Grey levels tell classes; one label is wrong, and only its copy in another fold knows it."""
+    """Grey levels separate the classes, and the same seed gives the same answers."""
     pictures = np.repeat([20, 230], 24)[:, None, None, None] + np.zeros((1, 8, 8, 3))
     pictures, labels = pictures.astype(np.uint8), np.repeat([0, 1], 24)
     folds = np.arange(48) % 3

@@ -1,4 +1,4 @@
-"""Ready for a TPU without having one: everything XLA compiles, once, and nothing else is needed."""
+"""Training is ready for TPUs: XLA compiles each step once, without other packages."""
 
 import json
 import os
@@ -19,22 +19,25 @@ from kaggle_tfr.read import count_steps, find_shards, read_batches
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SIZE = {"image_size": 32, "batch_size": 8}
-# A process as on Kaggle's TPU image, which prints the modules imported and the labels seen.
+# A process as on Kaggle's TPU image; prints imported modules and the labels it read.
 TPU_IMAGE = """
 import importlib, json, pkgutil, sys
-for name in "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask".split():
+missing = "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask"
+for name in missing.split():
     sys.modules[name] = None
 import kaggle_tfr.read
 names = [f"kaggle_tfr.{name}" for name in
-         "figures notebook parameters mounts naming schema shards storage train".split()]
+         "figures notebook parameters naming schema shards storage train".split()]
 room = kaggle_tfr.read
-names += [module.name for module in pkgutil.iter_modules(room.__path__, room.__name__ + ".")]
+modules = pkgutil.iter_modules(room.__path__, room.__name__ + ".")
+names += [module.name for module in modules]
 for name in names:
     importlib.import_module(name)
 print(names)
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
 from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.train import build_model, count_confusions
@@ -53,13 +56,14 @@ for images, labels, mask in batches:
 with mirrored.scope():
     model = build_model(32, 252)
 table = count_confusions(model, read_batches(shards, image_size=32, batch_size=16))
-print(json.dumps([sorted(seen), sorted(table["true"].repeat(table["images"]).tolist())]))
+judged = table["true"].repeat(table["images"]).tolist()
+print(json.dumps([sorted(seen), sorted(judged)]))
 """
 
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory):
-    """A part of 42 records in two folds; dark pictures are of class 0, bright ones of class 1."""
+    """A part of 42 records in two folds; the class is the grey level."""
     records = [make_record(n) for n in range(0, 252, 6)]
     shards = {"a-f0.tfrec": (0, records[::2]), "a-f1.tfrec": (1, records[1::2])}
     return write_part(tmp_path_factory.mktemp("part"), shards)
@@ -71,7 +75,7 @@ def shards(part):
 
 
 def test_xla_compiles_a_step_once(shards):
-    """All batches, validation's last one too, have one static shape: one trace serves them."""
+    """All batches, also the last one of validation, have one static shape."""
     weights = tf.Variable(tf.zeros([3, 2]))
 
     @tf.function(jit_compile=True)
@@ -105,7 +109,7 @@ def test_normalisation_is_the_textbook_formula():
 
 
 def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
-    """stats.json counts in grey levels: just the mean becomes 0, one deviation more 1."""
+    """stats.json is in grey levels: the mean becomes 0, mean plus deviation 1."""
     stats = {"mean": dict.fromkeys("RGB", 100), "std": dict.fromkeys("RGB", 50)}
     (tmp_path / "stats.json").write_text(json.dumps(stats))
     pixels = np.array([[[[100, 100, 100], [150, 150, 150]]]], np.uint8)
@@ -116,7 +120,7 @@ def test_normalisation_takes_the_statistics_of_a_part(tmp_path):
 
 
 def test_a_model_trains_on_the_endless_batches(shards):
-    """A few epochs on uint8 batches lower the loss; padding counts in no figure of validation."""
+    """Epochs on uint8 batches lower the loss; padding counts in no metric."""
     model = train.build_model(
         32, 252, stats=((0.5,) * 3, (0.5,) * 3), learning_rate=1e-2
     )
@@ -157,7 +161,7 @@ def predict_class_two(images):
 
 
 def test_confusions_of_many_classes_fit_in_memory():
-    """Only pairs that occur take a row: landmark's 81,313 classes squared would be 53 GB."""
+    """Only pairs that occur are rows; 81,313 classes squared would be 53 GB."""
     model = SimpleNamespace(predict_on_batch=predict_class_two)
     labels, masks = [[2, 7, 81_312, 0], [7, 2, 2, 9]], [[1, 1, 1, 0], [1, 1, 1, 1]]
     images = np.zeros((2, 4, 8, 8, 3), np.uint8)
@@ -202,8 +206,9 @@ def test_no_more_mistakes_are_read_than_are_shown():
 
 
 def test_two_devices_share_a_pass_without_what_the_tpu_image_lacks(part):
-    """Two replicas under a mirrored strategy see every image once, and judge each once, with all
-    modules of reading, training and the ground imported while what that image lacks is blocked.
+    """Two mirrored replicas see every image once, and classify each once.
+
+    The modules of reading and training are imported without the missing packages.
     """
     command = [sys.executable, "-c", TPU_IMAGE, part]
     options = {"cwd": NOTEBOOKS.parent, "capture_output": True, "text": True}
@@ -231,7 +236,7 @@ def work(tmp_path_factory):
     "name", [path.stem for path in sorted(NOTEBOOKS.glob("0[56]_*.ipynb"))]
 )
 def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
-    """05 and 06 need nothing that the image lacks; 06 trains by JAX, here on eight devices."""
+    """05 and 06 run without the missing packages; 06 trains on eight devices of JAX."""
     python = str(Path(os.environ["TPU_PYTHON"]).absolute())
     command = [python, "-m", "papermill", f"{name}.ipynb", str(tmp_path / "out.ipynb")]
     command += ["-k", "python3", "-p", "WORK_DIR", str(work)]
@@ -248,5 +253,5 @@ def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
     }
     done = subprocess.run(command, **options, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    said = "by JAX: 8 replicas" if name.startswith("06") else "classes"
-    assert said in (tmp_path / "out.ipynb").read_text()
+    text = "by JAX: 8 replicas" if name.startswith("06") else "classes"
+    assert text in (tmp_path / "out.ipynb").read_text()
