@@ -25,10 +25,8 @@ def read_folders(settings: InputSettings) -> Table:
     folders = names.str.split("/")
     class_folder = folders.str[-2]
     classes = read_classes(settings.input_dir, settings.label_map)
-    # A folder called like a split is not a class, unless the label map has it.
-    is_mapped = class_folder.isin(map(str, classes or []))
-    own_split = class_folder.map(split_of).mask(is_mapped, "")
-    split_above = folders.str[-3].map(split_of, na_action="ignore").fillna("")
+    own_split = _find_split(class_folder, classes)
+    split_above = _find_split(folders.str[-3].fillna(""))
     split = own_split.where(own_split != "", split_above).replace("", "train")
     is_test = split == "test"
     if is_test.all():
@@ -47,6 +45,11 @@ def read_folders(settings: InputSettings) -> Table:
     table["problem"] = problem.mask(is_test | is_outside, "")
     images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
     return pd.concat([images, table], axis=1), labels
+
+
+def _find_split(folder: pd.Series, classes: list | None = None) -> pd.Series:
+    """Return the splits that folders are called like, "" for none and for classes."""
+    return folder.map(split_of).mask(folder.isin(map(str, classes or [])), "")
 
 
 def _label(names: pd.Series, is_test: pd.Series, classes: list | None) -> Table:

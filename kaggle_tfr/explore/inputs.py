@@ -25,8 +25,6 @@ from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, near_miss
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
 from kaggle_tfr.schema import Labels
 
-TEXT_COLUMNS = ["image_id", "path", "split", "label_name", "problem"]
-
 
 def read_table(
     input_dir: str, settings: InputSettings, excluded: Sequence[str] = ()
@@ -46,6 +44,23 @@ def read_table(
     setting does not fit.
     """
     settings = _complete_settings(settings, input_dir, excluded)
+    tables, labels = _read_inputs(settings)
+    images = _drop_listed_elsewhere(rows.stack_rows(tables))
+    if labels.kind != "single":
+        has_label = images["label"] >= 0
+        names = images["label_name"][has_label]
+        images.loc[has_label, "label"] = pd.factorize(names, sort=True)[0]
+    texts = ["image_id", "path", "split", "label_name", "problem"]
+    images = images.astype(dict.fromkeys(texts, str))
+    if 0 < settings.limit < len(images):
+        # Spread evenly: the first rows of class folders would all be of one class.
+        chosen = np.arange(settings.limit) * len(images) // settings.limit
+        images = images.iloc[chosen].reset_index(drop=True)
+    return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
+
+
+def _read_inputs(settings: InputSettings) -> tuple[list[pd.DataFrame], Labels]:
+    """Return the rows of the main input, of its test images, and of further inputs."""
     images, labels = _read_input(settings)
     tables = [images.assign(source=0)]
     if _has_test_images(settings):
@@ -58,18 +73,7 @@ def read_table(
         ids = more["image_id"]
         ids = ids.mask(ids.isin(known), f"{number}/" + ids)
         tables.append(more.assign(image_id=ids, source=number))
-
-    images = _drop_listed_elsewhere(rows.stack_rows(tables))
-    if labels.kind != "single":
-        has_label = images["label"] >= 0
-        names = images["label_name"][has_label]
-        images.loc[has_label, "label"] = pd.factorize(names, sort=True)[0]
-    images = images.astype(dict.fromkeys(TEXT_COLUMNS, str))
-    if 0 < settings.limit < len(images):
-        # Spread evenly: the first rows of class folders would all be of one class.
-        chosen = np.arange(settings.limit) * len(images) // settings.limit
-        images = images.iloc[chosen].reset_index(drop=True)
-    return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
+    return tables, labels
 
 
 def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:

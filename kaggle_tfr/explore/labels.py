@@ -154,20 +154,15 @@ def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
     """Return the table of images with several labels or masks, a column for each label.
 
     columns: 0 or 1 (int8), or run-length codes, "" for no mask.
-    label_name is the combination, such as "Fish|Sugar". `label` is its number.
+    label_name is the combination, such as "Fish|Sugar". `read_table` numbers those of
+    all inputs; here `label` is 0.
     """
     is_present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(is_present, axis=0, return_inverse=True)
     names = ["|".join(columns.columns[held]) for held in combinations]
     label_name = np.array(names, object)[row.ravel()]
-    table = pd.DataFrame(
-        {
-            "label": pd.factorize(label_name, sort=True)[0],
-            "label_name": label_name,
-            "problem": problem,
-        },
-        columns.index,
-    )
+    values = {"label": 0, "label_name": label_name, "problem": problem}
+    table = pd.DataFrame(values, columns.index)
     label_columns = tuple(map(str, columns))
     labels = Labels(kind, label_columns, label_columns)
     return pd.concat([table, columns], axis=1), labels
@@ -200,13 +195,11 @@ def read_flags(
 
     names = table["label_name"]
     classes = classes or sorted(_parse_classes(text))
-    table, labels = single_label_table(
-        names.where(is_good & (n_labels == 1), ""), classes
-    )
+    is_single = is_good & (n_labels == 1)
+    table, labels = single_label_table(names.where(is_single, ""), classes)
     several = "several labels where one is expected: " + names.str.replace("|", ", ")
-    table["problem"] = (
-        table["problem"].mask(n_labels > 1, several).where(is_good, problem)
-    )
+    own_problem = table["problem"].mask(n_labels > 1, several)
+    table["problem"] = own_problem.where(is_good, problem)
     return table, labels
 
 

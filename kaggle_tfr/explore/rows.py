@@ -143,10 +143,10 @@ def complete_rows(
     images = pd.DataFrame({"image_id": ids, "path": paths, "split": split})
     images = pd.concat([images, table, others], axis=1)
     unlisted = _list_unlisted(images, settings)
-    if unlisted.empty:
-        return images, labels
-    unlisted = unlisted.assign(label=-1, label_name="", **labels.blanks())
-    return stack_rows([images, unlisted]), labels
+    if len(unlisted):
+        unlisted = unlisted.assign(label=-1, label_name="", **labels.blanks())
+        images = stack_rows([images, unlisted])
+    return images, labels
 
 
 def _find_repeats(ids: pd.Series, table: pd.DataFrame, split: pd.Series) -> pd.Series:
@@ -204,15 +204,7 @@ def _fill_paths(
     template = settings.path_template
     rows = rows.assign(image_id=rows[settings.id_column])  # templates know both names
     columns = sorted(template_columns(template))
-    for column in columns:
-        if column not in rows:
-            names = list(map(str, rows))
-            raise ValueError(
-                f"PATH_TEMPLATE '{template}' names the column '{column}', which does "
-                f"not exist.{near_miss(column, names)} The columns are "
-                f"{', '.join(names)}."
-            )
-
+    _check_columns(columns, rows, template)
     filled = [
         _fill_template(template, dict(zip(columns, values, strict=True)))
         for values in rows[columns].itertuples(index=False, name=None)
@@ -227,6 +219,17 @@ def _fill_paths(
         )
     paths = [f"{settings.input_dir}/{name}" if name else "" for name in below]
     return pd.Series(paths, rows.index), pd.Series(problems, rows.index)
+
+
+def _check_columns(columns: list[str], rows: pd.DataFrame, template: str) -> None:
+    names = list(map(str, rows))
+    for column in columns:
+        if column not in names:
+            raise ValueError(
+                f"PATH_TEMPLATE '{template}' names the column '{column}', which does "
+                f"not exist.{near_miss(column, names)} The columns are "
+                f"{', '.join(names)}."
+            )
 
 
 def _fill_template(template: str, row: Mapping[str, Any]) -> tuple[str, str]:

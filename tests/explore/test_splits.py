@@ -47,7 +47,7 @@ def put_roboflow(folder):
 
 
 def test_given_splits_stay(tmp_path):
-    """Their names are those of kaggle-tfr, in 03 as well; other words reject the row."""
+    """They have the names of kaggle-tfr, in 03 too; other words reject the row."""
     folder = put_csv(tmp_path, SPLITS, [f"{name}.jpg" for name in "abcde"])
     images, _ = read(folder, split_column="split")
 

@@ -48,7 +48,7 @@ def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
 
 
 def test_paths_index_into_the_id(tmp_path):
-    """A template such as {id[0]}/{id[1]}/{id} finds nested images and names short ids."""
+    """A template such as {id[0]}/{id[1]}/{id} finds nested images; names short ids."""
     put_csv(tmp_path, "id,label\nab12,5\ncd34,70\ne,5\n")
     put_image(tmp_path / "train" / "a" / "b" / "ab12.jpg")
     template = "train/{id[0]}/{id[1]}/{id}.jpg"
