@@ -99,13 +99,9 @@ def detect_layout(folder: str) -> Recipe:
     if not tree.images and not tree.shards:
         tree = list_tree(folder, with_products=True)
     if not tree.images and not tree.shards:
-        endings = Counter(os.path.splitext(parts[-1])[1] for parts in tree.files)
-        counts = [
-            f"{count} of {end or 'no ending'}" for end, count in endings.most_common(5)
-        ]
         raise FileNotFoundError(
             f"'{to_line(folder)}' has no image and no TFRecord shard. "
-            f"Files found: {to_line(', '.join(counts)) or 'none'}. "
+            f"Files found: {_count_endings(tree) or 'none'}. "
             f"Give the folder that contains the images or their folders."
         )
 
@@ -130,6 +126,13 @@ def detect_layout(folder: str) -> Recipe:
                 f"which is not used beside class folders"
             )
     return recipe
+
+
+def _count_endings(tree: Tree) -> str:
+    """Return the numbers of files by ending, such as "2 of .mp4", for an error."""
+    endings = Counter(os.path.splitext(parts[-1])[1] for parts in tree.files)
+    counts = [f"{n} of {ending or 'no ending'}" for ending, n in endings.most_common(5)]
+    return to_line(", ".join(counts))
 
 
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:

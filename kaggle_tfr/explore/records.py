@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -73,10 +72,15 @@ def read_records(input_dir: str, settings: InputSettings) -> Table:
         _check_labels(records, labelled, schemas)
     images = records[["path", "split"]]
     images.insert(0, "image_id", _name_records(records, input_dir))
+    others = _list_other_columns(records, labels)
+    return pd.concat([images, labelled, others], axis=1), labels
+
+
+def _list_other_columns(records: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+    """Return the columns that no step uses, each with the type of its values."""
     used = ["path", "split", "problem", *_READ, *labels.label_columns]
     others = records.drop(columns=used, errors="ignore").infer_objects()
-    others = others.convert_dtypes(convert_string=False, convert_floating=False)
-    return pd.concat([images, labelled, others], axis=1), labels
+    return others.convert_dtypes(convert_string=False, convert_floating=False)
 
 
 def _list_shards(
@@ -208,17 +212,26 @@ def _read_shard(shard: Shard) -> pd.DataFrame:
         for name in sorted(features):
             if name not in columns:
                 columns[name] = _name_column(name, shard.schema)
-            column = columns[name]
-            # Bytes that are not text make no column.
-            with suppress(UnicodeDecodeError):
-                values = list_values(features[name]) if column else []
-                values = [v.decode() if isinstance(v, bytes) else v for v in values]
-                if column == "labels":
-                    row[column] = values
-                elif len(values) == 1:
-                    row[column] = values[0]
+            value = _read_value(features[name], columns[name])
+            if value is not None:
+                row[columns[name]] = value
         rows.append(row)
     return pd.DataFrame(rows, dtype=object)
+
+
+def _read_value(feature: Any, column: str) -> Any:
+    """Return the value of a feature for a column, None for no value.
+
+    The value of "labels" is a list. Other lists, and bytes that are not text, are none.
+    """
+    values = list_values(feature) if column else []
+    try:
+        values = [v.decode() if isinstance(v, bytes) else v for v in values]
+    except UnicodeDecodeError:
+        return None
+    if column == "labels":
+        return values
+    return values[0] if len(values) == 1 else None
 
 
 def _name_column(name: str, schema: RecordSchema) -> str:
