@@ -95,8 +95,8 @@ def list_photos(data: str, settings: ImageSettings) -> list[tuple[str, bytes]]:
     for path in sorted(path for path in Path(data).rglob("*") if path.is_file()):
         try:
             picture = convert(path.read_bytes(), settings)
-        except RejectedImage as refusal:
-            print(f"'{path}' is left out: {refusal}", file=sys.stderr)
+        except RejectedImage as rejection:
+            print(f"'{path}' is left out: {rejection}", file=sys.stderr)
             continue
         # Enlarging a smaller one would be measured, not reading.
         if min(picture.height, picture.width) >= min(settings.size):

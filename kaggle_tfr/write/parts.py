@@ -33,13 +33,13 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFra
     """
     counts = dict(plan.outcomes)
     is_test = shards["split"] == "test"
-    for written, refused, rows in (
-        ("written", "refused", shards[~is_test]),
-        ("test images", "test images refused", shards[is_test]),
+    for written, rejected, rows in (
+        ("written", "rejected", shards[~is_test]),
+        ("test images", "test images rejected", shards[is_test]),
     ):
         if written in counts:
             counts[written] = int(rows["count"].sum())
-            counts[refused] = counts.get(refused, 0) + int(rows["refused"].sum())
+            counts[rejected] = counts.get(rejected, 0) + int(rows["refused"].sum())
     parts = set(shards["part"])
     elsewhere = sum(shard.count for shard in plan.shards if shard.part not in parts)
     if elsewhere:

@@ -52,7 +52,7 @@ def truth(work):
     return json.loads((work / "sample" / "truth.json").read_text())
 
 
-def test_every_bad_file_is_refused_with_its_own_reason(work, truth):
+def test_every_bad_file_is_rejected_with_its_own_reason(work, truth):
     """rejects.csv names the planted faults, each by its reason, and nothing else."""
     rejects = pd.read_csv(work / "rejects.csv", dtype=str).set_index("image_id")[
         "problem"
@@ -198,7 +198,7 @@ def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
     lessons = {"01_misread", "02_hashes", "03_qualities"}
     assert page.count("<img") == len(list((work / "figures").iterdir())) - len(lessons)
     for said in (
-        "What was refused",
+        "What was rejected",
         "Leaks between splits",
         "all within",
         "0 faults in",

@@ -315,7 +315,7 @@ def test_the_image_kept_is_shown_first_with_the_sizes():
 
 
 def test_a_conflict_is_shown_with_the_distance_of_its_pair():
-    """Also where the larger picture comes second, and where a refused row repeats an id."""
+    """Also where the larger picture comes second, and where a rejected row repeats an id."""
     images = make_images(["rose", "tulip", "rose"], [10, 20, 10]).assign(
         image_id=["a", "b", "a"]
     )

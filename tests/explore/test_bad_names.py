@@ -72,13 +72,13 @@ def test_bad_names_and_special_files_of_a_csv(tmp_path, special):
     )
     (folder / "train.csv").write_text(f"image_id,label\n1.jpg,x\n{listed}")
 
-    _, refused = explore(folder)
+    _, rejected = explore(folder)
 
     expected |= {"n\\x00.jpg": NO_TEXT, "../1.jpg": "id is outside INPUT_DIR"}
     expected |= {"3" * 300: "unreadable: File name too long"}
     tests = "no row in sample_submission.csv"
-    assert refused.pop("\\udce9.jpg") == tests
-    assert refused == expected
+    assert rejected.pop("\\udce9.jpg") == tests
+    assert rejected == expected
     (folder / "train.csv").write_text("image_id,label\n1.jpg,x\n")
     shutil.rmtree(folder / "test_images")
     (folder / "sample_submission.csv").unlink()
@@ -103,14 +103,14 @@ def test_bad_names_and_special_files_in_class_folders(tmp_path, special):
         put_image(folder / name)
     os.symlink("loop", folder / "loop")
 
-    labels, refused = explore(folder, source="folders")
+    labels, rejected = explore(folder, source="folders")
 
     assert labels.classes == ("cat", "dog")
     expected |= {
         "cat/\\udce9.jpg": NO_TEXT,
         "\\udce9/a\\b.jpg": "class name is not text",
     }
-    assert refused == expected
+    assert rejected == expected
 
 
 def test_a_pipe_as_the_csv_is_named(tmp_path):

@@ -40,7 +40,7 @@ def reads(monkeypatch):
 
 
 def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
-    """Each row is of its own file; a truncated one gets a problem, a refused one keeps its own."""
+    """Each row is of its own file; a truncated one gets a problem, a rejected one keeps its own."""
     images = measure(
         images[::-1].assign(problem=[""] * 11 + ["no label"]), work_dir=str(tmp_path)
     )
@@ -63,7 +63,7 @@ def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
 
 
 def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
-    """A new, a changed and a refused file are read again; the rest come from hashes.parquet."""
+    """A new, a changed and a rejected file are read again; the rest come from hashes.parquet."""
     work = str(tmp_path)
     measure(images, work_dir=work)
     reads.clear()

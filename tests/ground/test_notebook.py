@@ -270,12 +270,12 @@ def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
 
 def test_the_account_closes_or_says_so():
     """Counts that do not add up to the total are an error with every number in it."""
-    table = account({"written": 3, "refused": 1}, 4)
-    assert table["images"].to_dict() == {"written": 3, "refused": 1, "total": 4}
+    table = account({"written": 3, "rejected": 1}, 4)
+    assert table["images"].to_dict() == {"written": 3, "rejected": 1, "total": 4}
     with pytest.raises(
-        RuntimeError, match="3 written \\+ 1 refused = 4, but 5 came in"
+        RuntimeError, match="3 written \\+ 1 rejected = 4, but 5 came in"
     ):
-        account({"written": 3, "refused": 1}, 5)
+        account({"written": 3, "rejected": 1}, 5)
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def main(count, seed):
     found, slowest = collections.Counter(), 0.0
     for _ in range(count):
         data = mutate(rng, pool)
-        found["refused by Pillow"] += bool(pillow := verdict(load, data))
+        found["rejected by Pillow"] += bool(pillow := verdict(load, data))
         found["truncated to Pillow"] += "truncated" in pillow
         for settings in SETTINGS:
             start = time.perf_counter()
@@ -88,9 +88,9 @@ def main(count, seed):
                 record = convert(data, settings).data
                 found["records of files truncated to Pillow"] += "truncated" in pillow
                 found["records that Pillow cannot read"] += bool(verdict(load, record))
-            except RejectedImage as refusal:
-                early = str(refusal) in BEYOND_PILLOW
-                found["refusals of files that Pillow reads"] += not pillow and not early
+            except RejectedImage as rejection:
+                early = str(rejection) in BEYOND_PILLOW
+                found["rejections of files that Pillow reads"] += not pillow and not early
             slowest = max(slowest, time.perf_counter() - start)
         check = verdict(check_image, data)
         if check.partition(": ")[2] not in BEYOND_PILLOW:

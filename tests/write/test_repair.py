@@ -53,7 +53,7 @@ def run_04(work):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A work folder with a part of labelled and test images, one of which is refused."""
+    """A work folder with a part of labelled and test images, one of which is rejected."""
     work = tmp_path_factory.mktemp("repair")
     table = make_images(work / "images", 42)
     table["split"] = ["train"] * 36 + ["test"] * 6
@@ -61,8 +61,8 @@ def made(tmp_path_factory):
     table["n_bytes"] = 0
     planned = plan_images(table, work, n_shards=3)[1]
     (work / "sample_submission.csv").write_text("image_id,label\n0041,0\n")
-    refused = planned[(planned["split"] == "train") & (planned["fold"] == 0)].iloc[2]
-    Path(refused["path"]).write_bytes(b"no picture")
+    rejected = planned[(planned["split"] == "train") & (planned["fold"] == 0)].iloc[2]
+    Path(rejected["path"]).write_bytes(b"no picture")
     assert run_04(work).empty
     return work
 

@@ -35,7 +35,7 @@ from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.storage import sha256_of
 from kaggle_tfr.write import journal, shard
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.parts import account_parts, write_parts
 from kaggle_tfr.write.verify import verify_parts
 
 
@@ -443,6 +443,24 @@ def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path):
     before = digests(part)
     assert write_parts(str(tmp_path)).equals(shards)
     assert digests(part) == before
+
+
+def test_images_rejected_by_01_and_by_04_are_one_outcome(work, tmp_path):
+    """Images that fail while they are written count as rejected; the sum is closed."""
+    outcomes = {"written": 40, "rejected": 2, "test images": 8}
+    plan = replace(read_plan(str(work)), outcomes=outcomes, shards=[])
+    columns = ["split", "part", "count", "refused"]
+    rows = [["train", 1, 37, 3], ["test", 1, 7, 1]]
+
+    table = account_parts(plan, pd.DataFrame(rows, columns=columns), str(tmp_path))
+
+    assert table["images"].to_dict() == {
+        "written": 37,
+        "rejected": 5,
+        "test images": 7,
+        "test images rejected": 1,
+        "total": 50,
+    }
 
 
 def test_images_that_were_replaced_since_the_plan_are_rejected(tmp_path):
