@@ -90,7 +90,9 @@ def main(count, seed):
                 found["records that Pillow cannot read"] += bool(verdict(load, record))
             except RejectedImage as rejection:
                 early = str(rejection) in BEYOND_PILLOW
-                found["rejections of files that Pillow reads"] += not pillow and not early
+                found["rejections of files that Pillow reads"] += (
+                    not pillow and not early
+                )
             slowest = max(slowest, time.perf_counter() - start)
         check = verdict(check_image, data)
         if check.partition(": ")[2] not in BEYOND_PILLOW:
