@@ -34,7 +34,7 @@ DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 FIXES = dict.fromkeys(FAILING, "Free disk space or check the disk.")
 OUTPUT_FIXES = {
     **FIXES,
-    **dict.fromkeys(DENIED, "Choose another OUT_DIR, or allow writing there."),
+    **dict.fromkeys(DENIED, "Choose another folder, or allow writing there."),
     errno.EISDIR: "A file belongs there: move that folder away.",
 }
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of a folder
@@ -58,9 +58,8 @@ def explain_os_errors(
         if not fix or RESUME_HINT in str(error):
             raise
         file = error.filename2 or error.filename or path
-        raise OSError(
-            error.errno, f"{error.strerror}: '{file}'. {fix} {RESUME_HINT}"
-        ) from error
+        message = f"{error.strerror}: '{file}'. {fix} {RESUME_HINT}"
+        raise OSError(error.errno, message) from error
 
 
 def is_remote(path: AnyPath) -> bool:
@@ -223,11 +222,10 @@ def _create_locked(temporary: str) -> Iterator[None]:
 
 
 def publish_file(temporary: str, path: str) -> None:
-    """Move a finished local file to its final name, on disk or in a bucket."""
+    """Move a finished local file to its final name, or copy it to a bucket."""
     if is_remote(path):  # an object is visible only once its upload is complete
         with _bucket(path) as gfile:
             gfile.copy(temporary, path, overwrite=True)
-        os.remove(temporary)
         return
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
@@ -239,40 +237,29 @@ def publish_file(temporary: str, path: str) -> None:
 def remove_leftovers(folder: AnyPath, depth: int = 1) -> None:
     """Remove the temporary files of killed processes from a folder on disk.
 
-    A file that a live process is writing stays. depth: levels of folders below it to search.
+    depth: levels of folders below it to search.
     """
     if is_remote(folder):  # a bucket contains complete objects only
         return
-    with explain_os_errors(folder):
-        try:
-            with os.scandir(str(folder)) as scan:
-                entries = list(scan)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            return
-        for entry in entries:
-            if TEMPORARY.search(entry.name) and entry.is_file(follow_symlinks=False):
-                _remove_unlocked(entry.path)
-            elif depth and entry.is_dir(follow_symlinks=False):
-                remove_leftovers(entry.path, depth - 1)
+    top = os.path.abspath(folder)
+    for parent, folders, names in os.walk(top):
+        if parent.count("/") - top.count("/") == depth:
+            folders.clear()
+        for name in filter(TEMPORARY.search, names):
+            _remove_unlocked(os.path.join(parent, name))
 
 
 def _remove_unlocked(path: str) -> None:
     """Remove a temporary file unless a process, or another user, is writing it."""
-    try:
-        number = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, *DENIED):
+    with (
+        contextlib.suppress(FileNotFoundError, PermissionError),
+        open(path, "rb+") as file,
+    ):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # it is locked, or this file system has no locks
             return
-        raise
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # it is locked, or this file system has no locks
-        return
-    else:
-        with contextlib.suppress(PermissionError):
-            remove(path)
-    finally:
-        os.close(number)
+        remove(path)
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
@@ -338,13 +325,12 @@ def is_folder(path: AnyPath) -> bool:
     return _call(path, os.path.isdir, "isdir")
 
 
-def make_folder(path: str) -> str:
-    """Create a folder with its parents, and return its path; a bucket needs none."""
+def make_folder(path: str) -> None:
+    """Create a folder with its parents; a bucket needs none."""
     if path and not is_remote(path) and not exists(path):
         make_folder(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
         _sync_folder(os.path.dirname(path))
-    return path
 
 
 def _sync_folder(folder: str) -> None:
@@ -434,16 +420,15 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
     _check_bucket("/".join(str(path).split("/")[:3]))
     try:
         yield tf.io.gfile
-    except tf.errors.NotFoundError as error:
-        raise FileNotFoundError(f"'{path}' is not there: {error.message}") from None
-    except tf.errors.PermissionDeniedError as error:
-        raise PermissionError(
-            f"'{path}' may not be opened: {error.message}. If the bucket is private, set "
-            "GOOGLE_APPLICATION_CREDENTIALS before Python starts."
-        ) from None
     except tf.errors.OpError as error:
-        raise OSError(
-            f"'{path}' could not be reached: {error.message}. {RESUME_HINT}"
+        error_types = {
+            tf.errors.NotFoundError: FileNotFoundError,
+            tf.errors.PermissionDeniedError: PermissionError,
+        }
+        raise error_types.get(type(error), OSError)(
+            f"'{path}' could not be opened: {error.message}. Check the address. If the "
+            "bucket is private, set GOOGLE_APPLICATION_CREDENTIALS before Python "
+            f"starts. {RESUME_HINT}"
         ) from None
 
 

@@ -214,7 +214,7 @@ def test_shards_of_several_schemas_are_an_error(shards):
     schemas = [*shards["schema"][:4], load_schema("cassava")]
     table = shards.assign(schema=schemas, folder=["a"] * 4 + ["b"])
 
-    with pytest.raises(ValueError, match="'a' and 'b' have different schemas"):
+    with pytest.raises(ValueError, match=r"'a' \(.*'b' \(.* different schemas"):
         read_batches(table, batch_size=4, **SMALL)
 
 
@@ -224,9 +224,7 @@ def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
     schemas = [*shards["schema"][:4], unlabelled]
     mixed = shards.assign(split=["train"] * 4 + ["test"], schema=schemas)
 
-    message = (
-        r"of the splits 'train' and 'test'.*choose_fold.*shards\['split'\] == 'test'"
-    )
+    message = r"\(train\) and .* \(test\) have different schemas.*choose_fold"
     with pytest.raises(ValueError, match=message):
         read_batches(mixed, batch_size=4, **SMALL)
     with pytest.raises(ValueError, match=message):

@@ -208,7 +208,7 @@ def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
         pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
     try:
         with pytest.raises(
-            OSError, match=rf"'{tmp_path}.*'\. Choose another OUT_DIR, or allow"
+            OSError, match=rf"'{tmp_path}.*'\. Choose another folder, or allow"
         ):
             write_parts(str(made), str(tmp_path))
     finally:
