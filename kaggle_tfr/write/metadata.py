@@ -20,23 +20,22 @@ USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may chan
 
 def renew_metadata(
     part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str = ""
-) -> tuple[str, str]:
-    """Return the text of dataset-metadata.json, and the text that it should have.
+) -> str:
+    """Return the new text of a part's dataset-metadata.json, "" if the file is right.
 
     The user's changes of `USER_FIELDS` stay. license_name: "" for the one in the file.
     """
-    text = storage.read_text(storage.join(part_dir, DATASET_FILE))
     shards = pd.DataFrame(rows, columns=COLUMNS)
     metadata = describe_dataset(plan, rows[0].part, shards)
-    found = None
+    present = None
     with suppress(ValueError, TypeError, KeyError, RecursionError):
-        found = json.loads(text)
-        metadata |= {name: found[name] for name in USER_FIELDS}
+        present = json.loads(storage.read_text(storage.join(part_dir, DATASET_FILE)))
+        metadata |= {name: present[name] for name in USER_FIELDS}
     if license_name:
         metadata["licenses"] = [{"name": license_name}]
-    if found == metadata:
-        return text, text
-    return text, json.dumps(metadata, indent=1) + "\n"
+    if present == metadata:
+        return ""
+    return json.dumps(metadata, indent=1) + "\n"
 
 
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
@@ -50,15 +49,12 @@ def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, A
     if plan.n_parts > 1:
         ending += f" part {part} of {plan.n_parts}"
         slug_ending += f"-{part}-of-{plan.n_parts}"
-    count = int(shards["count"].sum())
+    count = shards["count"].sum()
     n_classes = len(plan.labels.classes)
-    subtitle = f"{count:,} images of {n_classes:,} classes as {ending}"
-    if len(subtitle) > 80:
-        subtitle = f"{count:,} images as TFRecords"
     return {
         "title": f"{name[: 49 - len(ending)]} {ending}",
         "id": f"{OWNER_PLACEHOLDER}/{to_slug(name, slug_ending)}",
-        "subtitle": subtitle,
+        "subtitle": f"{count:,} images of {n_classes:,} classes as {ending}",
         "description": _describe_part(plan, part, shards),
         "licenses": [],
         "keywords": [],
@@ -71,9 +67,8 @@ def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     size = "original size" if image.size is None else f"{image.resize} {image.size}"
     names = [str(name) for name in plan.labels.classes]
     classes = ", ".join(names[:20]) + (", …" if len(names) > 20 else ".")
-    folds = shards.groupby(["split", "fold"], as_index=False).agg(
-        shards=("count", "size"), images=("count", "sum")
-    )
+    by_fold = shards.groupby(["split", "fold"], as_index=False)["count"]
+    folds = by_fold.agg(["size", "sum"])
     return f"""\
 {shards["count"].sum():,} images in {len(shards)} TFRecord shards, \
 {shards["bytes"].sum() / 1e9:,.3f} GB; part {part} of {plan.n_parts}, \
@@ -84,7 +79,7 @@ each part a stratified sample of the whole.
 - {len(names):,} classes: {classes}
 - {_describe_checks(plan.checks)}
 
-{_format_table(folds.columns, folds.itertuples(index=False))}
+{_format_table(["split", "fold", "shards", "images"], folds.to_numpy().tolist())}
 
 `schema.json` says how to parse a record, `labels.json` names the labels, \
 `shards.csv` lists every file with its count and sha256, `plan.json` is the recipe:
@@ -111,19 +106,18 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
         text += " Mirrored and rotated copies were searched for too."
 
     settings = asdict(DuplicateSettings())
-    numbers = [
-        (name.replace("_", " "), round(number, 4))
-        for name, number in checks.items()
-        if name not in settings
-    ]
-    table = _format_table(("leakage check of all parts", ""), numbers)
+    numbers = []
+    for name, number in checks.items():
+        if name not in settings:
+            numbers.append([name.replace("_", " "), round(number, 4)])
+    table = _format_table(["leakage check of all parts", ""], numbers)
     return f"{text}\n\n{table}"
 
 
-def _format_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+def _format_table(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """Return a table in Markdown, with commas in its numbers."""
-    names = list(columns)
     lines = [names, ["---"] * len(names)]
     for row in rows:
-        lines.append([x if isinstance(x, str) else f"{x:,}" for x in row])
+        cells = [cell if isinstance(cell, str) else f"{cell:,}" for cell in row]
+        lines.append(cells)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

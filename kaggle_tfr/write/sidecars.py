@@ -39,10 +39,10 @@ def close_part(
                 Path(scratch, name).write_bytes(text.encode())
             _publish_files(scratch, part_dir, sums)
 
-        found, wanted = renew_metadata(part_dir, plan, rows, license_name)
-        if found != wanted:
+        metadata = renew_metadata(part_dir, plan, rows, license_name)
+        if metadata:
             path = storage.join(part_dir, DATASET_FILE)
-            storage.write_atomically(path, wanted.encode())
+            storage.write_atomically(path, metadata.encode())
     journal.remove_journal(part_dir)
 
 
@@ -51,7 +51,9 @@ def _complete_indices(
 ) -> dict[str, str]:
     """Write missing or wrong indices of shards, and return the sha256 of all."""
     sums = dict[str, str]()
-    for row in () if plan.settings.compression else rows:
+    if plan.settings.compression:
+        return sums
+    for row in rows:
         name = f"index/{row.file}.idx"
         path = storage.join(part_dir, name)
         if not storage.exists(path) or read_index(path)[-1] != row.bytes:
@@ -81,32 +83,27 @@ def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
 
 def _list_texts(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str, str]:
     """Return the text of each small file beside the shards, by its name."""
-    shards = pd.DataFrame(rows, columns=COLUMNS)
+    # Without resizing, originals keep their bytes and their format.
+    image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
+    schema = plan.schema.to_json(
+        compression=plan.settings.compression, image_format=image_format
+    )
     classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
     texts = {
         "plan.json": plan.to_json(),
-        "schema.json": describe_schema(plan),
+        "schema.json": schema,
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{i}:{name}\n" for i, name in enumerate(classes)),
-        "shards.csv": _format_csv(shards),
+        "shards.csv": _format_csv(pd.DataFrame(rows, columns=COLUMNS)),
     }
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
         table = pd.DataFrame(rejects, columns=REJECT_COLUMNS)
         texts["rejects.csv"] = _format_csv(table)
     submission = storage.read_text(storage.join(work_dir, SUBMISSION))
-    if submission and "test" in set(shards["split"]):
+    if submission and any(row.split == "test" for row in rows):
         texts[SUBMISSION] = submission
     return texts
-
-
-def describe_schema(plan: Plan) -> str:
-    """Return the text of schema.json: fields, compression and image format."""
-    # Without resizing, originals keep their bytes and their format.
-    image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
-    return plan.schema.to_json(
-        compression=plan.settings.compression, image_format=image_format
-    )
 
 
 def _write_image_tables(
@@ -116,47 +113,33 @@ def _write_image_tables(
 
     The rows of one shard at a time are in memory.
     """
-    # A set, because a `stat` that fails would mean that there is no file yet.
-    begun = set[str]()
     shards = [plan.shards[row.number] for row in rows]
-    for row, (_, table) in zip(rows, read_rows(work_dir, shards), strict=True):
-        text = _format_table(plan, row, table, header=row.split not in begun)
+    for row, (_, images) in zip(rows, read_rows(work_dir, shards), strict=True):
+        table = _list_records(plan, row, images)
         with open(os.path.join(folder, f"{row.split}.csv"), "ab") as file:
-            file.write(text.encode())
-        begun.add(row.split)
+            is_new = file.tell() == 0
+            file.write(_format_csv(table, header=is_new).encode())
 
 
-def _format_table(
-    plan: Plan, row: ShardRow, table: pd.DataFrame, *, header: bool
-) -> str:
-    """Return the rows of a shard's records as CSV."""
+def _list_records(plan: Plan, row: ShardRow, images: pd.DataFrame) -> pd.DataFrame:
+    """Return the records of a shard, with the columns of its split's CSV.
+
+    images: the shard's rows of the plan.
+    """
     rejected = [reject["image_id"] for reject in row.rejects]
-    table = table[~table["image_id"].isin(rejected)]
-    table = table.assign(
+    records = images[~images["image_id"].isin(rejected)]
+    records = records.assign(
         file=row.file,
-        record=range(len(table)),
-        source_height=table.get("height"),
-        source_width=table.get("width"),
+        record=range(len(records)),
+        source_height=records.get("height"),
+        source_width=records.get("width"),
     )
-    table = table[[name for name in _list_columns(plan, row.split) if name in table]]
-    return _format_csv(table, header=header)
-
-
-def _format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
-    text = table.to_csv(header=header, index=False, lineterminator="\n")
-    # Readers end a row at "\r" unless it is quoted; Python before 3.13 does not.
-    if "\r" in text:
-        text = table.to_csv(
-            header=header,
-            index=False,
-            lineterminator="\n",
-            quoting=csv.QUOTE_NONNUMERIC,
-        )
-    return text
+    columns = _list_columns(plan, row.split)
+    return records[[name for name in columns if name in records]]
 
 
 def _list_columns(plan: Plan, split: str) -> list[str]:
-    """Return the columns of a split's CSV, of which a table may lack some."""
+    """Return the columns of a split's CSV; a plan may lack a few."""
     schema = plan.schema.for_split(split)
     columns = ["image_id", *schema.label_columns]
     if schema is plan.schema:
@@ -168,3 +151,16 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
         # Codes of masks are resized like the image, from its original size.
         columns += ["source_height", "source_width"]
     return [*dict.fromkeys(columns), "fold", "file", "record"]
+
+
+def _format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
+    text = table.to_csv(header=header, index=False, lineterminator="\n")
+    # Readers end a row at "\r" unless it is quoted; Python before 3.13 does not.
+    if "\r" in text:
+        return table.to_csv(
+            header=header,
+            index=False,
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC,
+        )
+    return text

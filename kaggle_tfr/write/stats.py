@@ -14,7 +14,7 @@ from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import DamagedRecord, read_image_bytes
-from kaggle_tfr.shards import SUMS, format_sums, read_sums, sha256_of_text
+from kaggle_tfr.shards import SUMS, format_sums, read_sums
 
 BLOCK = 32  # files of one task
 
@@ -28,8 +28,9 @@ def sum_channels(pixels: np.ndarray) -> Sums:
     """Return the exact sums of one uint8 image (height, width, 3)."""
     totals = cv2.sumElems(pixels)  # OpenCV adds up in float64, which is exact here
 
-    sums: Sums = Counter(images=1, pixels=pixels.shape[0] * pixels.shape[1])
-    for name, channel, total in zip("RGB", cv2.split(pixels), totals, strict=False):
+    channels = cv2.split(pixels)
+    sums: Sums = Counter(images=1, pixels=channels[0].size)
+    for name, channel, total in zip("RGB", channels, totals, strict=False):
         sums[name] = round(total)
         sums[name * 2] = round(cv2.norm(channel, cv2.NORM_L2SQR))
     return sums
@@ -45,39 +46,40 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     if n == 0:
         raise ValueError("there is no pixel to average: no good image, or no record.")
 
-    mean = dict[str, float]()
-    std = dict[str, float]()
+    mean = {}
+    std = {}
     for name in "RGB":
         mean[name] = sums[name] / n
         # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
-        variance = (n * sums[name * 2] - sums[name] ** 2) / n**2
-        std[name] = variance**0.5
-    return {"mean": mean, "std": std, "images": sums["images"], "pixels": n}
+        numerator = n * sums[name * 2] - sums[name] ** 2
+        std[name] = (numerator / n**2) ** 0.5
+    return {
+        "mean": mean,
+        "std": std,
+        "images": sums["images"],
+        "pixels": n,
+    }
 
 
 def channel_stats_of_files(images: pd.DataFrame) -> Stats:
     """Return the sums over every pixel of image files, by split.
 
-    images: column `path`, optionally `split` (default "train") and `problem`: files
-        with a problem are left out.
+    images: columns `split` and `path`. Files that cannot be read are left out.
     """
-    good = images[images["problem"] == ""] if "problem" in images else images
-    splits = good["split"] if "split" in good else pd.Series("train", good.index)
-    files = list(zip(splits.astype(str), good["path"], strict=True))
     blocks = parallel.run(
         _sum_files,
-        parallel.blocks(files, BLOCK),
+        parallel.blocks(images[["split", "path"]], BLOCK),
         label="Pixels of files",
-        total=len(files),
+        total=len(images),
         advance=lambda stats: sum(sums["images"] for sums in stats.values()),
     )
     return combine_stats(blocks)
 
 
-def _sum_files(files: Iterable[tuple[str, str]]) -> Stats:
-    """Return the sums over the pixels of files, given as (split, path)."""
+def _sum_files(images: pd.DataFrame) -> Stats:
+    """Return the sums over the pixels of a block of files, by split."""
     stats: Stats = defaultdict(Counter)
-    for split, path in files:
+    for split, path in images.to_numpy():
         # The writer reports images that were damaged after they were measured.
         with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
             pixels = read_pixels(read_image_bytes(path))
@@ -101,22 +103,23 @@ def save_stats(stats: Mapping[str, Sums], path: str) -> None:
     file's line in SHA256SUMS is updated.
     """
     splits = {split: describe_sums(sums) for split, sums in sorted(stats.items())}
-    of_train = splits.get("train") or describe_sums(sum(stats.values(), Counter()))
-    text = _write_json(path, of_train | {"splits": splits})
+    description = splits.get("train")
+    if description is None:
+        sums_of_all = sum(stats.values(), Counter())
+        description = describe_sums(sums_of_all)
+    _write_json(path, description | {"splits": splits})
 
     part_dir, _, name = path.rpartition("/")
-    sums_of_part = read_sums(part_dir)
-    if sums_of_part:
-        sums_of_part[name] = sha256_of_text(text)
-        sums_text = format_sums(sums_of_part)
-        storage.write_atomically(storage.join(part_dir, SUMS), sums_text.encode())
+    checksums = read_sums(part_dir)
+    if checksums:
+        checksums[name] = storage.sha256_of(path)
+        text = format_sums(checksums)
+        storage.write_atomically(storage.join(part_dir, SUMS), text.encode())
 
 
-def _write_json(path: str, values: Mapping[str, Any]) -> str:
-    """Write a JSON file and return its text."""
+def _write_json(path: str, values: Mapping[str, Any]) -> None:
     text = json.dumps(values, indent=1) + "\n"
     storage.write_atomically(path, text.encode())
-    return text
 
 
 def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
@@ -124,10 +127,11 @@ def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
 
     Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}.
     """
-    paths = list[str]()
+    paths = []
     for origin, stats in (("files", files), ("records", records)):
         for split, sums in sorted(stats.items()):
             path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")
-            _write_json(path, describe_sums(sums)["mean"])
+            description = describe_sums(sums)
+            _write_json(path, description["mean"])
             paths.append(path)
     return paths

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
+from math import ceil
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
@@ -50,6 +51,9 @@ PART_SIGNS = ("shards.csv", "journal", SUMS)
 MAX_FAULTS = 20  # of a shard
 MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
+UNREADABLE = "it is missing or cannot be read; run 04_write again"
+
+Sources = Mapping[tuple[str, str], str]  # paths of images, by split and image_id
 
 
 class Fault(NamedTuple):
@@ -82,19 +86,28 @@ class Verification(NamedTuple):
     stats: dict[str, Stats]
 
 
+class Part(NamedTuple):
+    """A part to verify; it has no rows if its plan or its tables cannot be read."""
+
+    folder: str
+    plan: Plan | None
+    rows: list[ShardRow]
+    faults: list[Fault]
+
+
 @dataclass
 class ShardCheck:
     """A shard to read, and the result so far.
 
     rows: of the split's table, one per record, [] where it cannot be read.
-    sources: paths of the images to compare, by split and image_id.
+    sources: the images to compare.
     """
 
     part_dir: str
     plan: Plan
     shard: ShardRow
     rows: list[dict[Any, Any]]
-    sources: Mapping[tuple[str, str], str]
+    sources: Sources
     faults: list[Fault] = field(default_factory=list)
     matches: list[SourceMatch] = field(default_factory=list)
     sums: Sums = field(default_factory=Counter)
@@ -106,27 +119,33 @@ class ShardCheck:
 
 
 def verify_parts(
-    folders: Sequence[str] | str, work_dir: str = "", *, sample: int = 50, seed: int = 0
+    folders: Sequence[str] | str, work_dir: str = "", *, sample: int = 50
 ) -> Verification:
     """Read parts again and return their faults, a source comparison and pixel sums.
 
     Every byte is read: sha256, CRCs, index, each record's image, and its features
     against the plan's row; names, counts and files against plan and shards.csv.
     folders: parts, or folders that contain parts, such as WORK_DIR.
-    work_dir: the plan's. One record in 100, but 6 to `sample`, is compared with its
-        source.
+    work_dir: the plan's; "" to compare no sources.
+    sample: number of records, over all parts, to compare with their sources.
     Raises: FileNotFoundError: a folder contains no part that 04_write wrote.
     """
-    listed = [folders] if isinstance(folders, str | os.PathLike) else folders
-    part_dirs = [path for folder in listed for path in _find_parts(str(folder))]
-    checks, total, faults = _open_parts(part_dirs, work_dir, sample, seed)
+    folders = [folders] if isinstance(folders, str) else folders
+    part_dirs = [path for folder in folders for path in _find_parts(folder)]
+    parts = [_open_part(part_dir) for part_dir in part_dirs]
+    faults = _compare_plans(part_dirs)
+    for part in parts:
+        faults += part.faults
+
+    n_sources = ceil(sample / len(parts)) if work_dir else 0
+    checks = (_list_checks(part, work_dir, n_sources) for part in parts)
     matches = list[SourceMatch]()
     stats: dict[str, Stats] = {part_dir: defaultdict(Counter) for part_dir in part_dirs}
     for check in parallel.run(
         check_shard,
-        checks,
+        chain.from_iterable(checks),
         label="Verifying records",
-        total=total,
+        total=sum(row.count for part in parts for row in part.rows),
         advance=lambda check: check.shard.count,
     ):
         faults += check.faults
@@ -137,25 +156,6 @@ def verify_parts(
         pd.DataFrame(sorted(matches), columns=SourceMatch._fields),
         stats,
     )
-
-
-def _open_parts(
-    part_dirs: Sequence[str], work_dir: str, sample: int, seed: int
-) -> tuple[Iterator[ShardCheck], int, list[Fault]]:
-    """Return (shards to read, number of their records, faults of parts as a whole)."""
-    checks = list[Iterator[ShardCheck]]()
-    total = 0
-    faults = _compare_plans(part_dirs)
-    for part_dir in part_dirs:
-        plan, rows, problems = _open_part(part_dir)
-        for file, problem in problems.items():
-            faults.append(Fault(part_dir, file, -1, 0, problem))
-        if plan:
-            n_sources = -(-sample // len(part_dirs)) if work_dir else 0
-            sources = _choose_sources(work_dir, rows[0].part, n_sources, seed)
-            checks.append(_list_checks(part_dir, plan, rows, sources))
-            total += sum(row.count for row in rows)
-    return chain.from_iterable(checks), total, faults
 
 
 def _find_parts(folder: str) -> list[str]:
@@ -175,16 +175,28 @@ def _find_parts(folder: str) -> list[str]:
             "contains such folders. To check other TFRecord files, read them by "
             "01_explore with SOURCE: tfrecords."
         )
-    return sorted({file.rpartition("/")[0] for file in files})
+    return sorted({os.path.dirname(file) for file in files})
 
 
-def _open_part(part_dir: str) -> tuple[Plan | None, list[ShardRow], dict[str, str]]:
-    """Return (plan, rows, problems of the part as a whole by file).
+def _compare_plans(part_dirs: Sequence[str]) -> list[Fault]:
+    """Return a fault for each folder whose parts are of different plans.
 
-    Without a plan or rows the files are compared with SHA256SUMS alone.
+    Readers take all parts of a folder for one dataset.
     """
-    unread = "it is missing or cannot be read; run 04_write again"
-    problems = {"plan.json": unread, "shards.csv": unread}
+    faults = []
+    for _, group in groupby(sorted(part_dirs), os.path.dirname):
+        fingerprints = {part_dir: read_fingerprint(part_dir) for part_dir in group}
+        advice = "Remove the older one, or run 04_write with OVERWRITE = True."
+        try:
+            check_one_plan(fingerprints, advice=advice)
+        except ValueError as error:
+            faults.append(Fault(max(fingerprints), "plan.json", -1, 0, str(error)))
+    return faults
+
+
+def _open_part(part_dir: str) -> Part:
+    """Read the plan and the rows of a part, and check its files but the shards."""
+    problems = {"plan.json": UNREADABLE, "shards.csv": UNREADABLE}
     plan = None
     rows = list[ShardRow]()
     with suppress(*PER_IMAGE_ERRORS, ValueError):
@@ -192,32 +204,35 @@ def _open_part(part_dir: str) -> tuple[Plan | None, list[ShardRow], dict[str, st
         del problems["plan.json"]
     try:
         rows = journal.read_rows_of_part(part_dir)
-    except (ValueError, IsADirectoryError) as error:
+    except ValueError as error:
         problems["shards.csv"] = str(error)
     if rows:
         del problems["shards.csv"]
-    if not (plan and rows):
-        return None, [], find_changed_files(part_dir, read_sums(part_dir)) | problems
 
-    if not journal.is_closed(part_dir):
-        problems["shards.csv"] = "the part is unfinished; run 04_write again"
-    problems = _check_sidecars(part_dir, plan, rows) | problems
-    return plan, rows, problems | _check_shard_list(part_dir, plan, rows)
+    sums = read_sums(part_dir)
+    if plan and rows:
+        problems |= _check_tables(part_dir, plan, rows)
+        for row in rows:  # which are read later
+            sums.pop(row.file, "")
+    else:
+        rows = []
+    problems = find_changed_files(part_dir, sums) | problems
+    faults = [Fault(part_dir, file, -1, 0, text) for file, text in problems.items()]
+    return Part(part_dir, plan, rows, faults)
 
 
-def _check_sidecars(
+def _check_tables(
     part_dir: str, plan: Plan, rows: Sequence[ShardRow]
 ) -> dict[str, str]:
-    """Return the problems of the files beside a part's shards."""
-    sums = read_sums(part_dir)
-    shards = {row.file: row.sha256 for row in rows}
-    of_others = {name: sha256 for name, sha256 in sums.items() if name not in shards}
-    problems = find_changed_files(part_dir, of_others)
-    if shards.items() - sums.items():
-        problems[SUMS] = "it is missing or broken, or lacks a shard"
-    found, wanted = renew_metadata(part_dir, plan, rows)
-    if found != wanted:
+    """Compare the files that list the shards with each other; return the problems."""
+    problems = _check_shard_list(part_dir, plan, rows)
+    if not journal.is_closed(part_dir):
+        problems["shards.csv"] = "the part is unfinished; run 04_write again"
+    if renew_metadata(part_dir, plan, rows):
         problems[DATASET_FILE] = "it is missing, or does not describe this part"
+    sums_of_shards = {row.file: row.sha256 for row in rows}
+    if sums_of_shards.items() - read_sums(part_dir).items():
+        problems[SUMS] = "it is missing or broken, or lacks a shard"
     return problems
 
 
@@ -239,53 +254,32 @@ def _check_shard_list(
     return problems
 
 
-def _compare_plans(part_dirs: Sequence[str]) -> list[Fault]:
-    """Return a fault for each folder whose parts are of different plans.
-
-    Readers take all parts of a folder for one dataset.
-    """
-    faults = []
-    for _, group in groupby(sorted(part_dirs), os.path.dirname):
-        fingerprints = {part_dir: read_fingerprint(part_dir) for part_dir in group}
-        advice = "Remove the older one, or run 04_write with OVERWRITE = True."
-        try:
-            check_one_plan(fingerprints, advice=advice)
-        except ValueError as error:
-            faults.append(Fault(max(fingerprints), "plan.json", -1, 0, str(error)))
-    return faults
-
-
-def _choose_sources(
-    work_dir: str, part: int, n_sources: int, seed: int
-) -> dict[tuple[str, str], str]:
-    """Return the paths of a sample of a part's images, by split and image_id."""
+def _choose_sources(work_dir: str, part: int, n_sources: int) -> Sources:
+    """Return a sample of a part's images."""
     if n_sources == 0:
         return {}
-    plan_path = storage.join(work_dir, "plan.parquet")
-    columns = ["part", "split", "image_id", "path"]
-    table = storage.read_parquet(plan_path, columns=columns)
+    table = storage.read_parquet(
+        storage.join(work_dir, "plan.parquet"),
+        columns=["part", "split", "image_id", "path"],
+    )
     table = table[table["part"] == part]
-    n_images = min(n_sources, max(6, len(table) // 100), len(table))
-    chosen = table.sample(n_images, random_state=seed)
+    chosen = table.sample(min(n_sources, len(table)), random_state=0)
     images = zip(chosen["split"], chosen["image_id"], strict=True)
     return dict(zip(images, chosen["path"], strict=True))
 
 
-def _list_checks(
-    part_dir: str,
-    plan: Plan,
-    shards: Sequence[ShardRow],
-    sources: Mapping[tuple[str, str], str],
-) -> Iterator[ShardCheck]:
+def _list_checks(part: Part, work_dir: str, n_sources: int) -> Iterator[ShardCheck]:
     """Yield a task for each shard, with its rows of the split's table."""
-    plan_for_worker = plan.for_worker()
-    for split in sorted({shard.split for shard in shards}):
-        table = _read_image_table(part_dir, plan, split)
+    if not (part.plan and part.rows):
+        return
+    sources = _choose_sources(work_dir, part.rows[0].part, n_sources)
+    plan = part.plan.for_worker()
+    for split, shards in groupby(part.rows, attrgetter("split")):
+        table = _read_image_table(part.folder, plan, split)
         positions = table.groupby("file").indices
         for shard in shards:
-            if shard.split == split:
-                rows = table.iloc[positions.get(shard.file, [])].to_dict("records")
-                yield ShardCheck(part_dir, plan_for_worker, shard, rows, sources)
+            rows = table.iloc[positions.get(shard.file, [])].to_dict("records")
+            yield ShardCheck(part.folder, plan, shard, rows, sources)
 
 
 def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
@@ -311,60 +305,55 @@ def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
 
 def check_shard(check: ShardCheck) -> ShardCheck:
     """Read a shard and return the check with the result, without its rows."""
-    shard = check.shard
-    path = storage.join(check.part_dir, shard.file)
+    path = storage.join(check.part_dir, check.shard.file)
     try:
         with storage.local_copy(path) as local, tempfile.TemporaryDirectory() as folder:
-            is_right = storage.sha256_of(str(local)) == shard.sha256
-            size = os.path.getsize(local)
+            if storage.sha256_of(local) != check.shard.sha256:
+                check.report("its sha256 is not that of shards.csv")
             plain = decompress(local, f"{folder}/plain") if is_gzip(local) else local
-            count = _check_records(check, plain)
+            _check_records(check, plain)
     except FileNotFoundError:
         check.report("the file is missing")
     except OSError as error:
         check.report(f"it cannot be read: {error}")
-    else:
-        if count != shard.count:
-            check.report(f"{count} records were found, shards.csv has {shard.count}")
-        if size != shard.bytes:
-            check.report(f"{size:,} bytes, shards.csv has {shard.bytes:,}")
-        elif not is_right:
-            check.report("its sha256 is not that of shards.csv")
     check.rows = []
     return check
 
 
-def _check_records(check: ShardCheck, plain: AnyPath) -> int:
-    """Check the records of a decompressed shard, and return how many there are."""
-    file = check.shard.file
-    index = read_index(storage.join(check.part_dir, "index", f"{file}.idx"))
+def _check_records(check: ShardCheck, plain: AnyPath) -> None:
+    """Check the records of a decompressed shard: each one, their number and index."""
+    shard = check.shard
     bounds = list_frames(plain)
+    count = len(bounds) - 1
+    if count != shard.count:
+        check.report(f"{count} records were found, shards.csv has {shard.count}")
+    if check.rows and len(check.rows) != shard.count:
+        check.report(f"{shard.split}.csv has {len(check.rows)} rows of this file")
+
+    index = read_index(storage.join(check.part_dir, "index", f"{shard.file}.idx"))
+    if index not in ([0], bounds):
+        check.report("its records are not where its index has them")
+
     for number, (offset, end) in enumerate(pairwise(bounds)):
         problem = ""
         try:
-            problem = _check_record(
-                check, number, read_frame(plain, offset, end - offset)
-            )
+            record = read_frame(plain, offset, end - offset)
+            problem = _check_record(check, number, record)
         except DamagedRecord:
             problem = "cannot be read: it is damaged"
             if end == bounds[-1]:
                 problem += ", or the file ends in the middle of it"
-        if not problem and index != [0] and index[number : number + 2] != [offset, end]:
-            problem = "the index has another offset or length"
         if problem:
             check.report(problem, number, offset)
-        if len(check.faults) == MAX_FAULTS:
+        if len(check.faults) >= MAX_FAULTS:
             check.report(f"{MAX_FAULTS} faults; the other records were not read")
-            break
-    if check.rows and len(check.rows) != check.shard.count:
-        check.report(f"{check.shard.split}.csv has {len(check.rows)} rows of this file")
-    return len(bounds) - 1
+            return
 
 
-def _check_record(check: ShardCheck, number: int, data: bytes) -> str:
+def _check_record(check: ShardCheck, number: int, record: bytes) -> str:
     """Return the problem of a record, or ""; its image is decoded once."""
     try:
-        features = parse_record(data)
+        features = parse_record(record)
     except ValueError as error:
         return str(error)
 
@@ -385,61 +374,59 @@ def _check_record(check: ShardCheck, number: int, data: bytes) -> str:
 
     row = check.rows[number]
     problem = _compare_source(check, number, row["image_id"], pixels)
-    return problem or _find_difference(data, images[0], header, check.plan, row)
+    return problem or _find_difference(record, images[0], header, check.plan, row)
 
 
 def _compare_source(
     check: ShardCheck, number: int, image_id: str, pixels: np.ndarray
 ) -> str:
     """Compare a record with its source if it is in the sample; return the problem."""
-    file = check.shard.file
-    path = check.sources.get((check.shard.split, image_id))
+    shard = check.shard
+    path = check.sources.get((shard.split, image_id))
+    if path is None:
+        return ""
     # Sources may have been removed or changed since they were written.
     with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-        if path:
-            source = read_image_bytes(path)
-            values = compare_with_source(source, pixels, check.plan.image)
-            match = SourceMatch(check.part_dir, file, number, image_id, *values)
-            check.matches.append(match)
-            if match.problem:
-                return f"it does not show its source as it is: {match.problem}"
+        source = read_image_bytes(path)
+        fit = compare_with_source(source, pixels, check.plan.image)
+        match = SourceMatch(check.part_dir, shard.file, number, image_id, *fit)
+        check.matches.append(match)
+        if match.problem:
+            return f"it does not show its source as it is: {match.problem}"
     return ""
 
 
 def _find_difference(
-    data: bytes, image: bytes, header: Header, plan: Plan, row: Mapping[str, Any]
+    record: bytes, image: bytes, header: Header, plan: Plan, row: Mapping[str, Any]
 ) -> str:
     """Return the first feature that differs from the plan's row with this image."""
-    height = row.get("source_height", header.height)
-    width = row.get("source_width", header.width)
+    values = {
+        **row,
+        "height": row.get("source_height", header.height),
+        "width": row.get("source_width", header.width),
+    }
     encoded = EncodedImage(image, header.height, header.width, header.format)
     try:
-        values = {**row, "height": height, "width": width}
-        expected_data = encode(values, encoded, plan.schema, plan.image)
+        expected_record = encode(values, encoded, plan.schema, plan.image)
     except (ValueError, KeyError) as error:
         return f"the plan's row cannot be encoded: {error}"
-    if expected_data == data:
+    if expected_record == record:
         return ""
 
-    found = _list_features(data)
-    expected = _list_features(expected_data)
+    found = _list_features(record)
+    expected = _list_features(expected_record)
     for name in sorted({*found, *expected}):
-        if name not in found:
-            return f"it lacks the feature '{name}'"
-        if name not in expected:
-            return f"it has the feature '{name}'"
-        if found[name] != expected[name]:
-            return f"'{name}' is {found[name]:.60}, the plan says {expected[name]:.60}"
+        value = found.get(name, "missing")
+        expected_value = expected.get(name, "missing")
+        if value != expected_value:
+            return f"'{name}' is {value:.60}, expected {expected_value:.60}"
     return "its features are not in the order, or of the type, that the schema writes"
 
 
-def _list_features(data: bytes) -> dict[str, str]:
+def _list_features(record: bytes) -> dict[str, str]:
     """Return the values of a record's features as text, by name."""
-    features = dict[str, str]()
-    for name, feature in parse_record(data).items():
-        values = list_values(feature)
-        features[name] = str(values[0] if len(values) == 1 else values)
-    return features
+    features = parse_record(record)
+    return {name: str(list_values(feature)) for name, feature in features.items()}
 
 
 def compare_with_source(
@@ -452,20 +439,15 @@ def compare_with_source(
     """
     height, width = pixels.shape[:2]
     expected = _resize_source(source, height, width, settings)
-    # Thumbnails are enough to find a transformation, in a tenth of the time.
-    size = min(width, 64), min(height, 64)
-    thumbnail = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
-    expected_thumbnail = cv2.resize(expected, size, interpolation=cv2.INTER_AREA)
-
-    versions = {"": thumbnail, SWAPPED: thumbnail[..., ::-1]}
+    versions = {"": pixels, SWAPPED: pixels[..., ::-1]}
     for number, orientation in ORIENTATIONS.items():
-        if number > 1 and (height == width or not orientation.transposes):
-            version = apply_orientation(thumbnail, INVERSE[number])
+        if height == width or not orientation.transposes:
+            version = apply_orientation(pixels, INVERSE[number])
             versions[f"the image is {orientation.name}"] = version
-    fits = {name: psnr(expected_thumbnail, v) for name, v in versions.items()}
+    fits = {problem: psnr(expected, v) for problem, v in versions.items()}
     best = max(fits, key=fits.__getitem__)
     problem = best if fits[best] > fits[""] + MARGIN_DB else ""
-    return psnr(expected, pixels), psnr(expected, pixels[..., ::-1]), problem
+    return fits[""], fits[SWAPPED], problem
 
 
 def _resize_source(
