@@ -68,35 +68,34 @@ def read_classes(input_dir: str, label_map: str | Mapping[str, int]) -> list | N
     if not label_map:
         return None
     content = load_label_map(input_dir, label_map)
-    entries = dict(content) if isinstance(content, Mapping) else {}
-    wrong = {
-        name: label
-        for name, label in entries.items()
-        if not isinstance(label, int) or label < 0
-    }
-    if wrong or not entries:
+    label_of = content if isinstance(content, Mapping) else {}
+    wrong = {}
+    for name, label in label_of.items():
+        if not isinstance(label, int) or label < 0:
+            wrong[name] = label
+    if wrong or not label_of:
         raise ValueError(
-            f'LABEL_MAP takes {{"class": label}}, with labels from 0, but it holds '
+            f'LABEL_MAP takes {{"class": label}}, with labels from 0, but it contains '
             f"{wrong or content!r:.80}. Fix the map, or leave LABEL_MAP empty to "
             "number the sorted classes."
         )
 
-    classes: list = [None] * (max(entries.values()) + 1)
-    for name, label in zip(_parse_classes(entries), entries.values(), strict=True):
+    classes: list = [None] * (max(label_of.values()) + 1)
+    for name, label in zip(_parse_names(label_of), label_of.values(), strict=True):
         if classes[label] is not None:
             raise ValueError(
                 f"LABEL_MAP gives label {label} to both '{classes[label]}' and "
-                f"'{name}'. Give each class a label of its own."
+                f"'{name}'. Give each class a different label."
             )
         classes[label] = name
     return classes
 
 
-def _parse_classes(names: Iterable[Any]) -> list:
-    """Return the names of classes as integers if all of them are, else as text."""
-    names = list(map(str, names))
-    is_numeric = all(map(INTEGER.fullmatch, names))
-    return list(map(int, names)) if is_numeric else names
+def _parse_names(names: Iterable[Any]) -> list:
+    """Return names of classes as integers if all of them are, else as text."""
+    texts = list(map(str, names))
+    is_numeric = all(map(INTEGER.fullmatch, texts))
+    return list(map(int, texts)) if is_numeric else texts
 
 
 def number_classes(
@@ -109,20 +108,19 @@ def number_classes(
     >>> number_classes(pd.Series(["10", "9", "", "10"]))
     (array([ 1,  0, -1,  1]), [9, 10])
     """
-    codes, names = pd.factorize(text.where(~text.isin(MISSING)))
+    names = text.mask(text.isin(MISSING))
+    unique_names = names.dropna().unique()
     if classes is None:
-        classes = sorted(_parse_classes(names))
+        classes = sorted(_parse_names(unique_names))
     label_of = number_names(classes)
-    unknown = [name for name in names if str(name) not in label_of]
+    unknown = [name for name in unique_names if name not in label_of]
     if unknown:
         raise ValueError(
             f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} of the "
             f"data, the first is '{unknown[0]}'. Add them, or leave it empty to number "
             "the sorted classes."
         )
-    # The code of a missing name is -1, which takes the last of these labels.
-    labels = np.array([*(label_of[str(name)] for name in names), -1], np.int64)
-    return labels[codes], classes
+    return names.map(label_of).fillna(-1).to_numpy(np.int64), classes
 
 
 def number_names(classes: Sequence[Any]) -> dict[str, int]:
@@ -137,8 +135,8 @@ def single_label_table(text: pd.Series, classes: list | None = None) -> Table:
     table = pd.DataFrame(
         {
             "label": label,
-            "label_name": text.mask(is_missing, "").astype(object),
-            "problem": np.where(is_missing, "no label", "").astype(object),
+            "label_name": text.mask(is_missing, ""),
+            "problem": np.where(is_missing, "no label", ""),
         }
     )
     return table, Labels("single", tuple(classes))
@@ -159,12 +157,11 @@ def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
     """
     is_present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(is_present, axis=0, return_inverse=True)
-    names = ["|".join(columns.columns[held]) for held in combinations]
+    names = ["|".join(columns.columns[is_held]) for is_held in combinations]
     label_name = np.array(names, object)[row.ravel()]
     values = {"label": 0, "label_name": label_name, "problem": problem}
     table = pd.DataFrame(values, columns.index)
-    label_columns = tuple(map(str, columns))
-    labels = Labels(kind, label_columns, label_columns)
+    labels = Labels(kind, tuple(columns), tuple(columns))
     return pd.concat([table, columns], axis=1), labels
 
 
@@ -179,9 +176,8 @@ def read_flags(
     """
     flags, problem = _parse_flags(text)
     n_labels = flags.sum(axis=1)
-    is_good = problem == ""
     if kind == "auto":
-        decisive = n_labels[is_good & ~is_test]
+        decisive = n_labels[(problem == "") & ~is_test]
         kind = "single" if len(decisive) and (decisive == 1).all() else "multi"
         if kind == "single":
             print(
@@ -194,13 +190,11 @@ def read_flags(
         return table, labels
 
     names = table["label_name"]
-    classes = classes or sorted(_parse_classes(text))
-    is_single = is_good & (n_labels == 1)
-    table, labels = single_label_table(names.where(is_single, ""), classes)
     several = "several labels where one is expected: " + names.str.replace("|", ", ")
-    own_problem = table["problem"].mask(n_labels > 1, several)
-    table["problem"] = own_problem.where(is_good, problem)
-    return table, labels
+    problem = first_problem(problem, several.where(n_labels > 1, ""))
+    classes = classes or sorted(_parse_names(text))
+    table, labels = single_label_table(names.where(problem == "", ""), classes)
+    return table.assign(problem=first_problem(problem, table["problem"])), labels
 
 
 def _parse_flags(text: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
@@ -215,16 +209,23 @@ def _parse_flags(text: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
     return flags.fillna(0).astype(np.int8), problem
 
 
+def first_problem(*problems: pd.Series) -> pd.Series:
+    """Return the first problem of each row that is not ""."""
+    first = problems[0]
+    for problem in problems[1:]:
+        first = first.where(first != "", problem)
+    return first
+
+
 def split_labels(text: pd.Series, separator: str) -> Table:
     """Return the multi-label table of lists of classes, such as "rust scab"."""
-    is_missing = text.isin(MISSING)
-    names = text.mask(is_missing, "").str.split(separator).explode().str.strip()
-    names = names[names != ""]
+    names = text.str.split(separator).explode().str.strip()
     label, classes = number_classes(names)
+    is_class = label >= 0
     flags = np.zeros((len(text), len(classes)), np.int8)
-    flags[names.index, label] = 1
+    flags[names.index[is_class], label[is_class]] = 1
     columns = pd.DataFrame(flags, text.index, list(map(str, classes)))
-    problem = np.where(is_missing, "no label", "")
+    problem = np.where(text.isin(MISSING), "no label", "")
     table, labels = multi_label_table(columns, "multi", problem)
     return table, replace(labels, classes=tuple(classes))
 
@@ -237,9 +238,8 @@ def spread_codes(ids: pd.Series, names: pd.Series, codes: pd.Series) -> pd.DataF
     codes = codes.str.strip()
     masks = pd.DataFrame({"id": ids, "name": names, "code": codes})
     masks = masks[~codes.isin(EMPTY_CODES)]
-    is_repeated = masks.duplicated(["id", "name"], keep=False)
-    joined = masks[is_repeated].groupby(["id", "name"], as_index=False).agg(join_codes)
-    masks = pd.concat([masks[~is_repeated], joined])
-    spread = masks.pivot_table("code", index="id", columns="name", aggfunc="first")
-    spread = spread.reindex(index=ids.unique(), columns=sorted(names.unique()))
-    return spread.fillna("").astype(object).rename_axis(None, axis=1)
+    lists = masks.groupby(["id", "name"])["code"].agg(list)
+    # A single code is written as the CSV has it.
+    joined = lists.map(lambda codes: join_codes(codes) if codes[1:] else codes[0])
+    spread = joined.unstack().reindex(index=ids.unique(), columns=sorted(set(names)))
+    return spread.fillna("")

@@ -400,12 +400,12 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
         (
             {"label_map": {"0": "rose"}},
             ValueError,
-            r"takes {\"class\": label}.* holds {'0': 'rose'}\. Fix",
+            r"takes {\"class\": label}.* contains {'0': 'rose'}\. Fix",
         ),
         (
             {"label_map": {"classes": ["rose"]}},
             ValueError,
-            r"holds {'classes': \['rose'\]}\. Fix",
+            r"contains {'classes': \['rose'\]}\. Fix",
         ),
     ],
 )
