@@ -45,7 +45,7 @@ def read_table(
     """
     settings = _complete_settings(settings, input_dir, excluded)
     tables, labels = _read_inputs(settings)
-    images = _drop_listed_elsewhere(rows.stack_rows(tables))
+    images = _drop_listed_elsewhere(pd.concat(tables, ignore_index=True))
     if labels.kind != "single":
         has_label = images["label"] >= 0
         names = images["label_name"][has_label]

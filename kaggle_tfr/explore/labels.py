@@ -161,7 +161,8 @@ def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
     label_name = np.array(names, object)[row.ravel()]
     values = {"label": 0, "label_name": label_name, "problem": problem}
     table = pd.DataFrame(values, columns.index)
-    labels = Labels(kind, tuple(columns), tuple(columns))
+    label_columns = tuple(map(str, columns))
+    labels = Labels(kind, label_columns, label_columns)
     return pd.concat([table, columns], axis=1), labels
 
 

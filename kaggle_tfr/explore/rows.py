@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -14,6 +14,7 @@ from kaggle_tfr.explore.csvs import read_csv, template_columns
 from kaggle_tfr.explore.labels import (
     RESERVED,
     Table,
+    first_problem,
     multi_label_table,
     read_classes,
     read_flags,
@@ -73,8 +74,8 @@ def read_mask_csv(settings: InputSettings) -> Table:
         )
     ids, names = _split_mask_ids(rows, settings)
     codes = spread_codes(ids, names, rows[columns[-1]])
-    images = rows.drop(columns=columns).assign(**{settings.id_column: ids})
-    images = images[~ids.duplicated()].reset_index(drop=True)
+    images = rows.assign(**{settings.id_column: ids})[~ids.duplicated()]
+    images = images.reset_index(drop=True)
     labelled = multi_label_table(codes.reset_index(drop=True), "masks", "")
     return complete_rows(settings, images, labelled)
 
@@ -114,8 +115,7 @@ def _split_mask_ids(
 def complete_rows(
     settings: InputSettings, rows: pd.DataFrame, labelled: Table
 ) -> Table:
-    """Return the images of a CSV's rows, then those of files without a row; their
-    labels.
+    """Return the images of a CSV's rows, then of the files without a row, and labels.
 
     labelled: the columns of labels of the rows.
     """
@@ -127,26 +127,34 @@ def complete_rows(
         )
     paths, path_problem = _fill_paths(rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
+    table = _unlabel_test_rows(table, labels, split == "test")
+    ids = _name_apart(rows, paths, settings)
+    repeat_problem = _find_repeats(ids, table, split)
+    problem = first_problem(
+        repeat_problem, table["problem"], split_problem, path_problem
+    )
+    table["problem"] = problem.mask(rows[settings.id_column] == "", "no id")
+    ids = ids.map(storage.escape)
+    images = pd.DataFrame({"image_id": ids, "path": paths, "split": split})
+    images = pd.concat([images, table, _list_others(rows, settings)], axis=1)
+    unlisted = _list_unlisted(images, labels, settings)
+    if len(unlisted):
+        images = pd.concat([images, unlisted], ignore_index=True)
+    return images, labels
+
+
+def _list_others(rows: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
+    """Return the columns that are neither ids nor labels.
+
+    Integers stay integers beside rows of another input that lacks their column.
+    """
     used = [settings.id_column, *settings.label_columns]
     if not settings.split_column:
         splits.warn_unused(rows, used)
-    table = _unlabel_test_rows(table, labels, split == "test")
-    ids = _name_apart(rows, paths, settings)
-    problem = _find_repeats(ids, table, split)
-    for next_problem in (table["problem"], split_problem, path_problem):
-        problem = problem.where(problem != "", next_problem)
-    table["problem"] = problem.mask(rows[settings.id_column] == "", "no id")
-
-    others = rows.drop(columns=used, errors="ignore")
+    others = rows.drop(columns=used)
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    ids = ids.map(storage.escape)
-    images = pd.DataFrame({"image_id": ids, "path": paths, "split": split})
-    images = pd.concat([images, table, others], axis=1)
-    unlisted = _list_unlisted(images, settings)
-    if len(unlisted):
-        unlisted = unlisted.assign(label=-1, label_name="", **labels.blanks())
-        images = stack_rows([images, unlisted])
-    return images, labels
+    integers = others.select_dtypes("integer")
+    return others.astype(dict.fromkeys(integers, "Int64"))
 
 
 def _find_repeats(ids: pd.Series, table: pd.DataFrame, split: pd.Series) -> pd.Series:
@@ -196,44 +204,38 @@ def _name_apart(
 def _fill_paths(
     rows: pd.DataFrame, settings: InputSettings
 ) -> tuple[pd.Series, pd.Series]:
-    """Return the path of each row by PATH_TEMPLATE, "" if its id does not fit; the
-    problem.
+    """Return the path of each row by PATH_TEMPLATE and "", or "" and its problem.
 
     Raises: ValueError: PATH_TEMPLATE names a column that the rows lack, or fits no row.
     """
     template = settings.path_template
+    source = f"PATH_TEMPLATE '{template}'"
     rows = rows.assign(image_id=rows[settings.id_column])  # templates know both names
-    columns = sorted(template_columns(template))
-    _check_columns(columns, rows, template)
+    columns = list(template_columns(template))
+    for column in columns:
+        if column not in rows:
+            raise ValueError(
+                f"{source} names the column '{column}', which does not exist."
+                f"{near_miss(column, rows.columns)} The columns are "
+                f"{', '.join(rows.columns)}."
+            )
     filled = [
-        _fill_template(template, dict(zip(columns, values, strict=True)))
+        _fill_template(dict(zip(columns, values, strict=True)), settings)
         for values in rows[columns].itertuples(index=False, name=None)
     ]
-    below, problems = zip(*filled, strict=True)
-    if not any(below):
-        source = f"PATH_TEMPLATE '{template}'"
+    paths, problems = zip(*filled, strict=True)
+    if not any(paths):
         storage.check_inside(template, source, f"'{settings.input_dir}'")
         raise ValueError(
             f"{source} fits no row, the first is '{rows['image_id'].iloc[0]}': "
             f"{problems[0]}."
         )
-    paths = [f"{settings.input_dir}/{name}" if name else "" for name in below]
     return pd.Series(paths, rows.index), pd.Series(problems, rows.index)
 
 
-def _check_columns(columns: list[str], rows: pd.DataFrame, template: str) -> None:
-    names = list(map(str, rows))
-    for column in columns:
-        if column not in names:
-            raise ValueError(
-                f"PATH_TEMPLATE '{template}' names the column '{column}', which does "
-                f"not exist.{near_miss(column, names)} The columns are "
-                f"{', '.join(names)}."
-            )
-
-
-def _fill_template(template: str, row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the path below INPUT_DIR of a row and "", or "" and its problem."""
+def _fill_template(row: Mapping[str, Any], settings: InputSettings) -> tuple[str, str]:
+    """Return the path of a row and "", or "" and its problem."""
+    template = settings.path_template
     if row.get(FOLDER_COLUMN) == "":
         template = template.replace(f"{{{FOLDER_COLUMN}}}/", "")
     try:
@@ -242,11 +244,13 @@ def _fill_template(template: str, row: Mapping[str, Any]) -> tuple[str, str]:
         return "", f"id too short for PATH_TEMPLATE '{template}'"
     if storage.OUTSIDE.search(name):
         return "", "id is outside INPUT_DIR"
-    return storage.escape(name), ""
+    return f"{settings.input_dir}/{storage.escape(name)}", ""
 
 
-def _list_unlisted(images: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
-    """Return image_id, path, split and problem of the files that no row names.
+def _list_unlisted(
+    images: pd.DataFrame, labels: Labels, settings: InputSettings
+) -> pd.DataFrame:
+    """Return the files that no row names, which have a problem and no label.
 
     Raises: FileNotFoundError: none of the images exists.
     """
@@ -259,15 +263,15 @@ def _list_unlisted(images: pd.DataFrame, settings: InputSettings) -> pd.DataFram
             "folder or beside other images. Point INPUT_DIR at the folder that holds "
             "the images' folder, or set PATH_TEMPLATE."
         )
-    paths = [path for path in sorted(split_of_file) if path not in known]
     image_dir = files.fixed_folder(settings.input_dir, settings.path_template)
-    return pd.DataFrame(
-        {
-            "image_id": [path.removeprefix(f"{image_dir}/") for path in paths],
-            "path": paths,
-            "split": [split_of_file[path] for path in paths],
-            "problem": f"{NO_ROW} in {os.path.basename(settings.labels_csv)}",
-        }
+    unlisted = pd.DataFrame({"path": sorted(split_of_file.keys() - known)}, dtype=str)
+    return unlisted.assign(
+        image_id=unlisted["path"].str.removeprefix(f"{image_dir}/"),
+        split=unlisted["path"].map(split_of_file),
+        problem=f"{NO_ROW} in {os.path.basename(settings.labels_csv)}",
+        label=-1,
+        label_name="",
+        **labels.blanks(),
     )
 
 
@@ -288,13 +292,3 @@ def _list_beside(images: pd.DataFrame, settings: InputSettings) -> dict[str, str
             split = names[0] if len(names) == 1 else "train"
             split_of_file |= dict.fromkeys(paths, split)
     return split_of_file
-
-
-def stack_rows(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return all rows as one table. Integers stay integers if some lack a column."""
-    shared = set.intersection(*(set(table) for table in tables))
-    stacked = []
-    for table in tables:
-        whole = table.drop(columns=list(shared)).select_dtypes("integer")
-        stacked.append(table.astype(dict.fromkeys(whole, "Int64")))
-    return pd.concat(stacked, ignore_index=True)

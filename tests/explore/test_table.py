@@ -184,7 +184,7 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
 
 def test_a_separated_list_of_labels(tmp_path):
     """LABEL_SEPARATOR splits one column into labels; numbers sort as numbers."""
-    text = "image_id,label\na.jpg,10 9\nb.jpg,9\nc.jpg,\n"
+    text = "image_id,label\na.jpg,10 9\nb.jpg,9 nan\nc.jpg,\n"
     table, labels = read(
         put_csv(tmp_path, text, ["a.jpg", "b.jpg"]), label_separator=" "
     )
