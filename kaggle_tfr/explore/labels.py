@@ -239,8 +239,9 @@ def spread_codes(ids: pd.Series, names: pd.Series, codes: pd.Series) -> pd.DataF
     codes = codes.str.strip()
     masks = pd.DataFrame({"id": ids, "name": names, "code": codes})
     masks = masks[~codes.isin(EMPTY_CODES)]
-    lists = masks.groupby(["id", "name"])["code"].agg(list)
-    # A single code is written as the CSV has it.
-    joined = lists.map(lambda codes: join_codes(codes) if codes[1:] else codes[0])
-    spread = joined.unstack().reindex(index=ids.unique(), columns=sorted(set(names)))
-    return spread.fillna("")
+    is_repeated = masks.duplicated(["id", "name"], keep=False)
+    joined = masks[is_repeated].groupby(["id", "name"], as_index=False).agg(join_codes)
+    masks = pd.concat([masks[~is_repeated], joined])
+    spread = masks.pivot_table("code", index="id", columns="name", aggfunc="first")
+    spread = spread.reindex(index=ids.unique(), columns=sorted(set(names)))
+    return spread.astype(object).fillna("")
