@@ -69,10 +69,11 @@ def read_classes(input_dir: str, label_map: str | Mapping[str, int]) -> list | N
         return None
     content = load_label_map(input_dir, label_map)
     label_of = content if isinstance(content, Mapping) else {}
-    wrong = {}
-    for name, label in label_of.items():
-        if not isinstance(label, int) or label < 0:
-            wrong[name] = label
+    wrong = {
+        name: label
+        for name, label in label_of.items()
+        if not isinstance(label, int) or label < 0
+    }
     if wrong or not label_of:
         raise ValueError(
             f'LABEL_MAP takes {{"class": label}}, with labels from 0, but it contains '
