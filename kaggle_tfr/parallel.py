@@ -6,7 +6,6 @@ import os
 import pickle
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cache, partial
@@ -23,14 +22,12 @@ from kaggle_tfr.parameters import check_parameters
 # The bytes of shards depend on these.
 PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
-# Of a task that a worker could not finish; one that raises is not tried again.
-RETRIES = 3
 # Tasks beyond two a thread, so that workers that join later find work.
 EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
 RESUME_HINT = "Finished work is kept; run the same notebook again, and it resumes."
-NO_BACKEND = {"config": None, "client": None}
-_active: dict[str, Any] = dict(NO_BACKEND)
+# The choice of `use_backend`: backend and n_jobs of joblib, and a Dask client.
+_active: dict[str, Any] = {}
 
 
 @cache
@@ -42,6 +39,7 @@ def prepare_worker() -> None:
     import cv2
     from PIL import Image
 
+    session.prepare()
     # Pillow checks the size of two formats again; ours is checked before.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     # Images are processed in parallel; OpenCV's own threads would compete for cores.
@@ -58,14 +56,8 @@ def prepare_worker() -> None:
 
 def _call_in_worker(function: Callable[[Any], Any], item: Any) -> Any:
     """Prepare this process of a backend once, and return the result of the call."""
-    _prepare_process()
-    return function(item)
-
-
-@cache
-def _prepare_process() -> None:
-    session.prepare()
     prepare_worker()
+    return function(item)
 
 
 def package_versions() -> dict[str, str]:
@@ -89,31 +81,33 @@ def use_backend(
     package.
     """
     check_parameters({"N_JOBS": n_jobs, "BACKEND": backend, "SCHEDULER": scheduler})
-    workers = n_jobs or joblib.cpu_count()
     close_backend()
+    workers = n_jobs or joblib.cpu_count()
     if backend == "dask":
         client = _connect(workers, scheduler)
-        _active["client"] = client
+        # Work that is not for the cluster is done in threads of this process.
+        address = client.scheduler.address
         threads = sum(client.nthreads().values())
-        return f"Dask at {client.scheduler.address}, {threads} worker threads"
-    _active["config"] = {"backend": backend, "n_jobs": workers}
+        # Work that is not for the cluster is done in threads of this process.
+        _active.update(backend="threading", n_jobs=workers)
+        _active.update(client=client, address=address)
+        return f"Dask at {address}, {threads} worker threads"
+    _active.update(backend=backend, n_jobs=workers)
     units = "threads" if backend == "threading" else "processes"
     return f"{workers} {units} on this machine"
 
 
 def close_backend() -> None:
     """Close the Dask client of `use_backend`, and the cluster if it started that."""
-    client = _active["client"]
-    _active.update(NO_BACKEND)
+    client = _active.get("client")
+    _active.clear()
     if client is not None:
-        with client.cluster or contextlib.nullcontext():
-            client.close()
+        client.close()
 
 
 def blocks(items: Any, size: int) -> list[Any]:
     """Cut a list, array or table into slices of `size`; the last may be shorter."""
-    rows = items.iloc if hasattr(items, "iloc") else items
-    return [rows[start : start + size] for start in range(0, len(items), size)]
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def run(
@@ -131,20 +125,18 @@ def run(
     function, items: picklable. total: the end of the progress bar, which each result
     moves by `advance(result)`. local_only: use this machine even if there is a cluster,
     because there is too much data to send.
-    Raises: ConnectionError: the scheduler is gone; RuntimeError: the cluster could not
-    run a task.
+    Raises: the error of a call; ConnectionError: the scheduler is gone; RuntimeError: a
+    task has killed its workers.
     """
     if total is None:
         items = list(items)
         total = len(items)
     prepare_worker()
-    if _active == NO_BACKEND:
+    if not _active:
         use_backend()
-    client = _active["client"]
-    if client is not None and not local_only:
-        results = _run_on_cluster(client, function, items, ordered=ordered)
-    else:
-        results = _run_here(function, items, ordered=ordered)
+    is_remote = "client" in _active and not local_only
+    start = _run_on_cluster if is_remote else _run_here
+    results = start(function, items, ordered=ordered)
     done = 0
     with contextlib.closing(results), _progress_bar(label, total) as show:
         for result in results:
@@ -157,22 +149,20 @@ def _run_here(
     function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
 ) -> Generator[Any, None, None]:
     """Yield results from threads or processes of this machine."""
-    config = _active["config"]
-    if config["backend"] != "threading":
-        function = partial(_call_in_worker, function)
     parallel = joblib.Parallel(
-        **config,
+        n_jobs=_active["n_jobs"],
+        backend=_active["backend"],
         return_as="generator" if ordered else "generator_unordered",
-        pre_dispatch=2 * config["n_jobs"],
     )
-    return parallel(joblib.delayed(function)(item) for item in items)
+    call = joblib.delayed(partial(_call_in_worker, function))
+    return parallel(call(item) for item in items)
 
 
 def _connect(workers: int, scheduler: str) -> Any:
     """Return a client of this cluster, or of new single-threaded processes here."""
     try:
         import dask
-        from dask.distributed import Client, LocalCluster
+        from dask.distributed import Client
     except ImportError as error:
         raise ImportError(
             'BACKEND="dask" needs dask and distributed: '
@@ -182,10 +172,9 @@ def _connect(workers: int, scheduler: str) -> Any:
     # of a shard here.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
-        cluster = LocalCluster(
-            workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        return Client(
+            n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )
-        return Client(cluster)
     try:
         client = Client(scheduler, timeout=WAIT_SECONDS)
     except (OSError, ValueError) as error:
@@ -230,14 +219,15 @@ def _check_workers(client: Any, scheduler: str) -> None:
 
 
 # joblib's own Dask backend (1.6) waits forever for a task that kills its workers and
-# for a scheduler that is gone, and sends more items than the window.
+# for an item that cannot be pickled.
 def _run_on_cluster(
-    client: Any, function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
+    function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
 ) -> Generator[Any, None, None]:
     """Yield results from the cluster; at the end, cancel the tasks that are left."""
     import cloudpickle  # comes with dask
     from dask.distributed import as_completed
 
+    client = _active["client"]
     _check_connection(client)
     # Bytes travel with their task: Dask would send a table ahead to a single worker,
     # and lose it with that worker.
@@ -248,8 +238,11 @@ def _run_on_cluster(
     completed = as_completed(loop=client.loop, with_results=True, raise_errors=False)
     try:
         while True:
-            next_calls = islice(calls, window - len(in_flight))
-            in_flight |= dict.fromkeys(_submit(client, next_calls, completed))
+            for call in islice(calls, window - len(in_flight)):
+                _check_connection(client)
+                future = client.submit(_call_packed, call, pure=False)
+                completed.add(future)
+                in_flight[future] = None
             if not in_flight:
                 return
             future, result = _next_result(client, completed)
@@ -264,73 +257,46 @@ def _run_on_cluster(
             client.cancel(list(in_flight))
 
 
-def _submit(client: Any, calls: Iterable[bytes], completed: Any) -> list[Any]:
-    """Send packed calls to the cluster; return their futures, added to `completed`."""
-    futures = []
-    for call in calls:
-        _check_connection(client)
-        future = client.submit(_call, call, pure=False, retries=RETRIES)
-        completed.add(future)
-        futures.append(future)
-    return futures
-
-
-def _check_connection(client: Any) -> None:
-    if client.status != "running":
-        raise _explain_error(ConnectionError("the connection was lost"), client)
+def _call_packed(call: bytes) -> Any:
+    """Return, on a worker, the result of a packed function and item."""
+    function, item = pickle.loads(call)  # noqa: S301  # from `_run_on_cluster`
+    return _call_in_worker(function, item)
 
 
 def _next_result(client: Any, completed: Any) -> tuple[Any, Any]:
     """Return the next finished future and its result, or raise its error."""
+    from dask.distributed import KilledWorker
+
     # `completed` alone may wait forever: Dask forgets a result that is on its way when
     # the scheduler goes.
     while not completed.has_ready():
         _check_connection(client)
         time.sleep(0.01)
-    future, answer = next(completed)
-    if not isinstance(answer, bytes):
-        error = answer[1] if isinstance(answer, tuple) else answer
-        raise _explain_error(error, client)
-    result, error = pickle.loads(answer)  # noqa: S301  # from `_call`
-    if error is not None:
-        raise error
-    return future, result
-
-
-def _call(packed_call: bytes) -> bytes:
-    """Return, packed on a worker, (result, None) of the call or (None, error)."""
-    import cloudpickle
-
-    function, item = pickle.loads(packed_call)  # noqa: S301  # from `_run_on_cluster`
-    try:
-        return cloudpickle.dumps((_call_in_worker(function, item), None))
-    except Exception as error:  # noqa: BLE001  # raised again by `_next_result`
-        error.add_note(f"On the worker:\n{traceback.format_exc()}")
-        return cloudpickle.dumps((None, error))
-
-
-def _explain_error(error: BaseException, client: Any) -> Exception:
-    """Turn an error of Dask into one that says what to do."""
-    from dask.distributed import KilledWorker
-
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    future, result = next(completed)
+    if future.status == "finished":
+        return future, result
+    if future.status != "error":
+        raise _lost_connection()
+    _, error, trace = result
     if isinstance(error, KilledWorker):
-        return RuntimeError(
-            f"A task was given up, because every worker that took it died ({reason}). "
+        raise RuntimeError(
+            f"A task was given up, because every worker that took it died ({error}). "
             "See their logs; if their memory ran out, start workers with fewer threads "
             "or more memory (`dask worker --nthreads 1 --memory-limit 4GB`). "
             f"{RESUME_HINT}"
         )
-    is_lost = isinstance(error, ConnectionError) or "connection-lost" in reason
-    if is_lost or client.status != "running":
-        address = f" at {client.scheduler.address}" if client.scheduler else ""
-        return ConnectionError(
-            f"The Dask scheduler{address} is gone ({reason}). Start it and its workers "
-            f"again. {RESUME_HINT}"
-        )
-    return RuntimeError(
-        f"The cluster could not run a task ({reason}). All workers must see the same "
-        f"folders and have the packages of this process. {RESUME_HINT}"
+    raise error.with_traceback(trace)
+
+
+def _check_connection(client: Any) -> None:
+    if client.status != "running":
+        raise _lost_connection()
+
+
+def _lost_connection() -> ConnectionError:
+    return ConnectionError(
+        f"The Dask scheduler at {_active['address']} is gone. Start it and its workers "
+        f"again. {RESUME_HINT}"
     )
 
 

@@ -3,6 +3,7 @@
 import _thread
 import itertools
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -182,6 +183,15 @@ def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
     )
 
 
+def test_work_with_too_much_data_to_send_stays_in_this_process(on_cluster):
+    """The pair search does not send all hashes to each worker."""
+    getpid = lambda _: os.getpid()  # noqa: E731
+
+    here = parallel.run(getpid, range(4), label="Here", local_only=True)
+    assert set(here) == {os.getpid()}
+    assert os.getpid() not in set(parallel.run(getpid, range(4), label="There"))
+
+
 ITEMS = ("four", "can't multiply"), (threading.Lock(), "pickle")
 
 
@@ -272,7 +282,7 @@ def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
     assert sorted(parallel.run(square, range(20), label="squares")) == [
         n * n for n in range(20)
     ]
-    address = parallel._active["client"].scheduler.address
+    address = parallel._active["address"]
     parallel.close_backend()
 
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
