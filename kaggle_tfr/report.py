@@ -23,47 +23,45 @@ from kaggle_tfr.tables import clean_table, show_table
 
 PAGE = Path(__file__).with_suffix(".html")
 WIDE = Markup('<div class="wide">{}</div>')
+LEFT_OUT = {"Parameters", "Save", "Next"}  # sections of the notebooks
 HideFolders = Callable[[str], str]  # replaces private folders in a text
 
 
-def write_report(values: Mapping[str, Any], copies: str | Path) -> str:
-    """Write report.html to WORK_DIR and to the parts of its plan; return its path.
+def write_report(values: Mapping[str, Any], copies: str | Path) -> None:
+    """Write report.html to WORK_DIR and to the parts of its plan.
 
     It has the headings, figures and tables of the executed notebooks, without lessons.
     Parts in a bucket get no copy.
     values: the run's parameters. copies: the folder of the executed notebooks.
     """
-    folder = values["WORK_DIR"]
+    work = values["WORK_DIR"]
     hide = partial(_hide_folders, _name_folders(values))
-    accounting = _format_accounting(folder, hide)
-    left_out = {"Parameters", "Save", "Next"}
-    if accounting:
-        left_out.add("Accounting")
-
-    html = _render(
+    accounting = show_table(read_accounting(work), {"share": "{:.1%}"})
+    template = jinja2.Template(PAGE.read_text(), autoescape=True, trim_blocks=True)
+    html = template.render(
         name=values.get("NAME") or DEFAULTS["NAME"],
         day=f"{datetime.now(UTC):%Y-%m-%d}",
-        accounting=accounting,
-        parts=_read_notebooks(copies, left_out, hide),
+        accounting=clean_table(accounting.html, hide),
+        parts=_read_notebooks(copies, hide),
     )
-    parts_dir = Path(work_dir(values.get("OUT_DIR") or folder))
-    for table in parts_dir.glob("part-*/shards.csv"):
-        part_dir = str(table.parent)
-        if is_of_plan(part_dir, folder):
-            storage.write_atomically(f"{part_dir}/report.html", html.encode())
-    report = storage.join(folder, "report.html")
-    storage.write_atomically(report, html.encode())
-    return report
+
+    parts_dir = Path(work_dir(values.get("OUT_DIR") or work))
+    part_dirs = [str(table.parent) for table in parts_dir.glob("part-*/shards.csv")]
+    for folder in [work, *part_dirs]:
+        if is_of_plan(folder, work):
+            storage.write_atomically(f"{folder}/report.html", html.encode())
 
 
-def _render(**values: Any) -> str:
-    """Return the page with the values of its fields."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True)
-    return environment.from_string(PAGE.read_text()).render(**values)
+def read_accounting(work: str) -> pd.DataFrame:
+    """Return the table of accounting.csv, empty if there is no file."""
+    text = storage.read_text(f"{work}/accounting.csv")
+    if not text:
+        return pd.DataFrame()
+    return pd.read_csv(io.StringIO(text), keep_default_na=False)
 
 
 def _read_notebooks(
-    copies: str | Path, left_out: set[str], hide: HideFolders
+    copies: str | Path, hide: HideFolders
 ) -> list[tuple[str, str, list[Markup]]]:
     """Return the name, title and HTML of each executed notebook."""
     notebooks = []
@@ -71,16 +69,8 @@ def _read_notebooks(
         path = Path(copies, f"{name}.ipynb")
         if path.exists():
             cells = nbformat.read(path, 4).cells
-            notebooks.append((name, *_read_cells(cells, left_out, hide)))
+            notebooks.append((name, *_read_cells(cells, hide)))
     return notebooks
-
-
-def _format_accounting(folder: str, hide: HideFolders) -> Markup:
-    text = storage.read_text(storage.join(folder, "accounting.csv"))
-    if not text:
-        return Markup()
-    table = pd.read_csv(io.StringIO(text), keep_default_na=False)
-    return clean_table(show_table(table, {"share": "{:.1%}"}).html, hide)
 
 
 def _name_folders(values: Mapping[str, Any]) -> dict[str, str]:
@@ -107,9 +97,7 @@ def _hide_folders(names: Mapping[str, str], text: str) -> str:
     return text
 
 
-def _read_cells(
-    cells: Sequence[Any], left_out: set[str], hide: HideFolders
-) -> tuple[str, list[Markup]]:
+def _read_cells(cells: Sequence[Any], hide: HideFolders) -> tuple[str, list[Markup]]:
     """Return a notebook's title, and the HTML of its sections' texts and outputs."""
     title = ""
     section = ""
@@ -120,7 +108,7 @@ def _read_cells(
         if heading:
             section = heading[1]
             text = text[heading.end() :].strip()
-        if section in left_out or "lesson" in cell.metadata.get("tags", ()):
+        if section in LEFT_OUT or "lesson" in cell.metadata.get("tags", ()):
             continue
         title = title or section
         if heading and section != title:
