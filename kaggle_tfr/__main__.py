@@ -2,20 +2,20 @@
 
 import argparse
 import errno
+import inspect
 import io
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kaggle_tfr import __version__
 from kaggle_tfr.mounts import bundled
-from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
+    NOTEBOOK_NAMES,
     format_parameters,
     load_recipe,
     parse_value,
@@ -72,16 +72,8 @@ def _explain(error: Exception) -> str:
     return f"{error.strerror}: '{file}'. {fix}".strip()
 
 
-@contextmanager
-def _wrong_call() -> Iterator[None]:
-    """Turn the errors of reading the call into a WrongCallError."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise WrongCallError(_explain(error)) from None
-
-
 def _sample(folder: str) -> None:
+    """Write the bundled sample competition."""
     from kaggle_tfr.explore.sample import write_sample
 
     write_sample(folder)
@@ -89,12 +81,14 @@ def _sample(folder: str) -> None:
 
 
 def _init(source: str, out: str) -> None:
+    """Inspect a folder and write a recipe for it."""
     from kaggle_tfr.explore.layout import write_recipe
 
     print(*write_recipe(source, out), sep="\n")
 
 
 def _notebooks(folder: str) -> None:
+    """Copy the notebooks to a folder of your own."""
     os.makedirs(folder)
     for path in sorted(bundled("notebooks").glob("0*.ipynb")):
         copy = os.path.join(folder, path.name)
@@ -106,11 +100,10 @@ def _notebooks(folder: str) -> None:
 def _run(
     recipe: str, parameters: Parameters, only: Sequence[str], *, dry_run: bool
 ) -> None:
-    from kaggle_tfr.driver import describe_run, find_notebooks, run_recipe, summarize
+    """Run the notebooks with a recipe and keep the executed copies."""
+    from kaggle_tfr.driver import describe_run, run_recipe, summarize
 
     values = _read_values(recipe, parameters)
-    with _wrong_call():
-        find_notebooks(only)
     if dry_run:
         print(describe_run(values, only))
         return
@@ -119,6 +112,7 @@ def _run(
 
 
 def _verify(folders: Sequence[str]) -> int:
+    """Read every record again and name every fault."""
     _check_folders(folders)
     from kaggle_tfr.write.verify import verify_parts
 
@@ -135,6 +129,7 @@ def _verify(folders: Sequence[str]) -> int:
 
 
 def _kernel(recipe: str, parameters: Parameters, out: str, **options: Any) -> None:
+    """Write the folders of kernels to push."""
     from kaggle_tfr.kaggle.kernels import write_kernels
 
     values = _read_values(recipe, parameters)
@@ -143,6 +138,7 @@ def _kernel(recipe: str, parameters: Parameters, out: str, **options: Any) -> No
 
 
 def _push(folders: Sequence[str], out: str, at_once: int) -> int:
+    """Push kernels, wait for them, and fetch their output."""
     from kaggle_tfr.kaggle.metadata import list_kernels
     from kaggle_tfr.kaggle.upload import push_kernels
 
@@ -152,6 +148,7 @@ def _push(folders: Sequence[str], out: str, at_once: int) -> int:
 
 
 def _publish(folders: Sequence[str], **options: Any) -> int:
+    """Upload part folders to Kaggle, one dataset each."""
     from kaggle_tfr.kaggle.upload import publish_parts
 
     _check_folders(folders)
@@ -176,11 +173,13 @@ def _report(table: "pd.DataFrame") -> int:
 
 def _read_values(recipe: str, parameters: Parameters) -> dict[str, Any]:
     """Return the parameters of a recipe, updated by those of the command line."""
-    with _wrong_call():
+    try:
         values = load_recipe(recipe)
         for words in parameters:
             name, text = _split_parameter(words)
             values[name] = parse_value(name, text)
+    except (ValueError, OSError) as error:
+        raise WrongCallError(_explain(error)) from None
     return values
 
 
@@ -213,19 +212,9 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors suggest the command that was probably meant."""
-
-    def error(self, message: str) -> NoReturn:
-        pattern = r"invalid choice: '(.*?)' \(choose from (.*)\)"
-        if match := re.search(pattern, message):
-            message += near_miss(match[1], re.findall(r"[\w-]+", match[2]))
-        super().error(message)
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         "kaggle-tfr",
         description="Labelled images to TFRecord shards: plan first, write second.",
         epilog="Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 Ctrl-C.",
@@ -246,10 +235,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_command(
-    commands: Any, function: Callable, description: str, example: str
+    commands: Any, function: Callable, example: str
 ) -> argparse.ArgumentParser:
-    """Add the command that has the function's name."""
+    """Add the command that has the function's name and docstring."""
     name = function.__name__.removeprefix("_")
+    description = inspect.getdoc(function)
     command = commands.add_parser(
         name,
         help=description,
@@ -262,15 +252,13 @@ def _add_command(
 
 
 def _add_sample(commands: Any) -> None:
-    description = "write the bundled sample competition"
-    command = _add_command(commands, _sample, description, "competition")
+    command = _add_command(commands, _sample, "competition")
     command.add_argument("folder", type=_path, help="created if missing; 18 MB")
 
 
 def _add_init(commands: Any) -> None:
-    description = "inspect a folder and write a recipe for it"
     example = "cassava-leaf-disease-classification -o cassava.yaml"
-    command = _add_command(commands, _init, description, example)
+    command = _add_command(commands, _init, example)
     command.add_argument(
         "source",
         help="images, labels or shards: a folder, or an attached Kaggle input",
@@ -285,20 +273,20 @@ def _add_init(commands: Any) -> None:
 
 
 def _add_notebooks(commands: Any) -> None:
-    description = "copy the notebooks to a folder of your own"
-    command = _add_command(commands, _notebooks, description, "notebooks")
+    command = _add_command(commands, _notebooks, "notebooks")
     command.add_argument("folder", type=_path, help="a new folder")
 
 
 def _add_run(commands: Any) -> None:
-    description = "run the notebooks with a recipe and keep the executed copies"
     example = f"sample -p N_FOLDS 3\n\n{format_parameters()}"
-    command = _add_command(commands, _run, description, example)
+    command = _add_command(commands, _run, example)
     _add_recipe(command)
     command.add_argument(
         "--only",
         nargs="+",
+        choices=NOTEBOOK_NAMES,
         default=DEFAULT_NOTEBOOKS,
+        metavar="NOTEBOOK",
         help="for example 03 04, or 06 (default: 01 to 05)",
     )
     command.add_argument(
@@ -324,8 +312,7 @@ def _add_recipe(command: argparse.ArgumentParser) -> None:
 
 
 def _add_verify(commands: Any) -> None:
-    description = "read every record again and name every fault"
-    command = _add_command(commands, _verify, description, "work/part-1")
+    command = _add_command(commands, _verify, "work/part-1")
     command.add_argument(
         "folders",
         nargs="+",
@@ -334,9 +321,8 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_kernel(commands: Any) -> None:
-    description = "write the folders of kernels to push"
     example = "cassava --out work/kernels"
-    command = _add_command(commands, _kernel, description, example)
+    command = _add_command(commands, _kernel, example)
     _add_recipe(command)
     command.add_argument("--out", type=_path, required=True, help="for the folders")
     command.add_argument(
@@ -366,9 +352,8 @@ def _add_kernel(commands: Any) -> None:
 
 
 def _add_push(commands: Any) -> None:
-    description = "push kernels, wait for them, and fetch their output"
     example = "work/kernels --out work/kaggle"
-    command = _add_command(commands, _push, description, example)
+    command = _add_command(commands, _push, example)
     command.add_argument(
         "folders",
         type=_path,
@@ -387,9 +372,8 @@ def _add_push(commands: Any) -> None:
 
 
 def _add_publish(commands: Any) -> None:
-    description = "upload part folders to Kaggle, one dataset each"
     example = "work/kaggle/cassava-tfrecords/part-1"
-    command = _add_command(commands, _publish, description, example)
+    command = _add_command(commands, _publish, example)
     command.add_argument(
         "folders",
         type=_path,

@@ -1,13 +1,12 @@
 """Run the notebooks one after the other with papermill."""
 
-import io
 import logging
 import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,28 +14,19 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-import pandas as pd
-
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import bundled, find_input, work_dir
-from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
-    NOTEBOOKS,
+    NOTEBOOK_NAMES,
     check_parameters,
     select_parameters,
 )
-from kaggle_tfr.report import write_report
+from kaggle_tfr.report import read_accounting, write_report
 from kaggle_tfr.session import TERMINAL
 from kaggle_tfr.shards import is_of_plan, read_part_table
-from kaggle_tfr.storage import (
-    explain_os_errors,
-    is_folder,
-    is_remote,
-    list_files,
-    read_text,
-)
+from kaggle_tfr.storage import explain_os_errors, is_folder, is_remote, list_files
 
 PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
@@ -52,13 +42,13 @@ def run_recipe(
     """Run the notebooks with these parameters; return the work folder.
 
     It gets the executed copies (notebooks/) and report.html. values: parameters of any
-    notebook; each notebook gets its own.
-    Raises: ValueError: a wrong parameter or name, before any run; WorkDirBusyError:
-    another run works in the folder; NotebookError: a cell failed.
+    notebook; each notebook gets its own. notebooks: keys of NOTEBOOK_NAMES.
+    Raises: ValueError: a wrong parameter, before any run; WorkDirBusyError: another run
+    works in the folder; NotebookError: a cell failed.
     """
     work, runs = _list_runs(values, notebooks)
     # Writing a part needs only the plan, so several machines may write one each.
-    is_writing = runs.keys() <= {*NOTEBOOKS[3:6]}
+    is_writing = runs.keys() <= {"04_write", "05_read_and_visualize", "06_train"}
     lock_of_run = lock.take(
         work, values.get("PART", 0) if is_writing else 0, holder="a run"
     )
@@ -80,7 +70,7 @@ def describe_run(
 ) -> str:
     """Return, as lines to print, what `run_recipe` would do with these arguments.
 
-    Raises: ValueError: a wrong parameter or name; FileNotFoundError: INPUT_DIR.
+    Raises: ValueError: a wrong parameter; FileNotFoundError: INPUT_DIR.
     """
     work, runs = _list_runs(values, notebooks)
     lines = [f"work folder: {work}"]
@@ -104,26 +94,11 @@ def _list_runs(
     work = work_dir(values.get("WORK_DIR", ""))
     values = {**values, "WORK_DIR": work}
     runs = {}
-    for name in find_notebooks(notebooks):
+    for notebook in notebooks:
+        name = NOTEBOOK_NAMES[notebook]
         names = [parameter.name for parameter in select_parameters(name)]
         runs[name] = {key: values[key] for key in names if key in values}
     return work, runs
-
-
-def find_notebooks(names: Sequence[str]) -> list[str]:
-    """Return the full names, such as "03_plan", of notebooks named or numbered.
-
-    Raises: ValueError: there is no such notebook; the near miss is named.
-    """
-    full_names = {name.split("_")[0]: name for name in NOTEBOOKS}
-    full_names |= {name: name for name in NOTEBOOKS}
-    for name in names:
-        if name not in full_names:
-            raise ValueError(
-                f"there is no notebook '{name}'.{near_miss(name, NOTEBOOKS)} There are "
-                f"{', '.join(NOTEBOOKS)}."
-            )
-    return [full_names[name] for name in names]
 
 
 def summarize(work: str, out_dir: str = "") -> str:
@@ -132,15 +107,16 @@ def summarize(work: str, out_dir: str = "") -> str:
     listings = []
     if is_folder(parts_dir):
         listings = list_files("part-*/shards.csv", parts_dir)
-    lines = [_describe_part(path, work) for path in sorted(listings, key=_part_number)]
+    # By length first, so that part-10 follows part-2.
+    listings.sort(key=lambda path: (len(path), path))
+    lines = [_describe_part(path, work) for path in listings]
     lines.append(f"notebooks  {_copies_folder(work)}/")
     if not is_remote(work):  # in a bucket, figures are in the notebooks only
         lines.append(f"figures    {work}/figures/")
     lines.append(f"report     {work}/report.html")
-    accounting = read_text(f"{work}/accounting.csv")
-    if accounting:
-        table = pd.read_csv(io.StringIO(accounting), keep_default_na=False)
-        lines += ["", table.to_string(index=False)]
+    accounting = read_accounting(work)
+    if len(accounting):
+        lines += ["", accounting.to_string(index=False)]
     return "\n".join(lines)
 
 
@@ -153,13 +129,6 @@ def _describe_part(listing: str, work: str) -> str:
         f"shards     {part}/ ({len(shards)} files, {shards['count'].sum():,} records, "
         f"{shards['bytes'].sum() / 1e6:,.1f} MB{note})"
     )
-
-
-def _part_number(listing: str) -> int:
-    """Return the 2 of "…/part-2/shards.csv", so that part-10 follows part-2."""
-    part = listing.split("/")[-2]
-    number = part.removeprefix("part-")
-    return int(number) if number.isdecimal() else 0
 
 
 def _copies_folder(work: str) -> Path:
@@ -226,18 +195,22 @@ def _escape(path: Path) -> str:
 @contextmanager
 def _kernel_environment(work_dir: str) -> Iterator[None]:
     """Set what a kernel inherits from this process, until the block ends."""
-    environment = dict(os.environ)
+    before = dict(os.environ)
     # The package that runs here.
     search_path = f"{PROJECT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    os.environ["PYTHONPATH"] = search_path.rstrip(os.pathsep)
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-    os.environ[TERMINAL] = "1" if sys.stderr.isatty() else "0"
-    os.environ[lock.INSIDE] = work_dir
+    os.environ.update(
+        {
+            "PYTHONPATH": search_path.rstrip(os.pathsep),
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            TERMINAL: "1" if sys.stderr.isatty() else "0",
+            lock.INSIDE: work_dir,
+        }
+    )
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(environment)
+        os.environ.update(before)
 
 
 def _wait_or_stop(run: Callable[[], None]) -> None:
@@ -261,17 +234,11 @@ def _kill_children(processes_before: set[Any]) -> None:
     """Kill the child processes that have started since then, and their children."""
     import psutil
 
-    children = set(psutil.Process().children()) - processes_before
-    descendants = set(psutil.Process().children(recursive=True)) - processes_before
-    _kill(children)
-    # Workers end with their parent, and remove their temporary files.
-    _, alive = psutil.wait_procs(descendants - children, timeout=SECONDS_TO_STOP)
-    _kill(alive)
-
-
-def _kill(processes: Iterable[Any]) -> None:
-    import psutil
-
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()
+    for child in set(psutil.Process().children()) - processes_before:
+        with suppress(psutil.NoSuchProcess):
+            workers = child.children(recursive=True)
+            child.kill()
+            # Workers end with their parent, and remove their temporary files.
+            _, alive = psutil.wait_procs(workers, timeout=SECONDS_TO_STOP)
+            for worker in alive:
+                worker.kill()

@@ -10,7 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import check_parameters, make_settings
+from kaggle_tfr.parameters import check_globals, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import remove_leftovers
@@ -30,7 +30,7 @@ def start(values: Mapping[str, Any]) -> str:
     Raises: ValueError: a parameter is misspelt or does not fit; WorkDirBusyError:
     another run works in the folder.
     """
-    check_parameters(values, notebook=True)
+    check_globals(values)
     prepare()
     pd.set_option(*NO_MATH)
     work = work_dir(values["WORK_DIR"])

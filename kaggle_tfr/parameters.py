@@ -7,6 +7,8 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +28,8 @@ NOTEBOOKS = (
 )
 # 06_train is for interactive use; a run includes it only if it is named.
 DEFAULT_NOTEBOOKS = NOTEBOOKS[:5]
+# "03_plan" by its number "03" and by its name.
+NOTEBOOK_NAMES = {name[:2]: name for name in NOTEBOOKS} | {n: n for n in NOTEBOOKS}
 Settings = TypeVar("Settings")
 
 
@@ -44,7 +48,7 @@ class Parameter:
     help: str = ""
     also: type | None = None
     choices: Sequence[str] = ()
-    low: float = -math.inf
+    low: float = 0
     high: float = math.inf
 
     @property
@@ -58,10 +62,10 @@ class Parameter:
     @property
     def description(self) -> str:
         """Return its help, and its choices unless there are many."""
-        texts = [self.help] if self.help else []
-        if 0 < len(self.choices) < 9:
-            texts.append(", ".join(json.dumps(choice) for choice in self.choices))
-        return "; ".join(texts)
+        if not 0 < len(self.choices) < 9:
+            return self.help
+        choices = ", ".join(f'"{choice}"' for choice in self.choices)
+        return f"{self.help}; {choices}" if self.help else choices
 
 
 _ALL = "01 02 03 04 05 06 07"
@@ -77,7 +81,7 @@ TABLE = (
     Parameter(
         "WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"
     ),
-    Parameter("N_JOBS", 0, _WORKERS, "0: all cores", low=0),
+    Parameter("N_JOBS", 0, _WORKERS, "0: all cores"),
     Parameter("BACKEND", "threading", _WORKERS, choices=("threading", "loky", "dask")),
     Parameter("SCHEDULER", "", _WORKERS, '"tcp://host:8786", for dask'),
     Parameter("NAME", "sample", "01", "name of the dataset"),
@@ -142,17 +146,11 @@ TABLE = (
         "how 16-bit images become 8-bit",
         choices=("scale", "stretch"),
     ),
-    Parameter(
-        "LIMIT", 0, "01", "number of rows to use, spread over all; 0: all", low=0
-    ),
-    Parameter(
-        "MAX_BITS", 25, "02", "of 256: radius of near-duplicates", low=0, high=256
-    ),
+    Parameter("LIMIT", 0, "01", "number of rows to use, spread over all; 0: all"),
+    Parameter("MAX_BITS", 25, "02", "of 256: radius of near-duplicates", high=256),
     Parameter("MIRRORED", False, "02", "mirrored and rotated copies too; 9 × slower"),
     Parameter("SECOND_LOOK", False, "02", "verify candidates by their geometry"),
-    Parameter(
-        "CANDIDATE_BITS", 70, "02", "the radius of these candidates", low=0, high=256
-    ),
+    Parameter("CANDIDATE_BITS", 70, "02", "the radius of these candidates", high=256),
     Parameter(
         "KEEP",
         "largest",
@@ -201,33 +199,28 @@ TABLE = (
     Parameter(
         "COMPRESSION", "", "03", "JPEG gains nothing from it", choices=("", "GZIP")
     ),
-    Parameter("N_FOLDS", 5, "03 07", "0 or 1: no folds", low=0),
+    Parameter("N_FOLDS", 5, "03 07", "0 or 1: no folds"),
     Parameter(
         "VALIDATION_SIZE",
         0.0,
         "03",
         'share of train that becomes "validation"',
-        low=0,
         high=0.95,
     ),
     Parameter(
         "EXTRA_IN_VALIDATION", False, "03", "images of MORE_INPUTS may validate too"
     ),
-    Parameter("SHARD_MB", 200, "03", "target size of a shard", float, low=0),
-    Parameter("N_SHARDS", 0, "03", "total number; 0: by SHARD_MB", low=0),
-    Parameter("SHARD_IMAGES", 0, "03", "at most, in a shard; 0: by SHARD_MB", low=0),
+    Parameter("SHARD_MB", 200, "03", "target size of a shard", float),
+    Parameter("N_SHARDS", 0, "03", "total number; 0: by SHARD_MB"),
+    Parameter("SHARD_IMAGES", 0, "03", "at most, in a shard; 0: by SHARD_MB"),
     Parameter("SHARD_NAME", "{name}-f{fold}-{i:03d}-{count}.tfrec", "03"),
-    Parameter(
-        "PART_LIMIT_GB", 19, "03", "the disk for output on Kaggle has 20", float, low=0
-    ),
-    Parameter(
-        "MAX_PART_FILES", 45, "03", "a Kaggle dataset can have 50 at its top", low=0
-    ),
-    Parameter("SEED", 0, "03 07", low=0, high=2**32 - 1),
+    Parameter("PART_LIMIT_GB", 19, "03", "the disk for output on Kaggle has 20", float),
+    Parameter("MAX_PART_FILES", 45, "03", "a Kaggle dataset can have 50 at its top"),
+    Parameter("SEED", 0, "03 07", high=2**32 - 1),
     Parameter(
         "OUT_DIR", "", "01 04 05 06", "folder of part-1/, part-2/ …; empty: WORK_DIR"
     ),
-    Parameter("PART", 0, "04", "0: all parts", low=0),
+    Parameter("PART", 0, "04", "0: all parts"),
     Parameter("OVERWRITE", False, "04", "replace what another plan wrote"),
     Parameter(
         "LICENSE",
@@ -243,10 +236,8 @@ TABLE = (
     Parameter("FOLD", 0, "05 06", "the fold to validate on", low=-1),
     Parameter("BATCH_SIZE", 32, "05 06 07", "for one replica", low=1),
     Parameter("EPOCHS", 8, "06 07", low=1),
-    Parameter("COPY_SHARE", 0.5, "07", "of the images get a copy", low=0, high=1),
-    Parameter(
-        "RANDOM_LABELS", 0.5, "07", "share of labels that are random", low=0, high=1
-    ),
+    Parameter("COPY_SHARE", 0.5, "07", "of the images get a copy", high=1),
+    Parameter("RANDOM_LABELS", 0.5, "07", "share of labels that are random", high=1),
     Parameter("REPEATS", 3, "07", "of each experiment", low=2),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
@@ -267,16 +258,15 @@ def select_parameters(notebook: str) -> list[Parameter]:
 
 def format_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") -> str:
     """Return a list of all parameters, grouped by notebooks, with default and help."""
-    names = {notebook[:2]: notebook for notebook in NOTEBOOKS}
-    groups: dict[str, list[str]] = {}
-    for parameter in TABLE:
-        default = json.dumps(parameter.default)
-        line = row.format(parameter.name, default, parameter.description).rstrip()
-        groups.setdefault(parameter.notebooks, []).append(line)
     lines = ["All parameters with their defaults, by the notebooks that have them."]
-    for numbers in sorted(groups):
-        title = names.get(numbers, numbers)
-        lines += ["", heading.format(title), *groups[numbers]]
+    by_notebooks = attrgetter("notebooks")
+    for notebooks, group in groupby(sorted(TABLE, key=by_notebooks), by_notebooks):
+        title = NOTEBOOK_NAMES.get(notebooks, notebooks)
+        lines += ["", heading.format(title)]
+        for parameter in group:
+            default = json.dumps(parameter.default)
+            line = row.format(parameter.name, default, parameter.description)
+            lines.append(line.rstrip())
     return "\n".join(lines)
 
 
@@ -284,9 +274,7 @@ def format_cell(notebook: str) -> str:
     """Return the source of a notebook's cell tagged `parameters`."""
     lines = []
     for parameter in select_parameters(notebook):
-        default = repr(parameter.default)
-        if isinstance(parameter.default, str):
-            default = json.dumps(parameter.default)  # double quotes
+        default = repr(parameter.default).replace("'", '"')
         comment = f"  # {parameter.description}" if parameter.description else ""
         lines.append(f"{parameter.name} = {default}{comment}")
     return "\n".join(lines)
@@ -314,22 +302,28 @@ def make_settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     return cls(**settings)
 
 
-def check_parameters(values: Mapping[str, Any], *, notebook: bool = False) -> None:
-    """Check that every name in capitals is a parameter with a valid value.
+def check_parameters(values: Mapping[str, Any]) -> None:
+    """Check that every name is a parameter with a valid value.
 
-    notebook: `values` are a notebook's `globals()`, where only names that are close to
-        a parameter's are errors.
     Raises: ValueError: a misspelt name, a wrong type or value.
     """
     for name, value in values.items():
-        if not name.isupper() or name.startswith("_"):
-            continue
-        if name in PARAMETERS or not notebook:
+        check_value(name, value)
+
+
+def check_globals(values: Mapping[str, Any]) -> None:
+    """Check the parameters among a notebook's `globals()`.
+
+    Raises: ValueError: a wrong type or value, or a name in capitals that is close to a
+    parameter's.
+    """
+    for name, value in values.items():
+        if name in PARAMETERS:
             check_value(name, value)
-        elif suggestion := near_miss(name, PARAMETERS, cutoff=0.8):
+        elif name.isupper() and (meant := near_miss(name, PARAMETERS, cutoff=0.8)):
             raise ValueError(
-                f"{name} is not a parameter.{suggestion} If you have fixed it already, "
-                f"the old name is still in this session: `del {name}`, or restart the "
+                f"{name} is not a parameter.{meant} If you have fixed it already, the "
+                f"old name is still in this session: `del {name}`, or restart the "
                 "kernel."
             )
 
@@ -396,17 +390,11 @@ def _check_text(name: str, text: str) -> None:
             f"{name} is {text!r}, which has NUL or bytes that are not UTF-8. Rename "
             "the file or folder."
         )
-    scheme, separator, path = text.partition("://")
-    if name not in FOLDERS or not separator:
-        return
-    if scheme != "gs":
+    is_address = name in FOLDERS and "://" in text
+    if is_address and not re.match(r"gs://+[^/]", text):
         raise ValueError(
-            f"{name} is {text!r}; it must be a folder, such as '{path}', or a gs:// "
-            "address."
-        )
-    if not path.strip("/"):
-        raise ValueError(
-            f"{name} is {text!r}, without a bucket. Write gs://bucket/folder."
+            f"{name} is {text!r}; it must be a folder, such as /data/photos, or an "
+            "address of a bucket, such as gs://bucket/folder."
         )
 
 
@@ -421,13 +409,13 @@ def _check_inputs(inputs: Sequence[Any]) -> None:
                 f"MORE_INPUTS, input {number}: it must be a mapping with an INPUT_DIR, "
                 "such as {INPUT_DIR: more/, LABELS_CSV: more.csv}."
             )
-        for key, value in values.items():
+        for key in values:
             if key not in known:
                 raise ValueError(
                     f"MORE_INPUTS, input {number}: '{key}' cannot be set there."
                     f"{near_miss(key, known)} It can have {', '.join(known)}."
                 )
-            check_value(key, value)
+        check_parameters(values)
 
 
 def parse_value(name: str, text: str) -> Any:
@@ -457,16 +445,14 @@ class _RecipeLoader(yaml.SafeLoader):
     """YAML's safe loader, but a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        lines: dict[tuple[str, str], int] = {}
+        marks: dict[str, yaml.Mark] = {}
         for key, _ in node.value:
-            name = (key.tag, str(key.value))
-            line = key.start_mark.line + 1
-            if name in lines:
+            first_mark = marks.setdefault(str(key.value), key.start_mark)
+            if first_mark is not key.start_mark:
                 raise yaml.YAMLError(
-                    f"'{key.value}' is in line {lines[name]} and again in line {line}. "
-                    "Keep one."
+                    f"'{key.value}' is in line {first_mark.line + 1} and again in line "
+                    f"{key.start_mark.line + 1}. Keep one."
                 )
-            lines[name] = line
         return super().construct_mapping(node, deep=deep)
 
 
@@ -474,41 +460,34 @@ def load_recipe(path: str) -> dict[str, Any]:
     """Return the parameters of a recipe.
 
     path: of a file, or the name of a bundled recipe, such as "sample".
-    Raises: FileNotFoundError; IsADirectoryError; ValueError: the file is not YAML,
-    repeats a key, or has a wrong parameter.
+    Raises: FileNotFoundError; ValueError: the file is not YAML, repeats a key, or has a
+    wrong parameter.
     """
     path = _find_recipe(path)
-    if Path(path).is_dir():
-        raise IsADirectoryError(
-            f"'{path}' is a folder, not a recipe. Make one: kaggle-tfr init "
-            f"{shlex.quote(path)} -o recipe.yaml"
-        )
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        values = yaml.load(text, _RecipeLoader) or {}  # noqa: S506  # a safe loader
+        return _parse_recipe(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # "2026-13-45" is a ValueError.
-        raise ValueError(f"The recipe '{path}' is not YAML: {error}") from None
+        raise ValueError(f"The recipe '{path}' cannot be used: {error}") from None
+
+
+def _parse_recipe(text: str) -> dict[str, Any]:
+    values = yaml.load(text, _RecipeLoader) or {}  # noqa: S506  # a safe loader
     if not isinstance(values, dict):
-        raise ValueError(f"The recipe '{path}' is not a list of 'NAME: value' lines.")
-    try:
-        for name, value in values.items():
-            check_value(name, value)
-    except ValueError as error:
-        raise ValueError(f"The recipe '{path}': {error}") from None
+        raise ValueError("it is not a list of 'NAME: value' lines.")
+    check_parameters(values)
     return values
 
 
 def _find_recipe(path: str) -> str:
     """Return the path of a recipe: the file itself, or a bundled one of that name."""
     recipe = Path(path)
-    if recipe.exists():
+    if recipe.exists() and not recipe.is_dir():
         return path
     recipes = {file.stem: str(file) for file in bundled("recipes").glob("*.yaml")}
     if str(recipe.parent) in (".", "recipes") and recipe.stem in recipes:
         return recipes[recipe.stem]
-    names = [*recipes, *(file.stem for file in recipe.parent.glob("*.yaml"))]
     raise FileNotFoundError(
-        f"there is no recipe '{path}'.{near_miss(recipe.stem, names)} Bundled recipes: "
-        f"{', '.join(sorted(recipes))}."
+        f"there is no recipe '{path}'.{near_miss(recipe.stem, recipes)} Bundled "
+        f"recipes: {', '.join(sorted(recipes))}. For a folder of images, write a "
+        f"recipe: kaggle-tfr init {shlex.quote(path)} -o recipe.yaml"
     )

@@ -12,7 +12,7 @@ import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import DEFAULTS, check_value, make_settings
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, make_settings
 from kaggle_tfr.schema import Labels, load_schema
 from kaggle_tfr.storage import join, read_parquet
 
@@ -25,8 +25,7 @@ def build_dataset(**parameters: Any) -> pd.DataFrame:
     Raises: ValueError: a parameter is unknown or does not fit; RuntimeError: a written
     record is not as planned.
     """
-    for name, value in parameters.items():
-        check_value(name, value)
+    check_parameters(parameters)
     values = {**DEFAULTS, **parameters}
     work = notebook.start(values)
     try:

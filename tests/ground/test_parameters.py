@@ -7,6 +7,7 @@ import pytest
 
 from kaggle_tfr.parameters import (
     NOTEBOOKS,
+    check_globals,
     check_parameters,
     format_cell,
     load_recipe,
@@ -69,14 +70,14 @@ def test_other_names_of_a_notebook_are_left_alone():
         "DEBUG": True,
         "TOP_K": 5,
     }
-    check_parameters(names, notebook=True)
+    check_globals(names)
 
     with pytest.raises(
         ValueError, match="MAX_BITZ is not a parameter.*MAX_BITS.*`del MAX_BITZ`"
     ):
-        check_parameters({**names, "MAX_BITZ": 30, "MAX_BITS": 30}, notebook=True)
+        check_globals({**names, "MAX_BITZ": 30, "MAX_BITS": 30})
     with pytest.raises(ValueError, match="DEBUG is not a parameter"):
-        check_parameters(names)
+        check_parameters({"DEBUG": True})
 
 
 @pytest.mark.parametrize(
@@ -111,9 +112,9 @@ def test_every_recipe_in_the_folder_is_valid(root):
     [
         ("QUALTY: 70", 'Did you mean "QUALITY"'),
         ("- 1\n- 2", "not a list of 'NAME: value' lines"),
-        ("A: [", "is not YAML"),
-        ("[" * 500 + "]" * 500, "is not YAML"),  # too deep
-        ("NAME: café", "is not YAML"),  # written in Latin-1 below
+        ("A: [", "cannot be used: while parsing a flow node"),
+        ("[" * 500 + "]" * 500, "cannot be used: maximum recursion"),  # too deep
+        ("NAME: café", "cannot be used: 'utf-8' codec"),  # written in Latin-1 below
         (
             "N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3",
             "'N_FOLDS' is in line 1 and again in line 3",
@@ -123,7 +124,7 @@ def test_every_recipe_in_the_folder_is_valid(root):
             "MORE_INPUTS:\n- {INPUT_DIR: x,\n   'INPUT_DIR': y}",
             "'INPUT_DIR' is in line 2 and",
         ),
-        ("NAME: 2026-13-45", "is not YAML: month must be"),
+        ("NAME: 2026-13-45", "cannot be used: month must be"),
     ],
 )
 def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
@@ -136,7 +137,5 @@ def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
         FileNotFoundError, match='Did you mean "sample".*cassava, clouds'
     ):
         load_recipe(str(tmp_path / "smaple.yaml"))
-    with pytest.raises(
-        IsADirectoryError, match="is a folder, not a recipe.*kaggle-tfr init"
-    ):
+    with pytest.raises(FileNotFoundError, match=f"kaggle-tfr init {tmp_path} -o"):
         load_recipe(str(tmp_path))
