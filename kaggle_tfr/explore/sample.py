@@ -7,12 +7,17 @@ The images are crops of photographs inside scikit-learn and Matplotlib (README,
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files as files_of
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.random import Generator
 from PIL import Image
 
 from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
@@ -38,12 +43,73 @@ MIN_CROP = 80  # pixels of the photograph
 N_TEST = 51  # different test images; copies of labelled images come on top
 N_MORE = 35  # different images of the second source; copies come on top
 COMMON = ("flower", "portrait", "sunset", "temple")  # classes of these two
-OTHER_NAME = {"flower": "blossom"}  # of a class in the second source
+N_PER_CLASS = 22  # images drawn for these two, a few more than they need
+# class: the class of its copy in a label conflict
+WRONG_LABELS = {
+    "flower": "portrait",
+    "portrait": "sunset",
+    "sunset": "temple",
+    "temple": "flower",
+}
+# Copies of labelled images in other folders: JPEG quality, factor by which the sides
+# shrink, brightness.
+COPIES = (
+    (88, 1, 1.0),
+    (65, 1, 1.0),
+    (65, 2, 1.0),
+    (65, 1, 1.15),
+)
 
-Drawn = tuple[str, Image.Image]  # class and image
-Labelled = tuple[str, str, Image.Image]  # image_id, class and image
-Box = tuple[int, int, int, int]  # left, top, right, bottom
-Copy = tuple[str, str, bytes]  # image_id of the original or "", class, file content
+Files = dict[str, bytes]  # content by path
+Truth = dict[str, Any]  # what is planted, as in truth.json
+
+
+@dataclass(eq=False)
+class Crop:
+    """A part of a photograph, its class, and its image_id if it is in train.csv."""
+
+    label: str
+    image: Image.Image
+    image_id: str = ""
+
+
+@dataclass
+class ImageFolder:
+    """A folder of images and their labels.
+
+    files: of all folders. numbers: the names of the images to come. labels: by
+    image_id.
+    """
+
+    files: Files
+    path: str
+    numbers: Iterator[int]
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def add_file(self, label: str, data: bytes, extension: str = ".jpg") -> str:
+        """Add a file and its row; return its image_id."""
+        image_id = f"{next(self.numbers):04d}{extension}"
+        self.labels[image_id] = label
+        self.files[f"{self.path}/{image_id}"] = data
+        return image_id
+
+    def add(self, crop: Crop, extension: str = ".jpg", **options: Any) -> str:
+        """Add an image in the format of the extension; return its image_id."""
+        data = _encode(crop.image, extension, **options)
+        return self.add_file(crop.label, data, extension)
+
+    def add_copy(
+        self,
+        original: Crop,
+        quality: int = 88,
+        factor: int = 1,
+        brightness: float = 1.0,
+    ) -> list[str]:
+        """Add a copy; return the ids of the original and the copy."""
+        image = original.image.reduce(factor)
+        image = image.point(lambda value: int(value * brightness))
+        copy = replace(original, image=image)
+        return [original.image_id, self.add(copy, quality=quality)]
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
@@ -72,315 +138,266 @@ def write_sample(folder: str) -> dict[str, Any]:
     sample_submission.csv, test_images/; and a second source in more/. 18 MB in all, the
     same bytes every time.
     """
-    path = Path(folder, "truth.json")
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+    truth_path = Path(folder, "truth.json")
+    if not truth_path.exists():
+        truth_path.parent.mkdir(parents=True, exist_ok=True)
         files, truth = _make_competition()
         for name, data in files.items():
-            file = Path(folder, name)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with explain_os_errors(file):
-                file.write_bytes(data)
-        write_atomically(str(path), json.dumps(truth, indent=2).encode())
-    return json.loads(path.read_bytes())
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with explain_os_errors(path):
+                path.write_bytes(data)
+        write_atomically(truth_path, json.dumps(truth, indent=2).encode())
+    return json.loads(truth_path.read_bytes())
 
 
-class _ImageFolder:
-    """The images of a folder and their rows in a CSV.
-
-    labels: by image_id. files: content by path.
-    """
-
-    def __init__(self, path: str, names: list[str]) -> None:
-        """Start without images. names: of the files to come, the last one first."""
-        self.path = path
-        self.names = names
-        self.labels: dict[str, str] = {}
-        self.files: dict[str, bytes] = {}
-
-    def add(self, label: str | None, data: bytes | None, ending: str = ".jpg") -> str:
-        """Add a row and a file, unless they are None; return the id."""
-        image_id = self.names.pop() + ending
-        if label is not None:
-            self.labels[image_id] = label
-        if data is not None:
-            self.files[f"{self.path}/{image_id}"] = data
-        return image_id
-
-
-def _make_competition() -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return the content of each file by its path, and what is planted in them."""
+def _make_competition() -> tuple[Files, Truth]:
+    """Return the files of the competition, and what is planted in them."""
     rng = np.random.default_rng(20_240_601)
     other_rng = np.random.default_rng(20_240_602)
-    other_count = -(-(N_TEST + N_MORE) // len(COMMON))  # of each class, rounded up
-    requests = [(rng, name, count) for name, (_, _, count) in CLASSES.items()]
-    n_train = sum(count for _, _, count in requests)
-    requests += [(other_rng, name, other_count) for name in COMMON]
-    images = _draw_images(requests)
+    outlines: list[int] = []
+    crops = []
+    for label, (_, _, n_crops) in CLASSES.items():
+        crops += _draw_crops(rng, label, n_crops, outlines)
+    others = []
+    for label in COMMON:
+        others += _draw_crops(other_rng, label, N_PER_CLASS, outlines)
+    other_rng.shuffle(others)
 
-    names = [f"{number:04d}" for number in rng.permutation(n_train + 100)]
-    train = _ImageFolder("train_images", names)
-    truth, originals = _plant_in_train(rng, train, images[:n_train])
-    classes = list(train.labels.values())
-    truth["classes"] = {name: classes.count(name) for name in CLASSES}
-    others = _draw_in_order(other_rng, images[n_train:])
-    copies = _copy_in_four_ways(originals, train.files)
-    files = train.files | _make_others(other_rng, others, copies, truth)
-    files["train.csv"] = _format_csv(sorted(train.labels.items()))
-    truth["counts"] = _count_outcomes(truth, len(classes))
+    files: Files = {}
+    truth, originals = _make_train(files, rng, crops)
+    test_crops = others[:N_TEST]
+    more_crops = others[N_TEST : N_TEST + N_MORE]
+    truth |= _make_test(files, other_rng, test_crops, originals[:8])
+    truth |= _make_more(files, more_crops, originals[8:])
+    truth["counts"] = _count_outcomes(truth["classes"].total())
     return files, truth
 
 
-def _format_csv(rows: Iterable[tuple[str, str]]) -> bytes:
-    lines = ["image_id,label", *map(",".join, rows), ""]
-    return "\n".join(lines).encode()
-
-
-def _count_outcomes(truth: dict[str, Any], n_rows: int) -> dict[str, int]:
+def _count_outcomes(n_rows: int) -> dict[str, int]:
     """Return how many images have each outcome. n_rows: of train.csv."""
-    n_test = len(truth["test_labels"])
-    n_duplicates = 11  # 3 kinds of 3 copies, and 2 in the group of three
-    n_refused = len(truth["refused"])
-    n_again = len(truth["across_sources"])
+    n_inputs = n_rows + 1 + 60 + 40  # 1 has no row, 60 are test images, 40 in more/
+    n_copies = 11  # in train.csv: 3 kinds of 3 copies, and 2 in the group of three
     return {
         "rows": n_rows,
-        "inputs": n_rows + 1 + n_test + N_MORE + n_again,  # 1 has no row
-        "refused": n_refused + 1,
-        "duplicates": n_duplicates + n_again,
+        "inputs": n_inputs,
+        "refused": 5,
+        "duplicates": n_copies + 5,
         "conflicts": 4,  # both images of two pairs
         "test_refused": 1,
-        "test": n_test - 1,
+        "test": 59,
         "classes": len(CLASSES),
-        "written": n_rows - n_refused - n_duplicates - 4 + N_MORE,
+        "written": n_inputs - 5 - n_copies - 5 - 4 - 60,
     }
 
 
-def _plant_in_train(
-    rng: np.random.Generator, train: _ImageFolder, images: Sequence[Drawn]
-) -> tuple[dict[str, Any], Sequence[Labelled]]:
-    """Add the labelled images; return what is planted, and 13 images to copy."""
+def _make_train(
+    files: Files, rng: Generator, crops: Sequence[Crop]
+) -> tuple[Truth, list[Crop]]:
+    """Add the labelled images; return what is planted in them, and 13 crops to copy."""
+    numbers = rng.permutation(len(crops) + 100)
+    train = ImageFolder(files, "train_images", reversed(numbers))
     # The rare class keeps its three good images.
-    common = [i for i, (label, _) in enumerate(images) if label != "night"]
-    common = rng.permutation(common).tolist()
-    # Some copies have half the size, so their originals are large.
-    large = [i for i in common if min(images[i][1].size) >= 2 * SHORT_SIDE]
-    unusual = [i for i in common if i not in large[:12]][:8]
+    common = [crop for crop in crops if crop.label != "night"]
+    rng.shuffle(common)
 
-    image_ids = {}
-    for i, (label, image) in enumerate(images):
-        if i not in unusual:
-            image_ids[i] = train.add(label, _save(image))
-    originals = [(image_ids[i], *images[i]) for i in large if i in image_ids]
+    # Some copies have half the size, so their originals are large.
+    large = [crop for crop in common if min(crop.image.size) >= 2 * SHORT_SIDE]
+    unusual = [crop for crop in common if crop not in large[:12]][:8]
+    for crop in crops:
+        if crop not in unusual:
+            crop.image_id = train.add(crop)
+
+    originals = [crop for crop in large if crop.image_id]
     truth = _plant_copies(train, originals[:12])
-    truth |= _plant_unusual_formats(train, [images[i] for i in unusual[:6]])
-    truth |= _plant_faults(train, [images[i][1] for i in unusual[6:]])
+    truth |= _plant_unusual_formats(train, unusual[:6])
+    truth |= _plant_faults(train, unusual[6:])
+    truth["classes"] = Counter(train.labels.values())
+    files["train.csv"] = _format_csv(train.labels)
     return truth, originals[12:25]
 
 
-def _plant_copies(train: _ImageFolder, originals: Sequence[Labelled]) -> dict[str, Any]:
+def _plant_copies(train: ImageFolder, originals: Sequence[Crop]) -> Truth:
     """Add copies such as are found in real datasets. originals: 12."""
+    exact = [train.add_copy(crop) for crop in originals[:3]]
+    resaved = [train.add_copy(crop, quality=60) for crop in originals[3:6]]
+    halved = [train.add_copy(crop, quality=70, factor=2) for crop in originals[6:9]]
 
-    def add_copy(
-        number: int, quality: int = 0, factor: int = 1, labels: Sequence[str] = ()
-    ) -> list[str]:
-        """Return the ids of an original and its copy: with the same bytes, or resaved.
+    triple, first, second = originals[9:]
+    pair = train.add_copy(triple, quality=50)
+    _, third = train.add_copy(triple, quality=80, factor=2)
 
-        labels: the first one that is not the original's is the label of the copy.
-        """
-        image_id, label, image = originals[number]
-        data = train.files[f"train_images/{image_id}"]
-        if quality:
-            data = _save(image.reduce(factor), quality)
-        others = [other for other in labels if other != label]
-        return [image_id, train.add([*others, label][0], data)]
-
+    first = replace(first, label=WRONG_LABELS[first.label])
+    second = replace(second, label=WRONG_LABELS[second.label])
     return {
-        "exact_copies": [add_copy(i) for i in (0, 1, 2)],
-        "reencoded_copies": [add_copy(i, 60) for i in (3, 4, 5)],
-        "half_size_copies": [add_copy(i, 70, 2) for i in (6, 7, 8)],
-        "group_of_three": [*add_copy(9, 50), add_copy(9, 80, 2)[1]],
+        "exact_copies": exact,
+        "reencoded_copies": resaved,
+        "half_size_copies": halved,
+        "group_of_three": [*pair, third],
         "label_conflicts": [
-            add_copy(10, labels=["temple", "sunset"]),
-            add_copy(11, 60, labels=["flower", "portrait"]),
+            train.add_copy(first),
+            train.add_copy(second, quality=60),
         ],
     }
 
 
-def _plant_unusual_formats(
-    train: _ImageFolder, images: Sequence[Drawn]
-) -> dict[str, Any]:
-    """Add good images that careless readers rotate, swap, clip or reject. images: 6."""
-    labels, (tall, grey, cmyk, faded, deep, web) = zip(*images, strict=True)
+def _plant_unusual_formats(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
+    """Add good images that careless readers rotate, swap, clip or reject. crops: 6."""
+    tall, grey, cmyk, faded, deep, web = crops
+    rotated = tall.image.transpose(Image.Transpose.ROTATE_90)
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: rotate by 90 degrees clockwise to display
-    rotated = _save(tall.transpose(Image.Transpose.ROTATE_90), exif=exif)
-    rotated_id = train.add(labels[0], rotated)
-    faded.putalpha(Image.linear_gradient("L").resize(faded.size))
-    deep = Image.fromarray(np.asarray(deep.convert("L"), np.uint16) * 257)
-    odd_formats = {
-        train.add(labels[1], _save(grey.convert("L"))): "grey JPEG",
-        train.add(labels[2], _save(cmyk.convert("CMYK"))): "CMYK JPEG",
-        train.add(labels[3], _save(faded, form="PNG"), ".png"): "PNG with alpha",
-        train.add(labels[4], _save(deep, form="PNG"), ".png"): "16-bit PNG",
-        train.add(labels[5], _save(web, form="WEBP"), ".webp"): "WebP",
-    }
-    size = {"height": tall.height, "width": tall.width}
+
+    grey.image = grey.image.convert("L")
+    cmyk.image = cmyk.image.convert("CMYK")
+    faded.image.putalpha(Image.linear_gradient("L").resize(faded.image.size))
+    values = np.asarray(deep.image.convert("L"), np.uint16)
+    deep.image = Image.fromarray(values * 257)
     return {
-        "orientation_6": {"image_id": rotated_id, **size},
-        "odd_formats": odd_formats,
+        "orientation_6": {
+            "image_id": train.add(replace(tall, image=rotated), exif=exif),
+            "height": tall.image.height,
+            "width": tall.image.width,
+        },
+        "odd_formats": {
+            train.add(grey): "grey JPEG",
+            train.add(cmyk): "CMYK JPEG",
+            train.add(faded, ".png"): "PNG with alpha",
+            train.add(deep, ".png"): "16-bit PNG",
+            train.add(web, ".webp"): "WebP",
+        },
     }
 
 
-def _plant_faults(train: _ImageFolder, images: Sequence[Image.Image]) -> dict[str, Any]:
-    """Add four files that cannot be read, and one without a row. images: 2."""
-    data = _save(images[0])
+def _plant_faults(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
+    """Add four files that cannot be read, and one without a row. crops: 2."""
+    data = _encode(crops[0].image)
     text = b"This is a text, whatever its name says.\n"
     refused = {
-        train.add("temple", data[: len(data) * 6 // 10]): "truncated",
-        train.add("flower", b""): "empty file",
-        train.add("portrait", text): "not an image",
-        train.add("sunset", None): "missing file",
+        train.add_file("temple", data[: len(data) * 6 // 10]): "truncated",
+        train.add_file("flower", b""): "empty file",
+        train.add_file("portrait", text): "not an image",
+        train.add_file("sunset", b""): "missing file",
     }
-    return {"refused": refused, "unlisted": train.add(None, _save(images[1]))}
+    train.files.popitem()
+    unlisted = train.add(crops[1])
+    train.labels.popitem()
+    return {"refused": refused, "unlisted": unlisted}
 
 
-def _draw_in_order(rng: np.random.Generator, images: Sequence[Drawn]) -> list[Copy]:
-    """Return images in random order, with "" in place of an original."""
-    order = rng.permutation(len(images))[: N_TEST + N_MORE]
-    return [("", images[i][0], _save(images[i][1])) for i in order]
-
-
-def _make_others(
-    rng: np.random.Generator,
-    new: Sequence[Copy],
-    copies: Sequence[Copy],
-    truth: dict[str, Any],
-) -> dict[str, bytes]:
-    """Return the files of the test images and the second source; add them to `truth`.
-
-    copies: 13 of labelled images: 8 for the test images, 5 for the second source.
-    """
-    _, _, data = new[0]
-    damaged = ("", "", data[: len(data) // 2])
-    test_images = [*new[:N_TEST], *copies[:8], damaged]
-    numbers = rng.permutation(len(test_images)) + 1000
-    test = _ImageFolder("test_images", [str(number) for number in numbers[::-1]])
-    # Some of the main source have these names too.
-    more_names = [f"{number:04d}" for number in range(N_MORE + 5)]
-    more = _ImageFolder("more/images", more_names[::-1])
-
-    truth["test_labels"] = test.labels
-    truth["leaks"] = _add_copies(test, test_images)
-    truth["test_refused"] = {f"{numbers[-1]}.jpg": "truncated"}
-    truth["across_sources"] = _add_copies(more, [*copies[8:], *new[N_TEST:]])
-    more_rows = [
-        (name, OTHER_NAME.get(label, label)) for name, label in more.labels.items()
-    ]
-    submission = [(name, COMMON[0]) for name in sorted(test.labels)]
+def _make_test(
+    files: Files, rng: Generator, crops: Sequence[Crop], originals: Sequence[Crop]
+) -> Truth:
+    """Add the test images; return their truth. originals: 8 labelled images to copy."""
+    numbers = rng.permutation(60) + 1000
+    test = ImageFolder(files, "test_images", iter(numbers))
+    for crop in crops:
+        test.add(crop)
+    leaks = _add_copies(test, originals)
+    data = _encode(crops[0].image)
+    damaged = test.add_file("", data[: len(data) // 2])
+    submission = dict.fromkeys(test.labels, COMMON[0])
+    files["sample_submission.csv"] = _format_csv(submission)
     return {
-        **test.files,
-        **more.files,
-        "more/train.csv": _format_csv(more_rows),
-        "sample_submission.csv": _format_csv(submission),
+        "test_labels": test.labels,
+        "leaks": leaks,
+        "test_refused": {damaged: "truncated"},
     }
 
 
-def _add_copies(folder: _ImageFolder, images: Iterable[Copy]) -> dict[str, str]:
-    """Add images to a folder; return the originals of those that have one."""
-    originals = {}
-    for original, label, data in images:
-        image_id = folder.add(label, data)
-        if original:
-            originals[image_id] = original
-    return originals
+def _make_more(files: Files, crops: Sequence[Crop], originals: Sequence[Crop]) -> Truth:
+    """Add the second source; return its truth. originals: 5 labelled images to copy."""
+    # Names such as 0000.jpg are in the main source too, for other images.
+    more = ImageFolder(files, "more/images", count())
+    across_sources = _add_copies(more, originals)
+    for crop in crops:
+        more.add(crop)
+    csv = _format_csv(more.labels)
+    files["more/train.csv"] = csv.replace(b"flower", b"blossom")
+    return {"across_sources": across_sources}
 
 
-def _copy_in_four_ways(
-    originals: Sequence[Labelled], files: dict[str, bytes]
-) -> list[Copy]:
-    """Return a copy of each: the same bytes, resaved, half the size or brighter."""
-    copies = []
-    for number, (image_id, label, image) in enumerate(originals):
-        bright = image.point(lambda value: min(255, int(value * 1.15)))
-        versions = [
-            files[f"train_images/{image_id}"],
-            _save(image, 65),
-            _save(image.reduce(2), 65),
-            _save(bright, 65),
-        ]
-        copies.append((image_id, label, versions[number % 4]))
-    return copies
+def _add_copies(folder: ImageFolder, originals: Sequence[Crop]) -> dict[str, str]:
+    """Add a copy of each; return the ids of the originals by those of the copies."""
+    original_ids = {}
+    for number, original in enumerate(originals):
+        changes = COPIES[number % len(COPIES)]
+        original_id, copy_id = folder.add_copy(original, *changes)
+        original_ids[copy_id] = original_id
+    return original_ids
 
 
-def _draw_images(
-    requests: Iterable[tuple[np.random.Generator, str, int]],
-) -> list[Drawn]:
-    """Return images with different outlines: so many for each generator and class."""
-    images: list[Drawn] = []
-    outlines = np.empty((0, 128), bool)
-    for rng, label, count in requests:
-        source, factors, _ = CLASSES[label]
-        photo = _open_photo(source)
-        grey_photo = photo.convert("L")
-        curve = [
-            min(255, int(value * factor)) for factor in factors for value in range(256)
-        ]
-        total = len(images) + count
-        while len(images) < total:
-            box = _draw_box(photo, rng)
-            outline = _find_outline(grey_photo, box)
-            if outline is None:
-                continue
-            differences = (outlines != outline).sum(axis=1)
-            if (differences < MIN_DIFFERENCE).any():
-                continue
-            outlines = np.vstack([outlines, outline])
-            crop = _scale_randomly(photo.crop(box), rng)
-            images.append((label, crop.point(curve)))
-    return images
+def _format_csv(labels: Mapping[str, str]) -> bytes:
+    table = pd.Series(labels, name="label").sort_index()
+    return table.to_csv(index_label="image_id", lineterminator="\n").encode()
 
 
-def _open_photo(source: str) -> Image.Image:
-    """Return a photograph. source: the package, then the path in it."""
+def _draw_crops(
+    rng: Generator, label: str, n_crops: int, outlines: list[int]
+) -> list[Crop]:
+    """Return images of a class whose outlines are new, and add these to `outlines`."""
+    source, factors, _ = CLASSES[label]
     package, name = source.split("/", 1)
     data = (files_of(package) / name).read_bytes()
-    return Image.open(io.BytesIO(data)).convert("RGB")
+    photo = Image.open(io.BytesIO(data)).convert("RGB")
+    curve = [int(value * factor) for factor in factors for value in range(256)]
+    crops: list[Crop] = []
+    while len(crops) < n_crops:
+        image = _cut_randomly(rng, photo)
+        outline = _find_outline(image)
+        if outline and _is_new(outline, outlines):
+            outlines.append(outline)
+            image = _scale_randomly(rng, image)
+            crops.append(Crop(label, image.point(curve)))
+    return crops
 
 
-def _find_outline(grey_photo: Image.Image, box: Box) -> np.ndarray | None:
-    """Return 128 bits of a part of the photograph; None if it is too flat."""
-    cells = grey_photo.resize((9, 8), Image.Resampling.BOX, box)
-    grey = np.asarray(cells, float)
-    if grey.std() < MIN_CONTRAST:
-        return None
-    is_bright = grey[:, :8] > grey[:, :8].mean()
-    is_rising = grey[:, 1:] > grey[:, :-1]
-    return np.append(is_bright, is_rising)
-
-
-def _draw_box(photo: Image.Image, rng: np.random.Generator) -> Box:
-    """Return left, top, right and bottom of a random part of the photograph."""
+def _cut_randomly(rng: Generator, photo: Image.Image) -> Image.Image:
+    """Return a random part of a photograph."""
     height = 0
     while not MIN_CROP <= height <= photo.height:
-        width = int(np.exp(rng.uniform(np.log(MIN_CROP), np.log(photo.width))))
+        width = int(_draw_log_uniform(rng, MIN_CROP, photo.width))
         height = int(width * np.exp(rng.uniform(-0.5, 0.5)))
     left = int(rng.integers(photo.width - width + 1))
     top = int(rng.integers(photo.height - height + 1))
-    return left, top, left + width, top + height
+    return photo.crop((left, top, left + width, top + height))
 
 
-def _scale_randomly(crop: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Return the crop at a random size, magnified 4 times at most."""
-    short, long = sorted(crop.size)
-    limit = min(4 * short, LONG_SIDE * short / long)
-    scale = np.exp(rng.uniform(np.log(SHORT_SIDE), np.log(limit))) / short
-    size = np.rint(scale * np.array(crop.size)).clip(SHORT_SIDE, LONG_SIDE)
-    return crop.resize(size.astype(int).tolist(), Image.Resampling.BICUBIC)
+def _draw_log_uniform(rng: Generator, low: float, high: float) -> float:
+    log_value = rng.uniform(np.log(low), np.log(high))
+    return np.exp(log_value)
 
 
-def _save(
-    image: Image.Image, quality: int = 88, form: str = "JPEG", **options: Any
+def _find_outline(image: Image.Image) -> int:
+    """Return 128 bits that describe an image; 0 if it is too flat."""
+    cells = image.convert("L").resize((9, 8), Image.Resampling.BOX)
+    grey = np.asarray(cells, float)
+    if grey.std() < MIN_CONTRAST:
+        return 0
+    is_bright = grey[:, :8] > grey[:, :8].mean()
+    is_rising = grey[:, 1:] > grey[:, :-1]
+    return int.from_bytes(np.packbits([is_bright, is_rising]))
+
+
+def _is_new(outline: int, outlines: Sequence[int]) -> bool:
+    return all((outline ^ other).bit_count() >= MIN_DIFFERENCE for other in outlines)
+
+
+def _scale_randomly(rng: Generator, image: Image.Image) -> Image.Image:
+    """Return the image at a random size, magnified 4 times at most."""
+    width, height = image.size
+    min_scale = SHORT_SIDE / min(width, height)
+    max_scale = min(4, LONG_SIDE / max(width, height))
+    scale = _draw_log_uniform(rng, min_scale, max_scale)
+    width = round(scale * width)
+    height = round(scale * height)
+    return image.resize((width, height))
+
+
+def _encode(
+    image: Image.Image, extension: str = ".jpg", quality: int = 88, **options: Any
 ) -> bytes:
     stream = io.BytesIO()
+    form = Image.registered_extensions()[extension]
     image.save(stream, form, quality=quality, **options)
     return stream.getvalue()
