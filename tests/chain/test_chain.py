@@ -40,6 +40,7 @@ def work(root, tmp_path_factory):
     ):
         with redirect_stdout(log), redirect_stderr(log):
             status = main([*call, "--only", "01", "02", "03", "04", "05", "07"])
+        log.flush()
         assert status == 0, Path("log.txt").read_text()
     last = [sys.executable, "-m", "kaggle_tfr", *call, "--only", "06"]
     done = subprocess.run(last, cwd=folder, capture_output=True, text=True, check=False)
