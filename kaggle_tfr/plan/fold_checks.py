@@ -77,7 +77,7 @@ def find_missing_classes(
         labelled = labelled[labelled["label"] >= 0]
     row, label = mark_labels(labelled, label_columns).nonzero()
     place = labelled["split"].mask(
-        labelled["fold"] >= 0, "fold " + labelled["fold"].map(str)
+        labelled["fold"] >= 0, "fold " + labelled["fold"].astype(str)
     )
     counts = pd.crosstab(label, place.to_numpy()[row])
 

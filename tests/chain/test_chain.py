@@ -198,14 +198,14 @@ def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
     assert str(work) not in page
     lessons = {"01_misread", "02_hashes", "03_qualities"}
     assert page.count("<img") == len(list((work / "figures").iterdir())) - len(lessons)
-    for said in (
+    for text in (
         "What was rejected",
         "Leaks between splits",
         "all within",
         "0 faults in",
         "written",
     ):
-        assert said in page
+        assert text in page
 
 
 def test_executed_notebooks_show_each_figure_once(work):
