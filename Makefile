@@ -1,4 +1,5 @@
-# Everything runs in .venv, which is made on first use and again when the requirements change.
+# Everything runs in .venv, which is created on first use and updated when the
+# requirements change.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -16,7 +17,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
-lock:  ## requirements.lock made anew, of the newest releases that fit
+lock:  ## requirements.lock of the newest releases that fit
 	$(BIN)/$(PIP) uv
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
 		--no-emit-index-url --no-annotate --custom-compile-command "make lock" \
@@ -32,7 +33,7 @@ test: $(READY)  ## lint, types, imports, then the tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-test-all: $(READY)  ## the tests with the heavy ones, a browser's among them
+test-all: $(READY)  ## all tests, with the heavy ones and those in a browser
 	$(BIN)/$(PIP) --editable '.[dev,browser]'
 	$(BIN)/python -m pytest -m "heavy or not heavy"
 
@@ -46,14 +47,14 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.dask_scale
 	$(BIN)/python -m benchmarks.chain
 
-docs: $(READY)  ## docs/parameters.md, made of the one table of parameters
+docs: $(READY)  ## docs/parameters.md from the table of parameters
 	$(BIN)/python -c 'from kaggle_tfr.parameters import MARKDOWN_FORMATS, format_parameters; \
 		print("# Parameters\n\n" + format_parameters(*MARKDOWN_FORMATS))' > docs/parameters.md
 
-kernel: $(READY)  ## notebooks/kernel.ipynb, which carries the package to Kaggle, made anew
+kernel: $(READY)  ## notebooks/kernel.ipynb, which contains the package for Kaggle
 	$(BIN)/python -c 'from kaggle_tfr.kaggle.kernels import write_own_kernel; write_own_kernel()'
 
-test-latest: .venv-latest/.ready  ## the tests with the newest releases, whatever the lock says
+test-latest: .venv-latest/.ready  ## the tests with the newest releases
 	.venv-latest/bin/python -m pytest
 
 .venv-latest/.ready: requirements.txt pyproject.toml
@@ -78,10 +79,10 @@ lint: $(READY)  ## format and check
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:  ## forget the environments and the demo's output
+clean:  ## remove the environments and the demo's output
 	rm -rf .venv .venv-latest .venv-kaggle .venv-kaggle-tpu work
 
-pictures: demo  ## the README's picture, from the demo's own figure
+pictures: demo  ## the README's picture, from a figure of the demo
 	mkdir -p docs
 	$(BIN)/python -c 'from PIL import Image; \
 		Image.open("work/figures/02_inside.png").convert("RGB").resize((1000, 352)).quantize(128) \
