@@ -1,1 +1,1 @@
-"""Every figure of the README, from one command each: python -m benchmarks.NAME [--json]."""
+"""Measure the figures of docs/benchmarks.md: python -m benchmarks.NAME."""

@@ -1,7 +1,7 @@
-"""The usual ways from a picture's bytes to a record's image, rewritten from their description.
+"""The usual ways to convert the bytes of an image, rewritten from their description.
 
-Every function takes the bytes of a JPEG and the short side in pixels, and returns JPEG bytes at
-quality 70, or None where only the decoding counts.
+Each function takes the bytes of a JPEG and the short side in pixels, and returns JPEG
+bytes at quality 70, or None where only the decoding is measured.
 """
 
 import io
@@ -12,13 +12,13 @@ import numpy as np
 from PIL import Image
 
 SIDES = {"large": 384, "small": 256}
-OPTIMIZE = {384: True, 256: False}  # as the recipes landmark-2021 and imagenet have it
+OPTIMIZE = {384: True, 256: False}  # as in the recipes landmark-2021 and imagenet
 QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 70]
 OPTIMISED = [*QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
 
 
 def landmark(data, side):
-    """The landmark notebook: imageio, INTER_LANCZOS4, TensorFlow's encoder."""
+    """Convert as the landmark notebook: imageio, Lanczos4, TensorFlow's encoder."""
     import tensorflow as tf
 
     pixels = _imread(data)
@@ -31,7 +31,7 @@ def landmark(data, side):
 
 
 def _imread(data):
-    """imageio's reading, or where it is not installed Pillow's, which imageio calls."""  # noqa: D403
+    """Return the pixels by imageio, or without it by Pillow, which imageio calls."""
     try:
         from imageio.v2 import imread
     except ImportError:
@@ -40,7 +40,7 @@ def _imread(data):
 
 
 def opencv_scripts(data, side):
-    """Full decode, OpenCV's default bilinear step, plain encoding (cassava, ImageNet script)."""
+    """Convert as cassava and the ImageNet script: full decode, bilinear."""
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     height, width = pixels.shape[:2]
     if (ratio := side / min(height, width)) < 1:
@@ -49,7 +49,7 @@ def opencv_scripts(data, side):
 
 
 def opencv_area(data, side):
-    """Scaled decode and OpenCV's own area step over fractions."""
+    """Convert by a scaled decode and OpenCV's INTER_AREA."""
     pixels = decode_scaled(data, side)
     height, width = pixels.shape[:2]
     if (ratio := side / min(height, width)) < 1:
@@ -59,12 +59,12 @@ def opencv_area(data, side):
 
 
 def pillow_draft(data, side):
-    """Pillow's scaled decode, antialiased Lanczos and encoder."""
+    """Convert by Pillow: scaled decode, antialiased Lanczos, encoder."""
     return _pillow(data, side, draft=True)
 
 
 def pillow_full(data, side):
-    """Pillow's full decode, antialiased Lanczos and encoder."""
+    """Convert by Pillow: full decode, antialiased Lanczos, encoder."""
     return _pillow(data, side, draft=False)
 
 
@@ -80,7 +80,10 @@ def _pillow(data, side, *, draft):
 
 
 def vips(data, side):
-    """libvips: scaled decode, Lanczos3, sampling 4:2:0, no cache; VIPS_CONCURRENCY is its cores."""
+    """Convert by libvips: scaled decode, Lanczos3, sampling 4:2:0, no cache.
+
+    VIPS_CONCURRENCY is its number of cores.
+    """
     pyvips = _load_vips()
     width, height = _size(Image.open(io.BytesIO(data)), side)
     image = pyvips.Image.thumbnail_buffer(data, width, height=height, size="force")
@@ -106,7 +109,7 @@ def _size(image, side):
 
 
 def decode_scaled(data, side):
-    """Pixels of the smallest decode by 1/2, 1/4 or 1/8 that is no smaller than the target."""
+    """Return the pixels of the smallest scaled decode that is at least the target."""
     short = min(Image.open(io.BytesIO(data)).size)
     flag = {2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4}
     scale = next((k for k in (4, 2) if short >= k * side), 0)
@@ -116,11 +119,11 @@ def decode_scaled(data, side):
 
 
 def reference(data, height, width):
-    """Pixels of a full decode and Pillow's Lanczos: what PSNR is measured against."""
+    """Return the pixels of a full decode and Pillow's Lanczos, PSNR's reference."""
     image = Image.open(io.BytesIO(data)).convert("RGB")
     return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS))
 
 
 def psnr(a, b):
-    """Peak signal-to-noise ratio in dB of two pictures; not ours, so as to judge ours."""
+    """Return the peak signal-to-noise ratio of two images in dB, computed by OpenCV."""
     return cv2.PSNR(a, b)

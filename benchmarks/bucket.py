@@ -1,8 +1,11 @@
-"""How fast records of a bucket become batches, against the disk: python -m benchmarks.bucket.
+"""Measure reading from a bucket against reading from the disk.
 
-A gs:// bucket on loopback, every request of which waits LATENCY. This process serves, another reads
-through TensorFlow's own client: they share two things only, the cores and the machine's memory.
-Shards have some 30 MB. 03 plans larger ones; of small ones the first bytes are most of the wait.
+python -m benchmarks.bucket [--data DIR] [--rounds N] [--json]
+
+The gs:// bucket is on loopback, and each request waits LATENCY. This process serves it;
+another process reads it by TensorFlow's client. They share the cores and the memory.
+Shards have about 30 MB. 03 plans larger ones; for smaller ones most of the time would
+be the wait for the first bytes.
 """
 
 import json
@@ -22,9 +25,9 @@ from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
 
 LATENCY = 0.05  # seconds
-COPIES = 16  # of 1,000 records, 33 MB: shards as 03 plans them, and so many that a pass takes seconds
+COPIES = 16  # shards of 1,000 records, 33 MB: enough for a pass of several seconds
 BUCKET = "photos"
-TESTS = Path(__file__).resolve().parents[1] / "tests"  # pytest's path, and its bucket's
+TESTS = Path(__file__).resolve().parents[1] / "tests"  # has the bucket's server
 
 
 def main() -> None:
@@ -39,9 +42,10 @@ def main() -> None:
 
 
 def compare(folder: str, rounds: int) -> dict[str, float]:
-    """The figures: medians of the ratios within each round; none, and why, without a bucket.
+    """Return the medians of the ratios of the rounds, or nothing without a bucket.
 
-    folder: of `write_records`. Server CPU is in cores: what a bucket elsewhere would not take.
+    folder: of `write_records`. bucket_server_cores: cores that the server used, which a
+    real bucket would not take.
     """
     if reason := find_lack():
         print(f"bucket_share is left out: {reason}", file=sys.stderr)
@@ -72,24 +76,24 @@ def compare(folder: str, rounds: int) -> dict[str, float]:
 
 
 def find_lack() -> str:
-    """What a bucket on loopback lacks here, or ""."""
+    """Return what is missing here for a bucket on loopback, or ""."""
     if "gs" not in tf.io.gfile.get_registered_schemes():
         return "this TensorFlow has no GCS file system"
     lacking = [
         name for name in ("gcp_storage_emulator", "trustme") if not find_spec(name)
     ]
-    lacking += [] if TESTS.is_dir() else [str(TESTS)]
-    return (
-        f"{', '.join(lacking)} not found; run it in the checkout, with [dev]"
-        if lacking
-        else ""
-    )
+    if not TESTS.is_dir():
+        lacking.append(str(TESTS))
+    if not lacking:
+        return ""
+    return f"{', '.join(lacking)} not found; run it in the checkout, with [dev]"
 
 
 def copy_shards(folder: str, work: str) -> None:
-    """COPIES links of all shards joined, in work/shards, and their table in work/shards.pickle."""
+    """Join all shards, link the result COPIES times, save a table of the links."""
     Path(work, "shards").mkdir()
-    shards, joined = find_shards(folder), Path(work, "joined")
+    shards = find_shards(folder)
+    joined = Path(work, "joined")
     joined.write_bytes(b"".join(Path(file).read_bytes() for file in shards["file"]))
     files = [f"{work}/shards/{copy:02d}.tfrec" for copy in range(COPIES)]
     for file in files:
@@ -99,26 +103,21 @@ def copy_shards(folder: str, work: str) -> None:
 
 
 def measure(work: str, rounds: int) -> None:
-    """Prints images per second of each way in each round, as JSON, the ways taking turns."""
+    """Print, as JSON, the images per second of each way in each interleaved round."""
     disk = pd.read_pickle(f"{work}/shards.pickle")  # noqa: S301
     names = [f"gs://{BUCKET}/{os.path.basename(file)}" for file in disk["file"]]
     places = {"disk": disk, "bucket": disk.assign(file=names)}
-    rates = {
-        f"{place}, {what}": [] for what in ("training", "a pass") for place in places
-    }
-    options, batches = (
-        {"image_size": SIDE, "batch_size": BATCH},
-        int(disk["count"].sum()) // BATCH,
-    )
+    uses = ("training", "a pass")
+    rates = {f"{place}, {use}": [] for use in uses for place in places}
+    options = {"image_size": SIDE, "batch_size": BATCH}
+    batches = int(disk["count"].sum()) // BATCH
     for _ in range(rounds):
         for place, shards in places.items():
             running = iter(read_batches(shards, training=True, **options))
-            take(
-                running, batches // 2
-            )  # the shuffle buffer is filled first, with half of them
-            rates[f"{place}, training"].append(
-                take(running, batches)
-            )  # over an epoch's border
+            # The shuffle buffer is filled first, with half of the records.
+            take(running, batches // 2)
+            # This epoch's second half and the next one's first half.
+            rates[f"{place}, training"].append(take(running, batches))
             del running
             once = iter(read_batches(shards, **options))
             rates[f"{place}, a pass"].append(take(once, batches))
@@ -126,7 +125,7 @@ def measure(work: str, rounds: int) -> None:
 
 
 def take(running, batches: int) -> float:
-    """Images per second over so many batches."""
+    """Return the images per second over this number of batches."""
     start = time.perf_counter()
     taken = sum(1 for _ in islice(running, batches))
     return taken * BATCH / (time.perf_counter() - start)

@@ -43,7 +43,7 @@ FOLDS = 5
 COPIES = 0.03
 BLOCKS = 4  # files a fold, of the peers' writer
 PHASH_BITS = 10  # of 64, imagededup's default
-WARM = 20  # pictures that a process warms up with
+WARM = 20  # images that a process warms up with
 BARE = "decode_alone"  # what verification is measured against; no part of any way
 
 
@@ -76,12 +76,13 @@ def make_folder(photos, folder, kind, count):
 
 
 def window(tiles, rng):
-    """A JPEG of 500 × 375 that shows parts of four tiles, some of them mirrored."""
+    """Return a JPEG of 500 × 375 with parts of four tiles, some of them mirrored."""
     image = Image.new("RGB", (1000, 750))
     for place, number in enumerate(rng.choice(len(tiles), 4)):
         tile = ImageOps.mirror(tiles[number]) if rng.random() < 0.5 else tiles[number]
         image.paste(tile, (place % 2 * 500, place // 2 * 375))
-    left, top = rng.integers(0, 501), rng.integers(0, 376)
+    left = rng.integers(0, 501)
+    top = rng.integers(0, 376)
     stream = io.BytesIO()
     image.crop((left, top, left + 500, top + 375)).save(stream, "JPEG", quality=92)
     return stream.getvalue()
@@ -133,7 +134,7 @@ def decode_shard(file):
 
 
 def usual(folder, kind, out, clock):
-    """The usual notebooks' chain, in one process; returns the number of records."""
+    """Run the usual notebooks in one process; return the number of records."""
     from sklearn.model_selection import StratifiedKFold
 
     from benchmarks.duplicates import cassava
@@ -201,7 +202,7 @@ def start_pool():
 
 
 def phash(file):
-    """The 64 bits of imagededup's PHash, as a whole number."""
+    """Return the 64 bits of imagededup's PHash as an integer."""
     from scipy.fft import dct
 
     image = Image.open(file)
@@ -214,7 +215,7 @@ def phash(file):
 
 
 def list_classes(folder):
-    """(paths, labels) of the pictures in class folders, as arrays."""
+    """Return arrays of the paths and the labels of the images in class folders."""
     files = sorted(Path(folder).glob("*/*.jpg"))
     names = sorted({file.parent.name for file in files})
     labels = [names.index(file.parent.name) for file in files]
@@ -237,20 +238,21 @@ def run(way, folder, kind, warm):
         took[step] += time.perf_counter() - start
 
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    with start_pool():  # ended here: a process whose pool still stands never exits
-        for pictures in (warm, folder):
+    with start_pool():  # a process with an open pool would never exit
+        for images in (warm, folder):
             took.clear()
             with tempfile.TemporaryDirectory() as out:
-                count = WAYS[way](pictures, kind, out, clock)
+                count = WAYS[way](images, kind, out, clock)
     return dict(took), count
 
 
 def measure(photos, counts, rounds):
-    """{(kind, way): [({step: seconds}, records) of each round]}."""
+    """Return [({step: seconds}, records), …] of all rounds by (kind, way)."""
     found = {(kind, way): [] for kind in counts for way in WAYS}
     for kind, count in counts.items():
-        with tempfile.TemporaryDirectory() as made:
-            warm, folder = f"{made}/warm", f"{made}/{kind}"
+        with tempfile.TemporaryDirectory() as images:
+            warm = f"{images}/warm"
+            folder = f"{images}/{kind}"
             make_folder(photos, warm, kind, WARM)
             make_folder(photos, folder, kind, count)
             for _ in range(rounds):
@@ -276,16 +278,15 @@ def keys(found):
     """Return the figures by their names; "bare" is ours without verification."""
     figures = {}
     for kind in {kind: None for kind, _ in found}:
-        whole, bare, theirs = (
-            seconds(found, kind, way) for way in ("ours", "bare", "peers")
-        )
+        whole = seconds(found, kind, "ours")
+        bare = seconds(found, kind, "bare")
+        notebooks = seconds(found, kind, "usual")
+        theirs = seconds(found, kind, "peers")
         steps = ("write_parts", "verify_parts", BARE)
         times = [[took[step] for step in steps] for took, _ in found[kind, "ours"]]
         writing, verifying, decoding = np.array(times).T
         figures |= {
-            f"{kind}_usual_ratio": float(
-                np.median(seconds(found, kind, "usual") / whole)
-            ),
+            f"{kind}_usual_ratio": float(np.median(notebooks / whole)),
             f"{kind}_peers_ratio": float(np.median(theirs / whole)),
             f"{kind}_bare_ratio": float(np.median(theirs / bare)),
             f"{kind}_write_share": float(np.median(writing / whole)),
@@ -296,8 +297,8 @@ def keys(found):
 
 
 def table(found):
-    """Two tables of Markdown, as lines: whole runs, and their steps."""
-    yield "| pictures | way | seconds | records |\n|---|---|---|---|"
+    """Yield two tables of Markdown as lines: whole runs, and their steps."""
+    yield "| images | way | seconds | records |\n|---|---|---|---|"
     for kind, way in found:
         count = found[kind, way][-1][1]
         median = np.median(seconds(found, kind, way))
@@ -305,25 +306,23 @@ def table(found):
         if way == "ours":
             bare = np.median(seconds(found, kind, "bare"))
             yield f"| {kind} | ours, not verified | {bare:.1f} | {count:,} |"
-    yield "\n| pictures | way | step | seconds | share |\n|---|---|---|---|---|"
+    yield "\n| images | way | step | seconds | share |\n|---|---|---|---|---|"
     for (kind, way), runs in found.items():
         for step in runs[0][0]:
             share = np.median([took[step] / sum(took.values()) for took, _ in runs])
             took = np.median([took[step] for took, _ in runs])
             yield f"| {kind} | {way} | {step} | {took:.2f} | {share:.0%} |"
-    yield "\nThe other ways verify nothing; the bare ratio leaves ours out too.\n"
+    yield "\nThe other ways do not verify; the bare ratio excludes our verification.\n"
 
 
 def main():
-    """Prints the tables and the keys, or with --json the keys alone."""
+    """Print the tables and the figures, or with --json the figures only."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument(
-        "--data", default="../shared/data", help="folder with photos/ in it"
+        "--data", default="../shared/data", help="a folder that contains photos/"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--large", type=int, default=600, help="pictures of 2000 × 1500"
-    )
+    parser.add_argument("--large", type=int, default=600, help="images of 2000 × 1500")
     parser.add_argument("--small", type=int, default=4000, help="images of 500 × 375")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -1,14 +1,16 @@
-"""How many copies of a picture are found, by kind, and how many false pairs come with them.
+"""Measure how many copies of each kind are found, and how many false pairs.
 
 python -m benchmarks.copies [--data DIR] [--n N] [--sheet FILE.png] [--json]
 
-Photographs and flowers, each with one copy of each kind: as imagededup's benchmark makes them
-(crop, both mirror images, rotation by 25°, another aspect), and by our own changes. Found within
-25 bits, with MIRRORED, with SECOND_LOOK, and with both. Precision is the share of true pairs among
-all that are found, those of two copies of one picture too.
-Originals have no near-duplicate by SECOND_LOOK, nor by the eye that looked at the sheet; a pair of
-any other two is false. Both take SECOND_LOOK's verified pairs from before.
---sheet: instead the pairs of DIR's own flowers that both find beyond SECOND_LOOK, as one picture.
+Photographs and flowers, each with one copy of each kind: those of imagededup's
+benchmark (crop, both mirror images, rotation by 25°, another aspect), and further ones.
+The search is repeated within 25 bits, with MIRRORED, with SECOND_LOOK, and with both.
+Precision is the share of true pairs among all pairs found; two copies of one image are
+a true pair. The originals have no near-duplicates: neither SECOND_LOOK nor a person who
+looked at the sheet found one. So a pair of any two originals is false.
+
+--sheet: draw, instead, the pairs of the flowers of DIR that MIRRORED with SECOND_LOOK
+finds and SECOND_LOOK alone does not.
 """
 
 import argparse
@@ -27,7 +29,7 @@ from kaggle_tfr import deduplicate, explore, figures, parallel
 
 T = Image.Transpose
 MAX_BITS, CANDIDATE_BITS = 25, 70
-# One flower of each pair that --sheet added and the eye found to be of one scene.
+# One flower of each pair on the sheet that shows the same scene twice.
 ONE_SCENE = [
     "10466558316_a7198b87e2.jpg",
     "8980266062_8387f6cc89.jpg",
@@ -40,7 +42,7 @@ ONE_SCENE = [
 
 
 def crop(image, share, x, y):
-    """The window of `share` of each side at (x, y), shares of what is left over."""
+    """Return a window of `share` of each side; x and y: its place, from 0 to 1."""
     width, height = round(image.width * share), round(image.height * share)
     left, top = round((image.width - width) * x), round((image.height - height) * y)
     return image.crop((left, top, left + width, top + height))
@@ -60,9 +62,9 @@ KINDS = {
     "brighter": lambda i: ImageEnhance.Brightness(i).enhance(1.2),
     "grey": lambda i: i.convert("L"),
     "border of 3 %": lambda i: ImageOps.expand(i, round(0.03 * max(i.size)), "black"),
-    "turned by 90°": lambda i: i.transpose(T.ROTATE_90),
-    "turned by 180°": lambda i: i.transpose(T.ROTATE_180),
-    "turned by 270°": lambda i: i.transpose(T.ROTATE_270),
+    "rotated by 90°": lambda i: i.transpose(T.ROTATE_90),
+    "rotated by 180°": lambda i: i.transpose(T.ROTATE_180),
+    "rotated by 270°": lambda i: i.transpose(T.ROTATE_270),
     "transposed": lambda i: i.transpose(T.TRANSPOSE),
 }
 WAYS = {
@@ -74,7 +76,7 @@ WAYS = {
 
 
 def find(images, hashes, work, *, mirrored, second_look):
-    """The accepted pairs, as notebook 02 finds them, and seconds."""
+    """Return the accepted pairs, as notebook 02 finds them, and the seconds."""
     start = time.perf_counter()
     radius = CANDIDATE_BITS if second_look else MAX_BITS
     rotated_bits = MAX_BITS * 4 // 5 if mirrored else None
@@ -88,7 +90,7 @@ def find(images, hashes, work, *, mirrored, second_look):
 
 
 def read(paths, work):
-    """(images, hashes) of files, as 01 reads them."""
+    """Return the tables of images and hashes of files, as 01 reads them."""
     images = pd.DataFrame(
         {"image_id": [Path(path).name for path in paths], "path": paths}
     )
@@ -98,7 +100,7 @@ def read(paths, work):
 
 
 def choose_originals(data, n, work):
-    """Paths of the photographs and then of flowers, none of which has a near-duplicate."""
+    """Return paths of photographs, then flowers, without near-duplicates."""
     files = list_photos(data)
     photos = [str(file) for file in files if file.parent.name == "photos"]
     flowers = [str(file) for file in files if file.parent.name != "photos"]
@@ -112,22 +114,24 @@ def choose_originals(data, n, work):
 
 
 def write_copies(task):
-    """Paths of a picture as JPEG and of its copies, written to a folder."""
+    """Write an image as JPEG, and its copies; return their paths."""
     number, path, folder = task
     with Image.open(path) as opened:
-        picture = ImageOps.exif_transpose(opened).convert("RGB")
+        image = ImageOps.exif_transpose(opened).convert("RGB")
     written = []
     for place, (kind, change) in enumerate({"": lambda i: i, **KINDS}.items()):
-        stream, quality = io.BytesIO(), 40 if kind == "quality 40" else 90
-        change(picture).save(stream, "JPEG", quality=quality)
+        stream = io.BytesIO()
+        quality = 40 if kind == "quality 40" else 90
+        change(image).save(stream, "JPEG", quality=quality)
         written.append(f"{folder}/{number:04d}-{place:02d}.jpg")
         Path(written[-1]).write_bytes(stream.getvalue())
     return written
 
 
 def measure(data, n):
-    """One row per way: seconds, precision, false pairs per 10⁹ compared, recall of each kind."""
-    rows, each = {}, 1 + len(KINDS)
+    """Return a row for each way: seconds, precision, false pairs, recall by kind."""
+    rows = {}
+    each = 1 + len(KINDS)
     with tempfile.TemporaryDirectory() as folder:
         originals = choose_originals(data, n, folder)
         tasks = [(number, path, folder) for number, path in enumerate(originals)]
@@ -156,7 +160,7 @@ def measure(data, n):
 
 
 def draw_sheet(data, file):
-    """Writes the pairs of the flowers that both find and SECOND_LOOK alone does not."""
+    """Draw the pairs of flowers that only MIRRORED with SECOND_LOOK finds."""
     with tempfile.TemporaryDirectory() as work:
         images, hashes = read(
             [str(path) for path in list_photos(Path(data) / "flowers")], work
@@ -165,20 +169,25 @@ def draw_sheet(data, file):
         after, seconds = find(images, hashes, work, mirrored=True, second_look=True)
         old = pd.MultiIndex.from_frame(before[["a", "b"]])
         new = pd.MultiIndex.from_frame(after[["a", "b"]])
-        lost, added = old.difference(new), after[~new.isin(old)]
-        said = f"{len(old)} pairs before, {len(lost)} lost, {len(added)} added, {seconds:.0f} s"
-        print(said)
-        figures.plot_pairs(
-            *deduplicate.load_pairs(images, added, 60), title=said
-        ).savefig(file)
+        lost = old.difference(new)
+        added = after[~new.isin(old)]
+        title = (
+            f"{len(old)} pairs before, {len(lost)} lost, {len(added)} added, "
+            f"{seconds:.0f} s"
+        )
+        print(title)
+        pairs = deduplicate.load_pairs(images, added, 60)
+        figures.plot_pairs(*pairs, title=title).savefig(file)
 
 
 def main():
-    """Measures what the arguments ask for and prints it."""
+    """Measure what the arguments request, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--n", type=int, default=1000, help="photographs")
-    parser.add_argument("--sheet", help="a PNG of the flowers' new pairs, instead")
+    parser.add_argument(
+        "--sheet", help="draw a PNG of the new pairs of flowers instead"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.sheet:
@@ -189,7 +198,8 @@ def main():
         print(json.dumps({"n": n} | table.to_dict()))
         return
     print(
-        f"{n:,} photographs, {len(KINDS)} copies of each, {different:,.0f} false pairs possible"
+        f"{n:,} photographs, {len(KINDS)} copies of each, "
+        f"{different:,.0f} false pairs possible"
     )
     print(table.to_string())
 

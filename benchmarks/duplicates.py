@@ -1,11 +1,12 @@
-"""How fast pictures are hashed, and near pairs found among millions of hashes.
+"""Measure how fast images are hashed, and near pairs found among millions of hashes.
 
-python -m benchmarks.duplicates [--data DIR] [--n N] [--rounds N] [--turned] [--json]
+python -m benchmarks.duplicates [--data DIR] [--n N] [--rounds N] [--mirrored] [--json]
 
-Hashing: photographs of 2000 × 1500 on one core, in turns with four imagehash calls on the opened
-file. Pairs: hashes drawn so that every bit is one as often as in DIR, and any two bits as often
-alike; one in 33 is a copy of another with 0 to 32 bits changed. Recall is against brute force.
-With --turned the pairs under the eight symmetries too, and what they cost against the plain ones.
+Hashing: photographs of 2000 × 1500 on one core, alternating with four imagehash calls
+on the opened file. Pairs: random hashes in which each bit is 1 as often as in the
+photographs of DIR, and any two bits are equal as often; one in 33 is a copy of another
+with 0 to 32 bits changed. Recall is against brute force. --mirrored adds the pairs in
+the eight orientations.
 """
 
 import argparse
@@ -38,14 +39,14 @@ from kaggle_tfr.images.hashing import (
 LANDMARK = 1_580_470
 SIZES = 10_000, 100_000, 1_000_000, LANDMARK
 MAX_BITS = 25
-ROTATED_BITS = 20  # as 02 asks with MIRRORED
+ROTATED_BITS = 20  # the limit of 02 with MIRRORED
 MOST_CHANGED = 32
 SAMPLE = 1000
-PICTURES = 6
+MOSAICS = 6
 
 
 def list_photos(data):
-    """Sorted paths of all JPEGs below the folder."""
+    """Return the sorted paths of all JPEGs below the folder."""
     files = sorted(
         file
         for file in Path(data).rglob("*")
@@ -59,7 +60,7 @@ def list_photos(data):
 
 
 def cassava(data):
-    """The cassava notebook's bits: four hashes of the opened file, one after the other."""
+    """Return the bits of the cassava notebook: four hashes of the opened file."""
     image = Image.open(io.BytesIO(data))
     functions = (
         imagehash.average_hash,
@@ -73,32 +74,38 @@ def cassava(data):
 
 
 def ours(data):
-    """Our bits: of the one decode by which 01 also sees that the picture is whole."""
-    return ours_turned(data)[:32]
+    """Return our bits, from the decode that also shows whether the image is damaged."""
+    return ours_in_orientations(data)[:32]
 
 
-def ours_turned(data):
-    """Our bits, and after them those that the hashes of the turned picture need: uint8 (80,)."""
-    bits, _, turned = hash_image(check_image(data)[1])
-    return np.append(bits, turned)
+def ours_in_orientations(data):
+    """Return uint8 (80,): our bits, then those for the hashes of rotated copies."""
+    bits, _, rotation_bits = hash_image(check_image(data)[1])
+    return np.append(bits, rotation_bits)
 
 
 def measure_hashing(photos, rounds):
-    """(ratio of speeds, mean bits off); to be run in a process of its own, which it ties down."""
+    """Return the ratio of speeds and the mean number of bits that differ.
+
+    Call it in a separate process: it pins the process to one core.
+    """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     opened = (Image.open(file) for file in photos)
     large = [image for image in opened if image.width >= 500 and image.height >= 375]
     tiles = [ImageOps.fit(image.convert("RGB"), (500, 375)) for image in large]
     rng = np.random.default_rng(0)
-    pictures = [mosaic(tiles, rng) for _ in range(PICTURES)]
-    pictures += [_enlarge(image) for image in large[: 4 * PICTURES]]
-    off = [int(np.bitwise_count(ours(data) ^ cassava(data)).sum()) for data in pictures]
+    images = [mosaic(tiles, rng) for _ in range(MOSAICS)]
+    images += [_enlarge(image) for image in large[: 4 * MOSAICS]]
+    n_bits = [
+        int(np.bitwise_count(ours(data) ^ cassava(data)).sum()) for data in images
+    ]
     ratios = []
     for _ in range(rounds):
-        seconds = [_clock(way, pictures[:PICTURES]) for way in (cassava, ours)]
-        ratios.append(seconds[0] / seconds[1])
-    return statistics.median(ratios), float(np.mean(off))
+        cassava_seconds = _clock(cassava, images[:MOSAICS])
+        our_seconds = _clock(ours, images[:MOSAICS])
+        ratios.append(cassava_seconds / our_seconds)
+    return statistics.median(ratios), float(np.mean(n_bits))
 
 
 def _enlarge(image):
@@ -109,19 +116,19 @@ def _enlarge(image):
     return stream.getvalue()
 
 
-def _clock(way, pictures):
+def _clock(way, images):
     start = time.perf_counter()
-    for data in pictures:
+    for data in images:
         way(data)
     return time.perf_counter() - start
 
 
 def draw_codes(real, n, rng):
-    """(uint8 (n, bytes) codes, rows of copies, rows of their originals, bits changed in each).
+    """Return codes, the rows of copies and of their originals, and the bits changed.
 
-    real: uint8 (m, bytes); of the first 256 bits copies differ, the others they have from the
-    original. A Gaussian copula: normal variables as correlated as the bits are, each
-    cut off where its bit is one as often as in `real`.
+    real: uint8 (m, bytes), the codes to imitate. Codes: uint8 (n, bytes). Copies differ
+    in some of the first 256 bits. Method: a Gaussian copula, which is normal variables
+    with the correlations of the bits, cut where a bit is 1 as often as in `real`.
     """
     bits = np.unpackbits(real, axis=1).astype(np.float64)
     share = bits.mean(axis=0).clip(0.002, 0.998)
@@ -151,16 +158,18 @@ def draw_codes(real, n, rng):
 
 
 def measure_pairs(real, n):
-    """The figures for n codes; to be run in a process of its own, whose memory it counts."""
+    """Return the figures for n codes; call it in a separate process."""
     rng = np.random.default_rng(n)
     codes, copies, originals, changed = draw_codes(real, n, rng)
     words = codes.view(">u8").astype(np.uint64)
     table = pd.DataFrame(dict(zip(HASHES, words.T, strict=True)))
     table = table.assign(texture=FLAT, digest="", problem="")
     before = _peak_mb()
-    start, start_cpu = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    start_cpu = time.process_time()
     pairs = find_pairs(table, MAX_BITS)
-    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
+    seconds = time.perf_counter() - start
+    cpu_seconds = time.process_time() - start_cpu
     peak = _peak_mb()
     found = set(zip(pairs["a"], pairs["b"], strict=True))
     near = changed <= MAX_BITS
@@ -184,27 +193,31 @@ def measure_pairs(real, n):
     }
 
 
-def measure_turned(real, n):
-    """Seconds, peak and recall of the pairs under the eight symmetries; real: uint8 (m, 80)."""
+def measure_orientations(real, n):
+    """Return the figures of eight orientations; real: uint8 (m, 80)."""
     rng = np.random.default_rng(n)
     codes, copies = draw_codes(real, n, rng)[:2]
-    bits, sought = np.unpackbits(codes[copies], axis=1), set()
-    for turn in range(8):
-        some = np.flatnonzero(np.arange(len(copies)) % 8 == turn)
-        bits[some[:, None], BITS_BY_ORIENTATION[turn]] = bits[some, :256]
+    bits = np.unpackbits(codes[copies], axis=1)
+    for orientation in range(8):
+        rows = np.flatnonzero(np.arange(len(copies)) % 8 == orientation)
+        bits[rows[:, None], BITS_BY_ORIENTATION[orientation]] = bits[rows, :256]
     codes[copies] = np.packbits(bits, axis=1)
     words = codes.view(">u8").astype(np.uint64)
     table = pd.DataFrame(dict(zip((*HASHES, *ROTATION_BITS), words.T, strict=True)))
     table = table.assign(texture=FLAT, digest="", problem="")
-    start, start_cpu = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    start_cpu = time.process_time()
     pairs = find_pairs(table, MAX_BITS, ROTATED_BITS)
-    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
-    peak, found = _peak_mb(), set(zip(pairs["a"], pairs["b"], strict=True))
+    seconds = time.perf_counter() - start
+    cpu_seconds = time.process_time() - start_cpu
+    peak = _peak_mb()
+    found = set(zip(pairs["a"], pairs["b"], strict=True))
+    sought = set()
     for row in np.append(copies[: SAMPLE // 8], rng.permutation(n)[: SAMPLE // 8]):
-        for turn in BITS_BY_ORIENTATION:
-            other = np.packbits(np.unpackbits(codes[row])[turn])
-            apart = np.bitwise_count(codes[:row, :32] ^ other).sum(axis=1)
-            sought |= {(a, row) for a in np.flatnonzero(apart <= ROTATED_BITS)}
+        for chosen_bits in BITS_BY_ORIENTATION:
+            rotated = np.packbits(np.unpackbits(codes[row])[chosen_bits])
+            distances = np.bitwise_count(codes[:row, :32] ^ rotated).sum(axis=1)
+            sought |= {(a, row) for a in np.flatnonzero(distances <= ROTATED_BITS)}
     return {
         "turned_pairs": len(pairs),
         "turned_seconds": round(seconds, 1),
@@ -219,7 +232,7 @@ def _peak_mb():
 
 
 def measure_faiss(real, n):
-    """Seconds of faiss's own exact index for such codes, 13 tables of 19 bits, one bit flipped."""
+    """Return the seconds of faiss's exact index, 13 tables of 19 bits, one flip."""
     import faiss
 
     codes = draw_codes(real, n, np.random.default_rng(n))[0]
@@ -232,51 +245,53 @@ def measure_faiss(real, n):
 
 
 def apart(function, *arguments):
-    """function(*arguments) in a fresh process, so that neither cores nor memory are shared."""
+    """Return function(*arguments), called in a new process with its own memory."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 
 
 def status_mb(name, process="self"):
-    """A figure of this process, or of one by its id, in MB, such as "VmHWM", its peak.
+    """Return a figure of a process in MB, such as "VmHWM", its peak.
 
-    Unlike ru_maxrss it knows nothing of the process that this one was forked from.
+    Unlike ru_maxrss it does not include the process from which this one was forked.
     """
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 
 
 def main():
-    """Measures what the arguments ask for and prints it."""
+    """Measure what the arguments request, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument(
-        "--n", type=int, default=0, help="hashes; 0 is landmark's number"
+        "--n", type=int, default=0, help="hashes; 0: as many as landmark has"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--turned", action="store_true", help="the eight symmetries too"
+        "--mirrored", action="store_true", help="the eight orientations too"
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     photos = list_photos(options.data)
-    ratio, off = apart(measure_hashing, photos, options.rounds)
-    real = np.stack([ours_turned(file.read_bytes()) for file in photos])
-    turned, real = real, real[:, :32]
+    ratio, n_bits = apart(measure_hashing, photos, options.rounds)
+    in_orientations = np.stack(
+        [ours_in_orientations(file.read_bytes()) for file in photos]
+    )
+    real = in_orientations[:, :32]
     sizes = [options.n or LANDMARK] if options.json or options.n else SIZES
     rows = [apart(measure_pairs, real, n) for n in sizes]
-    if options.turned:
-        rows = [row | apart(measure_turned, turned, row["n"]) for row in rows]
+    if options.mirrored:
+        rows = [
+            row | apart(measure_orientations, in_orientations, row["n"]) for row in rows
+        ]
     if options.json:
-        figures = {"hash_ratio": round(ratio, 2), "hash_bits_off": round(off, 3)}
-        print(
-            json.dumps(
-                figures | {name: rows[-1][name] for name in rows[-1] if "_" in name}
-            )
-        )
+        figures = {"hash_ratio": round(ratio, 2), "hash_bits_off": round(n_bits, 3)}
+        figures |= {name: rows[-1][name] for name in rows[-1] if "_" in name}
+        print(json.dumps(figures))
         return
     print(
-        f"hashing: {ratio:.1f} times the cassava way, {off:.2f} of 256 bits off on average"
+        f"hashing: {ratio:.1f} × the speed of the cassava notebook, "
+        f"{n_bits:.2f} of 256 bits differ on average"
     )
     table = pd.DataFrame(rows)
     faiss = [apart(measure_faiss, real, n) if n <= SIZES[1] else np.nan for n in sizes]

@@ -1,9 +1,10 @@
-"""How fast clusters are assigned to folds at the size of landmark, and how evenly.
+"""Measure how fast, and how evenly, clusters of landmark's size are assigned to folds.
 
 python -m benchmarks.folds [--n N] [--rounds N] [--json] [--tail]
 
-Classes follow Zipf's law; one image in five is in a cluster of two to six, of one class. With
---tail: asked and got by class size, where three quarters of 200,000 images are in small classes.
+Classes follow Zipf's law; one image in five is in a cluster of two to six images of one
+class. --tail: print requested and actual shares by size of class, where three quarters
+of 200,000 images are in small classes.
 """
 
 import argparse
@@ -19,12 +20,14 @@ import pandas as pd
 from kaggle_tfr.plan.fold_checks import check_leakage, compare_shares
 from kaggle_tfr.plan.folds import assign_folds
 
-LANDMARK, CLASSES, FOLDS = 1_580_470, 81_313, 5
+LANDMARK = 1_580_470
+CLASSES = 81_313
+FOLDS = 5
 CLUSTERED = 0.2
 
 
 def draw_table(n, n_classes, seed=0):
-    """A table of n rows with label, label_name, split and cluster."""
+    """Return a random table of n rows with label, label_name, split and cluster."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, n_classes + 1)
     label = np.concatenate(
@@ -41,12 +44,13 @@ def draw_table(n, n_classes, seed=0):
     cluster = pd.factorize(cluster * np.int64(n_classes) + label)[0]
     alone = rng.random(cluster.max() + 1)[cluster] >= CLUSTERED
     table = pd.DataFrame({"label": label, "cluster": np.where(alone, -1, cluster)})
-    table["label_name"], table["split"] = table["label"].astype(str), "train"
+    table["label_name"] = table["label"].astype(str)
+    table["split"] = "train"
     return table.iloc[rng.permutation(n)].reset_index(drop=True)
 
 
 def measure(n, n_classes):
-    """The figures of one run; in a process of its own, whose memory it counts."""
+    """Return the figures of a run; in a separate process, whose memory it measures."""
     table = draw_table(n, n_classes)
     start = time.perf_counter()
     table = assign_folds(table, n_folds=FOLDS, seed=0)
@@ -62,7 +66,7 @@ def measure(n, n_classes):
 
 
 def draw_tail(n=200_000, n_classes=20_000):
-    """A table of n rows, three quarters of them in classes of 2 to 25 images."""
+    """Return a table of n rows, three quarters of them in classes of 2 to 25 images."""
     weight = np.arange(1, n_classes + 1) ** -0.55
     sizes = np.rint(n * weight / weight.sum()).astype(int)
     sizes[-n_classes // 20 :] = 1
@@ -71,8 +75,8 @@ def draw_tail(n=200_000, n_classes=20_000):
     return pd.DataFrame({"label": label, "split": "train"})
 
 
-def show_tail():
-    """Prints what was asked and got of a long tail: 2 % held out, and five folds."""
+def print_tail():
+    """Print requested and actual shares of a long tail: 2 % held out, five folds."""
     table = draw_tail()
     for rules in ({"validation_size": 0.02}, {}):
         folded = assign_folds(table, n_folds=1 if rules else FOLDS, seed=0, **rules)
@@ -80,18 +84,18 @@ def show_tail():
 
 
 def main():
-    """Measures what the arguments ask for and prints it."""
+    """Measure what the arguments request, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", help="not needed: the table is drawn")
+    parser.add_argument("--data", help="not used: the table is random")
     parser.add_argument("--n", type=int, default=LANDMARK, help="rows")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
-        "--tail", action="store_true", help="tables of shares, nothing timed"
+        "--tail", action="store_true", help="print shares, measure no time"
     )
     options = parser.parse_args()
     if options.tail:
-        show_tail()
+        print_tail()
         return
     n_classes = min(CLASSES, max(1, options.n * CLASSES // LANDMARK))
     rows = []

@@ -1,4 +1,4 @@
-"""Writing a plan of images that do not exist: what the process that hands out the work takes."""
+"""Measure the client that writes a plan, with workers that only pretend to write."""
 
 import os
 from dataclasses import replace
@@ -14,7 +14,7 @@ ROWS_IN_SHARD = 1000
 
 
 def pretend_to_write(task):
-    """The outcome of a shard whose images are not there."""
+    """Return the outcome of a shard whose images do not exist."""
     shard = task.shard
     row = {"file": task.plan.file_name(shard), "split": shard.split, "fold": shard.fold}
     row |= {"count": shard.count, "bytes": 1, "sha256": "0" * 64, "part": shard.part}
@@ -23,7 +23,7 @@ def pretend_to_write(task):
 
 
 def plan_rows(n, folder):
-    """Plans n images that do not exist, `ROWS_IN_SHARD` to a shard."""
+    """Plan n images that do not exist, `ROWS_IN_SHARD` in each shard."""
     from kaggle_tfr.parameters import make_settings
     from kaggle_tfr.plan.plan import Plan, PlanSettings, Shard, save_plan
     from kaggle_tfr.schema import Labels, load_schema
@@ -35,21 +35,22 @@ def plan_rows(n, folder):
     )
     table = table.assign(shard=np.arange(n) // ROWS_IN_SHARD, position=np.arange(n))
     table = table.assign(height=1500, width=2000, n_bytes=500_000)
-    labels, count = Labels("single", ("x",), name="rows"), n // ROWS_IN_SHARD
+    labels = Labels("single", ("x",), name="rows")
+    count = n // ROWS_IN_SHARD
     values = {"IMAGE_SIZE": 384, "N_FOLDS": 0, "SHARD_NAME": "{name}-{i}-{count}.tfrec"}
-    chosen = make_settings(PlanSettings, values)
+    settings = make_settings(PlanSettings, values)
     shards = [
         Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)
     ]
     plan = Plan(
-        labels, load_schema("default", table, labels), chosen.image, chosen,
+        labels, load_schema("default", table, labels), settings.image, settings,
         n_parts=1, shard_limit_bytes=1 << 40, fingerprint=f"{n}",
     )  # fmt: skip
     save_plan(replace(plan, shards=shards), table, folder)
 
 
 def peak_of_writing(work, address):
-    """Peak MB of this process, which writes the plan in `work` and does nothing else."""
+    """Write the plan in `work`; return the peak of this process in MB."""
     from kaggle_tfr.parallel import close_backend, use_backend
 
     parts.write_shard = pretend_to_write

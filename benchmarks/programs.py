@@ -1,7 +1,8 @@
-"""Whole programs on all cores, from files to records on the disk: ours and the usual ones.
+"""Whole programs on all cores, from files to records on the disk.
 
-Each takes a folder of pictures, their kind and a number of workers, and returns (images, seconds,
-peak MB of its process); what only happens once, such as imports, stands before the clock starts.
+Each takes a folder of images, their kind and a number of workers, and returns the
+number of images, the seconds, and the peak of its process in MB. Imports and other work
+that happens once precede the measured time.
 """
 
 import io
@@ -23,13 +24,13 @@ SHARDS = 8
 
 
 def list_files(folder, kind):
-    """Paths of the pictures of a kind, each as often as makes a run of seconds."""
+    """Return the paths of images of a kind, repeated for a run of several seconds."""
     files = sorted(str(path) for path in Path(folder).glob(f"{kind}-*.jpg"))
     return files * COPIES[kind]
 
 
 def ours(folder, kind, workers):
-    """Our writer: sharded, indexed, summed, fsynced and renamed."""
+    """Write by kaggle-tfr: shards, indexes and checksums, fsynced and renamed."""
     from kaggle_tfr.write.parts import write_parts
 
     side = baselines.SIDES[kind]
@@ -43,7 +44,7 @@ def ours(folder, kind, workers):
 
 
 def plan_files(files, work, *, name="bench", **parameters):
-    """Plans all the files, as one class without folds, in the folder `work`; parameters: of 03."""
+    """Plan all files as one class without folds in `work`; parameters: those of 03."""
     import pandas as pd
 
     from kaggle_tfr.explore.table import measure
@@ -59,36 +60,39 @@ def plan_files(files, work, *, name="bench", **parameters):
         split="train", label=0, label_name="a", problem="", cluster=-1, fold=0
     )
     labels = Labels("single", ("a",), name=name)
-    table, schema = measure(table, labels), load_schema("default", table, labels)
-    chosen = make_settings(
+    table = measure(table, labels)
+    schema = load_schema("default", table, labels)
+    settings = make_settings(
         PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters}
     )
-    forecast = make_forecast(table, schema, chosen.image, sample=40)
-    save_plan(*make_plan(table, forecast, labels, schema, chosen), work)
+    forecast = make_forecast(table, schema, settings.image, sample=40)
+    save_plan(*make_plan(table, forecast, labels, schema, settings), work)
 
 
 def landmark_notebook(folder, kind, workers):
-    """Threads that fill a list, then one writer that empties it."""
+    """Write as the landmark notebook: threads fill a list that one writer empties."""
     import joblib
     import tensorflow as tf
 
-    files, side = list_files(folder, kind), baselines.SIDES[kind]
+    files = list_files(folder, kind)
+    side = baselines.SIDES[kind]
     baselines.landmark(Path(files[0]).read_bytes(), side)
     run = joblib.Parallel(workers, require="sharedmem", batch_size=64)
     with tempfile.TemporaryDirectory() as out:
         start = time.perf_counter()
-        made = run(
+        encoded = run(
             joblib.delayed(_read_and)(baselines.landmark, file, side) for file in files
         )
         with tf.io.TFRecordWriter(f"{out}/all.tfrecords") as writer:
-            for data in made:
+            for data in encoded:
                 writer.write(_example(data))
-        return _result(len(made), start)
+        return _result(len(encoded), start)
 
 
 def cassava_notebook(folder, kind, workers):  # noqa: ARG001 - it is serial
-    """One image after the other into one file."""
-    files, side = list_files(folder, kind), baselines.SIDES[kind]
+    """Write as the cassava notebook: one image after the other into one file."""
+    files = list_files(folder, kind)
+    side = baselines.SIDES[kind]
     with tempfile.TemporaryDirectory() as out:
         write_block(files[:2], side, f"{out}/warm.tfrec")
         start = time.perf_counter()
@@ -97,12 +101,12 @@ def cassava_notebook(folder, kind, workers):  # noqa: ARG001 - it is serial
 
 
 def imagenet_script(folder, kind, workers):
-    """Processes, each with its blocks of files, into GZIP."""
+    """Write as the ImageNet script: processes with blocks of files, into GZIP."""
     return _in_processes(write_block, folder, kind, workers, ("GZIP",))
 
 
 def pillow_and_tar(folder, kind, workers):
-    """Processes with Pillow's draft and Lanczos, into tar files as webdataset reads them."""
+    """Write tar files for webdataset: processes with Pillow's draft and Lanczos."""
     return _in_processes(_write_tar, folder, kind, workers, ())
 
 
@@ -110,7 +114,8 @@ PROGRAMS = [ours, landmark_notebook, cassava_notebook, imagenet_script, pillow_a
 
 
 def _in_processes(write, folder, kind, workers, extra):
-    files, side = list_files(folder, kind), baselines.SIDES[kind]
+    files = list_files(folder, kind)
+    side = baselines.SIDES[kind]
     blocks = [files[k::20] for k in range(20)]
     context = multiprocessing.get_context("spawn")
     with (
@@ -131,7 +136,7 @@ def _in_processes(write, folder, kind, workers, extra):
 
 
 def write_block(files, side, name, compression="", labels=()):
-    """One file of records, picture after picture, as the cassava and ImageNet scripts write it."""
+    """Write a file of records, one image at a time."""
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(name, compression) as writer:
@@ -172,9 +177,7 @@ def _result(count, start):
 
 
 def cores():
-    """How many cores this process may use."""
-    return (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count()
-    )
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()

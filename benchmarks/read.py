@@ -1,4 +1,7 @@
-"""How fast records become batches, against the usual readers: python -m benchmarks.read."""
+"""Measure how fast records become batches, against the usual readers.
+
+python -m benchmarks.read [--data DIR] [--rounds N] [--seconds S] [--json]
+"""
 
 import argparse
 import gc
@@ -20,18 +23,21 @@ from kaggle_tfr.images.convert import ImageSettings, RejectedImage, convert
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write.parts import write_parts
 
-SIDE, BATCH, RECORDS, SHARDS = 256, 32, 1000, 8
-# TensorFlow Datasets, one of the readers, finds its shards by this pattern only.
+SIDE = 256
+BATCH = 32
+RECORDS = 1000
+SHARDS = 8
+# TensorFlow Datasets, one of the readers, finds shards by this pattern only.
 SHARD_NAME = "{name}-{split}.tfrecord-{i:05d}-of-{n:05d}"
 PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 
 
 def main() -> None:
-    from benchmarks import bucket  # it takes from here what both need
+    from benchmarks import bucket  # which imports this module
 
     parser = make_parser(__doc__, rounds=7)
     parser.add_argument(
-        "--seconds", type=float, default=1.0, help="of each way in each round"
+        "--seconds", type=float, default=1.0, help="for each way in each round"
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +62,7 @@ def main() -> None:
 
 
 def make_parser(about: str, rounds: int) -> argparse.ArgumentParser:
-    """What the benchmarks of reading can be asked."""
+    """Return the parser of the options that all benchmarks of reading have."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--data", default=str(PHOTOS), help="a folder of photographs")
     parser.add_argument(
@@ -69,11 +75,11 @@ def make_parser(about: str, rounds: int) -> argparse.ArgumentParser:
 
 
 def write_records(data: str, folder: str) -> None:
-    """RECORDS photographs of short side SIDE in SHARDS files, and the same as single JPEG files."""
+    """Write RECORDS photographs of short side SIDE as shards and as JPEG files."""
     settings = ImageSettings((SIDE, SIDE))
     photos = list_photos(data, settings)
-    for number, (_, picture) in enumerate(photos):
-        (Path(folder) / f"{number}.jpg").write_bytes(picture)
+    for number, (_, encoded) in enumerate(photos):
+        (Path(folder) / f"{number}.jpg").write_bytes(encoded)
     files = [photos[number % len(photos)][0] for number in range(RECORDS)]
     plan_files(
         files,
@@ -87,48 +93,47 @@ def write_records(data: str, folder: str) -> None:
 
 
 def list_photos(data: str, settings: ImageSettings) -> list[tuple[str, bytes]]:
-    """(path, record's image) of each photograph below a folder that is large enough.
+    """Return the path and the converted bytes of each photograph that is large enough.
 
-    Raises: FileNotFoundError when there is none.
+    Raises: FileNotFoundError: there is none.
     """
     photos = []
     for path in sorted(path for path in Path(data).rglob("*") if path.is_file()):
         try:
-            picture = convert(path.read_bytes(), settings)
+            image = convert(path.read_bytes(), settings)
         except RejectedImage as rejection:
             print(f"'{path}' is left out: {rejection}", file=sys.stderr)
             continue
-        # Enlarging a smaller one would be measured, not reading.
-        if min(picture.height, picture.width) >= min(settings.size):
-            photos.append((str(path), picture.data))
+        # For a smaller one the enlargement would be measured, not the reading.
+        if min(image.height, image.width) >= min(settings.size):
+            photos.append((str(path), image.data))
     if not photos:
         raise FileNotFoundError(
-            f"'{data}' holds no photograph of {settings.size[0]} pixels or more. "
+            f"'{data}' contains no photograph of {settings.size[0]} pixels or more. "
             "Set --data to a folder of JPEGs."
         )
     return photos
 
 
 def measure(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Images per second of each way in each round, the ways taking turns."""
+    """Return the images per second of each way in each interleaved round."""
     shards = find_shards(folder)
     setting = SimpleNamespace(folder=folder, shards=shards, side=SIDE, batch=BATCH)
-    ready = {name: make(setting) for name, make in ways_here().items()}
+    ready = {name: make(setting) for name, make in find_ways().items()}
     rates = {name: [] for name in ready}
     for _ in range(rounds):
         for name, batches in ready.items():
-            # Begun anew each time: one that waits goes on filling buffers while others are timed.
+            # Started again in each round: a waiting one would fill its buffers while
+            # others are measured. tf.data tunes its parallelism in the first seconds.
             running = iter(batches)
-            take(
-                running, seconds
-            )  # tf.data finds its degree of parallelism while it runs
+            take(running, seconds)
             rates[name].append(take(running, seconds))
             del running
     return rates
 
 
 def measure_costs(folder: str, rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Milliseconds of processor time an image of each way in each round, its workers' included."""
+    """Return the CPU milliseconds an image, with workers, of each way in each round."""
     setting = SimpleNamespace(shards=find_shards(folder), side=SIDE, batch=BATCH)
     ready = {
         name: make(setting)
@@ -138,19 +143,22 @@ def measure_costs(folder: str, rounds: int, seconds: float) -> dict[str, list[fl
     costs = {name: [] for name in ready}
     for _ in range(rounds):
         for name, batches in ready.items():
-            before, start, images = sum(os.times()[:4]), time.perf_counter(), 0
+            images = 0
+            cpu_before = sum(os.times()[:4])
+            start = time.perf_counter()
             running = iter(batches)
             while time.perf_counter() - start < seconds:
                 batch = next(running)
                 images += len(batch[0] if isinstance(batch, tuple) else batch)
-            del running  # ends the workers, whose time is only then known
+            del running  # ends the workers; only then their CPU time is known
             gc.collect()
-            costs[name].append((sum(os.times()[:4]) - before) / images * 1000)
+            cpu_seconds = sum(os.times()[:4]) - cpu_before
+            costs[name].append(cpu_seconds / images * 1000)
     return costs
 
 
-def ways_here() -> dict:
-    """The ways that can be measured here: those whose package is installed."""
+def find_ways() -> dict:
+    """Return the ways whose package is installed."""
     needed = {
         "TensorFlow Datasets": "tensorflow_datasets",
         "ours, uint8, to JAX's devices": "jax",
@@ -163,8 +171,9 @@ def ways_here() -> dict:
 
 
 def take(batches, seconds: float) -> float:
-    """Images per second over so many seconds."""
-    images, start = 0, time.perf_counter()
+    """Return the images per second over this number of seconds."""
+    images = 0
+    start = time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds:
         batch = next(batches)
         images += int((batch[0] if isinstance(batch, tuple) else batch).shape[0])
@@ -172,11 +181,9 @@ def take(batches, seconds: float) -> float:
 
 
 def compare(rates: dict[str, list[float]]) -> dict[str, float]:
-    """The figures of the README: medians of the ratios within each round."""
-    landmark, jax = (
-        rates["landmark notebook"],
-        rates.get("ours, uint8, to JAX's devices"),
-    )
+    """Return the figures of docs/benchmarks.md: medians of the ratios of the rounds."""
+    landmark = rates["landmark notebook"]
+    jax = rates.get("ours, uint8, to JAX's devices")
     share = {"jax_share": median_ratio(jax, rates["ours, uint8"])} if jax else {}
     return share | {
         "uint8_share_of_decode": median_ratio(

@@ -1,4 +1,4 @@
-"""The ways to read that `read` compares: each makes an endless Dataset of batches of images."""
+"""The readers that benchmarks.read compares; each returns endless batches of images."""
 
 import os
 from functools import partial
@@ -24,14 +24,18 @@ FEATURES = {
 }
 
 
+def parse_image(record):
+    """Return the bytes of the image of a serialized record."""
+    image = {"image": FEATURES["image"]}
+    return tf.io.parse_single_example(record, image)["image"]
+
+
 def decode_alone(setting):
-    """The limit: records read, whole pictures decoded in parallel and let go; only counted."""
+    """Read records and decode whole images in parallel: the upper limit of speed."""
 
     def decode(record):
-        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})[
-            "image"
-        ]
-        return tf.io.decode_jpeg(picture, channels=3)[0, 0, 0]
+        encoded = parse_image(record)
+        return tf.io.decode_jpeg(encoded, channels=3)[0, 0, 0]
 
     data = tf.data.TFRecordDataset(list(setting.shards["file"])).repeat()
     data = data.map(decode, num_parallel_calls=AUTOTUNE, deterministic=False)
@@ -39,15 +43,13 @@ def decode_alone(setting):
 
 
 def batch_alone(setting):
-    """What TensorFlow needs for a batch and nothing more: decode, cut a window out, copy it in."""
+    """Decode, cut a window, batch: the least that TensorFlow needs for a batch."""
 
     def decode(record):
-        picture = tf.io.parse_single_example(record, {"image": FEATURES["image"]})[
-            "image"
-        ]
-        shape = tf.io.extract_jpeg_shape(picture)[:2]
+        encoded = parse_image(record)
+        shape = tf.io.extract_jpeg_shape(encoded)[:2]
         window = choose_window(shape, (setting.side, setting.side), "random")
-        image = tf.io.decode_and_crop_jpeg(picture, window, channels=3)
+        image = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
         return tf.ensure_shape(image, (setting.side, setting.side, 3))
 
     data = tf.data.TFRecordDataset(list(setting.shards["file"])).repeat()
@@ -56,7 +58,7 @@ def batch_alone(setting):
 
 
 def landmark(setting, calls=None):
-    """Serial; whole decode, a random square cut out, resized, normalised as one writes it."""
+    """Read as the landmark notebook: serial, whole decode, random square, float32."""
 
     def decode(record):
         values = tf.io.parse_single_example(record, FEATURES)
@@ -80,7 +82,7 @@ def landmark(setting, calls=None):
 
 
 def cassava(setting):
-    """Parallel and unordered; whole decode, resized to a square, divided by 255, shuffled after."""
+    """Read as the cassava notebook: parallel, whole decode, resized, then shuffled."""
 
     def decode(record):
         values = tf.io.parse_single_example(record, FEATURES)
@@ -99,14 +101,15 @@ def cassava(setting):
 
 
 def tensorflow_datasets(setting):
-    """TFDS over the same shards, the picture decoded only after a random window is chosen."""
+    """Read the same shards by TFDS, and decode a random window only."""
     import tensorflow_datasets as tfds
 
     def decode(features):
-        picture, side = features["image"], setting.side
-        shape = tf.io.extract_jpeg_shape(picture)[:2]
+        side = setting.side
+        encoded = features["image"]
+        shape = tf.io.extract_jpeg_shape(encoded)[:2]
         window = choose_window(shape, (side, side), "random")
-        image = tf.io.decode_and_crop_jpeg(picture, window, channels=3)
+        image = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
         return tf.ensure_shape(image, (side, side, 3))
 
     folder = setting.shards["folder"].iloc[0]
@@ -144,7 +147,7 @@ def _describe_for_tfds(shards, folder):
 
 
 def single_files(setting):
-    """One JPEG file an image, decoded, cut and resized in parallel; nothing normalised."""
+    """Read single JPEG files: decoded, cut and resized in parallel, not normalised."""
 
     def decode(file):
         image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
@@ -169,56 +172,48 @@ def ours(setting, **choices):
 
 
 def one_long_epoch(setting):
-    """Ours, the shards listed four times: what the border between two epochs costs."""
-    four = SimpleNamespace(
-        **vars(setting) | {"shards": pd.concat([setting.shards] * 4)}
-    )
-    return ours(four)
+    """Read the shards listed four times: measures what the end of an epoch costs."""
+    shards = pd.concat([setting.shards] * 4)
+    return ours(SimpleNamespace(**vars(setting) | {"shards": shards}))
 
 
 class ByXla:
-    """uint8 batches of ours, normalised by a compiled step outside tf.data, as on a TPU or GPU."""
+    """Our uint8 batches, normalised by a compiled step outside tf.data."""
 
     def __init__(self, setting):
-        self.data, self.step = (
-            ours(setting),
-            tf.function(normalization(), jit_compile=True),
-        )
+        self.data = ours(setting)
+        self.step = tf.function(normalization(), jit_compile=True)
 
     def __iter__(self):
         return (self.step(images) for images, _ in self.data)
 
 
 class ToDevices:
-    """uint8 batches of ours as JAX arrays, split over all devices that JAX has here."""
+    """Our uint8 batches as JAX arrays, split over all devices of JAX."""
 
     def __init__(self, setting):
         import jax
 
-        self.data, self.devices, self.wait = (
-            ours(setting),
-            jax.devices(),
-            jax.block_until_ready,
-        )
+        self.data = ours(setting)
+        self.devices = jax.devices()
+        self.wait = jax.block_until_ready
 
     def __iter__(self):
         return map(self.wait, to_devices(self.data, self.devices))
 
 
 def cut_record(side, record):
-    """uint8 (side, side, 3): a random window of a serialized record, decoded whole by OpenCV."""
-    picture = (
-        tf.train.Example.FromString(record)
-        .features.feature["image"]
-        .bytes_list.value[0]
-    )
-    pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR_RGB)
-    top, left = np.random.randint(0, np.subtract(pixels.shape[:2], side - 1))  # noqa: NPY002
+    """Return uint8 (side, side, 3): a random window of a record, decoded by OpenCV."""
+    features = tf.train.Example.FromString(record).features.feature
+    encoded = features["image"].bytes_list.value[0]
+    pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB)
+    room = np.subtract(pixels.shape[:2], side - 1)
+    top, left = np.random.randint(0, room)  # noqa: NPY002
     return pixels[top : top + side, left : left + side]
 
 
 def grain_threads(setting):
-    """Records shuffled over all, decoded by grain's threads, a core each."""
+    """Read shuffled records by grain, with a thread for each core."""
     import grain
 
     data = grain.MapDataset.source(Records(setting.shards)).shuffle(seed=0).repeat()
@@ -228,24 +223,27 @@ def grain_threads(setting):
 
 
 def torch_workers(setting):
-    """Records shuffled over all, decoded by torch's worker processes, a core each."""
+    """Read shuffled records by PyTorch, with a worker process for each core."""
     import torch
 
     def collate(records):
-        return torch.from_numpy(
-            np.stack([cut_record(setting.side, one) for one in records])
-        )
+        windows = [cut_record(setting.side, record) for record in records]
+        return torch.from_numpy(np.stack(windows))
 
-    records, workers = Records(setting.shards), os.cpu_count()
+    records = Records(setting.shards)
+    workers = os.cpu_count()
     order = torch.utils.data.RandomSampler(records, num_samples=1_000_000)
     options = {"sampler": order, "num_workers": workers, "collate_fn": collate}
     return torch.utils.data.DataLoader(records, setting.batch, **options)
 
 
-# Ways from the same records to uint8 batches whose processor time is compared, by the package each
-# needs; PyTorch's processes are forked, so before JAX has begun.
-COSTS = {"tf.data": ("tensorflow", ours), "grain threads": ("grain", grain_threads)}
-COSTS |= {"torch workers": ("torch", torch_workers)}
+# Readers whose CPU time is compared, each with the package it needs. PyTorch forks its
+# processes, so these run before JAX starts.
+COSTS = {
+    "tf.data": ("tensorflow", ours),
+    "grain threads": ("grain", grain_threads),
+    "torch workers": ("torch", torch_workers),
+}
 WAYS = {
     "decode alone": decode_alone,
     "decode, cut and batch alone": batch_alone,

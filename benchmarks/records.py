@@ -1,4 +1,7 @@
-"""What reading a picture by its record's address costs: python -m benchmarks.records."""
+"""Measure what reading an image by the address of its record costs.
+
+python -m benchmarks.records [--data DIR] [--rounds N] [--json]
+"""
 
 import contextlib
 import io
@@ -42,48 +45,48 @@ def main() -> None:
         print(json.dumps(figures))
         return
     for name, value in medians.items():
-        print(f"{value / RECORDS * 1e6:9.1f} µs a picture  {name}")
+        print(f"{value / RECORDS * 1e6:9.1f} µs an image  {name}")
     print("\n".join(f"{key}: {value}" for key, value in figures.items()))
 
 
 def write_inputs(data: str, folder: str) -> None:
-    """The same RECORDS photographs of short side SIDE as files and in SHARDS shards."""
-    pictures = [
-        picture for _, picture in list_photos(data, ImageSettings((SIDE, SIDE)))
-    ]
+    """Write the same RECORDS photographs of short side SIDE as files and as shards."""
+    photos = list_photos(data, ImageSettings((SIDE, SIDE)))
+    images = [encoded for _, encoded in photos]
     for name in ("files/a", "shards"):
         Path(folder, name).mkdir(parents=True)
     for shard in range(SHARDS):
         with tf.io.TFRecordWriter(f"{folder}/shards/{shard:02d}.tfrec") as writer:
             for number in range(shard, RECORDS, SHARDS):
-                picture = pictures[number % len(pictures)]
-                Path(folder, "files", "a", f"{number:04d}.jpg").write_bytes(picture)
+                encoded = images[number % len(images)]
+                Path(folder, "files", "a", f"{number:04d}.jpg").write_bytes(encoded)
                 example = tf.train.Example()
-                example.features.feature["image"].bytes_list.value.append(picture)
+                example.features.feature["image"].bytes_list.value.append(encoded)
                 example.features.feature["label"].int64_list.value.append(0)
                 writer.write(example.SerializeToString())
 
 
 def measure(folder: str, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each way in each round, the ways taking turns."""
+    """Return the seconds of each way in each interleaved round."""
     inputs = {
         "files": (f"{folder}/files", explore.InputSettings(source="folders")),
         "addresses": (f"{folder}/shards", explore.InputSettings(source="tfrecords")),
     }
-    seconds = {f"{name}, {what}": [] for what in ("read", "01") for name in inputs}
+    uses = ("read", "01")
+    seconds = {f"{name}, {use}": [] for use in uses for name in inputs}
     with contextlib.redirect_stdout(io.StringIO()):
         paths = {
-            name: explore.read_table(*one)[0]["path"].tolist()
-            for name, one in inputs.items()
+            name: explore.read_table(*arguments)[0]["path"].tolist()
+            for name, arguments in inputs.items()
         }
         for _ in range(rounds):
-            for name, one in inputs.items():
+            for name, arguments in inputs.items():
                 start = time.perf_counter()
                 for path in paths[name]:
                     read_image_bytes(path)
                 seconds[f"{name}, read"].append(time.perf_counter() - start)
                 start = time.perf_counter()
-                explore.measure(*explore.read_table(*one))
+                explore.measure(*explore.read_table(*arguments))
                 seconds[f"{name}, 01"].append(time.perf_counter() - start)
     return seconds
 

@@ -1,12 +1,13 @@
-"""A rehearsal of landmark: small photographs by the hundred thousand, through notebooks 01 to 05.
+"""Run notebooks 01 to 05 on as many small photographs as landmark has.
 
 python -m benchmarks.rehearsal [--n N] [--classes N] [--data DIR] [--keep DIR] [--json]
 
-The photographs are crops of those in DIR, each turned in tone, mirrored or not, of 48 × 64 pixels
-and about 2 kB; classes follow Zipf's law, and one image in a hundred is another's copy, resized and
-encoded anew. They lie in three levels of folders beside a train.csv, as the competition's do. Then
-`python -m kaggle_tfr run` is timed, notebook by notebook and cell by cell. With --keep images and
-executed notebooks stay, and a second run takes the images that are there.
+The images are crops of the photographs in DIR with changed tones, some mirrored, of
+48 × 64 pixels and about 2 kB. Classes follow Zipf's law, and one image in a hundred is
+a copy of another, resized and encoded again. They are in three levels of folders beside
+a train.csv, as in the competition. Then the time of `python -m kaggle_tfr run` is
+measured for each notebook and each cell. --keep: keep images and executed notebooks; a
+second run uses them again.
 """
 
 import argparse
@@ -35,26 +36,24 @@ from benchmarks.read import PHOTOS
 from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS
 
 ROOT = Path(__file__).resolve().parent.parent
-SIZE, SIDE = (
-    (48, 64),
-    200,
-)  # height and width of a picture; short side of what it is cut from
+SIZE = (48, 64)  # height and width of an image
+SIDE = 200  # short side of the photograph from which it is cut
 ENDINGS = ".jpg", ".jpeg"
 COPIES = 0.01
-MIN_DEVIATION = 20  # of a picture's values: below it are patches of sky
+MIN_DEVIATION = 20  # of the values of an image; patches of sky have less
 BLOCK = 2000
-# Of the recipe: so that each is resized; and in processes, for threads that spend a millisecond a
-# picture wait for each other's Python as long.
+# Each image is resized. Processes: threads that need a millisecond an image would wait
+# as long for each other's Python code.
 CHANGES = {"IMAGE_SIZE": 32, "PART_LIMIT_GB": 19, "BACKEND": "loky"}
 
 
 def draw_rows(n, n_classes, seed=0):
-    """The table of train.csv, and with it a seed for each picture; a copy's is its original's."""
+    """Return the rows of train.csv with seeds; a copy has the seed of its original."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, n_classes + 1) ** 0.8
     drawn = rng.choice(n_classes, n - n_classes, p=weight / weight.sum())
     label = rng.permutation(np.concatenate([np.arange(n_classes), drawn]))
-    # Sixteen hexadecimal digits, spread over the folders as a hash is, and none twice.
+    # Sixteen hexadecimal digits, spread over the folders like a hash, and none twice.
     ids = [f"{i * 0x9E3779B97F4A7C15 % 2**64:016x}" for i in range(1, n + 1)]
     rows = pd.DataFrame(
         {"id": ids, "landmark_id": label * 5 // 2, "seed": np.arange(n)}
@@ -68,7 +67,7 @@ def draw_rows(n, n_classes, seed=0):
 
 
 def make_photos(folder, n, n_classes, data):
-    """Writes train.csv and the pictures that are not yet there."""
+    """Write train.csv and the images that do not exist yet."""
     rows = draw_rows(n, n_classes)
     for first in sorted({name[:3] for name in rows["id"]}):
         (Path(folder) / "train" / "/".join(first)).mkdir(parents=True, exist_ok=True)
@@ -80,7 +79,7 @@ def make_photos(folder, n, n_classes, data):
 
 
 def write_block(folder, data, rows):
-    """Writes the pictures of these rows."""
+    """Write the images of these rows."""
     cv2.setNumThreads(1)
     for row in rows.itertuples():
         path = Path(folder) / "train" / "/".join(row.id[:3]) / f"{row.id}.jpg"
@@ -90,7 +89,7 @@ def write_block(folder, data, rows):
 
 @cache
 def load_photos(data):
-    """The photographs below the folder as BGR, their short side SIDE."""
+    """Return the photographs below the folder as BGR, with short side SIDE."""
     files = sorted(
         path for path in Path(data).rglob("*") if path.suffix.lower() in ENDINGS
     )
@@ -98,53 +97,52 @@ def load_photos(data):
     photos = [photo for photo in opened if photo is not None]
     if not photos:
         raise FileNotFoundError(
-            f"'{data}' holds no JPEG. Set --data to a folder of photographs."
+            f"'{data}' contains no JPEG. Set --data to a folder of photographs."
         )
     return [shrink(photo, SIDE / min(photo.shape[:2])) for photo in photos]
 
 
-def shrink(picture, scale):
-    return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+def shrink(image, scale):
+    return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
 
 
 def make_photo(photos, seed, *, copy=False):
-    """A JPEG of four windows side by side; as a copy smaller by an eighth, and of less quality.
+    """Return a JPEG of four windows; a copy is an eighth smaller, with less quality.
 
-    One window of some sixty photographs would be like another's too often among a million.
+    Single windows of some sixty photographs would be too similar among a million.
     """
     rng = np.random.default_rng(seed)
-    picture = np.zeros((*SIZE, 3), np.uint8)
-    while picture.std() < MIN_DEVIATION:
-        top, bottom = np.split(picture, 2)
+    image = np.zeros((*SIZE, 3), np.uint8)
+    while image.std() < MIN_DEVIATION:
+        top, bottom = np.split(image, 2)
         for quarter in (*np.split(top, 2, axis=1), *np.split(bottom, 2, axis=1)):
             quarter[:] = cut_window(photos, rng)
     quality = int(rng.integers(80, 90))
     if copy:
-        picture, quality = shrink(picture, 7 / 8), 75
-    return cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[
-        1
-    ].tobytes()
+        image = shrink(image, 7 / 8)
+        quality = 75
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+    return cv2.imencode(".jpg", image, options)[1].tobytes()
 
 
 def cut_window(photos, rng):
-    """A quarter of a picture: a window of a photograph, mirrored or not, its tones changed."""
+    """Return a quarter of an image: a window of a photograph with changed tones."""
     photo = photos[rng.integers(len(photos))]
     height = int(rng.integers(36, SIDE * 3 // 4))
-    top, left = (
-        rng.integers(np.array(photo.shape[:2]) - (height, height * 4 // 3) + 1)
-    ).tolist()
-    window = photo[top : top + height, left : left + height * 4 // 3]
-    window = cv2.resize(
-        window, (SIZE[1] // 2, SIZE[0] // 2), interpolation=cv2.INTER_LINEAR
-    )
+    width = height * 4 // 3
+    room = np.array(photo.shape[:2]) - (height, width)
+    top, left = rng.integers(room + 1).tolist()
+    window = photo[top : top + height, left : left + width]
+    quarter = (SIZE[1] // 2, SIZE[0] // 2)
+    window = cv2.resize(window, quarter, interpolation=cv2.INTER_LINEAR)
     alpha, beta, mirror = rng.uniform((0.7, -20, 0), (1.1, 20, 2))
-    return cv2.convertScaleAbs(
-        window[:, ::-1] if mirror < 1 else window, alpha=alpha, beta=beta
-    )
+    if mirror < 1:
+        window = window[:, ::-1]
+    return cv2.convertScaleAbs(window, alpha=alpha, beta=beta)
 
 
 def run_notebook(name, recipe, log):
-    """Seconds and peak MB of a notebook as users run it, its kernel and workers counted."""
+    """Return seconds and peak MB of a notebook, with its kernel and workers."""
     command = [sys.executable, "-m", "kaggle_tfr", "run", str(recipe), "--only", name]
     start = time.perf_counter()
     with open(log, "w") as output:
@@ -165,25 +163,25 @@ def run_notebook(name, recipe, log):
 
 
 def watch_memory(process, peaks):
-    """Adds what the kernel and its workers have held, in MB, four times a second."""
+    """Append the MB of the kernel and its workers, four times a second."""
     while process.poll() is None:
-        peaks.append(sum(map(held_mb, list_children(process.pid))))
+        peaks.append(sum(map(peak_mb_of, list_children(process.pid))))
         time.sleep(0.25)
 
 
 def list_children(parent):
-    """Ids of all processes that descend from this one."""
+    """Return the ids of all processes that descend from this one."""
     try:
         threads = Path(f"/proc/{parent}/task").iterdir()
         text = " ".join((thread / "children").read_text() for thread in threads)
     except OSError:  # it has just ended
         return []
-    own = [int(child) for child in text.split()]
-    return own + [below for child in own for below in list_children(child)]
+    children = [int(child) for child in text.split()]
+    return children + [below for child in children for below in list_children(child)]
 
 
-def held_mb(process):
-    """MB of a process at its own peak, which a look four times a second might miss."""
+def peak_mb_of(process):
+    """Return the peak of a process in MB, which four samples a second might miss."""
     try:
         return status_mb("VmHWM", process)
     except (OSError, IndexError):  # it has ended
@@ -191,7 +189,7 @@ def held_mb(process):
 
 
 def list_cells(copy):
-    """Seconds of each code cell of an executed notebook, with its first line."""
+    """Return the seconds and first line of each code cell of an executed notebook."""
     cells = [cell for cell in nbformat.read(copy, 4).cells if cell.cell_type == "code"]
     lines = [cell.source.strip().partition("\n")[0] for cell in cells]
     seconds = [
@@ -202,18 +200,17 @@ def list_cells(copy):
 
 
 def rehearse(folder, n, n_classes, data):
-    """(seconds and peak MB of each step, seconds of each cell, slowest first)."""
+    """Return seconds and peak MB of each step, and the seconds of each cell."""
     start = time.perf_counter()
     make_photos(folder, n, n_classes, data)
-    made = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     print(
-        f"{n:,} photographs of {n_classes:,} classes made in {made:.0f} s",
+        f"{n:,} photographs of {n_classes:,} classes written in {seconds:.0f} s",
         file=sys.stderr,
     )
     work = Path(folder) / "work"
-    shutil.rmtree(
-        work, ignore_errors=True
-    )  # an earlier run's: its hashes would save the work
+    # The hashes of an earlier run would save work.
+    shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     values = (
         yaml.safe_load((ROOT / "recipes" / "landmark-2021.yaml").read_text()) | CHANGES

@@ -1,14 +1,15 @@
-"""Images per second from file bytes to record bytes, ours against the usual ways.
+"""Measure images per second from file bytes to record bytes, against the usual ways.
 
 python -m benchmarks.write [--data DIR] [--rounds N] [--json]
 
-Three processes take turns, on one core and each in a worker thread: ours, as it ships; the usual
-ways as they ship; and the usual ways with ours' quiet allocator. Every figure is a median over the
-rounds. PSNR is against Pillow's full decode and Lanczos at each way's own output size.
+Three processes alternate on one core, each in a worker thread: ours as shipped, the
+usual ways as shipped, and the usual ways with our settings of the allocator ("quiet").
+Each figure is a median over the rounds. PSNR is against Pillow's full decode and
+Lanczos at the output size of each way.
 
-Large pictures become what the recipe landmark-2021 makes of them, with Huffman tables for each;
-small ones what imagenet makes, with the usual tables. "ours_other" is the other way about. libvips,
-whose filter is Lanczos's, is compared with "ours_lanczos".
+Large images are converted as by the recipe landmark-2021, with optimised Huffman
+tables; small images as by the recipe imagenet, with standard tables. "ours_other" swaps
+the tables. libvips, which resizes by Lanczos, is compared with "ours_lanczos".
 """
 
 import argparse
@@ -32,7 +33,7 @@ from PIL import Image, ImageOps
 from benchmarks import baselines, programs
 from benchmarks.baselines import SIDES
 
-# What kaggle_tfr.parallel sets by mallopt; children inherit it this way.
+# What kaggle_tfr.parallel sets by mallopt, as variables that children inherit.
 QUIET = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
@@ -48,16 +49,16 @@ WAYS = [
 
 
 @lru_cache
-def pictures(kind, folder):
-    """Bytes of the pictures of a kind that `make_pictures` put into the folder."""
+def load_images(kind, folder):
+    """Return the bytes of the images of a kind that `make_images` wrote."""
     return [file.read_bytes() for file in sorted(Path(folder).glob(f"{kind}-*.jpg"))]
 
 
-def make_pictures(photos, folder):
-    """Puts into the folder the photos larger than 256, and mosaics of 2000 × 1500 made of them.
+def make_images(photos, folder):
+    """Write the photos larger than 256, and mosaics of 2000 × 1500 of them.
 
-    Photos with a wide-gamut profile stay out: only our way heeds it, at a cost. So does a tile
-    that would have to be enlarged, since it has no detail to lose.
+    Photos with a wide-gamut profile are left out: only our way converts it, at a cost.
+    So are tiles that would have to be enlarged, since they have no detail to lose.
     """
     from kaggle_tfr.images.header import read_header
 
@@ -72,19 +73,19 @@ def make_pictures(photos, folder):
 
 
 def list_photos(folder):
-    """Sorted paths of the photographs in the folder."""
+    """Return the sorted paths of the photographs in the folder."""
     return sorted(Path(folder).glob("*.[jJ][pP]*"))
 
 
 def make_tiles(photos):
-    """The photographs of 500 × 375 or more, cut to that size."""
+    """Return the photographs of 500 × 375 or more, cut to that size."""
     opened = [Image.open(file) for file in list_photos(photos)]
     large = [image for image in opened if image.height >= 375 and image.width >= 500]
     return [ImageOps.fit(image.convert("RGB"), (500, 375)) for image in large]
 
 
 def mosaic(tiles, rng):
-    """A JPEG of 2000 × 1500 made of 16 of the tiles, as a camera would save it."""
+    """Return a JPEG of 2000 × 1500 with 16 of the tiles, saved as by a camera."""
     image = Image.new("RGB", (2000, 1500))
     for place, tile in enumerate(rng.choice(len(tiles), 16, replace=len(tiles) < 16)):
         image.paste(tiles[tile], (place % 4 * 500, place // 4 * 375))
@@ -94,7 +95,7 @@ def mosaic(tiles, rng):
 
 
 def ours(data, side, resample="area", *, other=False):
-    """Our one image path; `other`: with the Huffman tables of the other recipe."""
+    """Convert by kaggle-tfr; `other`: with the Huffman tables of the other recipe."""
     from kaggle_tfr.images.convert import convert
 
     return convert(
@@ -102,7 +103,7 @@ def ours(data, side, resample="area", *, other=False):
     ).data
 
 
-@lru_cache  # as the writer, which checks its settings once
+@lru_cache  # the writer checks its settings once, too
 def _settings(side, resample, optimize):
     from kaggle_tfr.images.convert import ImageSettings
 
@@ -110,20 +111,20 @@ def _settings(side, resample, optimize):
 
 
 def decode_alone(data, side):
-    """The first half of the codec limit."""
+    """Decode only: the first half of the codec limit."""
     baselines.decode_scaled(data, side)
 
 
 @lru_cache
-def _small_enough(data, side):
+def _shrink(data, side):
     pixels = cv2.imdecode(np.frombuffer(ours(data, side), np.uint8), cv2.IMREAD_COLOR)
     return np.ascontiguousarray(pixels)
 
 
 def encode_alone(data, side):
-    """The second half of the codec limit; the pixels were made ready in an earlier call."""
+    """Encode only: the second half of the codec limit; an earlier call resized."""
     options = baselines.OPTIMISED if baselines.OPTIMIZE[side] else baselines.QUALITY
-    cv2.imencode(".jpg", _small_enough(data, side), options)
+    cv2.imencode(".jpg", _shrink(data, side), options)
 
 
 OURS = {
@@ -136,7 +137,7 @@ OURS = {
 
 
 def pin():
-    """Keeps a process on one core."""
+    """Pin this process to one core."""
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "VIPS_CONCURRENCY": "1"}
     cv2.setNumThreads(1)
     if hasattr(os, "sched_setaffinity"):
@@ -144,7 +145,7 @@ def pin():
 
 
 def start_process(*, quiet, pinned=True):
-    """A process that runs what it is given; `quiet` sets glibc's allocator as ours sets it."""
+    """Return a pool of one process; `quiet`: with our settings of glibc's allocator."""
     for name in QUIET:
         os.environ.pop(name, None)
     if quiet:
@@ -158,10 +159,10 @@ def start_process(*, quiet, pinned=True):
 
 
 def seconds_per_image(way, kind, folder):
-    """Seconds a picture takes in a worker thread of this process."""
+    """Return the seconds an image takes in a worker thread of this process."""
     function = OURS.get(way) or getattr(baselines, way)
     seconds = []
-    data = pictures(kind, folder)
+    data = load_images(kind, folder)
     worker = threading.Thread(
         target=_clock, args=(function, data, SIDES[kind], seconds)
     )
@@ -172,27 +173,27 @@ def seconds_per_image(way, kind, folder):
 
 def _clock(function, data, side, seconds):
     start = time.perf_counter()
-    for picture in data:
-        function(picture, side)
+    for image in data:
+        function(image, side)
     seconds.append(time.perf_counter() - start)
 
 
 def quality(way, kind, folder):
-    """(mean PSNR in dB, mean bytes) of a way's records."""
+    """Return the mean PSNR in dB and the mean bytes of the records of a way."""
     function = OURS.get(way) or getattr(baselines, way)
-    ratios, sizes = [], []
-    for data in pictures(kind, folder):
-        made = function(data, SIDES[kind])
-        pixels = np.asarray(Image.open(io.BytesIO(made)).convert("RGB"))
-        ratios.append(
-            baselines.psnr(pixels, baselines.reference(data, *pixels.shape[:2]))
-        )
-        sizes.append(len(made))
+    ratios = []
+    sizes = []
+    for data in load_images(kind, folder):
+        encoded = function(data, SIDES[kind])
+        pixels = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"))
+        reference = baselines.reference(data, *pixels.shape[:2])
+        ratios.append(baselines.psnr(pixels, reference))
+        sizes.append(len(encoded))
     return float(np.mean(ratios)), float(np.mean(sizes))
 
 
 def measure(folder, rounds):
-    """A row for every kind, way and state: seconds an image, PSNR, bytes."""
+    """Return seconds an image of each (kind, state, way), and its PSNR and bytes."""
     states = {"ours": OURS, "shipped": WAYS, "quiet": WAYS}
     pools = {state: start_process(quiet=state == "quiet") for state in states}
     turns = [
@@ -207,23 +208,25 @@ def measure(folder, rounds):
             took = pools[state].submit(seconds_per_image, way, kind, folder).result()
             if number:  # the first round warms up
                 seconds[kind, state, way].append(took)
-    shown = {}
+    qualities = {}
     for kind, state, way in turns:
         if not way.endswith("alone"):
-            shown[kind, way] = pools[state].submit(quality, way, kind, folder).result()
+            qualities[kind, way] = (
+                pools[state].submit(quality, way, kind, folder).result()
+            )
     for pool in pools.values():
         pool.shutdown()
-    return seconds, shown
+    return seconds, qualities
 
 
 def quietly(program, *arguments):
-    """What a program returns, its progress lines left out: stdout is for the figures."""
+    """Call a program without its progress lines, since stdout is for the figures."""
     with contextlib.redirect_stdout(io.StringIO()):
         return program(*arguments)
 
 
 def measure_programs(folder, rounds):
-    """{(kind, state, program, workers): [(images a second, peak MB), …]} of whole programs."""
+    """Return [(images a second, peak MB), …] by (kind, state, program, workers)."""
     states = {"shipped": programs.PROGRAMS, "quiet": programs.PROGRAMS[1:]}
     pools = {
         state: start_process(quiet=state == "quiet", pinned=False) for state in states
@@ -243,7 +246,7 @@ def measure_programs(folder, rounds):
             )
             count, seconds, peak_mb = run.result()
             found[kind, state, name, workers].append((count / seconds, peak_mb))
-    # The process that has only ever run ours tells how much memory ours takes.
+    # Our peak is measured in a process that has run nothing else.
     alone = start_process(quiet=False, pinned=False)
     peaks = [
         alone.submit(quietly, programs.ours, folder, kind, programs.cores()).result()[2]
@@ -255,96 +258,85 @@ def measure_programs(folder, rounds):
 
 
 def ratio(seconds, kind, state, way="ours", base="landmark"):
-    """How many times the base's images per second, the median over rounds."""
+    """Return the median ratio of images per second of a way to those of the base."""
     pairs = zip(seconds[kind, state, base], seconds[kind, "ours", way], strict=True)
-    return float(np.median([theirs / mine for theirs, mine in pairs]))
+    return float(
+        np.median([base_seconds / our_seconds for base_seconds, our_seconds in pairs])
+    )
 
 
 def scaling(found):
-    """How many times one core's images per second all cores reach, the smaller of both kinds."""
-    many = programs.cores()
-    times = [
-        np.median(
-            [
-                b[0] / a[0]
-                for a, b in zip(
-                    found[k, "shipped", "ours", 1],
-                    found[k, "shipped", "ours", many],
-                    strict=True,
-                )
-            ]
-        )
-        for k in SIDES
-    ]
-    return float(min(times))
+    """Return the speed-up of all cores against one, the smaller of both kinds."""
+    speedups = []
+    for kind in SIDES:
+        serial = found[kind, "shipped", "ours", 1]
+        parallel = found[kind, "shipped", "ours", programs.cores()]
+        rounds = zip(serial, parallel, strict=True)
+        speedups.append(np.median([both[0] / one[0] for one, both in rounds]))
+    return float(min(speedups))
 
 
-def keys(seconds, shown):
-    """The figures of one core, by the names of the benchmark's contract."""
-    limit = [
-        (decoding + encoding) / whole
-        for decoding, encoding, whole in zip(
-            *(
-                seconds["large", "ours", way]
-                for way in ("decode_alone", "encode_alone", "ours")
-            ),
-            strict=True,
-        )
-    ]
-    gap = shown["large", "pillow_full"][0] - shown["large", "ours_lanczos"][0]
+def keys(seconds, qualities):
+    """Return the figures of one core by their names in the JSON output."""
+    decoding = np.array(seconds["large", "ours", "decode_alone"])
+    encoding = np.array(seconds["large", "ours", "encode_alone"])
+    limit = (decoding + encoding) / seconds["large", "ours", "ours"]
+    gap = qualities["large", "pillow_full"][0] - qualities["large", "ours_lanczos"][0]
     return {
         "large_ratio": ratio(seconds, "large", "shipped"),
         "large_ratio_quiet": ratio(seconds, "large", "quiet"),
-        "large_psnr_gain": shown["large", "ours"][0] - shown["large", "landmark"][0],
+        "large_psnr_gain": qualities["large", "ours"][0]
+        - qualities["large", "landmark"][0],
         "large_codec_share": float(np.median(limit)),
         "large_lanczos_ratio": ratio(seconds, "large", "shipped", "ours_lanczos"),
         "large_lanczos_gap_db": gap,
         "small_ratio": ratio(seconds, "small", "shipped"),
         "large_vips_ratio": ratio(seconds, "large", "shipped", "ours_lanczos", "vips"),
         "small_vips_ratio": ratio(seconds, "small", "shipped", "ours_lanczos", "vips"),
-        "small_psnr_gain": shown["small", "ours"][0] - shown["small", "landmark"][0],
+        "small_psnr_gain": qualities["small", "ours"][0]
+        - qualities["small", "landmark"][0],
     }
 
 
-def table(seconds, shown):
-    """The README's table, as lines of Markdown."""
-    yield "| pictures | way | allocator | img/s | × vips | PSNR dB | kB |"
+def table(seconds, qualities):
+    """Yield the table of docs/benchmarks.md, as lines of Markdown."""
+    yield "| images | way | allocator | img/s | × vips | PSNR dB | kB |"
     yield "|---|---|---|---|---|---|---|"
     for (kind, state, way), took in seconds.items():
-        psnr, size = shown.get((kind, way), (float("nan"), float("nan")))
+        psnr, size = qualities.get((kind, way), (float("nan"), float("nan")))
         vips = np.median(np.divide(seconds[kind, "shipped", "vips"], took))
         speeds = f"{1 / np.median(took):,.0f} | {vips:.2f}"
-        yield f"| {kind} | {way} | {state} | {speeds} | {psnr:.2f} | {size / 1000:.1f} |"
+        quality = f"{psnr:.2f} | {size / 1000:.1f}"
+        yield f"| {kind} | {way} | {state} | {speeds} | {quality} |"
 
 
 def main():
-    """Prints the table and the keys, or with --json the keys alone."""
+    """Print the table and the figures, or with --json the figures only."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument(
-        "--data", default="../shared/data", help="folder with photos/ in it"
+        "--data", default="../shared/data", help="a folder that contains photos/"
     )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     folder = Path(options.data) / "photos"
     folder = folder if folder.is_dir() else Path(options.data)
-    with tempfile.TemporaryDirectory() as made:
-        make_pictures(folder, made)
-        if not (pictures("small", made) and pictures("large", made)):
+    with tempfile.TemporaryDirectory() as images:
+        make_images(folder, images)
+        if not (load_images("small", images) and load_images("large", images)):
             raise SystemExit(f"No photos of 500 × 375 or more in {folder}. Set --data.")
-        seconds, shown = measure(made, options.rounds)
-        found, peak_mb = measure_programs(made, max(1, options.rounds - 2))
-    figures = keys(seconds, shown) | {
+        seconds, qualities = measure(images, options.rounds)
+        found, peak_mb = measure_programs(images, max(1, options.rounds - 2))
+    figures = keys(seconds, qualities) | {
         "two_core_scaling": scaling(found),
         "peak_mb": peak_mb,
     }
     if options.json:
         print(json.dumps(figures))
         return
-    print("\n".join(table(seconds, shown)), "\n")
-    print(
-        "| pictures | whole program | allocator | workers | img/s |\n|---|---|---|---|---|"
-    )
+    print("\n".join(table(seconds, qualities)), "\n")
+    print("| images | whole program | allocator | workers | img/s |")
+    print("|---|---|---|---|---|")
     for (kind, state, name, workers), runs in found.items():
         speed = np.median([run[0] for run in runs])
         print(f"| {kind} | {name} | {state} | {workers} | {speed:,.0f} |")
