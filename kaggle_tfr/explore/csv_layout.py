@@ -4,13 +4,14 @@ import glob
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 
 import pandas as pd
 
+from kaggle_tfr.explore.csvs import SEPARATORS, parse_text
 from kaggle_tfr.explore.features import LABEL_NAME
 from kaggle_tfr.explore.labels import FLAGS
 from kaggle_tfr.explore.recipe import Recipe
@@ -28,16 +29,14 @@ ODD_SHARE = 0.05  # of a column of 0 and 1, the cells that may be something else
 _TAIL = r"s?([ _-]?(id|no|nr|number|name|key|code|index|idx|uid|instance_?uid))?"
 # Names of columns whose values keep images together, the likeliest first.
 GROUP_NAMES = [
-    re.compile(rf"(?i)(.*[ _-])?({words}){_TAIL}")
+    re.compile(rf"(?i){words}{_TAIL}")
     for words in (
-        "patient|subject|person|participant|individual|animal|donor",
-        "lesion|specimen|slide|case|exam|study",
-        "series|session|sequence|video|burst",
+        "(.*[ _-])?(patient|subject|person|participant|individual|animal|donor)",
+        "(.*[ _-])?(lesion|specimen|slide|case|exam|study)",
+        "(.*[ _-])?(series|session|sequence|video|burst)",
+        "(group|site|hospital|clinic|center|centre|camera)",
     )
 ]
-GROUP_NAMES.append(
-    re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_TAIL}")
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +58,14 @@ class Csv:
         return self.table[self.id_column]
 
     @property
+    def top_folder(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
     def is_test(self) -> bool:
         """Whether it is a sample submission, or names the images of a test folder."""
-        top_folder = self.template.partition("/")[0]
-        return "submission" in self.name.lower() or split_of(top_folder) == "test"
+        image_folder = self.template.partition("/")[0]
+        return "submission" in self.name.lower() or split_of(image_folder) == "test"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +83,10 @@ class Column:
         return self.cells.nunique()
 
     @property
-    def flags(self) -> pd.Series:
-        """Cells as 0 or 1, missing for other text."""
-        return self.cells.str.lower().map(FLAGS)
-
-    @property
     def is_flag(self) -> bool:
         """Whether it contains 0 and 1, and at most a few cells with something else."""
-        is_odd = self.flags.isna()
-        is_mixed = self.flags.nunique() == 2 and is_odd.mean() <= ODD_SHARE
-        return is_mixed or not is_odd.any()
+        flags = self.cells.str.lower().map(FLAGS)
+        return flags.isna().mean() <= ODD_SHARE
 
     @property
     def is_code(self) -> bool:
@@ -133,42 +130,29 @@ def match_csvs(
     csvs = []
     unmatched = []
     for name in names:
-        for table in _read_tables(os.path.join(folder, name)):
-            csv = _match_csv(folder, name, table, templates)
-            if csv:
-                csvs.append(csv)
-                break
+        tables = _read_tables(os.path.join(folder, name))
+        matches = (_match_csv(folder, name, table, templates) for table in tables)
+        csv = next(filter(None, matches), None)
+        if csv:
+            csvs.append(csv)
         else:
             unmatched.append(name)
     if unmatched:
         recipe.doubt(
-            f"not used, because they are not in UTF-8, or because no column names "
+            "not used, because they are not in UTF-8, or because no column names "
             f"existing images: {', '.join(unmatched)}"
         )
     return _merge_splits(csvs, names)
 
 
-def _read_tables(path: str) -> list[pd.DataFrame]:
-    """Return the first rows as text, for each separator that gives a table."""
-    tables: list[pd.DataFrame] = []
+def _read_tables(path: str) -> Iterator[pd.DataFrame]:
+    """Yield the first rows as text, for each separator that gives a table."""
     if not os.path.isfile(path):  # a pipe would block for ever
-        return tables
-    for separator in ",;\t":
+        return
+    for separator in SEPARATORS:
         with suppress(ValueError, OSError):
-            table = pd.read_csv(
-                path,
-                sep=separator,
-                nrows=ROWS,
-                encoding="utf-8-sig",
-                dtype=str,
-                keep_default_na=False,
-            )
-            names = table.columns.astype(str)
-            stripped = names.str.strip()
-            is_unique = ~stripped.duplicated(keep=False)
-            table.columns = stripped.where(is_unique, names)
-            tables.append(table.reset_index(drop=True))
-    return tables
+            table = parse_text(path, separator, nrows=ROWS)
+            yield table.reset_index(drop=True)
 
 
 def _match_csv(
@@ -201,16 +185,19 @@ def _match_csv(
 
 def _count_images(folder: str, template: str, ids: Sequence[str]) -> int:
     """Return how many ids name files; 0 if none of the first four does."""
-    count = 0
-    for number, image_id in enumerate(ids):
-        if number == 4 and not count:
-            break
-        # The id may be shorter than the template's folders, or contain NUL.
-        with suppress(IndexError, ValueError):
-            path = template.format(image_id=image_id)
-            is_inside = not OUTSIDE.search(path)
-            count += is_inside and os.path.isfile(os.path.join(folder, path))
-    return count
+    paths = [_fill_template(folder, template, image_id) for image_id in ids]
+    if not any(map(os.path.isfile, paths[:4])):
+        return 0
+    return sum(map(os.path.isfile, paths))
+
+
+def _fill_template(folder: str, template: str, image_id: str) -> str:
+    """Return the path of an image; "" if its id is too short or leads out."""
+    try:
+        path = template.format(image_id=image_id)
+    except IndexError:
+        return ""
+    return "" if OUTSIDE.search(path) else os.path.join(folder, path)
 
 
 def _list_templates(parts: Parts) -> list[str]:
@@ -222,13 +209,12 @@ def _list_templates(parts: Parts) -> list[str]:
     *names, file = parts
     stem, extension = os.path.splitext(file)
     folders = [_escape_braces(name) for name in names]
-    heads = [folders[:depth] for depth in range(len(folders) + 1)]
-    for count in range(len(folders), 0, -1):
+    for count in range(len(names), 0, -1):
         if names[-count:] == list(stem[:count]):
-            characters = [f"{{image_id[{place}]}}" for place in range(count)]
-            heads[-1] = [*folders[:-count], *characters]
+            folders[-count:] = [f"{{image_id[{place}]}}" for place in range(count)]
             break
     tails = ["{image_id}", "{image_id}" + _escape_braces(extension)]
+    heads = [folders[:depth] for depth in range(len(folders) + 1)]
     return ["/".join([*head, tail]) for head in heads for tail in tails]
 
 
@@ -240,17 +226,16 @@ def _merge_splits(csvs: list[Csv], names: Sequence[str]) -> list[Csv]:
     """Return the CSVs; those with the same form in several split folders as one."""
     groups = defaultdict(list)
     for csv in csvs:
-        folder, _, file = csv.name.partition("/")
-        prefix = f"{_escape_braces(folder)}/"
-        if split_of(folder) and csv.template.startswith(prefix):
-            tail = csv.template[len(prefix) :]
+        prefix = f"{_escape_braces(csv.top_folder)}/"
+        if split_of(csv.top_folder) and csv.template.startswith(prefix):
+            file = csv.name.partition("/")[2]
+            tail = csv.template.removeprefix(prefix)
             groups[file, csv.id_column, tail].append(csv)
     for (file, id_column, tail), group in groups.items():
         alike = [name for name in names if name.endswith(f"/{file}")]
         if 1 < len(group) == len(alike):
             tables = [
-                csv.table.assign(**{FOLDER_COLUMN: csv.name.partition("/")[0]})
-                for csv in group
+                csv.table.assign(**{FOLDER_COLUMN: csv.top_folder}) for csv in group
             ]
             # A test set may lack the columns of labels.
             table = pd.concat(tables, ignore_index=True).fillna("")
@@ -279,7 +264,7 @@ def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[Parts]) ->
     for other in others:
         recipe.doubt(
             f"{other.name} names images too ({other.template}): "
-            f"other labels, or data for MORE_INPUTS?"
+            "other labels, or data for MORE_INPUTS?"
         )
     _detect_tests(recipe, csv, [csv for csv in csvs if csv.is_test], images)
 
@@ -287,17 +272,17 @@ def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[Parts]) ->
 def _detect_columns(recipe: Recipe, csv: Csv) -> None:
     """Add the parameters for the columns of labels, splits and groups."""
     columns = _list_columns(csv)
-    splits = [column for column in columns if column.has_splits]
-    rest = [c for c in columns if c not in splits and c.name != FOLDER_COLUMN]
+    rest = [column for column in columns if not column.has_splits]
     groups = [column for column in rest if column.group_rank >= 0]
     groups.sort(key=lambda column: column.group_rank)
     candidates = [column for column in rest if column not in groups] or rest
     labels = _detect_labels(recipe, csv, candidates)
-    _detect_splits(recipe, csv, splits)
+    top_folders = csv.ids.str.partition("/")[0]
+    _detect_splits(recipe, [*columns, Column(csv.id_column, top_folders)])
     if "N_FOLDS" not in recipe.parameters:  # with folds
         for group in groups:
             if group not in labels:
-                _detect_group(recipe, csv, group, labels)
+                _detect_group(recipe, group, labels)
 
 
 def _list_columns(csv: Csv) -> list[Column]:
@@ -314,92 +299,62 @@ def _detect_labels(recipe: Recipe, csv: Csv, columns: Iterable[Column]) -> list[
     """Add the parameters for labels; return the columns of LABEL_COLUMN."""
     flags = [column for column in columns if column.is_flag]
     columns = sorted(columns, key=lambda column: column.label_rank)
-    codes = [column for column in columns if column.is_code]
-    if codes:
-        return _add_masks(recipe, csv, columns, codes)
-    if len(flags) > 1 and (columns[0] in flags or not columns[0].has_label_name):
-        _add_flags(recipe, csv, flags)
+    if any(column.is_code for column in columns):
+        labels = _add_masks(recipe, csv, columns)
+    elif len(flags) > 1 and (columns[0] in flags or not columns[0].has_label_name):
         labels = flags
+        recipe.note(f"{len(flags)} columns of 0 and 1")
     elif columns:
-        _add_classes(recipe, columns[0])
         labels = columns[:1]
+        _add_classes(recipe, *columns)
     else:
-        recipe.parameters["LABEL_COLUMN"] = []
+        labels = []
         recipe.doubt("no column labels the images: they are read without labels")
-        return []
-    others = [c.name for c in columns if c not in labels and c.n_values > 1]
-    if others:
-        recipe.doubt(f"LABEL_COLUMN could also be one of {', '.join(others)}")
-    return labels
-
-
-def _add_masks(
-    recipe: Recipe, csv: Csv, columns: Sequence[Column], codes: Sequence[Column]
-) -> list[Column]:
-    """Add the parameters for run-length codes, whose labels may be another column."""
-    others = [column for column in columns if column not in codes]
-    labels = list(codes[:1])
-    if csv.ids.duplicated().any():
-        labels = [*others[:1], *labels]
     names = [column.name for column in labels]
-    recipe.parameters |= {
-        "SOURCE": "rle_csv",
-        "LABEL_COLUMN": names if len(names) > 1 else names[0],
-        "KEEP": "all",
-        "CONFLICTS": "keep",
-    }
-    recipe.note(
-        f"'{codes[0].name}': run-length codes of masks, "
-        f"which are drawn by hand, so those of duplicates differ"
-    )
+    recipe.parameters["LABEL_COLUMN"] = names[0] if len(names) == 1 else names
     return labels
 
 
-def _add_flags(recipe: Recipe, csv: Csv, columns: Sequence[Column]) -> None:
-    """Add LABEL_COLUMN for columns of 0 and 1; comment on cells that are neither."""
-    recipe.parameters["LABEL_COLUMN"] = [column.name for column in columns]
-    ones = pd.DataFrame({c.name: c.flags for c in columns}).dropna().sum(axis=1)
-    if len(ones) and (ones == 1).all():
-        meaning = f", exactly one 1 in each of {len(ones)} rows: one class per image"
-    else:
-        meaning = ": an image can have several labels"
-    recipe.note(f"{len(columns)} columns of 0 and 1{meaning}")
-    for column in columns:
-        odd = column.cells[column.flags.isna()]
-        if len(odd):
-            recipe.doubt(
-                f"column '{column.name}' has '{odd.iloc[0]}' for "
-                f"'{csv.ids[odd.index[0]]}', which is not 0 or 1: "
-                f"{len(odd)} rows are rejected"
-            )
+def _add_masks(recipe: Recipe, csv: Csv, columns: Sequence[Column]) -> list[Column]:
+    """Add the parameters for run-length codes; return the columns of LABEL_COLUMN."""
+    code, *_ = [column for column in columns if column.is_code]
+    recipe.parameters |= {"SOURCE": "rle_csv", "KEEP": "all", "CONFLICTS": "keep"}
+    recipe.note(
+        f"'{code.name}': run-length codes of masks, "
+        "which are drawn by hand, so those of duplicates differ"
+    )
+    names = [column for column in columns if not column.is_code]
+    return [code] if csv.ids.is_unique else [*names[:1], code]
 
 
-def _add_classes(recipe: Recipe, column: Column) -> None:
-    """Add LABEL_COLUMN for a column of one class, or of several separated by blanks."""
-    recipe.parameters["LABEL_COLUMN"] = column.name
+def _add_classes(recipe: Recipe, column: Column, *others: Column) -> None:
+    """Comment on a column of classes; add LABEL_SEPARATOR if its cells list several.
+
+    others: columns that could be the labels, too.
+    """
     recipe.note(
         f"'{column.name}': {column.n_values} values in {len(column.cells)} rows"
     )
-    words = set(column.cells.str.split().explode())
-    if len(words) < column.n_values and column.cells.str.contains(" ").any():
+    words = column.cells.str.split().explode()
+    if words.nunique() < column.n_values:
         recipe.parameters["LABEL_SEPARATOR"] = " "
         recipe.doubt(
             "blanks separate labels; if they are in names, drop LABEL_SEPARATOR"
         )
+    names = [other.name for other in others if other.n_values > 1]
+    if names:
+        recipe.doubt(f"LABEL_COLUMN could also be one of {', '.join(names)}")
 
 
-def _detect_splits(recipe: Recipe, csv: Csv, columns: Sequence[Column]) -> None:
-    """Add SPLIT_COLUMN: a column of splits, or the ids, if they begin with splits."""
-    if not columns:
-        top_folders = Column(csv.id_column, csv.ids.str.partition("/")[0])
-        columns = [top_folders] if top_folders.has_splits else []
-    if not columns:
-        return
-    column = min(columns, key=lambda column: column.name != FOLDER_COLUMN)
-    recipe.parameters["SPLIT_COLUMN"] = column.name
-    listed = ", ".join(sorted(set(column.cells)))
-    recipe.note(f"'{column.name}': given splits ({listed}), which are kept")
-    detect_validation(recipe, column.cells.map(name_split))
+def _detect_splits(recipe: Recipe, columns: Sequence[Column]) -> None:
+    """Add SPLIT_COLUMN: the first column that contains given splits."""
+    splits = [column for column in columns if column.has_splits]
+    if splits:
+        column = splits[0]
+        recipe.parameters["SPLIT_COLUMN"] = column.name
+        listed = ", ".join(sorted(set(column.cells)))
+        recipe.note(f"'{column.name}': given splits ({listed}), which are kept")
+        detect_validation(recipe, column.cells.map(name_split))
 
 
 def detect_validation(recipe: Recipe, splits: Iterable[str]) -> None:
@@ -412,30 +367,21 @@ def detect_validation(recipe: Recipe, splits: Iterable[str]) -> None:
         recipe.note("N_FOLDS is 0: the validation images are given")
 
 
-def _detect_group(
-    recipe: Recipe, csv: Csv, group: Column, labels: Sequence[Column]
-) -> None:
-    """Add GROUP_COLUMN, or a comment on why the column may be none."""
-    could_be = f"GROUP_COLUMN could be '{group.name}'"
-    values_of_class = pd.Series(dtype=int)
+def _detect_group(recipe: Recipe, group: Column, labels: Sequence[Column]) -> None:
+    """Add GROUP_COLUMN, or a comment if the column has few values or names classes."""
+    is_class = False
     if len(labels) == 1:
-        values_of_class = group.cells.groupby(labels[0].cells).nunique()
-    if group.n_values < DEFAULTS["N_FOLDS"]:
-        recipe.doubt(
-            f"{could_be}, but it has {group.n_values} values, "
-            f"fewer than there are folds"
-        )
-    elif values_of_class.max() == 1:
-        recipe.doubt(f"{could_be}, but each class has one value")
-    elif "GROUP_COLUMN" in recipe.parameters:
-        recipe.doubt(could_be)
-    else:
-        recipe.parameters["GROUP_COLUMN"] = group.name
-        recipe.note(
-            f"'{group.name}' repeats its values ({group.n_values} in "
-            f"{len(csv.table)} rows): GROUP_COLUMN keeps images with the same value "
-            f"in one fold"
-        )
+        is_class = group.cells.groupby(labels[0].cells).nunique().max() == 1
+    is_small = group.n_values < DEFAULTS["N_FOLDS"]
+    counts = f"{group.n_values} values in {len(group.cells)} rows"
+    if is_class or is_small or "GROUP_COLUMN" in recipe.parameters:
+        recipe.doubt(f"GROUP_COLUMN could be '{group.name}' ({counts})")
+        return
+    recipe.parameters["GROUP_COLUMN"] = group.name
+    recipe.note(
+        f"'{group.name}' repeats its values ({counts}): "
+        "GROUP_COLUMN keeps images with the same value in one fold"
+    )
 
 
 def _detect_tests(
@@ -445,32 +391,27 @@ def _detect_tests(
     recipe.parameters["TEST_PATH_TEMPLATE"] = ""
     elsewhere = [test for test in tests if test.template != csv.template]
     if elsewhere:
-        test = min(elsewhere, key=lambda test: test.id_column != csv.id_column)
-        recipe.parameters["TEST_CSV"] = test.name
-        recipe.parameters["TEST_PATH_TEMPLATE"] = test.template
+        test = elsewhere[0]
+        recipe.parameters |= {
+            "TEST_CSV": test.name,
+            "TEST_ID_COLUMN": test.id_column,
+            "TEST_PATH_TEMPLATE": test.template,
+        }
         recipe.note(f"{test.name} names the test images {test.template}")
-        if test.id_column != csv.id_column:
-            recipe.parameters["TEST_ID_COLUMN"] = test.id_column
-            recipe.note(f"its ids are in the column '{test.id_column}'")
-        return
-    if tests:
+    elif tests:
         recipe.doubt(
             f"{tests[0].name} names images among the labelled ones, "
-            f"so they are not read as test images"
+            "so they are not read as test images"
         )
-    if FOLDER_COLUMN in csv.table:  # all splits have their CSVs
-        return
-    pattern = _find_test_images(csv, images)
-    if pattern:
-        recipe.parameters["TEST_CSV"] = ""
-        recipe.parameters["TEST_PATH_TEMPLATE"] = pattern
+    elif pattern := _find_test_images(csv, images):
+        recipe.parameters |= {"TEST_CSV": "", "TEST_PATH_TEMPLATE": pattern}
         recipe.doubt(f"{pattern} are test images? No CSV names them")
-    elif not tests:
-        recipe.doubt("no test images were found")
 
 
 def _find_test_images(csv: Csv, images: Iterable[Parts]) -> str:
     """Return the pattern of images in a test folder; "" if the CSV names them."""
+    if FOLDER_COLUMN in csv.table:  # each split has a CSV
+        return ""
     for folder, *below in images:
         is_test = below and split_of(folder) == "test"
         if is_test and not csv.ids.str.startswith(f"{folder}/").any():

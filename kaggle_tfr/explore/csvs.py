@@ -13,6 +13,8 @@ from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.splits import FOLDER_COLUMN
 from kaggle_tfr.naming import list_fields, near_miss
 
+SEPARATORS = ",;\t"
+
 
 def read_csv(settings: InputSettings, parameter: str = "LABELS_CSV") -> pd.DataFrame:
     """Return the rows of LABELS_CSV, or of all CSVs that it matches as a pattern.
@@ -20,30 +22,28 @@ def read_csv(settings: InputSettings, parameter: str = "LABELS_CSV") -> pd.DataF
     Ids and labels are text; other columns have the type that pandas infers.
     parameter: the parameter that error messages name.
     """
+    id_column = settings.id_column
     labels = settings.label_columns
-    if settings.id_column in labels:
+    if id_column in labels:
         raise ValueError(
-            f"ID_COLUMN and LABEL_COLUMN both name '{settings.id_column}'. "
+            f"ID_COLUMN and LABEL_COLUMN both name '{id_column}'. "
             "Set LABEL_COLUMN to the column of labels, or to [] for none."
         )
 
     paths = _find_csvs(settings, parameter)
-    used = {settings.split_column, *template_columns(settings.path_template)}
-    tables = []
-    for path in paths:
-        table = read_as_text(path, settings.id_column, parameter)
-        if len(paths) > 1 or FOLDER_COLUMN in used:
-            table = table.rename(columns={FOLDER_COLUMN: f"csv_{FOLDER_COLUMN}"})
-            table[FOLDER_COLUMN] = _folder_below(settings.input_dir, path)
-        tables.append(table)
     # One of several CSVs may list images without labels, such as a test set.
+    tables = [_read_as_text(path, id_column, parameter) for path in paths]
+    columns = template_columns(settings.path_template) | {settings.split_column}
+    if len(paths) > 1 or FOLDER_COLUMN in columns:
+        for table, path in zip(tables, paths, strict=True):
+            table[FOLDER_COLUMN] = _folder_below(settings.input_dir, path)
     rows = pd.concat(tables, ignore_index=True)
     for name in labels:
-        _check_column(name, rows.columns, f"{parameter} '{paths[0]}'", "LABEL_COLUMN")
+        _check_column(name, rows, f"{parameter} '{paths[0]}'", "LABEL_COLUMN")
 
-    is_ours = rows.columns.isin([settings.id_column, *labels, FOLDER_COLUMN])
-    others = _infer_types(rows.loc[:, ~is_ours])
-    return pd.concat([rows.loc[:, is_ours].fillna(""), others], axis=1)
+    is_text = rows.columns.isin([id_column, *labels, FOLDER_COLUMN])
+    others = _infer_types(rows.loc[:, ~is_text])
+    return pd.concat([rows.loc[:, is_text].fillna(""), others], axis=1)
 
 
 def _infer_types(table: pd.DataFrame) -> pd.DataFrame:
@@ -67,8 +67,8 @@ def _find_csvs(settings: InputSettings, parameter: str) -> list[str]:
     paths = [path]
     if re.search(r"[*?\[]", name) and not storage.exists(path):
         storage.check_inside(name, f"{parameter} '{name}'", f"'{input_dir}'")
-        found = storage.list_files(name, input_dir)
-        paths = files.keep_inputs(found, input_dir, settings.excluded)
+        matches = storage.list_files(name, input_dir)
+        paths = files.keep_inputs(matches, input_dir, settings.excluded)
     if not paths:
         raise FileNotFoundError(
             f"no file in '{input_dir}' matches '{name}'. Set {parameter} to a CSV, or "
@@ -82,64 +82,66 @@ def _find_csvs(settings: InputSettings, parameter: str) -> list[str]:
 def _folder_below(input_dir: str, path: str) -> str:
     """Return the folder of a file below INPUT_DIR, "" at its top or outside of it."""
     below = path.removeprefix(f"{input_dir}/")
-    if below == path or storage.OUTSIDE.search(below):
-        return ""
-    return os.path.dirname(below)
+    return "" if storage.OUTSIDE.search(below) else os.path.dirname(below)
 
 
-def read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
-    """Return a CSV's rows as text. The separator is the one that shows the ids' column.
+def _read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
+    """Return a CSV's rows as text. One of the separators gives the column of the ids.
 
-    Blanks around the names of columns are removed where the names stay different.
+    Cells beyond the header are dropped.
     """
     data = files.read_named_file(path, parameter)
     source = f"{parameter} '{path}'"
-    headers = {sep: _read_header(data, source, sep) for sep in ",;\t"}
-    fitting = [sep for sep, header in headers.items() if id_column in header]
-    separator = fitting[0] if fitting else ","
-    header = headers[separator]
-    id_parameter = "TEST_ID_COLUMN" if parameter == "TEST_CSV" else "ID_COLUMN"
-    _check_column(id_column, header, source, id_parameter)
-
-    rows = _parse_csv(
-        data,
-        source,
-        sep=separator,
-        dtype=str,
-        keep_default_na=False,
-        # Cells beyond the header are dropped; pandas would shift the columns.
-        usecols=range(len(header)),
-        index_col=False,
-    )
-    if rows.empty:
-        raise ValueError(
-            f"{source} has a header and no row. Set {parameter} to another CSV."
-        )
-    return rows.set_axis(header, axis=1)
-
-
-def _read_header(data: bytes, source: str, separator: str) -> pd.Index:
-    names = _parse_csv(data, source, sep=separator, nrows=0).columns.astype(str)
-    stripped = names.str.strip()
-    return stripped.where(~stripped.duplicated(keep=False), names)
-
-
-def _parse_csv(data: bytes, source: str, **options: Any) -> pd.DataFrame:
-    if not data.strip():
-        raise ValueError(f"{source} is empty. Set it to the CSV that you mean.")
     try:
-        return pd.read_csv(
-            io.BytesIO(data), encoding="utf-8-sig", low_memory=False, **options
+        headers = {
+            separator: list(parse_text(io.BytesIO(data), separator, nrows=0))
+            for separator in SEPARATORS
+        }
+        separator = max(SEPARATORS, key=lambda mark: id_column in headers[mark])
+        rows = parse_text(
+            io.BytesIO(data),
+            separator,
+            usecols=range(len(headers[separator])),
+            index_col=False,  # else pandas shifts the columns of long rows
         )
     except ValueError as error:
         raise ValueError(
             f"{source} is not a CSV file in UTF-8: {error}. Save it as one."
         ) from None
-
-
-def _check_column(name: str, header: pd.Index, source: str, parameter: str) -> None:
-    if name not in header:
+    id_parameter = "TEST_ID_COLUMN" if parameter == "TEST_CSV" else "ID_COLUMN"
+    _check_column(id_column, rows, source, id_parameter)
+    if rows.empty:
         raise ValueError(
-            f"{source} has no column '{name}'.{near_miss(name, header)} "
-            f"It has {', '.join(header)}. Set {parameter} to one of them."
+            f"{source} has a header and no row. Set {parameter} to another CSV."
+        )
+    return rows
+
+
+def parse_text(file: str | io.BytesIO, separator: str, **options: Any) -> pd.DataFrame:
+    """Return the cells of a CSV in UTF-8 as text.
+
+    Blanks around the names of columns are removed where the names stay different.
+    Raises: ValueError: the file is not such a CSV.
+    """
+    table = pd.read_csv(
+        file,
+        sep=separator,
+        encoding="utf-8-sig",
+        dtype=str,
+        keep_default_na=False,
+        low_memory=False,
+        **options,
+    )
+    names = table.columns.astype(str)
+    stripped = names.str.strip()
+    is_unique = ~stripped.duplicated(keep=False)
+    return table.set_axis(stripped.where(is_unique, names), axis=1)
+
+
+def _check_column(name: str, table: pd.DataFrame, source: str, parameter: str) -> None:
+    columns = [str(column) for column in table]
+    if name not in columns:
+        raise ValueError(
+            f"{source} has no column '{name}'.{near_miss(name, columns)} "
+            f"It has {', '.join(columns)}. Set {parameter} to one of them."
         )

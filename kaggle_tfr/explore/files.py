@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,10 @@ def keep_inputs(
     paths: Sequence[str], input_dir: str, excluded: Sequence[str]
 ) -> list[str]:
     """Return the paths that are neither in an excluded folder nor of the system."""
-    output_dirs = tuple(_find_below(input_dir, excluded))
+    root = f"{storage.real_path(input_dir).rstrip('/')}/"
+    outputs = {f"{storage.real_path(folder)}/" for folder in excluded} - {root}
+    # Relative to INPUT_DIR, which may be a link; folders outside stay absolute.
+    output_dirs = tuple(folder.removeprefix(root) for folder in outputs)
     kept = []
     for path in paths:
         below = path.removeprefix(input_dir).strip("/")
@@ -67,42 +70,22 @@ def keep_inputs(
     return kept
 
 
-def _find_below(input_dir: str, folders: Sequence[str]) -> list[str]:
-    """Return the folders below INPUT_DIR, relative to it, each with a "/" behind."""
-    root = storage.real_path(input_dir)
-    found = []
-    for folder in folders:
-        if storage.is_inside(folder, input_dir):
-            below = storage.real_path(folder)[len(root) :].strip("/")
-            if below:
-                found.append(f"{below}/")
-    return found
-
-
 def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:
     """Return bool (n,): True where a symbolic link leads the path out of INPUT_DIR.
 
     INPUT_DIR may be a link itself. Each folder is listed once, which finds all links in
     it without a request for every file.
     """
-    outside = np.zeros(len(paths), bool)
-    if storage.is_remote(input_dir):
-        return outside
-
-    rows_of_folder = defaultdict[str, list[int]](list)
-    for row, path in enumerate(paths):
-        if path:
-            rows_of_folder[os.path.dirname(path)].append(row)
-
-    for folder, rows in rows_of_folder.items():
-        if not storage.is_inside(folder, input_dir):
-            outside[rows] = True
-            continue
-        links = _list_links(folder)
-        for row in rows if links else ():
-            if os.path.basename(paths[row]) in links:
-                outside[row] = not storage.is_inside(paths[row], input_dir)
-    return outside
+    is_inside = cache(lambda folder: storage.is_inside(folder, input_dir))
+    list_links = cache(_list_links)
+    outside = []
+    for path in paths:
+        folder, name = os.path.split(path)
+        if name in list_links(folder):
+            outside.append(not storage.is_inside(path, input_dir))
+        else:
+            outside.append(path != "" and not is_inside(folder))
+    return np.array(outside, bool)
 
 
 def _list_links(folder: str) -> set[str]:
@@ -121,7 +104,7 @@ def reject_links(images: pd.DataFrame, input_dir: str) -> pd.DataFrame:
 
 def check_named_file(path: str, input_dir: str, parameter: str) -> None:
     """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
-    below = os.path.relpath(os.path.abspath(path), os.path.abspath(input_dir))
+    below = os.path.relpath(path, input_dir)
     is_named_outside = storage.is_remote(path) or storage.OUTSIDE.search(below)
     if not is_named_outside and find_outside([path], input_dir).any():
         raise ValueError(

@@ -1,7 +1,6 @@
 """Read class folders: the last folder is the class, one above it may be the split."""
 
 import os
-from dataclasses import replace
 
 import pandas as pd
 
@@ -19,48 +18,43 @@ ADVICE = (
 
 def read_folders(settings: InputSettings) -> Table:
     """Return the images that PATTERN matches, and those of test folders beside them."""
-    settings = replace(settings, pattern=settings.pattern or "*/*")
     paths = _list_paths(settings)
     names = pd.Series(paths).str.removeprefix(f"{settings.input_dir}/")
     folders = names.str.split("/")
     class_folder = folders.str[-2]
     classes = read_classes(settings.input_dir, settings.label_map)
-    own_split = _find_split(class_folder, classes)
-    split_above = _find_split(folders.str[-3].fillna(""))
+    # LABEL_MAP may have a class that is called like a split.
+    is_known = class_folder.isin(map(str, classes or []))
+    own_split = class_folder.map(split_of).mask(is_known, "")
+    split_above = folders.str[-3].fillna("").map(split_of)
     split = own_split.where(own_split != "", split_above).replace("", "train")
-    is_test = split == "test"
-    if is_test.all():
-        raise FileNotFoundError(
-            f"all files of '{settings.pattern}' in {settings.input_dir} are test "
-            f"images. {ADVICE}"
-        )
-
-    is_text = ~class_folder.str.contains(storage.ESCAPED)
-    is_outside = files.find_outside(paths, settings.input_dir)
-    is_class = (own_split == "") & is_text & ~is_outside
-    table, labels = _label(class_folder.where(is_class, ""), is_test, classes)
-    problem = table["problem"].mask(own_split != "", "no class folder")
-    problem = problem.where(is_text, "class name is not text")
-    # `reject_links` names the problem of those outside.
-    table["problem"] = problem.mask(is_test | is_outside, "")
     images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
+
+    problem = own_split.mask(own_split != "", "no class folder")
+    is_text = ~class_folder.str.contains(storage.ESCAPED)
+    problem = problem.where(is_text, "class name is not text")
+    is_outside = files.find_outside(paths, settings.input_dir)
+    problem = problem.mask(is_outside, files.LINK_PROBLEM)
+    table, labels = _label(class_folder, problem, split == "test", classes)
     return pd.concat([images, table], axis=1), labels
 
 
-def _find_split(folder: pd.Series, classes: list | None = None) -> pd.Series:
-    """Return the splits that folders are called like, "" for none and for classes."""
-    return folder.map(split_of).mask(folder.isin(map(str, classes or [])), "")
-
-
-def _label(names: pd.Series, is_test: pd.Series, classes: list | None) -> Table:
-    """Return the labels of images in folders of these names.
+def _label(
+    names: pd.Series, problem: pd.Series, is_test: pd.Series, classes: list | None
+) -> Table:
+    """Return the labels of images in folders of these names, unless with a problem.
 
     Test images have labels only if all of them are in folders of classes.
     """
+    if is_test.all():
+        raise FileNotFoundError(f"all files in INPUT_DIR are test images. {ADVICE}")
+    names = names.where(problem == "", "")
     _, labels = single_label_table(names[~is_test], classes)
     if not names[is_test].isin(map(str, labels.classes)).all():
         names = names.mask(is_test, "")
-    return single_label_table(names, list(labels.classes))
+    table, labels = single_label_table(names, list(labels.classes))
+    problem = problem.where(problem != "", table["problem"])
+    return table.assign(problem=problem.mask(is_test, "")), labels
 
 
 def _list_paths(settings: InputSettings) -> list[str]:
@@ -82,14 +76,15 @@ def _list_paths(settings: InputSettings) -> list[str]:
 def _warn_of_empty_folders(paths: list[str], settings: InputSettings) -> None:
     """Print a warning that names the class folders without images."""
     input_dir = settings.input_dir
-    listed = files.list_folders(os.path.dirname(settings.pattern), input_dir, settings)
+    pattern = os.path.dirname(settings.pattern)
+    listed = files.list_folders(pattern, input_dir, settings)
     folders = {folder for folder in listed if not split_of(folder)}
     empty = sorted(folders.difference(map(os.path.dirname, paths)))
     if empty:
-        names = [f"'{folder.removeprefix(f'{input_dir}/')}'" for folder in empty[:5]]
+        names = [folder.removeprefix(f"{input_dir}/") for folder in empty[:5]]
         print(
             f"WARNING: {len(empty)} of {len(folders)} class folders hold no image and "
-            f"are left out: {', '.join(names)}{', …' if len(empty) > 5 else ''} "
+            f"are left out, such as {', '.join(names)} "
             f"(PATTERN '{settings.pattern}' in {input_dir})"
         )
 

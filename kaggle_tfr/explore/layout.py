@@ -4,25 +4,19 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from typing import NoReturn
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csv_layout
 from kaggle_tfr.explore.csv_layout import Parts
 from kaggle_tfr.explore.files import SYSTEM_NAMES
-from kaggle_tfr.explore.recipe import (
-    Recipe,
-    check_free,
-    save_recipe,
-    to_comment,
-    to_line,
-)
+from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_comment, to_line
 from kaggle_tfr.explore.splits import name_split
 from kaggle_tfr.naming import is_shard_name, split_of
 from kaggle_tfr.parameters import DEFAULTS
-from kaggle_tfr.storage import IMAGE_NAME, is_remote
+from kaggle_tfr.storage import IMAGE_NAME
 
 TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 RECIPE = re.compile(r"(?i)\.ya?ml$")
@@ -34,18 +28,16 @@ SUBFOLDERS = 4  # of each folder below
 LEVELS = 6
 FILES = 12  # of each folder
 CSVS = 8  # of each folder
-ENTRIES = 20_000  # listed of each folder
 
 
 @dataclass
 class Tree:
-    """The files and folders that were inspected below a folder.
+    """The files that were inspected below a folder.
 
     products: folders that kaggle-tfr wrote, whose files are not in `files`.
     """
 
     files: list[Parts] = field(default_factory=list)
-    folders: list[Parts] = field(default_factory=list)
     products: list[Parts] = field(default_factory=list)
 
     @property
@@ -69,24 +61,31 @@ def write_recipe(source: str, out: str) -> list[str]:
     Raises: OSError, of which FileExistsError: something has the name `out`, and
     NotADirectoryError; FileNotFoundError, ValueError: as `detect_layout`.
     """
-    check_free(out)
-    input_folder = _find_folder(source)
-    folder = _find_top(input_folder)
+    input_folder = mounts.find_input(source)
+    if not os.path.isdir(input_folder):
+        raise NotADirectoryError(
+            f"'{source}' is not a folder of this machine. Give the folder of images; "
+            "for a bucket, copy some files to a folder, or write the recipe by hand."
+        )
+    folder = os.path.abspath(_find_top(input_folder))
     recipe = detect_layout(folder)
-    input_dir = _name_input(source, input_folder, folder)
-    name = mounts.to_slug(os.path.basename(os.path.abspath(folder)))
-    values = {"NAME": name[:40].strip("-") or "images", "INPUT_DIR": input_dir}
-    values |= recipe.parameters
+
+    is_slug = folder == input_folder and not os.path.isdir(source)
+    name = mounts.to_slug(os.path.basename(folder))[:40]
+    values = {
+        "NAME": name or "images",
+        "INPUT_DIR": source if is_slug else folder,
+        **recipe.parameters,
+    }
     for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
         values.setdefault(parameter, DEFAULTS[parameter])
-    title = f"Made by kaggle-tfr init from {input_dir}."
+    title = f"Made by kaggle-tfr init from {values['INPUT_DIR']}."
     save_recipe(values, [title, *recipe.comments], out)
 
     command = f"kaggle-tfr run {shlex.quote(out)}"
-    return [
-        *map(to_comment, recipe.comments),
-        to_line(f"Written: {out}. Check it, then: {command}"),
-    ]
+    lines = [to_comment(comment) for comment in recipe.comments]
+    lines.append(to_line(f"Written: {out}. Check it, then: {command}"))
+    return lines
 
 
 def detect_layout(folder: str) -> Recipe:
@@ -101,8 +100,8 @@ def detect_layout(folder: str) -> Recipe:
     if not tree.images and not tree.shards:
         raise FileNotFoundError(
             f"'{to_line(folder)}' has no image and no TFRecord shard. "
-            f"Files found: {_count_endings(tree) or 'none'}. "
-            f"Give the folder that contains the images or their folders."
+            f"Files found: {to_line(_list_names(tree.files[:5])) or 'none'}. "
+            "Give the folder that contains the images or their folders."
         )
 
     recipe = Recipe()
@@ -123,16 +122,9 @@ def detect_layout(folder: str) -> Recipe:
         for csv in csvs:
             recipe.doubt(
                 f"{csv.name} names test images ({csv.template}), "
-                f"which is not used beside class folders"
+                "which is not used beside class folders"
             )
     return recipe
-
-
-def _count_endings(tree: Tree) -> str:
-    """Return the numbers of files by ending, such as "2 of .mp4", for an error."""
-    endings = Counter(os.path.splitext(parts[-1])[1] for parts in tree.files)
-    counts = [f"{n} of {ending or 'no ending'}" for ending, n in endings.most_common(5)]
-    return to_line(", ".join(counts))
 
 
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:
@@ -141,14 +133,12 @@ def list_tree(folder: str, *, with_products: bool = False) -> Tree:
     pending: list[Parts] = [()]
     while pending:
         below = pending.pop(0)
-        entries = _list_entries(os.path.join(folder, *below))
-        folders = [entry.name for entry in entries if _is_folder(entry)]
-        files = [entry.name for entry in entries if not _is_folder(entry)]
-        if below and not with_products and not set(PRODUCTS).isdisjoint(files):
+        path = os.path.join(folder, *below)
+        if below and not with_products and _is_product(path):
             tree.products.append(below)
             continue
 
-        tree.folders.append(below)
+        folders, files = _list_folder(path)
         tables = [name for name in files if TABLE.search(name)]
         for name in dict.fromkeys([*tables[:CSVS], *files[:FILES]]):
             tree.files.append((*below, name))
@@ -158,77 +148,42 @@ def list_tree(folder: str, *, with_products: bool = False) -> Tree:
     return tree
 
 
-def _list_entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the sorted entries of a folder, without hidden ones and system files."""
-    try:
-        with os.scandir(folder) as entries:
-            visible = (
-                entry
-                for entry in entries
-                if not entry.name.startswith(".") and entry.name not in SYSTEM_NAMES
-            )
-            return sorted(islice(visible, ENTRIES), key=lambda entry: entry.name)
-    except PermissionError:
-        raise PermissionError(
-            f"The folder '{folder}' cannot be listed. "
-            f"Change its permissions, or give another folder."
-        ) from None
+def _list_folder(folder: str) -> tuple[list[str], list[str]]:
+    """Return the sorted names of subfolders and files; none is hidden or the system's.
+
+    Raises: OSError: the folder cannot be listed.
+    """
+    _, folders, files = next(os.walk(folder, onerror=_raise))
+    return _select_visible(folders), _select_visible(files)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
-def _find_folder(source: str) -> str:
-    """Return the folder on this machine for a path or a Kaggle slug."""
-    folder = source if is_remote(source) else mounts.find_input(source)
-    if is_remote(folder):
-        raise ValueError(
-            f"'{source}' is the address {folder}; "
-            f"init inspects folders of this machine. "
-            f"Copy some files to a folder here, or write the recipe by hand."
-        )
-    if not os.path.isdir(folder):
-        raise NotADirectoryError(
-            f"'{source}' is a file, not a folder. "
-            f"Give the folder of images, such as {os.path.dirname(folder)}"
-        )
-    return folder
+def _select_visible(names: Iterable[str]) -> list[str]:
+    visible = [name for name in names if not name.startswith(".")]
+    return sorted(set(visible) - SYSTEM_NAMES)
+
+
+def _is_product(folder: str) -> bool:
+    """Return whether kaggle-tfr wrote a folder."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in PRODUCTS)
 
 
 def _find_top(folder: str) -> str:
-    """Return the folder, or its only subfolder: the one that was in an archive."""
-    while True:
-        entries = [entry for entry in _list_entries(folder) if not _is_product(entry)]
-        if len(entries) != 1 or not _is_folder(entries[0]) or split_of(entries[0].name):
-            return folder
-        folder = entries[0].path
+    """Return the folder, or its only subfolder: the one that was in an archive.
 
-
-def _is_product(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a recipe, or a folder that kaggle-tfr wrote."""
-    if not _is_folder(entry):
-        return RECIPE.search(entry.name) is not None
-    return any(os.path.exists(os.path.join(entry.path, name)) for name in PRODUCTS)
-
-
-def _name_input(source: str, input_folder: str, folder: str) -> str:
-    """Return INPUT_DIR: the path of a local folder, or the slug with subfolders.
-
-    input_folder: the folder for `source`. folder: the same, or a folder in it.
+    Recipes and folders that kaggle-tfr wrote do not count.
     """
-    if os.path.isdir(source):
-        return os.path.abspath(folder)
-    if folder == input_folder:
-        return source
-    mount = f"{mounts.KAGGLE_INPUT}/"
-    if "/" not in source.strip("/") and input_folder.startswith(mount):
-        # "slug/folder" alone would be an owner and a dataset to `kernel`.
-        source = input_folder.removeprefix(mount)
-    return f"{source.rstrip('/')}/{os.path.relpath(folder, input_folder)}"
+    while True:
+        names, files = _list_folder(folder)
+        paths = [os.path.join(folder, name) for name in names]
+        paths = [path for path in paths if not _is_product(path)]
+        files = [name for name in files if not RECIPE.search(name)]
+        if files or len(paths) != 1 or split_of(paths[0]):
+            return folder
+        folder = paths[0]
 
 
 def _list_names(paths: Sequence[Parts]) -> str:
@@ -254,11 +209,11 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
     names = {parts[-2] for parts in images if len(parts) == depth > 1}
     classes = sorted(name for name in names if not split_of(name))
     if not classes:
-        tables = f" of {', '.join(tree.tables)}" if tree.tables else ""
+        tables = to_comment(", ".join(tree.tables))
         raise ValueError(
             f"'{to_line(folder)}' has images, but neither class folders nor a CSV that "
-            f"names them (no column{to_comment(tables)} does). "
-            f"Put one beside them: image_id,label, and one row per image."
+            f"names them (CSVs found: {tables or 'none'}). "
+            "Put one beside them: image_id,label, and one row per image."
         )
     recipe.parameters |= {"SOURCE": "folders", "PATTERN": "/".join("*" * depth)}
     recipe.note(f"class folders such as {', '.join(classes[:4])}")
@@ -269,17 +224,3 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
         csv_layout.detect_validation(recipe, map(name_split, splits))
     elif depth > 2:
         recipe.doubt("the class is the last of several folders")
-    empty = _list_empty_folders(tree, depth - 1)
-    if empty:
-        listed = _list_names(empty)
-        recipe.doubt(f"folders without an image, which are not classes: {listed}")
-
-
-def _list_empty_folders(tree: Tree, depth: int) -> list[Parts]:
-    """Return the folders at this depth that contain no image and are not splits."""
-    with_images = {parts[:-1] for parts in tree.images}
-    return [
-        parts
-        for parts in tree.folders
-        if len(parts) == depth and parts not in with_images and not split_of(parts[-1])
-    ]

@@ -25,7 +25,7 @@ class InputSettings:
     label_map: str | Mapping[str, int] = ""
     split_column: str = ""
     path_template: str = ""
-    pattern: str = ""
+    pattern: str = "*/*"
     input_schema: str | Mapping[str, Any] = "auto"
     test_csv: str = ""
     test_id_column: str = ""

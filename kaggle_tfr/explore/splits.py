@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
@@ -39,15 +38,6 @@ def name_split(value: str) -> str:
     return ""
 
 
-def looks_like_splits(column: str, values: Iterable[Any]) -> bool:
-    """Return whether a column is called like one of splits and holds nothing else."""
-    if not _COLUMN_NAME.fullmatch(column):
-        return False
-    words = set(map(str, values)).difference(MISSING)
-    splits = set(map(name_split, words))
-    return "" not in splits and bool(splits - {"train"})
-
-
 def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
     """Return the split of each row by SPLIT_COLUMN ("train" without), and its problem.
 
@@ -79,9 +69,9 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
         )
 
     split = text.map(split_of_word)
-    unknown = f"column '{column}' holds '" + text + "', which is not a split"
-    unknown = unknown.mask(text.isin(MISSING), f"no split in column '{column}'")
-    return split.replace("", "train"), unknown.where(split == "", "")
+    problem = f"column '{column}' holds '" + text + "', which is not a split"
+    problem = problem.mask(text.isin(MISSING), f"no split in column '{column}'")
+    return split.replace("", "train"), problem.where(split == "", "")
 
 
 def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
@@ -90,11 +80,13 @@ def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
     used: the columns of ids and labels.
     """
     for column in rows.columns.difference(list(used)):
-        if looks_like_splits(str(column), rows[column]):
-            counts = rows[column].astype(str).map(name_split).value_counts()
-            listed = ", ".join(f"{n:,} {split}" for split, n in counts.items() if split)
+        if not _COLUMN_NAME.fullmatch(str(column)):
+            continue
+        words = set(rows[column].map(str)).difference(MISSING)
+        splits = set(map(name_split, words))
+        if "" not in splits and splits - {"train"}:
             print(
-                f"WARNING: the column '{column}' of LABELS_CSV names splits "
-                f"({listed}), but SPLIT_COLUMN is empty: every row becomes an image to "
-                f"train on. Set SPLIT_COLUMN to '{column}' to keep the given splits."
+                f"WARNING: the column '{column}' of LABELS_CSV names splits, but "
+                "SPLIT_COLUMN is empty: every row becomes an image to train on. Set "
+                f"SPLIT_COLUMN to '{column}' to keep the given splits."
             )

@@ -199,7 +199,7 @@ def test_the_inferred_schema_is_printed(tmp_path, capsys):
     names = [f"{k}.jpg" for k in [*range(36, 42), *range(34)]]
     assert images["image_id"].tolist() == names
     printed = capsys.readouterr().out
-    test_schema = "test: image jpeg, label –, image_id name (by 6 records of test-3"
+    test_schema = "test: image jpeg, image_id name (by 6 records of test-3"
     train_schema = "train: image jpeg, label target, image_id name (by 12 records of"
     assert test_schema in printed
     assert train_schema in printed
@@ -326,7 +326,7 @@ def test_two_images_in_a_record_need_an_input_schema(tmp_path):
     pair = make_example(left=left, right=right, label=1, other=b"x")
     write_shard(tmp_path / "in" / "a.tfrec", [pair])
 
-    both = r"a.tfrec' each of left, right looks like the image.*\{left: image, …\}"
+    both = r"a.tfrec' each of left, right looks like the image.*INPUT_SCHEMA"
     with pytest.raises(ValueError, match=both):
         read(tmp_path / "in")
     with pytest.raises(ValueError, match='INPUT_SCHEMA.*Did you mean "petals"'):
@@ -596,8 +596,7 @@ def tagged(tmp_path):
 
 def test_a_split_without_a_label_is_an_error(tagged):
     """The error lists the other features, also if INPUT_SCHEMA names a wrong one."""
-    features = r"score \(float\), tags \(list of int\)"
-    unlabelled = f"label of the split 'train'.*{features}.*INPUT_SCHEMA"
+    unlabelled = "none of score, tags looks like the label of the split 'train'"
     with pytest.raises(ValueError, match=unlabelled):
         read(tagged, **LABELLED)
     schema = {"image": "image", "kind": "label"}

@@ -285,7 +285,12 @@ ROW, MISSING, WRONG = "image_id,label\na.jpg,x\n", FileNotFoundError, ValueError
     ("text", "changes", "error", "message"),
     [
         (None, {}, MISSING, r"no file '.*train.csv'. Set LABELS_CSV"),
-        ("", {}, WRONG, r"LABELS_CSV '.*train.csv' is empty. Set it to"),
+        (
+            "",
+            {},
+            WRONG,
+            r"LABELS_CSV '.*train.csv' is not a CSV file in UTF-8: No columns",
+        ),
         ("image_id,label\n", {}, WRONG, r"has a header and no row"),
         (
             "image_id,lable\na.jpg,x\n",
