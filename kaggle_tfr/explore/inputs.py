@@ -15,6 +15,7 @@ from kaggle_tfr.explore.labels import (
     Table,
     load_label_map,
     multi_label_table,
+    number_names,
     single_label_table,
     unlabelled_table,
 )
@@ -44,12 +45,11 @@ def read_table(
     setting does not fit.
     """
     settings = _complete_settings(settings, input_dir, excluded)
-    tables, labels = _read_inputs(settings)
-    images = _drop_listed_elsewhere(pd.concat(tables, ignore_index=True))
+    images, labels = _read_inputs(settings)
+    images = _drop_listed_elsewhere(images)
     if labels.kind != "single":
-        has_label = images["label"] >= 0
-        names = images["label_name"][has_label]
-        images.loc[has_label, "label"] = pd.factorize(names, sort=True)[0]
+        combinations = images["label_name"].where(images["label"] >= 0)
+        images["label"], _ = pd.factorize(combinations, sort=True)
     texts = ["image_id", "path", "split", "label_name", "problem"]
     images = images.astype(dict.fromkeys(texts, str))
     if 0 < settings.limit < len(images):
@@ -59,30 +59,30 @@ def read_table(
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
 
 
-def _read_inputs(settings: InputSettings) -> tuple[list[pd.DataFrame], Labels]:
+def _read_inputs(settings: InputSettings) -> Table:
     """Return the rows of the main input, of its test images, and of further inputs."""
     images, labels = _read_input(settings)
-    tables = [images.assign(source=0)]
     if _has_test_images(settings):
         test_images = _read_test_images(settings, labels)
         _warn_of_lost_labels(images, test_images)
-        tables.append(test_images.assign(source=0))
+        images = pd.concat([images, test_images], ignore_index=True)
+    images = images.assign(source=0)
     for number, changes in enumerate(settings.more_inputs, 1):
-        more = _read_more(settings, number, changes, (images, labels))
-        known = pd.concat([table["image_id"] for table in tables])
+        more = _read_more(settings, number, changes, labels)
+        more = _keep_validation(more, images["split"], number)
         ids = more["image_id"]
-        ids = ids.mask(ids.isin(known), f"{number}/" + ids)
-        tables.append(more.assign(image_id=ids, source=number))
-    return tables, labels
+        ids = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
+        more = more.assign(image_id=ids, source=number)
+        images = pd.concat([images, more], ignore_index=True)
+    return images, labels
 
 
 def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
     """Drop files that lack a row in one CSV but have one in another."""
     is_unlisted = images["problem"].str.startswith(rows.NO_ROW)
-    if not is_unlisted.any():
-        return images
-    is_listed = images["path"].isin(images["path"][~is_unlisted])
-    return images[~(is_unlisted & is_listed)].reset_index(drop=True)
+    listed_paths = images["path"][~is_unlisted]
+    is_listed_elsewhere = is_unlisted & images["path"].isin(listed_paths)
+    return images[~is_listed_elsewhere].reset_index(drop=True)
 
 
 def _complete_settings(
@@ -122,14 +122,13 @@ def _read_input(settings: InputSettings) -> Table:
             f"SPLIT_COLUMN is '{settings.split_column}', but SOURCE is "
             f"'{settings.source}', which has no columns. Set SPLIT_COLUMN to \"\"."
         )
-    if settings.source == "tfrecords":
-        images, labels = read_records(input_dir, settings)
-    elif settings.source == "folders":
-        images, labels = folders.read_folders(settings)
-    elif settings.source == "rle_csv":
-        images, labels = rows.read_mask_csv(settings)
-    else:
-        images, labels = rows.read_label_csv(settings)
+    readers = {
+        "csv": rows.read_label_csv,
+        "rle_csv": rows.read_mask_csv,
+        "folders": folders.read_folders,
+        "tfrecords": read_records,
+    }
+    images, labels = readers[settings.source](settings)
     if settings.label_map and labels.kind != "single":
         raise ValueError(
             "LABEL_MAP numbers one class per image. Leave it empty for several labels."
@@ -232,14 +231,13 @@ def _warn_of_lost_labels(images: pd.DataFrame, test_images: pd.DataFrame) -> Non
 
 
 def _read_more(
-    settings: InputSettings, number: int, changes: Mapping[str, Any], main: Table
+    settings: InputSettings, number: int, changes: Mapping[str, Any], labels: Labels
 ) -> pd.DataFrame:
-    """Return the rows of a further input, with the labels and splits of the main one.
+    """Return the rows of a further input, with the labels of the main one.
 
     changes: the parameters that differ from the main input's. Its LABEL_MAP has the
     main input's name of a class, "" to leave the class out.
     """
-    main_images, labels = main
     folder = storage.resolve(settings.input_dir, changes["INPUT_DIR"])
     if not storage.is_folder(folder):
         folder = find_input(changes["INPUT_DIR"])
@@ -250,27 +248,24 @@ def _read_more(
     settings = replace(settings, **values)
     if not settings.reads_csv and "SPLIT_COLUMN" not in changes:
         settings = replace(settings, split_column="")
-    images, own_labels = _read_input(settings)
+    images, more_labels = _read_input(settings)
 
     source = f"MORE_INPUTS, input {number} ('{folder}')"
-    if own_labels.kind != labels.kind:
+    if more_labels.kind != labels.kind:
         raise ValueError(
-            f"{source} has labels of the kind '{own_labels.kind}', the main input "
+            f"{source} has labels of the kind '{more_labels.kind}', the main input "
             f"'{labels.kind}'. Set its SOURCE and LABEL_COLUMN to labels of this kind."
         )
     label_map = load_label_map(folder, changes.get("LABEL_MAP") or {})
-    new_names = _map_classes(own_labels, labels, label_map, source)
-    images = _align_labels((images, own_labels), new_names, labels)
-    return _keep_validation(images, main_images, number)
-
-
-def _map_classes(
-    own_labels: Labels, labels: Labels, label_map: Mapping[str, Any], source: str
-) -> dict[str, str]:
-    """Return the main input's class for each of a further input's, "" for none."""
-    names = map(str, own_labels.classes)
+    names = more_labels.label_columns or number_names(more_labels.classes)
     new_names = {name: str(label_map.get(name, name) or "") for name in names}
-    known = {"", *map(str, labels.classes)}
+    _check_classes(new_names, labels, source)
+    return _align_labels(images, new_names, labels)
+
+
+def _check_classes(new_names: Mapping[str, str], labels: Labels, source: str) -> None:
+    """Raise a ValueError for a class of a further input that the main input lacks."""
+    known = {"", *number_names(labels.classes)}
     unknown = [name for name, new_name in new_names.items() if new_name not in known]
     if unknown:
         raise ValueError(
@@ -278,14 +273,15 @@ def _map_classes(
             f"is '{unknown[0]}'.{near_miss(unknown[0], known)} Give it LABEL_MAP: "
             f'{{"{unknown[0]}": "a class of the main input"}}, or "" to leave it out.'
         )
-    return new_names
 
 
 def _align_labels(
-    table: Table, new_names: Mapping[str, str], labels: Labels
+    images: pd.DataFrame, new_names: Mapping[str, str], labels: Labels
 ) -> pd.DataFrame:
-    """Return a further input's rows with the main input's labels."""
-    images, own_labels = table
+    """Return a further input's rows with the main input's labels.
+
+    new_names: the main input's class for each of the further input's, "" for none.
+    """
     problem = images["problem"]
     is_good = problem == ""
     is_test = images["split"] == "test"
@@ -297,35 +293,27 @@ def _align_labels(
         problem = problem.mask(is_left_out, "left out by LABEL_MAP: " + names)
         labelled, _ = single_label_table(renamed, list(labels.classes))
     else:
-        columns = images[list(own_labels.label_columns)]
-        columns = _align_columns(columns, list(new_names.values()), labels.blanks())
+        columns = pd.DataFrame(labels.blanks(), images.index)
+        for name, new_name in new_names.items():
+            if new_name:
+                is_held = images[name] != labels.blanks()[new_name]
+                columns[new_name] = columns[new_name].mask(is_held, images[name])
         labelled, _ = multi_label_table(columns, labels.kind, problem)
-    used = [*own_labels.label_columns, "label", "label_name", "problem"]
-    others = images.drop(columns=used)
-    return pd.concat([others, labelled.assign(problem=problem)], axis=1)
-
-
-def _align_columns(
-    columns: pd.DataFrame, new_names: list[str], blanks: Mapping[str, Any]
-) -> pd.DataFrame:
-    """Return the columns of `blanks`, filled from those that get their names."""
-    aligned = pd.DataFrame(blanks, columns.index)
-    for name, new_name in zip(columns, new_names, strict=True):
-        if new_name:
-            is_blank = columns[name] == blanks[new_name]
-            aligned[new_name] = columns[name].mask(is_blank, aligned[new_name])
-    return aligned
+        images = images.drop(columns=list(new_names))
+    images = images.drop(columns=["label", "label_name", "problem"])
+    return pd.concat([images, labelled.assign(problem=problem)], axis=1)
 
 
 def _keep_validation(
-    images: pd.DataFrame, main_images: pd.DataFrame, number: int
+    images: pd.DataFrame, main_splits: pd.Series, number: int
 ) -> pd.DataFrame:
     """Return a further input's rows: its validation split stays, all others train.
 
     That split is called as in the main input, so that no fold trains on its images.
     """
-    main_splits = main_images["split"].unique()
-    names = [name for name in main_splits if SPLIT_NAMES.get(name) == "validation"]
+    names = [
+        name for name in main_splits.unique() if SPLIT_NAMES.get(name) == "validation"
+    ]
     name = names[0] if len(names) == 1 else "validation"
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
     count = (is_validation & (images["problem"] == "")).sum()

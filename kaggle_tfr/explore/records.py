@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,9 @@ from kaggle_tfr.explore.features import infer_schema, is_whole
 from kaggle_tfr.explore.labels import (
     RESERVED,
     Table,
+    first_problem,
     multi_label_table,
+    number_names,
     read_classes,
     single_label_table,
     unlabelled_table,
@@ -29,17 +32,7 @@ INSPECTED = 20  # records of a shard, from which INPUT_SCHEMA: auto infers the s
 _READ = {"label", "labels", "image_id"}  # of SOURCES; the others are computed again
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A shard of the input, and the schema of its records."""
-
-    path: str
-    split: str
-    schema: RecordSchema
-    input_dir: str
-
-
-def read_records(input_dir: str, settings: InputSettings) -> Table:
+def read_records(settings: InputSettings) -> Table:
     """Return the table of the records of all shards; no image is decoded.
 
     A damaged record is a row with a problem, and so is a shard that cannot be read.
@@ -48,61 +41,52 @@ def read_records(input_dir: str, settings: InputSettings) -> Table:
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, or no
     record can be read.
     """
-    splits, rejected = _list_shards(input_dir, settings)
+    input_dir = settings.input_dir
+    shards, outside = _list_shards(settings)
     schemas = {}
-    for split in sorted(set(splits.values())):
-        paths = [path for path in splits if splits[path] == split]
-        schemas[split] = _choose_schema(paths, input_dir, settings, split)
-    shards = [
-        Shard(path, split, schemas[split], input_dir) for path, split in splits.items()
-    ]
-    tables = parallel.run(_read_shard, shards, label="Reading shards", ordered=True)
-    records = pd.concat([*tables, rejected], ignore_index=True)
+    for split, paths in shards.groupby("split")["path"]:
+        schemas[str(split)] = _choose_schema(paths.tolist(), str(split), settings)
+    read_shard = partial(_read_shard, schemas=schemas, input_dir=input_dir)
+    pairs = zip(shards["path"], shards["split"], strict=True)
+    tables = parallel.run(read_shard, pairs, label="Reading shards", ordered=True)
+    records = pd.concat([*tables, outside], ignore_index=True)
     if (records["problem"] != "").all():
         raise ValueError(
-            f"none of the {len(splits)} shards in {input_dir} has a whole record; the "
+            f"none of the {len(shards)} shards in {input_dir} has a whole record; the "
             f"first: {records['problem'][0]}. "
             f"Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
         )
 
-    known = _read_labels(splits, input_dir)
+    known = _read_labels(shards["path"], input_dir)
     classes = read_classes(input_dir, settings.label_map)
-    labelled, labels = _make_labels(records, schemas, known, classes)
+    labelled, labels = _label_records(records, schemas, known, classes)
     if settings.label_columns:
         _check_labels(records, labelled, schemas)
-    images = records[["path", "split"]]
-    images.insert(0, "image_id", _name_records(records, input_dir))
-    others = _list_other_columns(records, labels)
+    images = records.assign(image_id=_name_records(records, input_dir))
+    images = images[["image_id", "path", "split"]]
+    used = ["path", "split", "problem", *_READ, *labels.label_columns]
+    others = records.drop(columns=used, errors="ignore").infer_objects()
+    others = others.convert_dtypes(convert_string=False, convert_floating=False)
     return pd.concat([images, labelled, others], axis=1), labels
 
 
-def _list_other_columns(records: pd.DataFrame, labels: Labels) -> pd.DataFrame:
-    """Return the columns that no step uses, each with the type of its values."""
-    used = ["path", "split", "problem", *_READ, *labels.label_columns]
-    others = records.drop(columns=used, errors="ignore").infer_objects()
-    return others.convert_dtypes(convert_string=False, convert_floating=False)
-
-
-def _list_shards(
-    input_dir: str, settings: InputSettings
-) -> tuple[dict[str, str], pd.DataFrame]:
-    """Return the split of each shard by path, and a row for each link to outside."""
+def _list_shards(settings: InputSettings) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return path and split of each shard, and a record for each link to outside."""
+    input_dir = settings.input_dir
     splits = list_inputs(input_dir, settings.pattern)
     paths = files.keep_inputs(list(splits), input_dir, settings.excluded)
-    is_outside = files.find_outside(paths, input_dir)
+    shards = pd.DataFrame({"path": paths, "problem": ""}, dtype=str)
+    shards["split"] = shards["path"].map(splits)
+    shards = files.reject_links(shards, input_dir)
+    is_outside = shards["problem"] != ""
     if is_outside.all():
         raise FileNotFoundError(
             f"none of the {len(splits)} TFRecord shards in {input_dir} is an input: "
             f"they are in WORK_DIR or OUT_DIR, or are links outside INPUT_DIR. "
             f"Set INPUT_DIR to the folder that contains the shards."
         )
-    rejected = [
-        {"path": f"{path}#0", "split": splits.pop(path), "problem": files.LINK_PROBLEM}
-        for path in np.array(paths)[is_outside]
-    ]
-    return {path: splits[path] for path in paths if path in splits}, pd.DataFrame(
-        rejected
-    )
+    outside = shards[is_outside]
+    return shards[~is_outside], outside.assign(path=outside["path"] + "#0")
 
 
 def _find_above(path: str, name: str, input_dir: str) -> str:
@@ -125,14 +109,14 @@ def _read_labels(paths: Iterable[str], input_dir: str) -> Labels:
 
 
 def _choose_schema(
-    paths: Sequence[str], input_dir: str, settings: InputSettings, split: str
+    paths: Sequence[str], split: str, settings: InputSettings
 ) -> RecordSchema:
     """Return the schema of a split: INPUT_SCHEMA, a schema.json, or an inferred one."""
     folder = ""
     schema = settings.input_schema
     if schema == "auto":
         schema = ""
-        folder = _find_above(paths[0], "schema.json", input_dir)
+        folder = _find_above(paths[0], "schema.json", settings.input_dir)
     if schema or folder:
         try:
             return choose_schema(folder, paths[0], schema).for_split(split)
@@ -192,26 +176,26 @@ def _list_missing(path: str, input_dir: str, found: set[int]) -> list[int]:
     return sorted(listed - found) if found <= listed else []
 
 
-def _read_shard(shard: Shard) -> pd.DataFrame:
-    """Return path, split, problem and the values (object) of each record of a shard."""
-    image_key = shard.schema.image_key
+def _read_shard(
+    shard: tuple[str, str], schemas: Mapping[str, RecordSchema], input_dir: str
+) -> pd.DataFrame:
+    """Return path, split, problem and the values (object) of each record of a shard.
+
+    shard: its path and split.
+    """
+    path, split = shard
+    schema = schemas[split]
+    image_key = schema.image_key
     columns: dict[str, str] = {}
     rows = []
-    for number, features, problem in _walk_records(
-        shard.path, image_key, shard.input_dir
-    ):
-        row: dict[str, Any] = {
-            "path": f"{shard.path}#{number}",
-            "split": shard.split,
-            "problem": problem,
-        }
-        if not problem and (
-            image_key not in features or len(features[image_key].bytes_list.value) != 1
-        ):
+    for number, features, problem in _walk_records(path, image_key, input_dir):
+        row = {"path": f"{path}#{number}", "split": split, "problem": problem}
+        images = features[image_key].bytes_list.value if image_key in features else []
+        if not problem and len(images) != 1:
             row["problem"] = f"no image in the feature '{image_key}'"
         for name in sorted(features):
             if name not in columns:
-                columns[name] = _name_column(name, shard.schema)
+                columns[name] = _name_column(name, schema)
             value = _read_value(features[name], columns[name])
             if value is not None:
                 row[columns[name]] = value
@@ -236,14 +220,13 @@ def _read_value(feature: Any, column: str) -> Any:
 
 def _name_column(name: str, schema: RecordSchema) -> str:
     """Return the column for a feature; "" for one that is computed again."""
-    wanted = _READ.union(schema.label_columns)
     source_of: dict[str, Any] = {field.name: field.source for field in schema.fields}
-    column = source_of.get(name, name)
-    if name in source_of:
-        if not isinstance(column, str) or column in SOURCES.keys() - wanted:
-            return ""
-        if column in wanted:
-            return column
+    source = source_of.get(name)
+    if source in (*_READ, *schema.label_columns):
+        return source
+    if source in SOURCES or isinstance(source, tuple):
+        return ""
+    column = source or name
     return f"record_{column}" if column in RESERVED | SOURCES.keys() else column
 
 
@@ -259,7 +242,7 @@ def _name_records(records: pd.DataFrame, input_dir: str) -> pd.Series:
     return ids.mask(repeats, addresses)
 
 
-def _make_labels(
+def _label_records(
     records: pd.DataFrame,
     schemas: Mapping[str, RecordSchema],
     known: Labels,
@@ -279,10 +262,9 @@ def _make_labels(
         values = _spread_labels(records, known.label_columns or columns)
         table, labels = _combine_labels(values, kind)
         labels = replace(labels, classes=known.classes or labels.classes)
-    # Test images need no label. A problem of the record itself comes first.
-    is_test = (records["split"] == "test") & (table["label"] < 0)
-    label_problem = table["problem"].mask(is_test, "")
-    problem = records["problem"].where(records["problem"] != "", label_problem)
+    needs_label = (records["split"] != "test") | (table["label"] >= 0)
+    label_problem = table["problem"].where(needs_label, "")
+    problem = first_problem(records["problem"], label_problem)
     return table.assign(problem=problem), labels
 
 
@@ -316,11 +298,11 @@ def _name_classes(
     """Return the columns of one class each. known: the class of each number, or []."""
     if "label" not in records:
         return unlabelled_table(records.index)
-    name_of = {label: str(name) for label, name in enumerate(known) if name is not None}
+    name_of = {label: name for name, label in number_names(known).items()}
     named = [_name_class(value, name_of) for value in records["label"]]
     columns = pd.DataFrame(named, records.index, ["class", "problem"])
     table, labels = single_label_table(columns["class"], classes or known or None)
-    problem = table["problem"].where(columns["problem"] == "", columns["problem"])
+    problem = first_problem(columns["problem"], table["problem"])
     return table.assign(problem=problem), labels
 
 
@@ -332,9 +314,13 @@ def _name_class(value: Any, name_of: Mapping[int, str]) -> tuple[str, str]:
         return "", ""
     if not is_whole(value):
         return "", f"label {value} is not a whole number"
-    if value >= 0 and name_of and value not in name_of:
-        return "", f"label {int(value)} is no class of labels.json"
-    return name_of.get(value, str(int(value)) if value >= 0 else ""), ""
+    if value < 0:
+        return "", ""
+    if not name_of:
+        return str(int(value)), ""
+    if value not in name_of:
+        return "", f"label {int(value)} is not a class of labels.json"
+    return name_of[value], ""
 
 
 def _check_labels(
@@ -344,20 +330,18 @@ def _check_labels(
 
     All images of the split would be rejected, or written without labels.
     """
-    is_labelled = labelled["label"] >= 0
+    is_usable = labelled["problem"].isin(["", "no label"])
     for split, schema in schemas.items():
-        is_usable = labelled["problem"].isin(["", "no label"])
-        is_usable &= records["split"] == split
-        if split == "test" or not schema.label_keys or not is_usable.any():
-            continue
-        if (is_usable & is_labelled).any():
-            continue
-        columns = records[is_usable].dropna(axis=1, how="all")
-        others = sorted(columns.columns.difference(["path", "split", "problem"]))
-        raise ValueError(
-            f"no record of the split '{split}' has a label in the feature "
-            f"'{', '.join(schema.label_keys)}'. "
-            f"Features with a value: {', '.join(others) or 'none of one value'}. "
-            f"Set INPUT_SCHEMA: {{{schema.image_key}: image, FEATURE: label}}, "
-            f"or LABEL_COLUMN: [] to read the images without labels."
-        )
+        is_in_split = is_usable & (records["split"] == split)
+        labels = labelled["label"][is_in_split]
+        needs_label = split != "test" and schema.label_keys
+        if needs_label and len(labels) and (labels < 0).all():
+            columns = records[is_in_split].dropna(axis=1, how="all").columns
+            others = columns.difference(["path", "split", "problem"])
+            raise ValueError(
+                f"no record of the split '{split}' has a label in the feature "
+                f"'{', '.join(schema.label_keys)}'. "
+                f"Features with a value: {', '.join(others) or 'none of one value'}. "
+                f"Set INPUT_SCHEMA: {{{schema.image_key}: image, FEATURE: label}}, "
+                f"or LABEL_COLUMN: [] to read the images without labels."
+            )

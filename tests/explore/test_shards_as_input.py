@@ -402,7 +402,7 @@ def test_labels_may_be_numbers_of_a_labels_json(species):
 
     assert images["label"].tolist() == [5, -1, -1]
     assert images["label_name"].tolist() == ["e", "", ""]
-    unknown = "label 9 is no class of labels.json"
+    unknown = "label 9 is not a class of labels.json"
     assert images["problem"].tolist() == ["", unknown, "no label"]
 
 
