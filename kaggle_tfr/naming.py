@@ -4,7 +4,6 @@ import difflib
 import re
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kaggle_tfr.storage import check_inside
 
@@ -130,18 +129,6 @@ def format_shard_name(template: str, split: str, fold: int, **fields: str | int)
     return path
 
 
-@dataclass(frozen=True)
-class ShardName:
-    """What a shard's path reveals.
-
-    split: "train", "validation" or "test".
-    count: number of records, -1 when the name does not contain it.
-    """
-
-    split: str
-    count: int
-
-
 def is_shard_name(path: str) -> bool:
     """Return whether a file's name ends like that of a TFRecord file.
 
@@ -153,20 +140,20 @@ def is_shard_name(path: str) -> bool:
     return _SHARD_ENDING.search(path) is not None
 
 
-def parse_shard_name(path: str) -> ShardName:
-    """Return the split and the count of records in a path below a part folder.
+def parse_shard_name(path: str) -> tuple[str, int]:
+    """Return the split and the count of records that a shard's path contains.
 
-    The last split that the path names counts; without one it is "train". All files in a
-    folder test/ are test shards.
+    path: below the part folder. The last split in it counts; without one it is "train".
+    All files in a folder test/ are test shards. The count is −1 if it is unknown.
 
     >>> parse_shard_name("test_tfrecords/ld_test00-687.tfrec")
-    ShardName(split='test', count=687)
+    ('test', 687)
     >>> parse_shard_name("d-val.tfrecord-00000-of-00001")
-    ShardName(split='validation', count=-1)
+    ('validation', -1)
     """
     words = _SPLIT.findall(path)
     split = SPLIT_NAMES[words[-1]] if words else "train"
     if f"/{TEST_FOLDER}" in f"/{path}":
         split = "test"
     count = _COUNT.search(path)
-    return ShardName(split, int(count[1]) if count else -1)
+    return split, int(count[1]) if count else -1

@@ -3,10 +3,9 @@
 import contextlib
 import hashlib
 import io
-import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -34,6 +33,9 @@ READ_APART = (
     "Read two different datasets apart, and join their batches by tf.data's "
     "sample_from_datasets."
 )
+# A labels.json of another program, without the kind of labels.
+_NAMES = re.compile(r"(?s)\s*\[.*\]\s*")
+NOT_RECORDS = "is truncated or is not a TFRecord file (copy or write it again)"
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
@@ -65,39 +67,26 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         list_folder = partial(_list_folder, schema=schema)
         shards = pd.concat(list(threads.map(list_folder, folders)), ignore_index=True)
         _check_repeated(shards["file"])
-        _check_plans(shards, [parent for parent in parents if parent not in folders])
+        # The folder around parts may contain the plan that they should be of.
+        fingerprints = {parent: read_fingerprint(parent) for parent in parents}
+        fingerprints |= zip(shards["folder"], shards.pop("fingerprint"), strict=True)
+        check_one_plan(fingerprints, advice=READ_APART)
         paths = [f"{folder}/labels.json" for folder in folders]
         labels = share_labels(folders, threads.map(storage.read_text, paths))
-        shards = _check_files(shards.drop(columns="fingerprint"), threads)
+        shards = _check_files(shards, threads)
     return shards.assign(labels=pd.Series([labels] * len(shards), dtype=object))
-
-
-def _check_plans(shards: pd.DataFrame, around: Sequence[str]) -> None:
-    """Raise a ValueError if shards are of different plans.
-
-    around: folders of parts, which may contain the plan that their parts should be of.
-    """
-    fingerprints = {folder: read_fingerprint(folder) for folder in around}
-    of_parts = zip(shards["folder"], shards["fingerprint"], strict=True)
-    check_one_plan(fingerprints | dict(of_parts), advice=READ_APART)
 
 
 def _check_files(shards: pd.DataFrame, threads: ThreadPoolExecutor) -> pd.DataFrame:
     """Return the shards with records, with the values that only the files reveal."""
-    is_listed = shards["bytes"] >= 0
     measures = list(threads.map(_inspect, shards.itertuples()))
     columns = ["bytes", "compression", "count"]
     shards[columns] = pd.DataFrame(measures, columns=columns)
-    has_records = shards["count"] > 0
-    _report_empty(shards["file"], has_records)
-
-    # One record of a folder is enough for its schema if each look-up is slow.
-    shards = shards[has_records]
-    is_first = ~shards.duplicated(["folder", "schema"])
-    is_quick = ~is_listed[has_records] & ~shards["file"].map(storage.is_remote)
-    checked = shards[is_first | is_quick]
-    list(threads.map(_check_schema, checked.itertuples()))
-    return shards.reset_index(drop=True)
+    shards = _drop_empty(shards)
+    # One record of a folder and split is enough for its schema: look-ups may be slow.
+    first_shards = shards.drop_duplicates(["folder", "split", "schema"])
+    list(threads.map(_check_schema, first_shards.itertuples()))
+    return shards
 
 
 def _check_repeated(files: pd.Series) -> None:
@@ -111,19 +100,24 @@ def _check_repeated(files: pd.Series) -> None:
         )
 
 
-def _report_empty(files: pd.Series, has_records: pd.Series) -> None:
-    """Print how many shards have no records. Raises: ValueError: none has any."""
-    empty = files[~has_records].tolist()
-    if len(empty) == len(files):
+def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
+    """Return the shards with records; print how many have none.
+
+    Raises: ValueError: none has any.
+    """
+    has_records = shards["count"] > 0
+    empty = shards["file"][~has_records].tolist()
+    if not has_records.any():
         raise ValueError(
             f"None of the {len(empty)} shards contains a record, such as '{empty[0]}'. "
             "See rejects.csv beside them; 04_write writes them again."
         )
     if empty:
         print(
-            f"{len(empty)} of {len(files)} shards contain no record, such as "
+            f"{len(empty)} of {len(shards)} shards contain no record, such as "
             f"'{empty[0]}'."
         )
+    return shards[has_records].reset_index(drop=True)
 
 
 def _find_parts(folder: str) -> list[str]:
@@ -135,10 +129,8 @@ def _find_parts(folder: str) -> list[str]:
 
 def read_fingerprint(folder: str) -> str:
     """Return the fingerprint of the plan in a work or part folder, "" if unknown."""
-    with contextlib.suppress(ValueError, RecursionError):
-        plan = json.loads(storage.read_text(f"{folder}/plan.json"))
-        if isinstance(plan, dict):
-            return str(plan.get("fingerprint") or "")
+    with contextlib.suppress(ValueError):
+        return str(_read_plan(folder)["fingerprint"])
     return ""
 
 
@@ -171,8 +163,7 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     """
     labels_of = dict[str, Labels]()
     for folder, text in zip(folders, texts, strict=True):
-        # A labels.json of another program may be a list of names, which is no help.
-        if text and not _is_json_list(text):
+        if text and not _NAMES.fullmatch(text):
             path = f"{folder}/labels.json"
             labels_of[folder] = Labels.parse(text, path, COPY_AGAIN)
     if not labels_of:
@@ -181,17 +172,10 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     for folder, labels in labels_of.items():
         if labels.classes != shared.classes:
             raise ValueError(
-                f"'{folder}' and '{first}' number their classes differently: "
-                f"{list(labels.classes[:5])}… and {list(shared.classes[:5])}…, so "
-                "their labels do not mean the same. Read them apart."
+                f"'{folder}' and '{first}' number their classes differently, so their "
+                "labels do not mean the same. Read them apart."
             )
     return shared
-
-
-def _is_json_list(text: str) -> bool:
-    with contextlib.suppress(ValueError, RecursionError):
-        return isinstance(json.loads(text), list)
-    return False
 
 
 def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
@@ -199,14 +183,9 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
 
     −1, and "?" for the compression, are values that only the file reveals.
     """
-    table = read_part_table(folder)
-    if table.empty and storage.exists(f"{folder}/shards.csv"):
-        raise FileNotFoundError(
-            f"'{folder}/shards.csv' lists no shard. Write the part again."
-        )
-    shards = table[SHARD_COLUMNS].assign(
-        file=[storage.join(folder, file) for file in table["file"]]
-    )
+    listed = read_part_table(folder)
+    paths = [storage.join(folder, file) for file in listed["file"]]
+    shards = listed.assign(file=paths)
     if shards.empty:
         shards = pd.DataFrame(list_names(folder), columns=SHARD_COLUMNS)
     if shards.empty:
@@ -221,7 +200,7 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
 
 
 def _read_plan(folder: str) -> dict[str, Any]:
-    """Return compression, jpeg and fingerprint of a part's plan.
+    """Return compression, jpeg and fingerprint of the plan in a work or part folder.
 
     Raises: ValueError: plan.json is something else.
     """
@@ -230,21 +209,19 @@ def _read_plan(folder: str) -> dict[str, Any]:
     if not text:
         return {"compression": "?", "jpeg": False, "fingerprint": ""}
     plan = storage.parse_json(text, path, COPY_AGAIN)
-    try:
-        # Version 0.1 had the settings at the top level.
-        compression = plan.get("settings", plan).get("compression", "")
-        image = plan.get("image", {})
-        # If nothing is resized, originals of any format may keep their bytes.
-        is_resized = image.get("resize", "none") != "none"
-        is_jpeg = image.get("format") == "JPEG" and is_resized
-    except AttributeError:
-        raise ValueError(
-            f"'{path}' is not a plan: its settings are no mappings. {COPY_AGAIN}"
-        ) from None
+    # Version 0.1 had the settings at the top level.
+    settings = plan.get("settings", plan)
+    image = plan.get("image", {})
+    is_plan = isinstance(settings, dict) and isinstance(image, dict)
+    compression = settings.get("compression", "") if is_plan else None
     if compression not in ("", "GZIP"):
         raise ValueError(
-            f"'{path}' has the unknown compression {compression!r:.40}. {COPY_AGAIN}"
+            f"'{path}' is not a plan: its settings or its image are not mappings, or "
+            f"its compression is neither '' nor 'GZIP'. {COPY_AGAIN}"
         )
+    # If nothing is resized, originals of any format may keep their bytes.
+    is_resized = image.get("resize", "none") != "none"
+    is_jpeg = image.get("format") == "JPEG" and is_resized
     fingerprint = str(plan.get("fingerprint") or "")
     return {"compression": compression, "jpeg": is_jpeg, "fingerprint": fingerprint}
 
@@ -252,29 +229,27 @@ def _read_plan(folder: str) -> dict[str, Any]:
 def read_part_table(
     part_dir: str, name: str = "shards.csv", columns: Sequence[str] = SHARD_COLUMNS
 ) -> pd.DataFrame:
-    """Return a CSV of a part with its columns typed, empty if there is no file.
+    """Return columns of a CSV of a part with their types, empty if there is no file.
 
     Raises: ValueError: it lacks one of `columns`, or is not a table.
     """
     path = f"{part_dir}/{name}"
+    columns = list(columns)
     text = storage.read_text(path)
     if not text:
-        return pd.DataFrame(columns=list(columns))
+        return pd.DataFrame(columns=columns)
     types = {column: int if column in INTEGERS else str for column in columns}
     try:
-        table = pd.read_csv(io.StringIO(text), dtype=types, keep_default_na=False)
+        table = pd.read_csv(
+            io.StringIO(text), usecols=columns, dtype=types, keep_default_na=False
+        )
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
         ) from None
-    missing = [column for column in columns if column not in table]
-    if missing:
-        raise ValueError(
-            f"'{path}' lacks the column(s) {', '.join(missing)}. {COPY_AGAIN}"
-        )
     if (table["file"] == "").any():
         raise ValueError(f"'{path}' has a row without a file. {COPY_AGAIN}")
-    return table
+    return table[columns]
 
 
 def list_names(
@@ -288,8 +263,8 @@ def list_names(
     for pattern in patterns:
         for file in storage.list_files(pattern, folder):
             if "*.tfrec" not in pattern or is_shard_name(file):
-                name = parse_shard_name(file[len(folder) :].strip("/"))
-                rows.append((file, name.split, -1, name.count, -1))
+                split, count = parse_shard_name(file.removeprefix(folder).strip("/"))
+                rows.append((file, split, -1, count, -1))
     return rows
 
 
@@ -304,18 +279,17 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     patterns = ["*.tfrec*", "*/*.tfrec*", "*/*/*.tfrec*"] if is_any else [pattern]
     splits = {file: split for file, split, *_ in list_names(folder, patterns)}
 
-    parts = []
+    fingerprints = {}
     for part in _find_parts(folder):
         table = read_part_table(part, columns=["file", "split"])
-        for file, split in zip(table["file"], table["split"], strict=True):
-            path = storage.join(part, file)
-            if is_any or path in splits:
-                splits[path] = split
-                parts.append(part)
-    check_one_plan(
-        {part: read_fingerprint(part) for part in dict.fromkeys(parts)},
-        advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
-    )
+        paths = [storage.join(part, file) for file in table["file"]]
+        split_of = dict(zip(paths, table["split"], strict=True))
+        listed = {path: split_of[path] for path in paths if is_any or path in splits}
+        if listed:
+            splits |= listed
+            fingerprints[part] = read_fingerprint(part)
+    advice = "Set INPUT_DIR to one of them, MORE_INPUTS to the other."
+    check_one_plan(fingerprints, advice=advice)
     if not splits:
         raise FileNotFoundError(
             f"no TFRecord shard matches '{pattern}' in {folder}. Set PATTERN to the "
@@ -366,9 +340,9 @@ def _inspect(row: Any) -> tuple[int, str, int]:
         compression = "GZIP" if is_gzip(row.file) else ""
 
     # The size is enough for a listed shard. Frames on disk are quick to count.
-    is_quick = not (storage.is_remote(row.file) or compression)
+    is_quick = not (is_listed or compression or storage.is_remote(row.file))
     count = row.count
-    if count < 0 or (is_quick and not is_listed):
+    if is_quick or count < 0:
         count = count_records(row.file, compression)
     if row.count not in (-1, count):
         raise ValueError(
@@ -385,10 +359,10 @@ def _check_schema(row: Any) -> None:
     """
     from kaggle_tfr.session import tf
 
-    data = tf.data.TFRecordDataset(row.file, row.compression)
-    with _explain_data_loss(row.file):
-        record = next(data.as_numpy_iterator(), b"")
+    record = b""
     try:
+        data = tf.data.TFRecordDataset(row.file, row.compression)
+        record = next(data.as_numpy_iterator(), b"")
         tf.io.parse_single_example(record, feature_spec(row.schema))
     except tf.errors.OpError:
         found = [
@@ -399,7 +373,7 @@ def _check_schema(row: Any) -> None:
         raise ValueError(
             f"'{row.file}' does not match its schema: its records have "
             f"{', '.join(found) or 'nothing'}; the schema wants {', '.join(wanted)}. "
-            "Set the `schema` of find_shards, or fix schema.json."
+            "Set the `schema` of find_shards, fix schema.json, or copy the shard again."
         ) from None
 
 
@@ -412,39 +386,24 @@ def count_records(file: str, compression: str = "") -> int:
 
     if storage.is_remote(file) or compression:
         data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
-        with _explain_data_loss(file):
+        try:
             return int(data.reduce(np.int64(0), lambda count, _: count + 1))
+        except tf.errors.DataLossError as error:
+            raise ValueError(f"'{file}' {NOT_RECORDS}: {error.message}.") from None
     count = 0
-    start = 0
     end = 0
     size = os.path.getsize(file)
     with open(file, "rb", buffering=0) as shard:
         while end < size:
-            start = end
-            shard.seek(start)
+            shard.seek(end)
             end += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
             count += 1
     if end > size:
         raise ValueError(
-            f"'{file}' is truncated or is not a TFRecord file: record {count - 1} at "
-            f"byte {start:,} should end at byte {end:,}, the file ends at {size:,}. "
-            "Copy or write it again."
+            f"'{file}' {NOT_RECORDS}: record {count - 1} should end at byte {end:,}, "
+            f"the file ends at {size:,}."
         )
     return count
-
-
-@contextlib.contextmanager
-def _explain_data_loss(file: str) -> Iterator[None]:
-    """Let TensorFlow's DataLossError become a ValueError that names the file."""
-    from kaggle_tfr.session import tf
-
-    try:
-        yield
-    except tf.errors.DataLossError as error:
-        raise ValueError(
-            f"'{file}' is truncated or is not a TFRecord file: {error.message}. Copy "
-            "or write it again."
-        ) from None
 
 
 def sha256_of_text(text: str) -> str:
@@ -474,8 +433,6 @@ def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]
                 wrong[name] = "it has changed since it was written"
         except FileNotFoundError:
             wrong[name] = "the file is missing"
-        except IsADirectoryError:
-            wrong[name] = "it is a folder, not a file"
-        except storage.NotAFileError:
-            wrong[name] = "it is a pipe or a device, not a file"
+        except (IsADirectoryError, storage.NotAFileError):
+            wrong[name] = "it is a folder, a pipe or a device, not a file"
     return wrong
