@@ -1,6 +1,7 @@
 """Prepare pairs of near-duplicates for tables and figures."""
 
 from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,11 @@ from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
-Pictures = list[tuple[np.ndarray, np.ndarray]]
-Titles = list[tuple[str, str]]
-
 
 def count_by_radius(
-    images: pd.DataFrame, pairs: pd.DataFrame, radii: Iterable[int]
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    radii: Iterable[int],
 ) -> pd.DataFrame:
     """Count the pairs within each radius, and how many of them have the same label.
 
@@ -26,40 +26,49 @@ def count_by_radius(
     label = images["label"].to_numpy()
     label_a = label[pairs["a"]]
     label_b = label[pairs["b"]]
-    agrees = pd.Series(label_a == label_b, dtype=float)
-    agrees[(label_a < 0) | (label_b < 0)] = np.nan
+    is_labelled = (label_a >= 0) & (label_b >= 0)
+    agrees = pd.Series(label_a == label_b, dtype=float).where(is_labelled)
 
-    radii = list(radii)
-    smallest_radius = np.searchsorted(radii, pairs["distance"])
-    new = agrees.groupby(smallest_radius).agg(["size", "sum", "count"])
-    new = new.reindex(range(len(radii)), fill_value=0)
-    within = new.cumsum()
-    return pd.DataFrame(
-        {
-            "radius": radii,
-            "pairs": within["size"],
-            "agree": within["sum"] / within["count"],
-            "new": new["size"],
-            "new_agree": new["sum"] / new["count"],
-        }
-    )
+    rows = []
+    distance = pairs["distance"].to_numpy()
+    previous_radius = -1
+    for radius in radii:
+        is_within = distance <= radius
+        within = agrees[is_within]
+        new = agrees[is_within & (distance > previous_radius)]
+        rows.append(
+            {
+                "radius": radius,
+                "pairs": len(within),
+                "agree": within.mean(),
+                "new": len(new),
+                "new_agree": new.mean(),
+            }
+        )
+        previous_radius = radius
+    return pd.DataFrame(rows)
 
 
 def examples_around(
-    pairs: pd.DataFrame, radius: int, count: int = 6
+    pairs: pd.DataFrame,
+    radius: int,
+    count: int = 6,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the `count` pairs just within the radius and the `count` just beyond it.
 
     The pairs nearest the radius come first.
     """
     ordered = pairs.sort_values("distance", kind="stable")
-    within = ordered[ordered["distance"] <= radius]
-    beyond = ordered[ordered["distance"] > radius]
-    return within.iloc[::-1].head(count), beyond.head(count)
+    is_within = ordered["distance"] <= radius
+    within = ordered[is_within].iloc[::-1]
+    beyond = ordered[~is_within]
+    return within.head(count), beyond.head(count)
 
 
 def pairs_added(
-    pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int
+    pairs: pd.DataFrame,
+    hashes: pd.DataFrame,
+    max_bits: int,
 ) -> pd.DataFrame:
     """Return the pairs over `max_bits` apart when no image is rotated."""
     words = hashes[[*HASHES]].to_numpy(np.uint64)
@@ -68,7 +77,9 @@ def pairs_added(
 
 
 def pairs_of_clusters(
-    images: pd.DataFrame, clusters: pd.DataFrame, by: str = "label_name"
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+    by: str = "label_name",
 ) -> pd.DataFrame:
     """Return a pair per cluster: the image kept, and an image that differs in `by`.
 
@@ -79,19 +90,21 @@ def pairs_of_clusters(
     clusters = clusters[clusters["split"] != "test"]
     # Images with the hashes of the one kept are 0 steps from it, too.
     clusters = clusters.sort_values(
-        ["cluster", "keep", "steps"], kind="stable", ascending=[True, False, True]
+        ["cluster", "keep", "steps"],
+        kind="stable",
+        ascending=[True, False, True],
     )
-    kept = clusters.drop_duplicates("cluster").set_index("cluster")
-    differs = clusters[by] != clusters["cluster"].map(kept[by])
-    other = clusters[differs].drop_duplicates("cluster")
+    kept = clusters.groupby("cluster")[["image_id", by]].transform("first")
+    differing = clusters[clusters[by] != kept[by]].drop_duplicates("cluster")
+    kept_id = kept["image_id"][differing.index]
 
     is_good = (images["problem"] == "") & (images["split"] != "test")
     row = pd.Series(np.flatnonzero(is_good), images["image_id"][is_good])
     return pd.DataFrame(
         {
-            "a": row[kept["image_id"][other["cluster"]]].to_numpy(),
-            "b": row[other["image_id"]].to_numpy(),
-            "distance": other["distance"].to_numpy(),
+            "a": row[kept_id].to_numpy(),
+            "b": row[differing["image_id"]].to_numpy(),
+            "distance": differing["distance"].to_numpy(),
         }
     )
 
@@ -101,47 +114,45 @@ def load_pairs(
     pairs: pd.DataFrame,
     most: int = 12,
     outcomes: Sequence[str] = (),
-) -> tuple[Pictures, Titles]:
+) -> tuple[list[tuple[np.ndarray, ...]], list[tuple[str, ...]]]:
     """Load the first `most` pairs: two pixel arrays and two titles for each pair.
 
     pairs: of `find_pairs` or `verify_geometry`, or their columns a, b and distance. If
-    a pair has an orientation, its second picture is rotated as the first one is.
+    a pair has an orientation, its second image is rotated as the first one is.
     outcomes: of the first and of the second images, such as "kept" and "dropped";
         titles then contain them and the sizes in place of the labels.
     """
     pairs = pairs.head(most)
-    rows = images.iloc[np.append(pairs["a"], pairs["b"])]
+    rows = images.iloc[pairs[["a", "b"]].to_numpy().ravel()]
     captions = _describe_sizes(rows, outcomes) if outcomes else _describe_labels(rows)
-    loaded = load_pixels(list(rows["path"]), side=200)
-    titles = rows["image_id"].astype(str).tolist()
-    for number, pair in enumerate(pairs.to_dict("records"), len(pairs)):
-        loaded[number] = apply_orientation(loaded[number], pair.get("orientation", 1))
-        titles[number] += ": " + _describe_distance(pair)
-    titles = [f"{title}\n{text}" for title, text in zip(titles, captions, strict=True)]
-    return _split_pairs(loaded), _split_pairs(titles)
+    pixels = load_pixels(list(rows["path"]), side=200)
+    names = list(rows["image_id"])
+    for number, pair in enumerate(pairs.to_dict("records")):
+        second = 2 * number + 1
+        pixels[second] = apply_orientation(pixels[second], pair.get("orientation", 1))
+        names[second] += ": " + _describe_distance(pair)
+
+    titles = [f"{name}\n{text}" for name, text in zip(names, captions, strict=True)]
+    return _pair(pixels), _pair(titles)
+
+
+def _pair(values: list[Any]) -> list[tuple[Any, ...]]:
+    """Return each value at an even position with the next value."""
+    return list(zip(values[::2], values[1::2], strict=True))
 
 
 def _describe_sizes(rows: pd.DataFrame, outcomes: Sequence[str]) -> list[str]:
-    """Return texts such as "kept 640 × 480"; one outcome for each half of the rows."""
-    sizes = zip(rows["width"], rows["height"], strict=True)
-    outcome = np.repeat(outcomes, len(rows) // len(outcomes))
-    return [
-        f"{word} {width} × {height}"
-        for word, (width, height) in zip(outcome, sizes, strict=True)
-    ]
+    """Return texts such as "kept 640 × 480"; the outcomes alternate."""
+    sizes = zip(cycle(outcomes), rows["width"], rows["height"], strict=False)
+    return [f"{outcome} {width} × {height}" for outcome, width, height in sizes]
 
 
 def _describe_labels(rows: pd.DataFrame) -> list[str]:
-    """Return label names, and splits other than train; row k is paired with k + n/2."""
-    pair_number = np.tile(np.arange(len(rows) // 2), 2)
-    split = (" (" + rows["split"] + ")").where(rows["split"] != "train", "")
-    return (name_labels(rows, pair_number) + split).str.strip().tolist()
-
-
-def _split_pairs(values: list[Any]) -> list[tuple[Any, Any]]:
-    """Pair the first half of the values with the second half."""
-    half = len(values) // 2
-    return list(zip(values[:half], values[half:], strict=True))
+    """Return label names, and splits other than train."""
+    split = " (" + rows["split"] + ")"
+    split = split.where(rows["split"] != "train", "")
+    caption = name_labels(rows) + split
+    return caption.str.strip().tolist()
 
 
 def _describe_distance(pair: dict[Any, Any]) -> str:
@@ -154,11 +165,9 @@ def _describe_distance(pair: dict[Any, Any]) -> str:
     return ", ".join(texts)
 
 
-def name_labels(images: pd.DataFrame, group: np.ndarray) -> pd.Series:
-    """Return the label names, with the source where a group has several sources."""
-    if "source" not in images:
-        return images["label_name"]
-    labelled_source = images["source"].where(images["split"] != "test")
-    n_sources = labelled_source.groupby(group).transform("nunique")
-    source = " (source " + images["source"].astype(str) + ")"
-    return images["label_name"] + source.where(n_sources > 1, "")
+def name_labels(images: pd.DataFrame) -> pd.Series:
+    """Return the label names, with the source if an image is of a further input."""
+    names = images["label_name"]
+    if "source" in images and images["source"].any():
+        names = names + " (source " + images["source"].astype(str) + ")"
+    return names
