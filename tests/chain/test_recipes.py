@@ -1,4 +1,4 @@
-"""Each recipe on a small input in its dataset's layout, read back by TensorFlow alone."""
+"""Each recipe on a small input in the layout of its dataset, read by TensorFlow."""
 
 import io
 import json
@@ -21,30 +21,26 @@ from kaggle_tfr.images.masks import encode_mask
 
 TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)
+PETALS = ["daisy", "rose", "tulip"]
 
 
 def run(recipe, work, pattern, features, compression="", **changes):
-    """The chain's images and table, its {file: [record, …]}, and all records in their order.
+    """Run a recipe; return its images and plan, records by file, and all records.
 
-    The records are read with nothing of ours involved.
+    TensorFlow alone reads the records.
     """
     images, table, _ = run_chain(recipe, str(work), **changes)
     part = Path(work, "part-1")
     paths = {str(path.relative_to(part)): path for path in sorted(part.rglob(pattern))}
-    records = {
-        n: read_plainly([path], compression, features) for n, path in paths.items()
-    }
-    counts = pd.read_csv(part / "shards.csv", index_col="file")["count"].to_dict()
-    counts = {
-        file: n for file, n in counts.items() if "/test-Id" not in file
-    }  # unlabelled
+    records = {}
+    for file, path in paths.items():
+        records[file] = read_plainly([path], compression, features)
+    shards = pd.read_csv(part / "shards.csv", index_col="file")
+    is_unlabelled = shards.index.str.contains("/test-Id")
+    counts = shards["count"][~is_unlabelled].to_dict()
     assert {file: len(held) for file, held in records.items()} == counts
-    return (
-        images,
-        table,
-        records,
-        [record for file in counts for record in records[file]],
-    )
+    in_order = [record for file in counts for record in records[file]]
+    return images, table, records, in_order
 
 
 def decode(data):
@@ -52,7 +48,7 @@ def decode(data):
 
 
 def psnr_of(pixels, path, box=None):
-    """PSNR in dB against the source, cropped to `box` and resized by Pillow."""
+    """Return the PSNR in dB against the source, cropped and resized by Pillow."""
     source = Image.open(path).convert("RGB")
     source = source.crop(box) if box else source
     size = (pixels.shape[1], pixels.shape[0])
@@ -61,20 +57,19 @@ def psnr_of(pixels, path, box=None):
 
 
 def test_landmark(tmp_path):
-    """Nested folders, ids with gaps; short side 384, smaller originals byte for byte."""
+    """Nested folders, ids with gaps; short side 384, smaller originals unchanged."""
+    classes = [7, 1000, 203093]
+    large = draw_pictures(10, 450, 600)
+    small = draw_pictures(20, 200, 300)[10:]
     rows = []
-    large, small = draw_pictures(10, 450, 600), draw_pictures(20, 200, 300)[10:]
-    for k, picture in enumerate(large + small):
+    for k, image in enumerate(large + small):
         image_id = f"{k:02d}ab{k:012x}"
-        save_picture(
-            picture, tmp_path.joinpath("in/train", *image_id[:3], f"{image_id}.jpg")
-        )
-        rows.append(f"{image_id},{[7, 1000, 203093][k % 3]}\n")
+        path = tmp_path.joinpath("in/train", *image_id[:3], f"{image_id}.jpg")
+        save_picture(image, path)
+        rows.append(f"{image_id},{classes[k % 3]}\n")
     (tmp_path / "in" / "train.csv").write_text("id,landmark_id\n" + "".join(rows))
-    work, features = (
-        tmp_path / "work",
-        {"image": TEXT, "label": INT, "height": INT, "width": INT},
-    )
+    work = tmp_path / "work"
+    features = {"image": TEXT, "label": INT, "height": INT, "width": INT}
     changes = {
         "INPUT_DIR": str(tmp_path / "in"),
         "SHARD_IMAGES": 6,
@@ -85,18 +80,15 @@ def test_landmark(tmp_path):
         "landmark-2021", work, "*.tfrecords", features, **changes
     )
 
-    assert json.loads(Path(work, "labels.json").read_text())["classes"] == [
-        7,
-        1000,
-        203093,
-    ]
+    labels = json.loads(Path(work, "labels.json").read_text())
+    assert labels["classes"] == classes
     name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
     assert all(name.fullmatch(file) for file in records)
     assert len(flat) == len(images) == 20
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image"])
         assert pixels.shape[:2] == (record["height"], record["width"])
-        assert [7, 1000, 203093][record["label"]] == int(row["label_name"])
+        assert classes[record["label"]] == int(row["label_name"])
         if min(row["height"], row["width"]) > 384:
             assert min(pixels.shape[:2]) == 384
             assert psnr_of(pixels, row["path"]) > 30
@@ -105,11 +97,11 @@ def test_landmark(tmp_path):
 
 
 def test_cassava(tmp_path):
-    """Stretched to height × width; 15 stratified files with their counts in their names."""
+    """Stretched to height × width; 15 stratified files with counts in their names."""
     rows = []
-    for k, picture in enumerate(draw_pictures(48, 120, 160)):
+    for k, image in enumerate(draw_pictures(48, 120, 160)):
         folder = "train_images" if k < 45 else "test_images"
-        save_picture(picture, tmp_path / "in" / folder / f"{k:010d}.jpg", quality=95)
+        save_picture(image, tmp_path / "in" / folder / f"{k:010d}.jpg", quality=95)
         rows.append(f"{k:010d}.jpg,{k % 3}\n")
     (tmp_path / "in" / "train.csv").write_text("image_id,label\n" + "".join(rows[:45]))
     submission = "image_id,label\n" + "".join(rows[45:])
@@ -123,36 +115,35 @@ def test_cassava(tmp_path):
     for held in records.values():
         assert sorted(record["target"] for record in held) == [0, 1, 2]
     for record in flat:
-        name, pixels = record["image_name"].decode(), decode(record["image"])
+        name = record["image_name"].decode()
+        pixels = decode(record["image"])
         assert pixels.shape == (64, 96, 3)
         assert int(name.split(".")[0]) % 3 == record["target"]
         assert psnr_of(pixels, tmp_path / "in" / "train_images" / name) > 28
-    listed = pd.read_csv(
-        tmp_path / "part-1" / "train.csv", dtype=str, index_col="image_id"
-    )
-    held_in = {
-        r["image_name"].decode(): file for file, held in records.items() for r in held
-    }
-    assert len(held_in) == 45
-    assert listed["file"].to_dict() == held_in
+    part = tmp_path / "part-1"
+    listed = pd.read_csv(part / "train.csv", dtype=str, index_col="image_id")
+    files = {}
+    for file, held in records.items():
+        for record in held:
+            files[record["image_name"].decode()] = file
+    assert len(files) == 45
+    assert listed["file"].to_dict() == files
     del features["target"]
-    test = read_plainly(
-        [tmp_path / "part-1/test/test-Id_df00-3.tfrec"], features=features
-    )
+    test = read_plainly([part / "test/test-Id_df00-3.tfrec"], features=features)
     names = sorted(record["image_name"].decode() for record in test)
     assert names == [f"{k:010d}.jpg" for k in (45, 46, 47)]
     assert decode(test[0]["image"]).shape == (64, 96, 3)
-    assert (tmp_path / "part-1" / "sample_submission.csv").read_text() == submission
+    assert (part / "sample_submission.csv").read_text() == submission
 
 
 def test_imagenet(tmp_path):
-    """Split folders, a given label map, GZIP, 256 × 256 from the middle."""
-    pictures = iter(draw_pictures(36, 280, 400))
+    """Split folders, a label map, GZIP, 256 × 256 from the middle."""
+    images = iter(draw_pictures(36, 280, 400))
     for split, count in (("train", 12), ("val", 4), ("test", 2)):
         for wnid in ("n01440764", "n01443537"):
             for k in range(count):
                 path = tmp_path / "in" / split / wnid / f"{split}_{wnid}_{k}.JPEG"
-                save_picture(next(pictures), path, quality=92)
+                save_picture(next(images), path, quality=92)
     (tmp_path / "in" / "label_map.json").write_text('{"n01443537": 0, "n01440764": 1}')
     features = {"label": INT, "image_raw": TEXT}
     changes = {
@@ -165,14 +156,13 @@ def test_imagenet(tmp_path):
         "imagenet", tmp_path, "*.tfrecord", features, "GZIP", **changes
     )
 
-    files = [
-        "test/test-0",
-        "train/train-0",
-        "train/train-1",
-        "train/train-2",
-        "val/val-0",
+    assert sorted(records) == [
+        "test/test-0.tfrecord",
+        "train/train-0.tfrecord",
+        "train/train-1.tfrecord",
+        "train/train-2.tfrecord",
+        "val/val-0.tfrecord",
     ]
-    assert sorted(records) == [f"{file}.tfrecord" for file in files]
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         pixels = decode(record["image_raw"])
         assert pixels.shape == (256, 256, 3)
@@ -184,17 +174,19 @@ def test_imagenet(tmp_path):
 
 @pytest.fixture(scope="module")
 def clouds(tmp_path_factory):
-    """Pictures with masks drawn on them, as the clouds competition lists them."""
+    """Return images with masks in the layout of the clouds competition."""
     folder = tmp_path_factory.mktemp("clouds")
     rng = np.random.default_rng(5)
-    masks, lines = {}, ["Image_Label,EncodedPixels\n"]
-    for k, picture in enumerate(draw_pictures(40, 140, 210)):
+    masks = {}
+    lines = ["Image_Label,EncodedPixels\n"]
+    for k, image in enumerate(draw_pictures(40, 140, 210)):
         name = f"{k:07x}.jpg"
-        save_picture(picture, folder / "train_images" / name, quality=92)
+        save_picture(image, folder / "train_images" / name, quality=92)
         for label in ("Fish", "Flower", "Gravel", "Sugar"):
             mask = np.zeros((140, 210), np.uint8)
             if rng.random() < 0.5:
-                top, left = rng.integers(0, 60), rng.integers(0, 100)
+                top = rng.integers(0, 60)
+                left = rng.integers(0, 100)
                 mask[top : top + 60, left : left + 90] = 1
             masks[name, label.lower()] = mask
             lines.append(f"{name}_{label},{encode_mask(mask)}\n")
@@ -203,7 +195,7 @@ def clouds(tmp_path_factory):
 
 
 def test_clouds(tmp_path, clouds):
-    """Original bytes, codes as they are, twenty files."""
+    """Original bytes, unchanged codes, twenty files."""
     folder, masks = clouds
     features = dict.fromkeys(["height", "width", "depth"], INT)
     features |= dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT)
@@ -214,21 +206,20 @@ def test_clouds(tmp_path, clouds):
 
     assert sorted(records) == [f"raw_train_images_{i:04d}.tfrecords" for i in range(20)]
     assert {len(held) for held in records.values()} == {2}
-    by_bytes = {
-        path.read_bytes(): path.name for path in (folder / "train_images").iterdir()
-    }
-    seen = set()
+    images = (folder / "train_images").iterdir()
+    name_of_bytes = {path.read_bytes(): path.name for path in images}
+    found = set()
     for record in flat:
-        name = by_bytes[record["image_raw"]]
-        seen.add(name)
+        name = name_of_bytes[record["image_raw"]]
+        found.add(name)
         assert (record["height"], record["width"], record["depth"]) == (140, 210, 3)
         for label in ("fish", "flower", "gravel", "sugar"):
             assert record[label].decode() == encode_mask(masks[name, label])
-    assert len(seen) == 40
+    assert len(found) == 40
 
 
-def test_masks_shrink_with_their_pictures(tmp_path, clouds):
-    """At half the size each mask covers a quarter of the pixels, at half the coordinates."""
+def test_masks_shrink_with_their_images(tmp_path, clouds):
+    """At half the size a mask covers a quarter of the pixels, at half coordinates."""
     folder, masks = clouds
     changes = {
         "INPUT_DIR": str(folder),
@@ -236,49 +227,54 @@ def test_masks_shrink_with_their_pictures(tmp_path, clouds):
         "IMAGE_SIZE": 70,
         "N_SHARDS": 2,
     }
-    named = {
+    schema = {
         "name": "image_id",
         "image_raw": "image",
         "height": "height",
         "width": "width",
+        "fish": {"from": "Fish", "type": "bytes"},
+        "flower": {"from": "Flower", "type": "bytes"},
     }
-    labels = {key.lower(): {"from": key, "type": "bytes"} for key in ("Fish", "Flower")}
-
     features = {"name": TEXT, "fish": TEXT, "flower": TEXT, "height": INT, "width": INT}
-    *_, flat = run(
-        "clouds", tmp_path, "*.tfrecords", features, SCHEMA=named | labels, **changes
+
+    *_, records = run(
+        "clouds", tmp_path, "*.tfrecords", features, SCHEMA=schema, **changes
     )
 
-    assert len(flat) == 40
-    for record in flat:
+    assert len(records) == 40
+    for record in records:
         assert (record["height"], record["width"]) == (70, 105)
         for label in ("fish", "flower"):
-            flat = np.zeros(70 * 105, np.uint8)
-            numbers = list(map(int, record[label].split()))
-            for start, length in zip(numbers[::2], numbers[1::2], strict=True):
-                flat[start - 1 : start - 1 + length] = 1
-            mask = flat.reshape(105, 70).T
-            whole = masks[record["name"].decode(), label]
-            # Each small pixel is one of the four it stands for.
-            blocks = (
-                whole.reshape(70, 2, 105, 2).transpose(0, 2, 1, 3).reshape(70, 105, 4)
-            )
-            assert ((mask == blocks.min(axis=2)) | (mask == blocks.max(axis=2))).all()
-            assert abs(4 * int(mask.sum()) - int(whole.sum())) <= 4 * 150
+            mask = decode_plainly(record[label], 70, 105)
+            original = masks[record["name"].decode(), label]
+            # Each pixel is one of the four that it replaces.
+            blocks = original.reshape(70, 2, 105, 2)
+            is_lowest = mask == blocks.min(axis=(1, 3))
+            is_highest = mask == blocks.max(axis=(1, 3))
+            assert (is_lowest | is_highest).all()
+            assert abs(4 * int(mask.sum()) - int(original.sum())) <= 4 * 150
+
+
+def decode_plainly(code, height, width):
+    """Return a mask, uint8 (height, width), from its run-length code."""
+    mask = np.zeros(height * width, np.uint8)
+    numbers = list(map(int, code.split()))
+    for start, length in zip(numbers[::2], numbers[1::2], strict=True):
+        mask[start - 1 : start - 1 + length] = 1
+    return mask.reshape(width, height).T
 
 
 @pytest.fixture(scope="module")
 def petals(tmp_path_factory):
     folder = tmp_path_factory.mktemp("petals")
-    for k, picture in enumerate(draw_pictures(48, 200, 260)):
-        save_picture(
-            picture, folder / ["daisy", "rose", "tulip"][k % 3] / f"{k}.jpg", quality=92
-        )
+    for k, image in enumerate(draw_pictures(48, 200, 260)):
+        path = folder / PETALS[k % 3] / f"{k}.jpg"
+        save_picture(image, path, quality=92)
     return folder
 
 
 def test_petals(tmp_path, petals):
-    """192 × 192 from the middle, full chroma, one-hot and label name; 16 files of mixed classes."""
+    """192 × 192 from the middle, full chroma, one-hot labels; 16 mixed files."""
     features = {"image": TEXT, "class": INT, "label": TEXT}
     features |= {"size": tf.io.FixedLenFeature([2], tf.int64)}
     features |= {"one_hot_class": tf.io.VarLenFeature(tf.float32)}
@@ -290,22 +286,21 @@ def test_petals(tmp_path, petals):
     assert sorted(records) == [f"flowers{i:02d}-3.tfrec" for i in range(16)]
     for (_, row), record in zip(table.iterrows(), flat, strict=True):
         assert record["label"].decode() == row["label_name"]
-        assert record["label"].decode() == ["daisy", "rose", "tulip"][record["class"]]
+        assert record["label"].decode() == PETALS[record["class"]]
         assert record["one_hot_class"].tolist() == np.eye(3)[record["class"]].tolist()
         assert record["size"].tolist() == [192, 192]
         pixels = decode(record["image"])
         assert pixels.shape == (192, 192, 3)
         assert psnr_of(pixels, row["path"], (30, 0, 230, 200)) > 33
-        # Full chroma: the three components of the frame header have equal sampling factors.
-        assert {
-            layer[1:3] for layer in Image.open(io.BytesIO(record["image"])).layer
-        } == {(1, 1)}
+        # Full chroma: the three components have equal sampling factors.
+        components = Image.open(io.BytesIO(record["image"])).layer
+        assert {component[1:3] for component in components} == {(1, 1)}
     for held in records.values():
         assert {record["class"] for record in held} == {0, 1, 2}
 
 
 def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
-    """gs:// through TensorFlow's own client gives the same files, byte for byte."""
+    """gs:// through TensorFlow's client gives the same files, byte for byte."""
     run_chain("petals", str(tmp_path / "disk"), INPUT_DIR=str(petals))
     code = (
         "from support.chain import run_chain\n"
@@ -314,7 +309,8 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
         "settings = explore.InputSettings(labels_csv='train.csv', id_column='id',\n"
         "    label_column='label', path_template='{label}/{id}.jpg')\n"
         "table = explore.measure(*explore.read_table('gs://listed', settings))\n"
-        "print('table', table[['path', 'height', 'problem']].to_json(orient='values'))\n"
+        "table = table[['path', 'height', 'problem']]\n"
+        "print('table', table.to_json(orient='values'))\n"
     )
     (tmp_path / "listed" / "daisy").mkdir(parents=True)
     (tmp_path / "listed" / "train.csv").write_text("id,label\n0,daisy\n00,daisy\n")
@@ -328,11 +324,8 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
 
     assert done.code == 0, done.said[-3000:]
     disk, bucket = (
-        {
-            path.name: path.read_bytes()
-            for path in (tmp_path / kind / "part-1").glob("*.tfrec")
-        }
-        for kind in ("disk", "bucket")
+        {path.name: path.read_bytes() for path in tmp_path.glob(pattern)}
+        for pattern in ("disk/part-1/*.tfrec", "bucket/part-1/*.tfrec")
     )
     assert len(disk) == 16
     assert bucket == disk
@@ -347,55 +340,53 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
 
 
 def test_petals_tfrecords(tmp_path):
-    """Published shards in new folds: the same bytes and classes, one less where two are alike."""
-    pictures = [saved(picture) for picture in draw_pictures(40, 96, 96)]
-    # Files of train, val and test; the last of val shows the first of train again.
+    """Published shards in new folds: the same bytes and classes, no duplicate."""
+    images = [saved(image) for image in draw_pictures(40, 96, 96)]
+    # Files of train and val; the last image of val is the first of train.
     parts = {"train/00-96x96-16": range(16), "train/01-96x96-15": range(16, 31)}
     for name, numbers in (parts | {"val/00-96x96-9": [*range(31, 39), 0]}).items():
         records = []
         for k in numbers:
             image_id = f"{name[:2]}{k:04d}".encode()
-            values = {"image": pictures[k], "class": k % 3 + 40, "id": image_id}
+            values = {"image": images[k], "class": k % 3 + 40, "id": image_id}
             records.append(make_example(**values))
         write_shard(tmp_path / "in" / f"{name}.tfrec", records)
     features = {"image": TEXT, "class": INT, "id": TEXT}
     changes = {"INPUT_DIR": str(tmp_path / "in"), "N_SHARDS": 6}
 
-    images, table, records, flat = run(
+    rows, table, _, flat = run(
         "petals-tfrecords", tmp_path, "*.tfrec", features, **changes
     )
 
-    assert len(images) == 40
+    assert len(rows) == 40
     assert len(flat) == 39
     assert json.loads((tmp_path / "labels.json").read_text())["classes"] == [40, 41, 42]
     for record in flat:
         k = int(record["id"][2:])
-        assert record["image"] == pictures[k]
+        assert record["image"] == images[k]
         assert record["class"] == k % 3
     assert set(table["split"]) == {"train", "validation"}
     assert set(table["fold"][table["split"] == "train"]) == set(range(5))
 
 
 def test_flowers(tmp_path):
-    """Original bytes of JPEG and PNG, 30 % for validation, labels.txt; a conflict drops out."""
-    folder, work = tmp_path / "in", tmp_path / "work"
-    for k, picture in enumerate(draw_pictures(60, 100, 130)):
-        kind, label = (
-            ("png" if k % 5 == 0 else "jpg"),
-            ["tulip", "daisy", "rose"][k % 3],
-        )
-        save_picture(picture, folder / label / f"{k}.{kind}")
-    twice = folder / "rose" / "also.jpg"
-    twice.write_bytes((folder / "daisy" / "1.jpg").read_bytes())
-    (folder / "rose" / "notes.txt").write_text("not a picture")
-    names = {
-        "encoded": TEXT,
-        "format": TEXT,
-        "class/label": INT,
-        "height": INT,
-        "width": INT,
+    """Original bytes of JPEG and PNG, 30 % for validation, labels.txt, no conflict."""
+    folder = tmp_path / "in"
+    work = tmp_path / "work"
+    for k, image in enumerate(draw_pictures(60, 100, 130)):
+        ending = "png" if k % 5 == 0 else "jpg"
+        label = ["tulip", "daisy", "rose"][k % 3]
+        save_picture(image, folder / label / f"{k}.{ending}")
+    conflict = folder / "rose" / "also.jpg"
+    conflict.write_bytes((folder / "daisy" / "1.jpg").read_bytes())
+    (folder / "rose" / "notes.txt").write_text("not an image")
+    features = {
+        "image/encoded": TEXT,
+        "image/format": TEXT,
+        "image/class/label": INT,
+        "image/height": INT,
+        "image/width": INT,
     }
-    features = {f"image/{name}": kind for name, kind in names.items()}
     changes = {"INPUT_DIR": str(folder), "N_SHARDS": 5}
 
     images, _, records, flat = run("flowers", work, "*.tfrecord", features, **changes)
@@ -411,24 +402,21 @@ def test_flowers(tmp_path):
         totals[split] += len(held)
     assert sum(totals.values()) == 59
     assert abs(totals["validation"] - 0.3 * 59) <= 1.5
-    by_bytes = {path.read_bytes(): path for path in folder.rglob("*.*g")}
+    path_of_bytes = {path.read_bytes(): path for path in folder.rglob("*.*g")}
     for record in flat:
-        path = by_bytes[record["image/encoded"]]
+        path = path_of_bytes[record["image/encoded"]]
         assert path.suffix == "." + record["image/format"].decode()
-        assert (
-            path.parent.name == ["daisy", "rose", "tulip"][record["image/class/label"]]
-        )
+        assert path.parent.name == PETALS[record["image/class/label"]]
         assert (record["image/height"], record["image/width"]) == (100, 130)
     before = {path: path.stat().st_mtime_ns for path in work.glob("part-1/*.tfrecord")}
     run_chain("flowers", str(work), **changes)
-    assert {path: path.stat().st_mtime_ns for path in before} == before != {}
+    assert before
+    assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_every_line_of_a_recipe_says_what_it_is_for(root):
-    """Each setting has a comment, on its line."""
+def test_each_line_of_a_recipe_has_a_comment(root):
+    """The comment explains the setting."""
     for path in sorted((root / "recipes").glob("*.yaml")):
-        lines = [
-            line for line in path.read_text().splitlines() if not line.startswith("#")
-        ]
-        bare = [line for line in lines if " # " not in line]
+        lines = path.read_text().splitlines()
+        bare = [line for line in lines if "# " not in line]
         assert bare == [], path.name
