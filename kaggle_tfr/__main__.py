@@ -113,7 +113,6 @@ def _run(
 
 def _verify(folders: Sequence[str]) -> int:
     """Read every record again and name every fault."""
-    _check_folders(folders)
     from kaggle_tfr.write.verify import verify_parts
 
     faults = verify_parts(folders).faults
@@ -142,7 +141,6 @@ def _push(folders: Sequence[str], out: str, at_once: int) -> int:
     from kaggle_tfr.kaggle.metadata import list_kernels
     from kaggle_tfr.kaggle.upload import push_kernels
 
-    _check_folders(folders)
     kernels = [kernel for folder in folders for kernel in list_kernels(folder)]
     return _report(push_kernels(kernels, out, at_once=at_once))
 
@@ -151,14 +149,7 @@ def _publish(folders: Sequence[str], **options: Any) -> int:
     """Upload part folders to Kaggle, one dataset each."""
     from kaggle_tfr.kaggle.upload import publish_parts
 
-    _check_folders(folders)
     return _report(publish_parts(folders, **options))
-
-
-def _check_folders(folders: Sequence[str]) -> None:
-    for folder in folders:
-        if not folder.startswith("gs://") and not os.path.isdir(folder):
-            raise WrongCallError(f"there is no folder '{folder}'. Check the name.")
 
 
 def _report(table: "pd.DataFrame") -> int:
@@ -202,6 +193,13 @@ def _path(text: str) -> str:
     """Check that a name is a path on this machine."""
     if not text or is_remote(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a path on this machine")
+    return text
+
+
+def _folder(text: str) -> str:
+    """Check that there is a folder on this machine."""
+    if not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"there is no folder '{text}'")
     return text
 
 
@@ -356,7 +354,7 @@ def _add_push(commands: Any) -> None:
     command = _add_command(commands, _push, example)
     command.add_argument(
         "folders",
-        type=_path,
+        type=_folder,
         nargs="+",
         help="as `kernel --out` writes them",
     )
@@ -376,7 +374,7 @@ def _add_publish(commands: Any) -> None:
     command = _add_command(commands, _publish, example)
     command.add_argument(
         "folders",
-        type=_path,
+        type=_folder,
         nargs="+",
         help="a part that 04_write has written",
     )

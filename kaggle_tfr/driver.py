@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,8 +18,8 @@ from kaggle_tfr import lock
 from kaggle_tfr.mounts import bundled, find_input, work_dir
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
-    DEFAULTS,
     NOTEBOOK_NAMES,
+    Values,
     check_parameters,
     select_parameters,
 )
@@ -36,9 +36,7 @@ class NotebookError(RuntimeError):
     """A cell of a notebook failed; the message shows cell, error and executed copy."""
 
 
-def run_recipe(
-    values: Mapping[str, Any], notebooks: Sequence[str] = DEFAULT_NOTEBOOKS
-) -> str:
+def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
     """Run the notebooks with these parameters; return the work folder.
 
     It gets the executed copies (notebooks/) and report.html. values: parameters of any
@@ -49,9 +47,8 @@ def run_recipe(
     work, runs = _list_runs(values, notebooks)
     # Writing a part needs only the plan, so several machines may write one each.
     is_writing = runs.keys() <= {"04_write", "05_read_and_visualize", "06_train"}
-    lock_of_run = lock.take(
-        work, values.get("PART", 0) if is_writing else 0, holder="a run"
-    )
+    part = values.get("PART", 0) if is_writing else 0
+    lock_of_run = lock.take(work, part, holder="a run")
     try:
         copies = _copies_folder(work)
         copies.mkdir(parents=True, exist_ok=True)
@@ -65,9 +62,7 @@ def run_recipe(
     return work
 
 
-def describe_run(
-    values: Mapping[str, Any], notebooks: Sequence[str] = DEFAULT_NOTEBOOKS
-) -> str:
+def describe_run(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
     """Return, as lines to print, what `run_recipe` would do with these arguments.
 
     Raises: ValueError: a wrong parameter; FileNotFoundError: INPUT_DIR.
@@ -78,16 +73,13 @@ def describe_run(
         if parameters.get("INPUT_DIR"):
             lines.append(f"input: {find_input(parameters['INPUT_DIR'])}")
         lines.append(name)
-        lines += [
-            f"    {parameter}: {value!r}"
-            for parameter, value in parameters.items()
-            if value != DEFAULTS[parameter]
-        ]
+        for parameter, value in parameters.items():
+            lines.append(f"    {parameter}: {value!r}")
     return "\n".join(lines)
 
 
 def _list_runs(
-    values: Mapping[str, Any], notebooks: Sequence[str]
+    values: Values, notebooks: Sequence[str]
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """Check everything; return the work folder and each notebook's parameters."""
     check_parameters(values)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import check_globals, make_settings
+from kaggle_tfr.parameters import Values, check_globals, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import remove_leftovers
@@ -22,7 +22,7 @@ __all__ = ["account", "make_settings", "start"]  # what notebooks call
 _locks: list[lock.Lock] = []
 
 
-def start(values: Mapping[str, Any]) -> str:
+def start(values: Values) -> str:
     """Check a notebook's parameters, print and return the work folder.
 
     values: its `globals()`. Workers are chosen if N_JOBS is among them; notebooks that
@@ -34,19 +34,16 @@ def start(values: Mapping[str, Any]) -> str:
     prepare()
     pd.set_option(*NO_MATH)
     work = work_dir(values["WORK_DIR"])
-    line = work
-    is_writer = "N_JOBS" in values  # the other notebooks only read
-    if is_writer:
-        _lock_for_notebook(work, values.get("PART", 0))
-    remove_leftovers(work)
     # The processes of a backend inherit it.
     os.environ[RECORDS_FOLDER] = f"{work}/records"
-    if is_writer:
+    line = work
+    if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend
 
-        line += ", " + use_backend(
-            values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]
-        )
+        _lock_for_notebook(work, values.get("PART", 0))
+        backend = use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"])
+        line += f", {backend}"
+    remove_leftovers(work)
     print(line)
     return work
 
@@ -61,7 +58,7 @@ def _lock_for_notebook(work: str, part: int) -> None:
         return
     _locks.append(lock.take(work, part, holder="a notebook"))
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if shell and _release_after_error not in shell.events.callbacks["post_run_cell"]:
+    if shell:
         shell.events.register("post_run_cell", _release_after_error)
 
 

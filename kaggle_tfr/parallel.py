@@ -17,7 +17,6 @@ import joblib
 from tqdm import tqdm
 
 from kaggle_tfr import session
-from kaggle_tfr.parameters import check_parameters
 
 # The bytes of shards depend on these.
 PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
@@ -74,13 +73,13 @@ def use_backend(
 ) -> str:
     """Choose where `run` works from now on in this process, and describe it in a line.
 
-    n_jobs: number of workers, 0 for one a core. scheduler: the address of a Dask
-    cluster ("tcp://host:8786"), which has workers of its own.
-    Raises: ValueError: an unknown backend; ConnectionError: no scheduler answers there,
+    n_jobs: number of workers, 0 for one a core. backend: threading, loky or dask.
+    scheduler: the address of a Dask cluster ("tcp://host:8786"), which has its own
+    workers.
+    Raises: ConnectionError: no scheduler answers there,
     or it has no workers; ImportError: dask is not installed, or a worker lacks this
     package.
     """
-    check_parameters({"N_JOBS": n_jobs, "BACKEND": backend, "SCHEDULER": scheduler})
     close_backend()
     workers = n_jobs or joblib.cpu_count()
     if backend == "dask":
@@ -154,8 +153,8 @@ def _run_here(
         backend=_active["backend"],
         return_as="generator" if ordered else "generator_unordered",
     )
-    call = joblib.delayed(partial(_call_in_worker, function))
-    return parallel(call(item) for item in items)
+    call = joblib.delayed(_call_in_worker)
+    return parallel(call(function, item) for item in items)
 
 
 def _connect(workers: int, scheduler: str) -> Any:
@@ -231,7 +230,9 @@ def _run_on_cluster(
     _check_connection(client)
     # Bytes travel with their task: Dask would send a table ahead to a single worker,
     # and lose it with that worker.
-    calls = (cloudpickle.dumps((function, item)) for item in items)
+    calls = (
+        cloudpickle.dumps(partial(_call_in_worker, function, item)) for item in items
+    )
     window = 2 * sum(client.nthreads().values()) + EXTRA_TASKS
     in_flight: dict[Any, None] = {}  # futures, oldest first
     results: dict[Any, Any] = {}  # of futures that wait for older ones
@@ -258,9 +259,8 @@ def _run_on_cluster(
 
 
 def _call_packed(call: bytes) -> Any:
-    """Return, on a worker, the result of a packed function and item."""
-    function, item = pickle.loads(call)  # noqa: S301  # from `_run_on_cluster`
-    return _call_in_worker(function, item)
+    """Return, on a worker, the result of a pickled call."""
+    return pickle.loads(call)()  # noqa: S301  # from `_run_on_cluster`
 
 
 def _next_result(client: Any, completed: Any) -> tuple[Any, Any]:
@@ -305,9 +305,9 @@ def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar; yield the function that moves it to a count."""
     # Programs other than a notebook's kernel may have imported IPython too.
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    is_driven = session.TERMINAL in os.environ
     is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
-    if total and hasattr(shell, "kernel") and not is_driven and not is_batch:
+    is_saved = is_batch or session.TERMINAL in os.environ
+    if total and hasattr(shell, "kernel") and not is_saved:
         from fastprogress.fastprogress import progress_bar
 
         notebook_bar = progress_bar(range(total), total=total)

@@ -31,6 +31,7 @@ DEFAULT_NOTEBOOKS = NOTEBOOKS[:5]
 # "03_plan" by its number "03" and by its name.
 NOTEBOOK_NAMES = {name[:2]: name for name in NOTEBOOKS} | {n: n for n in NOTEBOOKS}
 Settings = TypeVar("Settings")
+Values = Mapping[str, Any]  # of parameters, by their names
 
 
 @dataclass(frozen=True)
@@ -288,21 +289,21 @@ def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     return height, width
 
 
-def make_settings(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+def make_settings(cls: type[Settings], values: Values) -> Settings:
     """Return a frozen dataclass whose fields are parameters, their names in lower case.
 
     A field with the metadata {"parameter": False} keeps its default.
     values: by the names of the parameters, for example a notebook's `globals()`.
     """
+    values = {**DEFAULTS, **values}
     settings = {}
     for field in fields(cls):  # type: ignore[arg-type]  # a dataclass
         if field.metadata.get("parameter", True):
-            name = field.name.upper()
-            settings[field.name] = values.get(name, DEFAULTS[name])
+            settings[field.name] = values[field.name.upper()]
     return cls(**settings)
 
 
-def check_parameters(values: Mapping[str, Any]) -> None:
+def check_parameters(values: Values) -> None:
     """Check that every name is a parameter with a valid value.
 
     Raises: ValueError: a misspelt name, a wrong type or value.
@@ -311,7 +312,7 @@ def check_parameters(values: Mapping[str, Any]) -> None:
         check_value(name, value)
 
 
-def check_globals(values: Mapping[str, Any]) -> None:
+def check_globals(values: Values) -> None:
     """Check the parameters among a notebook's `globals()`.
 
     Raises: ValueError: a wrong type or value, or a name in capitals that is close to a
@@ -332,8 +333,8 @@ def check_value(name: str, value: Any) -> None:
     """Check the value of a parameter; raise a ValueError as `check_parameters` does."""
     if name not in PARAMETERS:
         raise ValueError(
-            f"{name} is not a parameter.{near_miss(name, PARAMETERS)} The parameters "
-            f"are: {', '.join(sorted(PARAMETERS))}."
+            f"{name} is not a parameter.{near_miss(name, PARAMETERS)} To list all "
+            "parameters, run: kaggle-tfr run --help"
         )
     parameter = PARAMETERS[name]
     _check_type(parameter, value)

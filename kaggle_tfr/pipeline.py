@@ -4,7 +4,6 @@ Each step reads the files of the previous step from the work folder and writes i
 so a notebook can resume after any of them. `values` are parameters by their names.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import DEFAULTS, check_parameters, make_settings
+from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
 from kaggle_tfr.schema import Labels, load_schema
 from kaggle_tfr.storage import join, read_parquet
 
@@ -39,7 +38,7 @@ def build_dataset(**parameters: Any) -> pd.DataFrame:
     return shards
 
 
-def explore_images(values: Mapping[str, Any], work: str) -> None:
+def explore_images(values: Values, work: str) -> None:
     """List and measure the images, as 01 does."""
     inputs = explore.input_or_sample(values["INPUT_DIR"], work)
     settings = make_settings(explore.InputSettings, values)
@@ -50,7 +49,7 @@ def explore_images(values: Mapping[str, Any], work: str) -> None:
     explore.save_submission(images, inputs, settings, work)
 
 
-def deduplicate_images(values: Mapping[str, Any], work: str) -> None:
+def deduplicate_images(values: Values, work: str) -> None:
     """Find the near-duplicates and decide which images to keep, as 02 does."""
     images, labels = explore.load_images(work)
     pairs = _find_pairs(values, images, work)
@@ -67,9 +66,7 @@ def deduplicate_images(values: Mapping[str, Any], work: str) -> None:
     deduplicate.save_clusters(clusters, leaks, settings, work)
 
 
-def _find_pairs(
-    values: Mapping[str, Any], images: pd.DataFrame, work: str
-) -> pd.DataFrame:
+def _find_pairs(values: Values, images: pd.DataFrame, work: str) -> pd.DataFrame:
     """Return the pairs of near-duplicates, verified if SECOND_LOOK is set."""
     hashes = explore.load_hashes(images, work)
     max_bits = values["MAX_BITS"]
@@ -84,7 +81,7 @@ def _find_pairs(
     return verified[verified["accepted"]]
 
 
-def plan_dataset(values: Mapping[str, Any], work: str) -> None:
+def plan_dataset(values: Values, work: str) -> None:
     """Assign folds, forecast the size and plan the shards, as 03 does."""
     images, labels = explore.load_images(work)
     clusters, duplicates = deduplicate.load_clusters(work)
@@ -116,9 +113,7 @@ def plan_dataset(values: Mapping[str, Any], work: str) -> None:
     plan.save_plan(planned, table, work)
 
 
-def _assign_folds(
-    values: Mapping[str, Any], rows: pd.DataFrame, labels: Labels
-) -> pd.DataFrame:
+def _assign_folds(values: Values, rows: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """Return the rows with split and fold."""
     return plan.assign_folds(
         rows,
@@ -131,7 +126,7 @@ def _assign_folds(
     )
 
 
-def write_shards(values: Mapping[str, Any], work: str) -> pd.DataFrame:
+def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
     return write.write_parts(
         work,
@@ -142,7 +137,7 @@ def write_shards(values: Mapping[str, Any], work: str) -> pd.DataFrame:
     )
 
 
-def verify_shards(values: Mapping[str, Any], work: str, shards: pd.DataFrame) -> None:
+def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
     """Read all records again, save their statistics and the accounting, as 04 does.
 
     Raises: RuntimeError: a record is not as planned.
@@ -168,6 +163,6 @@ def verify_shards(values: Mapping[str, Any], work: str, shards: pd.DataFrame) ->
     write.account_parts(plan.read_plan(work), shards, work)
 
 
-def _parts_dir(values: Mapping[str, Any], work: str) -> str:
+def _parts_dir(values: Values, work: str) -> str:
     """Return the folder that the parts are written to."""
     return work_dir(values["OUT_DIR"]) if values["OUT_DIR"] else work

@@ -41,9 +41,13 @@ def show_table(
     formats: the format of a column's numbers by its name, such as {"share": "{:.0%}"}.
     """
     formatters = {name: text.format for name, text in (formats or {}).items()}
-    options: Any = {"index": index, "formatters": formatters, "na_rep": "–"}
+    options: Any = {
+        "index": index,
+        "formatters": formatters,
+        "na_rep": "–",
+    }
     with pd.option_context(*NO_MATH):
-        html = table.to_html(escape=True, border=0, **options)
+        html = table.to_html(**options)
     return Table(Markup(html), table.to_string(**options))  # noqa: S704
 
 
@@ -65,9 +69,10 @@ def clean_table(html: str, change: Callable[[str], str] = str) -> Markup:
 
 def _clean_tag(tag: str) -> Markup:
     """Return the tag of a table with its spans only."""
-    name = re.findall(r"^</?\w+", tag)[0]
-    spans = [f' {attribute}="{number}"' for attribute, number in SPAN.findall(tag)]
-    return Markup(f"{name}{''.join(spans)}>")  # noqa: S704
+    (cleaned,) = re.findall(r"^</?\w+", tag)
+    for attribute, number in SPAN.findall(tag):
+        cleaned += f' {attribute}="{number}"'
+    return Markup(f"{cleaned}>")  # noqa: S704
 
 
 def format_unit(value: float, units: Mapping[str, float]) -> str:
@@ -81,10 +86,10 @@ def format_unit(value: float, units: Mapping[str, float]) -> str:
     for unit, size in units.items():
         if value >= size:
             return f"{value / size:.3g} {unit}"
-    return f"{value:.2g} {[*units][-1]}"
+    return f"{value:.2g} {unit}"
 
 
-format_bytes = partial(
-    format_unit, units={"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1}
-)
-format_seconds = partial(format_unit, units={"h": 3600, "min": 60, "s": 1})
+BYTES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1}
+SECONDS = {"h": 3600, "min": 60, "s": 1}
+format_bytes = partial(format_unit, units=BYTES)
+format_seconds = partial(format_unit, units=SECONDS)

@@ -8,6 +8,7 @@ import joblib
 import pytest
 
 from kaggle_tfr import parallel
+from kaggle_tfr.parameters import check_parameters
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +58,10 @@ def test_no_items_need_no_progress_bar(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_backend_is_named_and_zero_jobs_are_all_cores():
-    """An unknown backend's message lists what BACKEND can be."""
+def test_a_wrong_backend_is_named_and_zero_jobs_are_all_cores():
+    """The message lists what BACKEND can be."""
     with pytest.raises(ValueError, match="It can be 'threading', 'loky', 'dask'"):
-        parallel.use_backend(1, "threads")
+        check_parameters({"BACKEND": "threads"})
     assert parallel.use_backend(0).startswith(f"{joblib.cpu_count()} threads")
 
 
