@@ -7,7 +7,7 @@ a final name has a row. Once the part is complete, shards.csv replaces the journ
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -59,7 +59,7 @@ COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
 
 def is_claimed(part_dir: str, run_id: str) -> bool:
     """Return whether this run still owns the part."""
-    return storage.read_text(storage.join(part_dir, RUN)) == run_id
+    return storage.read_text(f"{part_dir}/{RUN}") == run_id
 
 
 def open_part(
@@ -71,14 +71,21 @@ def open_part(
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    text = plan.to_json()
     sums = read_sums(part_dir)
-    if sums.get("plan.json") != sha256_of_text(text):
-        _clear_stale_part(part_dir, plan, overwrite=overwrite)
+    changes = _list_changes(part_dir, plan, sums)
+    if changes and not overwrite:
+        raise ValueError(
+            f"'{part_dir}' was written from a different plan: {'; '.join(changes)}. "
+            "Set OVERWRITE = True to write it again, choose another OUT_DIR, or "
+            "revert the change."
+        )
+    if changes:
+        clear_part(part_dir)
 
-    storage.write_atomically(storage.join(part_dir, RUN), run_id.encode())
+    storage.write_atomically(f"{part_dir}/{RUN}", run_id.encode())
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    plan_path = storage.join(part_dir, "plan.json")
+    plan_path = f"{part_dir}/plan.json"
+    text = plan.to_json()
     if storage.read_text(plan_path) != text:
         storage.write_atomically(plan_path, text.encode())
 
@@ -93,27 +100,19 @@ def open_part(
     return kept
 
 
-def _clear_stale_part(part_dir: str, plan: Plan, *, overwrite: bool) -> None:
-    """Clear a part of a different plan, or stop because of it."""
-    changes = _list_changes(part_dir, plan)
-    if changes and not overwrite:
-        raise ValueError(
-            f"'{part_dir}' was written from a different plan: {'; '.join(changes)}. "
-            "Set OVERWRITE = True to write it again, choose another OUT_DIR, or "
-            "revert the change."
-        )
-    if changes:
-        clear_part(part_dir)
+def _list_changes(part_dir: str, plan: Plan, sums: Mapping[str, str]) -> list[str]:
+    """Return the differences between a part's plan and this one.
 
-
-def _list_changes(part_dir: str, plan: Plan) -> list[str]:
-    """Return the differences between a part's plan and this one."""
+    sums: of SHA256SUMS, which can identify the plan of a part without plan.json.
+    """
+    if sums.get("plan.json") == sha256_of_text(plan.to_json()):
+        return []
     try:
         return compare_plans(read_plan(part_dir), plan)
     except ValueError:
         return ["its plan.json cannot be read"]
     except FileNotFoundError:
-        if storage.exists(storage.join(part_dir, "shards.csv")):
+        if storage.exists(f"{part_dir}/shards.csv"):
             return ["it has a shards.csv, but no plan.json: restore its plan.json"]
         return []
 
@@ -189,9 +188,8 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
         shard = shards.get(row.key)
         if (
             shard
-            and row.count + row.refused == shard.count
-            and len(row.rejects) == row.refused
             and row.file == plan.file_name(shard, row.count)
+            and shard.count - row.count == row.refused == len(row.rejects)
         ):
             matching.append(replace(row, number=shard.number))
     return matching
@@ -204,23 +202,24 @@ def clear_part(part_dir: str) -> None:
     Raises: ValueError: a listed file is outside the part; then no file was removed.
     """
     rows = read_rows_of_part(part_dir)
-    names = [RUN, *_list_files(rows), *(f"{row.split}.csv" for row in rows)]
-    names += [*read_sums(part_dir), *PART_FILES]
-    names = [n for n in names if n not in ("plan.json", "shards.csv", SUMS)]
-    _remove_files(part_dir, [*names, "shards.csv", SUMS])
+    names = {*_list_files(rows), *read_sums(part_dir), *PART_FILES}
+    names |= {f"{row.split}.csv" for row in rows}
+    last = ["shards.csv", SUMS]
+    names -= {"plan.json", *last}
+    _remove_files(part_dir, [RUN, *sorted(names), *last])
     remove_journal(part_dir)
-    storage.remove(storage.join(part_dir, "plan.json"))
+    storage.remove(f"{part_dir}/plan.json")
 
 
 def _list_files(rows: Iterable[ShardRow]) -> list[str]:
-    """Return the names of shards and of their indices."""
+    """Return the names of shards, and then of their indices."""
     shards = [row.file for row in rows]
     return shards + [f"index/{shard}.idx" for shard in shards]
 
 
 def _remove_files(part_dir: str, names: Iterable[str]) -> None:
     """Remove files of a part, none of them if a link leads one out of the part."""
-    paths = [storage.join(part_dir, name) for name in dict.fromkeys(names)]
+    paths = [storage.join(part_dir, name) for name in names]
     for path in paths:
         folder = os.path.dirname(path)
         if not storage.is_inside(folder, part_dir):
@@ -240,10 +239,10 @@ def remove_journal(part_dir: str) -> None:
         for path in storage.list_files("journal/*", part_dir):
             storage.remove(path)
     else:
-        shutil.rmtree(storage.join(part_dir, "journal"), ignore_errors=True)
+        shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)
 
 
 def is_closed(part_dir: str) -> bool:
     """Return whether the part is complete: it has shards.csv, and no journal."""
     has_rows = bool(storage.list_files("journal/*.json", part_dir))
-    return storage.exists(storage.join(part_dir, "shards.csv")) and not has_rows
+    return storage.exists(f"{part_dir}/shards.csv") and not has_rows

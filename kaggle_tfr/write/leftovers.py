@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from operator import itemgetter
 
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan
@@ -61,19 +60,20 @@ def _find_other_parts(
     numbers = dict[str, int]()
     if not storage.exists(parts_dir):
         return numbers
-    for name in ("plan.json", "shards.csv"):  # readers need only the second
-        for path in storage.list_files(f"part-*/{name}", parts_dir):
-            part_dir = path.rpartition("/")[0]
-            match = re.search(r"/part-([1-9][0-9]*)$", part_dir)
-            fingerprint = read_fingerprint(part_dir)
-            if match and (fingerprint or name == "shards.csv"):
-                number = int(match[1])
-                is_of_this_plan = (
-                    fingerprint == plan.fingerprint and number <= plan.n_parts
-                )
-                if number not in part_dirs and not is_of_this_plan:
-                    numbers[part_dir] = number
-    return dict(sorted(numbers.items(), key=itemgetter(1)))
+    files = storage.list_files("part-*/plan.json", parts_dir)
+    files += storage.list_files("part-*/shards.csv", parts_dir)  # all that readers need
+    for path in files:
+        part_dir, name = os.path.split(path)
+        match = re.search(r"/part-([1-9][0-9]*)$", part_dir)
+        fingerprint = read_fingerprint(part_dir)
+        # A plan.json without a fingerprint is not one of 03_plan.
+        if match is None or (name == "plan.json" and not fingerprint):
+            continue
+        number = int(match[1])
+        is_of_plan = fingerprint == plan.fingerprint and number <= plan.n_parts
+        if number not in part_dirs and not is_of_plan:
+            numbers[part_dir] = number
+    return numbers
 
 
 def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
@@ -95,7 +95,7 @@ def _check_removable(part_dir: str) -> None:
             f"'{part_dir}' has shards, but no plan.json of 04_write: its files stay. "
             "Move it away, or set another OUT_DIR."
         )
-    if not storage.is_remote(part_dir) and os.path.islink(part_dir):
+    if os.path.islink(part_dir):
         raise ValueError(
             f"'{part_dir}', left over from another plan, is a link to another folder: "
             "its files stay. Remove that link."

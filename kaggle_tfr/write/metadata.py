@@ -29,7 +29,7 @@ def renew_metadata(
     metadata = describe_dataset(plan, rows[0].part, shards)
     present = None
     with suppress(ValueError, TypeError, KeyError, RecursionError):
-        present = json.loads(storage.read_text(storage.join(part_dir, DATASET_FILE)))
+        present = json.loads(storage.read_text(f"{part_dir}/{DATASET_FILE}"))
         metadata |= {name: present[name] for name in USER_FIELDS}
     if license_name:
         metadata["licenses"] = [{"name": license_name}]

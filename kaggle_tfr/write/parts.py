@@ -3,15 +3,15 @@
 import threading
 import uuid
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
 from kaggle_tfr.plan.plan import Plan, Shard, check_names, read_plan, read_rows
+from kaggle_tfr.shards import find_changed_files
 from kaggle_tfr.tables import format_bytes
 from kaggle_tfr.write import journal, leftovers, sidecars
 from kaggle_tfr.write.journal import ShardRow
@@ -23,6 +23,59 @@ from kaggle_tfr.write.shard import (
 )
 
 TIME_OVER = "the session's time is over"
+
+
+@dataclass(frozen=True)
+class PartRun:
+    """The writing of one part.
+
+    run_id: claims the part, see `journal.is_claimed`.
+    shards: of the part. finished: rows of those that are written, by number.
+    """
+
+    work_dir: str
+    plan: Plan
+    part_dir: str
+    run_id: str
+    shards: list[Shard]
+    finished: dict[int, ShardRow]
+
+
+class ByteBudget:
+    """The bytes that a part has left, besides finished shards and reservations.
+
+    Tasks are listed in another thread than the one that takes their results.
+    """
+
+    def __init__(self, bytes_left: int, missing: Iterable[Shard]) -> None:
+        self.lock = threading.Lock()
+        self.left = bytes_left
+        self.planned = sum(shard.bytes_high for shard in missing)  # not reserved yet
+
+    def reserve(self, shard: Shard) -> tuple[int, str]:
+        """Return (bytes that the shard may have, ""), or (0, why it does not fit).
+
+        The shard may use half of the bytes that no other shard is expected to need.
+        """
+        high = shard.bytes_high
+        with self.lock:
+            spare = max(0, self.left - self.planned)
+            self.planned -= high
+            if high > self.left:
+                return 0, (
+                    f"part {shard.part} would pass its limit: {self.left:,} bytes are "
+                    f"left for shards, and shard {shard.number} may take {high:,}. "
+                    f"{PLAN_SMALLER_PARTS}"
+                )
+            limit_bytes = high + spare // 2
+            self.left -= limit_bytes
+        return limit_bytes, ""
+
+    def release(self, outcome: ShardOutcome) -> None:
+        """Replace a shard's reservation by the bytes that it has."""
+        written = outcome.row.bytes if outcome.row else 0
+        with self.lock:
+            self.left += outcome.limit_bytes - written
 
 
 def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFrame:
@@ -53,19 +106,18 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFra
 
 def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
     """Return each part's bytes, forecast interval and limit, for `plot_limits`."""
+    sums = shards.groupby("part")[["bytes", "count"]].sum()
     rows = {}
-    for part, shards_of_part in shards.groupby("part"):
-        size = shards_of_part["bytes"].sum()
-        count = shards_of_part["count"].sum()
+    for part, size, count in sums.itertuples():
         low = plan.forecast["low"] * count
         high = plan.forecast["high"] * count
+        interval = f"{format_bytes(low)} to {format_bytes(high)}"
         rows[f"part {part}"] = {
             "value": size,
             "low": low,
             "high": high,
             "limit": plan.settings.limit_bytes,
-            "text": f"{format_bytes(size)}, forecast {format_bytes(low)} to "
-            f"{format_bytes(high)}",
+            "text": f"{format_bytes(size)}, forecast {interval}",
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -91,9 +143,10 @@ def write_parts(
     plan = read_plan(work_dir)
     _check_plan(plan, part)
     parts_dir = out_dir or work_dir
-    part_numbers = [part] if part else range(1, plan.n_parts + 1)
     part_dirs = {
-        number: storage.join(parts_dir, f"part-{number}") for number in part_numbers
+        number: storage.join(parts_dir, f"part-{number}")
+        for number in range(1, plan.n_parts + 1)
+        if part in (0, number)
     }
     storage.remove_leftovers(work_dir)
     leftovers.remove_other_parts(
@@ -101,34 +154,22 @@ def write_parts(
     )
 
     run_id = uuid.uuid4().hex
-    finished = _open_parts(part_dirs, plan, run_id, overwrite=overwrite)
-    planned = [shard for shard in plan.shards if shard.part in part_dirs]
-    problem = _write_missing(
-        work_dir, plan, planned, part_dirs, finished, run_id=run_id
-    )
-    for number, part_dir in part_dirs.items():
-        shards = [shard.number for shard in planned if shard.part == number]
-        if finished.keys() >= set(shards):
-            rows = [finished[shard] for shard in shards]
-            sidecars.close_part(work_dir, part_dir, plan, rows, license_name)
-    if problem:
-        _stop(problem, f"Stopped after {len(finished)} of {len(planned)} shards")
-    rows = [finished[number] for number in sorted(finished)]
-    return pd.DataFrame(rows, columns=journal.COLUMNS)
-
-
-def _open_parts(
-    part_dirs: Mapping[int, str], plan: Plan, run_id: str, *, overwrite: bool
-) -> dict[int, ShardRow]:
-    """Claim the parts and return the rows of finished shards, by number."""
-    finished = dict[int, ShardRow]()
+    runs = []
     for number, part_dir in part_dirs.items():
         rows = journal.open_part(part_dir, plan, run_id, overwrite=overwrite)
-        label = f"Checking finished shards of part {number}"
-        for row in parallel.run(partial(_check_shard, part_dir), rows, label=label):
-            if row:
-                finished[row.number] = row
-    return finished
+        finished = _check_shards(part_dir, rows)
+        shards = [shard for shard in plan.shards if shard.part == number]
+        runs.append(PartRun(work_dir, plan, part_dir, run_id, shards, finished))
+
+    written = list[ShardRow]()
+    try:
+        for run in runs:
+            rows = _write_missing(run)
+            sidecars.close_part(work_dir, run.part_dir, plan, rows, license_name)
+            written += rows
+    finally:
+        _release_claims(runs)
+    return pd.DataFrame(written, columns=journal.COLUMNS)
 
 
 def _check_plan(plan: Plan, part: int) -> None:
@@ -153,21 +194,55 @@ def _check_plan(plan: Plan, part: int) -> None:
         )
 
 
+def _check_shards(part_dir: str, rows: Iterable[ShardRow]) -> dict[int, ShardRow]:
+    """Return the rows of the shards that are as they were written, by number."""
+    label = f"Checking finished shards of {part_dir}"
+    checked = parallel.run(partial(_check_shard, part_dir), rows, label=label)
+    return {row.number: row for row in checked if row}
+
+
 def _check_shard(part_dir: str, row: ShardRow) -> ShardRow | None:
-    """Return the row if its file has the same size and sha256; else remove the file."""
-    path = storage.join(part_dir, row.file)
-    # Other errors are the disk's, and no reason to remove a file.
-    with suppress(FileNotFoundError):
-        is_complete = storage.size_and_time(path)[0] == row.bytes
-        if is_complete and storage.sha256_of(path) == row.sha256:
-            return row
-    storage.remove(path)
-    return None
+    """Return the row if its file is as it was written; else remove the file."""
+    # An error of the disk is raised: it is no reason to remove a file.
+    if find_changed_files(part_dir, {row.file: row.sha256}):
+        storage.remove(storage.join(part_dir, row.file))
+        return None
+    return row
 
 
-def _stop(problem: str, text: str) -> None:
+def _write_missing(run: PartRun) -> list[ShardRow]:
+    """Write the shards that are not finished, and return the rows of all.
+
+    Raises: OSError, SystemExit: see `write_parts`.
+    """
+    missing = [shard for shard in run.shards if shard.number not in run.finished]
+    bytes_finished = sum(row.bytes for row in run.finished.values())
+    budget = ByteBudget(run.plan.shard_limit_bytes - bytes_finished, missing)
+    problems = list[str]()
+    if missing:
+        for outcome in parallel.run(
+            write_shard,
+            _list_tasks(run, missing, budget, problems),
+            label="Writing images",
+            total=sum(shard.count for shard in missing),
+            advance=lambda outcome: outcome.shard.count if outcome.row else 0,
+        ):
+            budget.release(outcome)
+            if outcome.row:
+                run.finished[outcome.shard.number] = outcome.row
+            else:
+                problems.append(outcome.problem)
+    if problems:
+        _stop(run, problems[0])
+    return [run.finished[shard.number] for shard in run.shards]
+
+
+def _stop(run: PartRun, problem: str) -> None:
     """End a run that could not write all shards."""
-    text = f"{text}, which are whole and stay"
+    text = (
+        f"Stopped after {len(run.finished)} of {len(run.shards)} shards of "
+        f"'{run.part_dir}', which are whole and stay"
+    )
     if problem != TIME_OVER:
         raise OSError(f"{text}: {problem} {storage.RESUME_HINT}")
     print(
@@ -178,100 +253,31 @@ def _stop(problem: str, text: str) -> None:
     raise SystemExit(0)
 
 
-def _write_missing(
-    work_dir: str,
-    plan: Plan,
-    planned: Sequence[Shard],
-    part_dirs: Mapping[int, str],
-    finished: dict[int, ShardRow],
-    *,
-    run_id: str,
-) -> str:
-    """Write the planned shards that are not in `finished`, and add them to it.
+def _list_tasks(
+    run: PartRun, missing: Iterable[Shard], budget: ByteBudget, problems: list[str]
+) -> Iterator[ShardTask]:
+    """Yield the missing shards as tasks until a problem is known.
 
-    Return the problem that stopped the run, "" if none did.
+    problems: those of finished tasks, to which this function adds its own.
     """
-    missing = [shard for shard in planned if shard.number not in finished]
-    if not missing:
-        return ""
-    budget = ByteBudget(plan, missing, finished.values())
-    problems = list[str]()
-
-    def list_tasks() -> Iterator[ShardTask]:
-        plan_for_worker = plan.for_worker()
-        for shard, rows in read_rows(work_dir, missing):
-            limit_bytes, problem = budget.reserve(shard)
-            if session.hours_left() <= 0:
-                problem = TIME_OVER
-            if problem:
-                problems.append(problem)
-            if problems:
-                return
-            part_dir = part_dirs[shard.part]
-            yield ShardTask(plan_for_worker, shard, rows, part_dir, limit_bytes, run_id)
-
-    try:
-        for outcome in parallel.run(
-            write_shard,
-            list_tasks(),
-            label="Writing images",
-            total=sum(shard.count for shard in missing),
-            advance=lambda outcome: outcome.shard.count if outcome.row else 0,
-        ):
-            budget.release(outcome)
-            if outcome.row:
-                finished[outcome.shard.number] = outcome.row
-            else:
-                problems.append(outcome.problem)
-    finally:
-        _release_claims(part_dirs.values(), run_id)
-    return next(iter(problems), "")
+    plan = run.plan.for_worker()
+    for shard, rows in read_rows(run.work_dir, missing):
+        limit_bytes, problem = budget.reserve(shard)
+        if session.hours_left() <= 0:
+            problem = TIME_OVER
+        if problem:
+            problems.append(problem)
+        if problems:
+            return
+        yield ShardTask(plan, shard, rows, run.part_dir, limit_bytes, run.run_id)
 
 
-def _release_claims(part_dirs: Iterable[str], run_id: str) -> None:
-    """End the claims of this run, so that its workers stop.
+def _release_claims(runs: Iterable[PartRun]) -> None:
+    """End the claims of these runs, so that their workers stop.
 
     They cannot be stopped from outside. They check the claim every few seconds, and
     before a shard gets its name.
     """
-    for part_dir in part_dirs:
-        if journal.is_claimed(part_dir, run_id):
-            storage.remove(storage.join(part_dir, journal.RUN))
-
-
-class ByteBudget:
-    """The bytes that each part has left, besides finished shards and reservations."""
-
-    def __init__(
-        self, plan: Plan, missing: Iterable[Shard], finished: Iterable[ShardRow]
-    ) -> None:
-        self.lock = threading.Lock()
-        self.left = defaultdict[int, int](lambda: plan.shard_limit_bytes)  # by part
-        self.planned = Counter[int]()  # upper bounds of shards not begun, by part
-        for shard in missing:
-            self.planned[shard.part] += shard.bytes_high
-        for row in finished:
-            self.left[row.part] -= row.bytes
-
-    def reserve(self, shard: Shard) -> tuple[int, str]:
-        """Return (bytes that the shard may have, ""), or (0, why it no longer fits)."""
-        high = shard.bytes_high
-        with self.lock:
-            left = self.left[shard.part]
-            spare = max(0, left - self.planned[shard.part])
-            self.planned[shard.part] -= high
-            if high > left:
-                return 0, (
-                    f"part {shard.part} would pass its limit: {left:,} bytes are left "
-                    f"for shards, and shard {shard.number} may take {high:,}. "
-                    f"{PLAN_SMALLER_PARTS}"
-                )
-            limit_bytes = high + spare // 2
-            self.left[shard.part] -= limit_bytes
-        return limit_bytes, ""
-
-    def release(self, outcome: ShardOutcome) -> None:
-        """Replace a shard's reservation by the bytes that it has."""
-        written = outcome.row.bytes if outcome.row else 0
-        with self.lock:
-            self.left[outcome.shard.part] += outcome.limit_bytes - written
+    for run in runs:
+        if journal.is_claimed(run.part_dir, run.run_id):
+            storage.remove(f"{run.part_dir}/{journal.RUN}")

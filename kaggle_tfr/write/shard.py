@@ -84,17 +84,20 @@ def _explain_error(error: Exception, part_dir: str) -> str:
     if isinstance(error, FileNotFoundError | tf.errors.NotFoundError):
         return f"{text}. Put that file back."
 
-    fix = "Fix the cause that the error names."
     is_full = isinstance(error, tf.errors.ResourceExhaustedError)
-    if isinstance(error, OSError):
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if is_full:
+    if is_full or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT):
         fix = MAKE_ROOM
+    else:
+        fix = "Fix the cause that the error names."
     free = storage.free_bytes(part_dir)
     return f"{text} ({free / 1e6:,.1f} MB are free for '{part_dir}'). {fix}"
 
 
 def _write_whole(task: ShardTask) -> ShardRow:
+    """Write a shard and return its row.
+
+    Raises: InterruptedError: the shard cannot be written, and why.
+    """
     _check_disk(task)
     number = f"{task.shard.number:06d}"
     scratch = storage.scratch_folder(task.part_dir)
@@ -103,15 +106,15 @@ def _write_whole(task: ShardTask) -> ShardRow:
         bounds, rejects = _write_records(task, temporary)
         row = _describe_shard(task, temporary, bounds, rejects)
         if not task.plan.settings.compression:
-            path = storage.join(task.part_dir, f"index/{row.file}.idx")
+            path = f"{task.part_dir}/index/{row.file}.idx"
             storage.write_atomically(path, format_index(bounds).encode())
         _check_claim(task)
         # The row is written before the shard gets its name, so that no file with a
         # final name lacks its row.
-        path = storage.join(task.part_dir, f"journal/{number}.json")
+        path = f"{task.part_dir}/journal/{number}.json"
         text = json.dumps(asdict(row), ensure_ascii=False)
         storage.write_atomically(path, text.encode())
-        storage.publish_file(temporary, storage.join(task.part_dir, row.file))
+        storage.publish_file(temporary, f"{task.part_dir}/{row.file}")
     finally:
         storage.remove(temporary)
     return row
@@ -147,14 +150,14 @@ def _describe_shard(
 
 
 def _check_disk(task: ShardTask) -> None:
+    """Raise an InterruptedError if the disk has too little room for the shard."""
     free = storage.free_bytes(task.part_dir)
-    if free < task.shard.bytes_high + SPARE_DISK_BYTES:
+    needed = task.shard.bytes_high + SPARE_DISK_BYTES
+    if free < needed:
         raise InterruptedError(
-            f"the disk is too full: shard {task.shard.number} may take "
-            f"{task.shard.bytes_high / 1e6:,.1f} MB and "
-            f"{SPARE_DISK_BYTES / 1e6:,.1f} MB are kept for the files beside the "
-            f"shards, but {free / 1e6:,.1f} MB are free for '{task.part_dir}'. "
-            f"{MAKE_ROOM}"
+            f"the disk is too full: shard {task.shard.number} and the files beside it "
+            f"may take {needed / 1e6:,.1f} MB, but {free / 1e6:,.1f} MB are free for "
+            f"'{task.part_dir}'. {MAKE_ROOM}"
         )
 
 
@@ -169,7 +172,7 @@ def _write_records(
 ) -> tuple[list[int], list[dict[str, str]]]:
     """Return the bounds of the records in bytes, and the rejected images."""
     bounds = [0]
-    rejects = list[dict[str, str]]()
+    rejects = []
     next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
     images = stream_image_bytes(task.rows["path"])
     options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
@@ -183,10 +186,10 @@ def _write_records(
             except (RejectedImage, DamagedRecord) as rejection:
                 reject = {"image_id": row["image_id"], "path": row["path"]}
                 rejects.append(reject | {"problem": str(rejection)})
-            else:
-                writer.write(record)
-                bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-                _check_limit(task, bounds)
+                continue
+            writer.write(record)
+            bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+            _check_limit(task, bounds)
     return bounds, rejects
 
 
@@ -202,19 +205,18 @@ def _check_limit(task: ShardTask, bounds: list[int]) -> None:
 
 
 def _encode_image(row: dict[Any, Any], data: bytes | OSError, plan: Plan) -> bytes:
-    """Return the record of an image, from its row of the plan and the file's bytes."""
+    """Return the record of an image, from its row of the plan and the file's bytes.
+
+    Raises: RejectedImage; OSError: the file could not be read.
+    """
     if isinstance(data, OSError):
         raise data
-    _check_unchanged(row, data)
-    return encode(row, convert(data, plan.image), plan.schema, plan.image)
-
-
-def _check_unchanged(row: dict[Any, Any], data: bytes) -> None:
-    """Raise RejectedImage unless the bytes are those that 01 read, as far as known."""
-    size = row.get("n_bytes")
-    if size and size != len(data):
+    # Size and digest are those that 01 found, if it knew them.
+    size = row.get("n_bytes") or len(data)
+    if size != len(data):
         raise RejectedImage(
             f"changed since 01_explore: {size:,} bytes before, {len(data):,} now"
         )
-    if row.get("digest") and row["digest"] != storage.digest(data):
-        raise RejectedImage(f"changed since 01_explore: other {len(data):,} bytes")
+    if row.get("digest") not in (None, "", storage.digest(data)):
+        raise RejectedImage(f"changed since 01_explore: other {size:,} bytes")
+    return encode(row, convert(data, plan.image), plan.schema, plan.image)

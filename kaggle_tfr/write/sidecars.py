@@ -41,7 +41,7 @@ def close_part(
 
         metadata = renew_metadata(part_dir, plan, rows, license_name)
         if metadata:
-            path = storage.join(part_dir, DATASET_FILE)
+            path = f"{part_dir}/{DATASET_FILE}"
             storage.write_atomically(path, metadata.encode())
     journal.remove_journal(part_dir)
 
@@ -71,7 +71,7 @@ def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
     """
     new_sums = {path.name: storage.sha256_of(path) for path in Path(scratch).iterdir()}
     if "rejects.csv" not in new_sums:
-        storage.remove(storage.join(part_dir, "rejects.csv"))
+        storage.remove(f"{part_dir}/rejects.csv")
     text = format_sums(sums | new_sums)
     Path(scratch, SUMS).write_bytes(text.encode())
     new_sums[SUMS] = sha256_of_text(text)

@@ -114,7 +114,7 @@ def save_stats(stats: Mapping[str, Sums], path: str) -> None:
     if checksums:
         checksums[name] = storage.sha256_of(path)
         text = format_sums(checksums)
-        storage.write_atomically(storage.join(part_dir, SUMS), text.encode())
+        storage.write_atomically(f"{part_dir}/{SUMS}", text.encode())
 
 
 def _write_json(path: str, values: Mapping[str, Any]) -> None:

@@ -164,7 +164,7 @@ def _find_parts(folder: str) -> list[str]:
     Raises: FileNotFoundError: 04_write wrote none of them.
     """
     if any(storage.exists(storage.join(folder, name)) for name in PART_SIGNS):
-        return [folder]
+        return [storage.join(folder)]
 
     files = storage.list_files("*/shards.csv", folder)
     files += storage.list_files("*/plan.json", folder)  # unfinished parts
@@ -247,7 +247,7 @@ def _check_shard_list(
             problems[plan.file_name(shard)] = (
                 f"the plan has {shard.count} images, but not shards.csv and rejects.csv"
             )
-    listed = {storage.join(part_dir, row.file) for row in rows}
+    listed = {f"{part_dir}/{row.file}" for row in rows}
     for path, *_ in list_names(part_dir):
         if path not in listed:
             problems[path.removeprefix(f"{part_dir}/")] = "not in shards.csv"
@@ -292,7 +292,7 @@ def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
         if schema_field.type == "bytes":
             text_columns += schema_field.sources
     types = dict.fromkeys(text_columns, str)
-    path = storage.join(part_dir, f"{split}.csv")
+    path = f"{part_dir}/{split}.csv"
     with (
         suppress(*PER_IMAGE_ERRORS, ValueError),
         storage.local_copy(path) as local,
@@ -305,7 +305,7 @@ def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
 
 def check_shard(check: ShardCheck) -> ShardCheck:
     """Read a shard and return the check with the result, without its rows."""
-    path = storage.join(check.part_dir, check.shard.file)
+    path = f"{check.part_dir}/{check.shard.file}"
     try:
         with storage.local_copy(path) as local, tempfile.TemporaryDirectory() as folder:
             if storage.sha256_of(local) != check.shard.sha256:
@@ -330,7 +330,7 @@ def _check_records(check: ShardCheck, plain: AnyPath) -> None:
     if check.rows and len(check.rows) != shard.count:
         check.report(f"{shard.split}.csv has {len(check.rows)} rows of this file")
 
-    index = read_index(storage.join(check.part_dir, "index", f"{shard.file}.idx"))
+    index = read_index(f"{check.part_dir}/index/{shard.file}.idx")
     if index not in ([0], bounds):
         check.report("its records are not where its index has them")
 
