@@ -20,9 +20,6 @@ from kaggle_tfr import storage
 INSIDE = "KAGGLE_TFR_LOCKED"
 WHOLE = "run.lock"
 PART = "run-part-{}.lock"
-FIXES = storage.FIXES | dict.fromkeys(
-    storage.DENIED, "Choose another WORK_DIR, or allow writing there."
-)
 
 
 class WorkDirBusyError(RuntimeError):
@@ -56,36 +53,28 @@ def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
     if storage.is_remote(work_dir):
         return Lock(None)
     storage.make_folder(work_dir)
-    name = PART.format(part) if part else WHOLE
-    lock = Lock(_create_locked(storage.join(work_dir, name)))
+    path = storage.join(work_dir, PART.format(part) if part else WHOLE)
+    with storage.explain_os_errors(path, storage.OUTPUT_FIXES):
+        file = storage.create_locked(path, _lock_alone)
+    lock = Lock(file)
     try:
+        file.truncate(0)
         # After it is locked, so that one of two that start at once sees the other.
-        for other in storage.list_files(WHOLE if part else PART.format("*"), work_dir):
-            with suppress(FileNotFoundError), open(other, encoding="utf-8") as file:
-                _lock(file, fcntl.LOCK_SH)
+        pattern = WHOLE if part else PART.format("*")
+        for rival in storage.list_files(pattern, work_dir):
+            with suppress(FileNotFoundError), open(rival, encoding="utf-8") as locked:
+                _lock(locked, fcntl.LOCK_SH)
     except BaseException:
         lock.release()
         raise
     process = f"process {os.getpid()} on {socket.gethostname()}"
     since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    print(f"{holder}, {process}, since {since}", end="", file=lock.file, flush=True)
+    print(f"{holder}, {process}, since {since}", end="", file=file, flush=True)
     return lock
 
 
-def _create_locked(path: str) -> TextIO:
-    """Return the lock file, empty and locked. Raises: WorkDirBusyError."""
-    with storage.explain_os_errors(path, FIXES):
-        while True:
-            file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
-            try:
-                _lock(file, fcntl.LOCK_EX)
-            except WorkDirBusyError:
-                file.close()
-                raise
-            if os.fstat(file.fileno()).st_nlink:
-                file.truncate(0)
-                return file
-            file.close()  # its last holder removed it before it was locked
+def _lock_alone(file: TextIO) -> None:
+    _lock(file, fcntl.LOCK_EX)
 
 
 def _lock(file: TextIO, mode: int) -> None:
@@ -95,11 +84,10 @@ def _lock(file: TextIO, mode: int) -> None:
     except BlockingIOError:
         file.seek(0)
         process = file.read() or "another process"
-        fix = "Wait until it has ended, stop it, or choose another WORK_DIR."
-        if "notebook" in process:
-            fix = f"Run that notebook to its end, or shut its kernel down. {fix}"
         raise WorkDirBusyError(
-            f"'{os.path.dirname(file.name)}' is in use by {process}. {fix}"
+            f"'{os.path.dirname(file.name)}' is in use by {process}. Wait until it has "
+            "ended, run that notebook to its end, shut its kernel down, or choose "
+            "another WORK_DIR."
         ) from None
     except OSError:  # no locks on this file system
         pass

@@ -86,7 +86,7 @@ def find_input(source: str | os.PathLike[str]) -> str:
     for candidate in candidates:
         # A folder may have "[1]" in its name: only the star of an owner is a pattern.
         pattern = glob.escape(candidate).replace("/[*]/", "/*/")
-        for folder in sorted(glob.glob(pattern))[:1]:
+        for folder in sorted(glob.glob(pattern)):
             # A mount that is not ready yet is an empty folder.
             if not folder.startswith(KAGGLE_INPUT) or os.listdir(folder):
                 return folder

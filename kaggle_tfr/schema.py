@@ -1,8 +1,8 @@
 """The contents of a record: its fields, the presets, and how a row is encoded."""
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import UnionType
@@ -37,7 +37,7 @@ SOURCES = {
 }
 COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 RAGGED = -1  # the size of a list of any length
-MAX_FLOAT32 = float(np.finfo(np.float32).max)
+FIELD_HELP = "{from: column, type: bytes | int64 | float, size: n | ragged}"
 
 _LANDMARK = {"image": "image", "label": "label", "height": "height", "width": "width"}
 _CLOUDS = ("Fish", "Flower", "Gravel", "Sugar")
@@ -103,8 +103,7 @@ class JsonDataclass:
             return cls.from_dict(values)
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"'{path}' cannot be used: it does not describe {cls.__name__} "
-                f"({type(error).__name__}: {error}). {advice}"
+                f"'{path}' does not describe {cls.__name__}: {error}. {advice}"
             ) from None
 
 
@@ -166,8 +165,7 @@ class Field(JsonDataclass):
         if self.type not in ("bytes", "int64", "float") or not is_size:
             raise ValueError(
                 f"SCHEMA field '{self.name}' has type {self.type!r} and size "
-                f"{self.size!r}. A field is {{from: column, "
-                f"type: bytes | int64 | float, size: n | ragged}}."
+                f"{self.size!r}. A field is {FIELD_HELP}."
             )
 
     @property
@@ -244,10 +242,9 @@ def load_schema(
 
 
 def list_fields(schema: RecordSchema) -> pd.DataFrame:
-    """Return one row per feature of the record: its name, type and sources."""
-    rows = [(field.name, field.type, field.source) for field in schema.fields]
-    table = pd.DataFrame(rows, columns=["feature", "type", "made of"])
-    return table.set_index("feature")
+    """Return the type and the source of each feature of the record."""
+    table = pd.DataFrame(list(schema.fields)).set_index("name")
+    return table[["type", "source"]]
 
 
 def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
@@ -259,21 +256,22 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
         spec = {"from": spec}
     if unknown := sorted(set(spec) - {"from", "type", "size"}):
         raise ValueError(
-            f"SCHEMA field '{name}' has the key '{unknown[0]}'. A field is "
-            f"{{from: column, type: bytes | int64 | float, size: n | ragged}}."
+            f"SCHEMA field '{name}' has the key '{unknown[0]}'. A field is {FIELD_HELP}."
         )
     source = spec.get("from", name)
-    default_size = RAGGED if source in ("one_hot", "labels") else 0
-    first_source = source
-    if not isinstance(source, str):
+    if isinstance(source, str):
+        size = RAGGED if source in ("one_hot", "labels") else 0
+        type_ = SOURCES.get(source)
+    else:
         source = tuple(source)
-        default_size = len(source)
-        first_source = source[0]
-    size = spec.get("size") or default_size
-    type_ = spec.get("type") or SOURCES.get(first_source)
+        size = len(source)
+        type_ = SOURCES.get(source[0])
     if not type_ and images is not None and source in images:
         type_ = COLUMN_TYPES.get(images[source].dtype.kind)
-    return Field(name, source, type_ or "bytes", RAGGED if size == "ragged" else size)
+    size = spec.get("size", size)
+    if size == "ragged":
+        size = RAGGED
+    return Field(name, source, spec.get("type") or type_ or "bytes", size)
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:
@@ -288,16 +286,11 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
         else:
             fields += [Field(column, column) for column in columns]
 
-    is_test = images["label"] < 0
-    is_test &= images.get("split", "") == "test"
+    is_test = (images["label"] < 0) & (images.get("split", "") == "test")
     test_images = images[is_test]
-    test_fields = []
-    if len(test_images):
-        test_fields = _drop_labels(fields, test_images, columns)
-    for field in fields:
-        _check_column(field, images[~is_test])
-    for field in test_fields:
-        _check_column(field, test_images)
+    test_fields = _drop_labels(fields, test_images, columns) if is_test.any() else []
+    _check_columns(fields, images[~is_test])
+    _check_columns(test_fields, test_images)
     return RecordSchema(
         tuple(fields), labels.kind, len(labels.classes), columns, tuple(test_fields)
     )
@@ -307,39 +300,29 @@ def _drop_labels(
     fields: list[Field], images: pd.DataFrame, columns: Sequence[str]
 ) -> list[Field]:
     """Return the fields of test images: no label, no empty column, but their id."""
-    absent = {"label", "label_name", "labels", "one_hot", *columns}
-    absent.update(str(name) for name in images if images[name].isna().all())
+    empty = images.columns[images.isna().all()]
+    absent = {"label", "label_name", "labels", "one_hot", *columns, *empty}
     test_fields = [field for field in fields if absent.isdisjoint(field.sources)]
-    if all(field.source != "image_id" for field in test_fields):
+    if "image_id" not in [field.source for field in test_fields]:
         test_fields.append(Field("id", "image_id"))  # a submission needs it
     return test_fields
 
 
-def _check_column(field: Field, images: pd.DataFrame) -> None:
+def _check_columns(fields: Sequence[Field], images: pd.DataFrame) -> None:
     """Raise a ValueError unless the table has the columns, with valid values."""
-    for source in field.sources:
-        if source not in SOURCES and source not in images:
-            raise ValueError(
-                f"SCHEMA field '{field.name}' is made of '{source}', which is not a "
-                f"column of the table.{near_miss(source, [*SOURCES, *images.columns])} "
-                f"There are {', '.join(images.columns)}."
-            )
-    if isinstance(field.source, str) and field.source not in SOURCES:
-        values = images[field.source].tolist()
-        for image_id, value in zip(images["image_id"], values, strict=True):
-            try:
-                _to_list(value, field)
-            except (ValueError, TypeError, OverflowError) as error:
-                raise _value_error(field, image_id, value, error) from None
-
-
-def _value_error(
-    field: Field, image_id: Any, value: Any, error: Exception
-) -> ValueError:
-    return ValueError(
-        f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
-        f"'{field.source}' is {value!r}: {error}. Fix the row, or the field in SCHEMA."
-    )
+    known = [*SOURCES, *images.columns]
+    for field in fields:
+        for source in field.sources:
+            if source not in known:
+                raise ValueError(
+                    f"SCHEMA field '{field.name}' is made of '{source}', which is not "
+                    f"a column of the table.{near_miss(source, known)} There are "
+                    f"{', '.join(images.columns)}."
+                )
+        if isinstance(field.source, str) and field.source not in SOURCES:
+            values = images[field.source]
+            for image_id, value in zip(images["image_id"], values, strict=True):
+                _convert_value(value, field, image_id)
 
 
 def feature_spec(schema: RecordSchema) -> dict[str, Any]:
@@ -380,14 +363,10 @@ def encode(
 
     example = example_class()()
     for field in schema.fields:
-        try:
-            value = _find_value(field.source, row, image, schema)
-            values = _to_list(value, field)
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
-            value = row.get(field.source) if isinstance(field.source, str) else None
-            raise _value_error(field, row.get("image_id"), value, error) from None
+        value = _find_value(field.source, row, image, schema)
         feature = example.features.feature[field.name]
-        getattr(feature, f"{field.type}_list").value.extend(values)
+        value_list = getattr(feature, f"{field.type}_list").value
+        value_list.extend(_convert_value(value, field, row.get("image_id")))
     # Otherwise the features are in the order of a hash table.
     return example.SerializeToString(deterministic=True)
 
@@ -399,29 +378,48 @@ def _find_value(
     schema: RecordSchema,
 ) -> Any:
     """Return the value of a source: of the row, its labels or the encoded image."""
-    if not isinstance(source, str):
-        return [_find_value(name, row, image, schema) for name in source]
-    if source in ("height", "width"):
-        return getattr(image, source)
-    if source == "image":
-        return image.data
-    if source == "depth":
-        return count_channels(image.data)
-    if source == "format":
-        return image.format.lower()
-    if source == "extension":
-        return image.format.lower().replace("jpeg", "jpg")
-    if source == "labels" or (source == "one_hot" and schema.kind == "multi"):
-        return [row[name] for name in schema.label_columns]
-    if source == "one_hot":
-        return _one_hot(row["label"], schema.n_classes)
+    match source:
+        case tuple():
+            return [_find_value(name, row, image, schema) for name in source]
+        case "height" | "width":
+            return getattr(image, source)
+        case "image":
+            return image.data
+        case "depth":
+            return count_channels(image.data)
+        case "format":
+            return image.format.lower()
+        case "extension":
+            return image.format.lower().replace("jpeg", "jpg")
+        case "one_hot" if schema.kind != "multi":
+            return _one_hot(row, schema.n_classes)
+        case "labels" | "one_hot":
+            return [row[name] for name in schema.label_columns]
     return row[source]
 
 
-def _one_hot(label: int, n_classes: int) -> list[float]:
+def _one_hot(row: Mapping[str, Any], n_classes: int) -> list[float]:
+    label = row["label"]
     if not 0 <= label < n_classes:
-        raise ValueError(f"label {label} is none of {n_classes} classes")
+        raise ValueError(
+            f"image '{row['image_id']}': label {label} is none of {n_classes} classes"
+        )
     return np.eye(1, n_classes, label)[0].tolist()
+
+
+def _convert_value(value: Any, field: Field, image_id: Any) -> list:
+    """Return the values of a feature.
+
+    Raises: ValueError: the value does not fit the field.
+    """
+    try:
+        return _to_list(value, field)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(
+            f"image '{image_id}': the field '{field.name}' takes "
+            f"{field.type}, but '{field.source}' is {value!r:.60}: {error}. Fix the "
+            "row, or the field in SCHEMA."
+        ) from None
 
 
 def _to_list(value: Any, field: Field) -> list:
@@ -435,7 +433,7 @@ def _to_list(value: Any, field: Field) -> list:
     if isinstance(value, str):
         is_json = value.lstrip().startswith("[")
         items = json.loads(value) if is_json else value.split()
-    elif isinstance(value, Iterable) and not isinstance(value, bytes | Mapping):
+    elif isinstance(value, list | tuple | np.ndarray):
         items = list(value)
     else:
         raise ValueError(f"{value!r} is not a list")
@@ -448,16 +446,14 @@ def _to_python(value: Any, type_: str) -> bytes | int | float:
     """Return a value as Python's type for `type_`."""
     if type_ == "float":
         number = float(value)
-        if MAX_FLOAT32 < abs(number) < math.inf:
-            raise ValueError(f"{number} is beyond float32")
+        struct.pack("<f", number)  # raises an OverflowError beyond float32
         return number
-    if not isinstance(value, bytes | str | int) and pd.isna(value) is True:
+    if pd.isna(value) is True:
         raise ValueError("no value")
     if type_ == "bytes":
         return value if isinstance(value, bytes) else str(value).encode()
     number = int(value)
     if not isinstance(value, str) and number != value:
         raise ValueError(f"{value!r} is not a whole number")
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{number} needs more than 64 bits")
+    number.to_bytes(8, signed=True)  # raises an OverflowError beyond 64 bits
     return number

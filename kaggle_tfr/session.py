@@ -5,6 +5,7 @@ both by `tf` and `keras` below: on first use, after `prepare`.
 """
 
 import importlib
+import math
 import os
 import sys
 import time
@@ -16,9 +17,6 @@ from typing import Any
 from kaggle_tfr.storage import limit_bucket_cache
 
 ROOT = "/"  # of the folders sys and dev
-# Google's PCI vendor number, also of its network cards (class 0x02…) and disks
-# (0x01…).
-GOOGLE_VENDOR = "0x1ae0"
 SESSION_HOURS = 12  # of a Kaggle session with a CPU or GPU
 TPU_SESSION_HOURS = 9
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
@@ -29,17 +27,12 @@ TERMINAL = "KAGGLE_TFR_TERMINAL"
 def prepare() -> None:
     """Set what TensorFlow and Keras read when they are imported; call it before.
 
-    TensorFlow logs errors only and reads buckets with little memory, and Keras gets the
-    backend that fits this machine. Existing environment variables stay.
+    TensorFlow logs errors only and reads buckets with little memory. Keras uses JAX on a
+    machine with a TPU, else TensorFlow. Existing environment variables stay.
     """
-    choose_backend()
     limit_bucket_cache()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def choose_backend() -> None:
-    """Set an unset KERAS_BACKEND: jax on a machine with a TPU, else tensorflow."""
-    if "keras" in sys.modules:  # which has read it
+    if "keras" in sys.modules:  # which has read its setting
         return
     backend = "jax" if find_spec("jax") and find_tpu_signs() else "tensorflow"
     if os.environ.setdefault("KERAS_BACKEND", backend) == "jax":
@@ -51,33 +44,24 @@ def count_cores() -> int:
     """Return the cores that this process may use, by affinity and container quota.
 
     joblib.cpu_count() does the same; reading has to work without joblib.
-    Source: Linux's documentation of control groups, versions 2 and 1.
+    Source: Linux's documentation of control groups, version 2.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    groups = Path(ROOT, "sys/fs/cgroup")
-    for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:
-        with suppress(OSError, ValueError):  # "max": there is no quota
-            texts = " ".join((groups / name).read_text() for name in names)
-            quota, period = map(int, texts.split())
-            if quota > 0 and period > 0:
-                cores = min(cores, -(-quota // period))
-    return max(cores, 1)
+    with suppress(OSError, ValueError):  # "max": there is no quota
+        limits = Path(ROOT, "sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = map(int, limits)
+        cores = min(cores, math.ceil(quota / period))
+    return cores
 
 
 def find_tpu_signs() -> list[str]:
     """Return what shows that this machine has a TPU, an empty list without one.
 
     Only files are inspected: the chip serves one process at a time.
-    Source: JAX's `hardware_utils.py`, and Kaggle's TPU image, which sets ISTPUVM.
+    Source: Cloud TPU's device files, and Kaggle's TPU image, which sets ISTPUVM.
     """
     signs = ["ISTPUVM=1"] if os.environ.get("ISTPUVM") == "1" else []
-    for vendor in sorted(Path(ROOT).glob("sys/bus/pci/devices/*/vendor")):
-        device_class = vendor.with_name("class")
-        text = device_class.read_text() if device_class.is_file() else ""
-        is_card_or_disk = text.startswith(("0x01", "0x02"))
-        if vendor.read_text().strip() == GOOGLE_VENDOR and not is_card_or_disk:
-            signs.append(f"{vendor}: {GOOGLE_VENDOR}")
     for pattern in ("dev/accel[0-9]*", "dev/vfio/[0-9]*"):
         signs += sorted(map(str, Path(ROOT).glob(pattern)))
     return signs

@@ -19,7 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,27 +198,30 @@ def new_file(path: AnyPath) -> Iterator[str]:
     with explain_os_errors(path):
         make_folder(os.path.dirname(temporary))
         try:
-            with _create_locked(temporary):
+            with create_locked(temporary, _lock_if_possible):
                 yield temporary
                 publish_file(temporary, str(path))
         finally:
             remove(temporary)
 
 
-@contextlib.contextmanager
-def _create_locked(temporary: str) -> Iterator[None]:
-    """Create a file and lock it until the block or the process ends."""
+def create_locked(path: str, lock: Callable[[TextIO], None]) -> TextIO:
+    """Return a new or existing file after `lock` locked it; closing it unlocks it."""
     while True:
-        number = os.open(temporary, os.O_CREAT | os.O_RDWR, 0o666)
-        with contextlib.suppress(OSError):  # this file system has no locks
-            fcntl.flock(number, fcntl.LOCK_EX)
-        if os.fstat(number).st_nlink:
-            break
-        os.close(number)  # `remove_leftovers` removed it before it was locked
-    try:
-        yield
-    finally:
-        os.close(number)
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+        try:
+            lock(file)
+        except BaseException:
+            file.close()
+            raise
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another process removed it before it was locked
+
+
+def _lock_if_possible(file: TextIO) -> None:
+    with contextlib.suppress(OSError):  # this file system has no locks
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def publish_file(temporary: str, path: str) -> None:
