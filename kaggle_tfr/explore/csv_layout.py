@@ -97,7 +97,7 @@ class Column:
     def has_splits(self) -> bool:
         """Whether it contains several given splits, and nothing else."""
         splits = set(self.cells.map(name_split))
-        return len(splits) > 1 and "" not in splits and not self.has_label_name
+        return len(splits) > 1 and "" not in splits
 
     @property
     def has_label_name(self) -> bool:
@@ -343,18 +343,18 @@ def _add_classes(recipe: Recipe, column: Column, *others: Column) -> None:
         )
     names = [other.name for other in others if other.n_values > 1]
     if names:
-        recipe.doubt(f"LABEL_COLUMN could also be one of {', '.join(names)}")
+        recipe.doubt(f"LABEL_COLUMN could also be one of {', '.join(names[:5])}")
 
 
 def _detect_splits(recipe: Recipe, columns: Sequence[Column]) -> None:
     """Add SPLIT_COLUMN: the first column that contains given splits."""
-    splits = [column for column in columns if column.has_splits]
-    if splits:
-        column = splits[0]
-        recipe.parameters["SPLIT_COLUMN"] = column.name
-        listed = ", ".join(sorted(set(column.cells)))
-        recipe.note(f"'{column.name}': given splits ({listed}), which are kept")
-        detect_validation(recipe, column.cells.map(name_split))
+    for column in columns:
+        if column.has_splits:
+            recipe.parameters["SPLIT_COLUMN"] = column.name
+            splits = sorted(set(column.cells.map(name_split)))
+            recipe.note(f"'{column.name}': given splits ({', '.join(splits)})")
+            detect_validation(recipe, splits)
+            break
 
 
 def detect_validation(recipe: Recipe, splits: Iterable[str]) -> None:

@@ -5,14 +5,14 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csv_layout
 from kaggle_tfr.explore.csv_layout import Parts
 from kaggle_tfr.explore.files import SYSTEM_NAMES
-from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_comment, to_line
+from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.splits import name_split
 from kaggle_tfr.naming import is_shard_name, split_of
 from kaggle_tfr.parameters import DEFAULTS
@@ -30,15 +30,11 @@ FILES = 12  # of each folder
 CSVS = 8  # of each folder
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tree:
-    """The files that were inspected below a folder.
+    """The files that were inspected below a folder."""
 
-    products: folders that kaggle-tfr wrote, whose files are not in `files`.
-    """
-
-    files: list[Parts] = field(default_factory=list)
-    products: list[Parts] = field(default_factory=list)
+    files: list[Parts]
 
     @property
     def images(self) -> list[Parts]:
@@ -83,9 +79,8 @@ def write_recipe(source: str, out: str) -> list[str]:
     save_recipe(values, [title, *recipe.comments], out)
 
     command = f"kaggle-tfr run {shlex.quote(out)}"
-    lines = [to_comment(comment) for comment in recipe.comments]
-    lines.append(to_line(f"Written: {out}. Check it, then: {command}"))
-    return lines
+    lines = [*recipe.comments, f"Written: {out}. Check it, then: {command}"]
+    return [to_line(line) for line in lines]
 
 
 def detect_layout(folder: str) -> Recipe:
@@ -94,21 +89,19 @@ def detect_layout(folder: str) -> Recipe:
     Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the
     images.
     """
-    tree = list_tree(folder)
-    if not tree.images and not tree.shards:
-        tree = list_tree(folder, with_products=True)
-    if not tree.images and not tree.shards:
+    for with_products in (False, True):
+        tree = list_tree(folder, with_products=with_products)
+        if tree.images or tree.shards:
+            break
+    else:
+        names = ", ".join("/".join(parts) for parts in tree.files[:5])
         raise FileNotFoundError(
             f"'{to_line(folder)}' has no image and no TFRecord shard. "
-            f"Files found: {to_line(_list_names(tree.files[:5])) or 'none'}. "
+            f"Files found: {to_line(names) or 'none'}. "
             "Give the folder that contains the images or their folders."
         )
 
     recipe = Recipe()
-    if tree.products:
-        recipe.note(
-            f"ignored, because kaggle-tfr wrote it: {_list_names(tree.products)}"
-        )
     csvs = []
     if tree.images:
         tables = tree.tables[:CSVS]
@@ -129,23 +122,22 @@ def detect_layout(folder: str) -> Recipe:
 
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:
     """Return some files of a folder and its subfolders: enough to infer the layout."""
-    tree = Tree()
+    inspected: list[Parts] = []
     pending: list[Parts] = [()]
     while pending:
         below = pending.pop(0)
         path = os.path.join(folder, *below)
         if below and not with_products and _is_product(path):
-            tree.products.append(below)
             continue
 
         folders, files = _list_folder(path)
         tables = [name for name in files if TABLE.search(name)]
         for name in dict.fromkeys([*tables[:CSVS], *files[:FILES]]):
-            tree.files.append((*below, name))
+            inspected.append((*below, name))
         if len(below) < LEVELS:
             limit = SUBFOLDERS if below else TOP_FOLDERS
             pending += [(*below, name) for name in folders[:limit]]
-    return tree
+    return Tree(inspected)
 
 
 def _list_folder(folder: str) -> tuple[list[str], list[str]]:
@@ -186,10 +178,6 @@ def _find_top(folder: str) -> str:
         folder = paths[0]
 
 
-def _list_names(paths: Sequence[Parts]) -> str:
-    return ", ".join("/".join(parts) for parts in paths)
-
-
 def _detect_shards(recipe: Recipe, shards: Sequence[Parts]) -> None:
     """Add the parameters for TFRecord shards."""
     deepest = max(map(len, shards))
@@ -197,9 +185,6 @@ def _detect_shards(recipe: Recipe, shards: Sequence[Parts]) -> None:
     levels = deepest if deepest > 3 else 2
     recipe.parameters |= {"SOURCE": "tfrecords", "PATTERN": "/".join("*" * levels)}
     recipe.note(f"TFRecord shards such as {'/'.join(shards[0])}")
-    recipe.doubt(
-        "which features are image, label and id: 01 infers it from the records"
-    )
 
 
 def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
@@ -209,7 +194,7 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
     names = {parts[-2] for parts in images if len(parts) == depth > 1}
     classes = sorted(name for name in names if not split_of(name))
     if not classes:
-        tables = to_comment(", ".join(tree.tables))
+        tables = to_line(", ".join(tree.tables[:5]))
         raise ValueError(
             f"'{to_line(folder)}' has images, but neither class folders nor a CSV that "
             f"names them (CSVs found: {tables or 'none'}). "

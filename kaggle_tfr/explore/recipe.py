@@ -11,8 +11,6 @@ import yaml
 from kaggle_tfr.parameters import PARAMETERS, check_parameters
 from kaggle_tfr.storage import write_atomically
 
-LONGEST_COMMENT = 400  # characters
-
 
 @dataclass
 class Recipe:
@@ -44,17 +42,9 @@ def to_line(text: str) -> str:
     )
 
 
-def to_comment(text: str) -> str:
-    """Return a comment as one line; of a long one the beginning and the end."""
-    if len(text) > LONGEST_COMMENT:
-        half = LONGEST_COMMENT // 2
-        text = f"{text[:half]}…{text[-half:]}"
-    return to_line(text)
-
-
 def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
     """Return the text of a recipe: a line for each comment and for each parameter."""
-    lines = [f"# {to_comment(comment)}" for comment in comments]
+    lines = [f"# {to_line(comment)}" for comment in comments]
     for name, value in values.items():
         setting = f"{name}: {_to_yaml(value)}"
         description = PARAMETERS[name].description or "as in the data"
@@ -78,11 +68,7 @@ def save_recipe(values: Mapping[str, Any], comments: Sequence[str], path: str) -
             f"'{path}' exists, and init replaces nothing. "
             "Name another file for the recipe with -o."
         )
-    try:
-        check_parameters(values)
-    except ValueError as error:
-        raise ValueError(f"No recipe can be written for this folder: {error}") from None
-
+    check_parameters(values)
     text = format_recipe(values, comments)
     loaded = yaml.safe_load(text)
     if loaded != values:

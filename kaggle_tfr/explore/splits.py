@@ -56,16 +56,11 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
     text = rows[column].fillna("").astype(str).str.strip()
     split_of_word = {word: name_split(word) for word in text.unique()}
     splits = set(split_of_word.values())
-    if splits == {""}:
+    if splits <= {"", "test"}:
         words = ", ".join(map(repr, list(split_of_word)[:5]))
         raise ValueError(
-            f"SPLIT_COLUMN '{column}' names no split: it holds {words}. Set it to a "
-            "column of 'train', 'validation' and 'test', or leave it empty."
-        )
-    if splits == {"test"}:
-        raise ValueError(
-            f"SPLIT_COLUMN '{column}' makes every row a test image: nothing is left to "
-            "train on. Leave SPLIT_COLUMN empty."
+            f"SPLIT_COLUMN '{column}' has no row to train on: it holds {words}. Set it "
+            "to a column of 'train', 'validation' and 'test', or leave it empty."
         )
 
     split = text.map(split_of_word)
