@@ -167,20 +167,20 @@ def write_kernels(
     """
     check_parameters(values)
     name = values.get("NAME", DEFAULTS["NAME"])
-    slugs = [to_slug(name, "tfrecords")]
-    if parts > 1:
-        slugs = [to_slug(name, f"tfrecords-part-{n}") for n in range(1, parts + 1)]
     local = ("WORK_DIR", "OUT_DIR", "PART")
     values = {key: value for key, value in values.items() if key not in local}
+    slugs = _name_kernels(name, parts)
 
     if accelerator:
-        values["TFREC_DIRS"] = list(sources) or values.get("TFREC_DIRS") or slugs
-        inputs = _find_parts(values["TFREC_DIRS"], slugs)
         slug = to_slug(name, f"training-{accelerator.lower()}")
-        kernels = [_make_training_kernel(slug, values, accelerator)]
+        dirs = list(sources) or values.get("TFREC_DIRS") or slugs
+        kernels = [_make_training_kernel(slug, dirs, values, accelerator)]
+        # A slug is the output of another kernel.
+        output = f"{KAGGLE_INPUT}/notebooks/{OWNER_PLACEHOLDER}"
+        inputs = [f"{output}/{path}" if path in slugs else path for path in dirs]
     else:
-        inputs = _find_inputs(values, sources)
         kernels = _make_kernels(to_slug(name, "tfrecords-plan"), slugs, values)
+        inputs = list(sources) or _list_inputs(values)
 
     for kernel in kernels:
         kernel.metadata["enable_internet"] = internet
@@ -197,7 +197,18 @@ def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     _write_kernel(Path(folder), kernel)
 
 
-def _make_training_kernel(slug: str, values: Values, accelerator: str) -> Kernel:
+def _name_kernels(name: str, parts: int) -> list[str]:
+    """Return the slugs of the kernels that write the parts."""
+    if parts == 1:
+        return [to_slug(name, "tfrecords")]
+    numbers = range(1, parts + 1)
+    return [to_slug(name, f"tfrecords-part-{number}") for number in numbers]
+
+
+def _make_training_kernel(
+    slug: str, dirs: Sequence[str], values: Values, accelerator: str
+) -> Kernel:
+    values = {**values, "TFREC_DIRS": dirs}
     key = "enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu"
     return Kernel(slug, TRAINING, values, {"machine_shape": accelerator, key: True})
 
@@ -287,7 +298,6 @@ def _format_notebook(title: str, kernel: Kernel) -> str:
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number:02d}"  # equal inputs give equal notebooks
     notebook = new_notebook(cells=cells, metadata={"kernelspec": _KERNELSPEC})
-    nbformat.validate(notebook)
     # Whole sources instead of lists of lines: the archive's text stays smaller.
     return nbformat.writes(notebook, split_lines=False) + "\n"
 
@@ -317,13 +327,11 @@ def _make_parameter_cells(kernel: Kernel) -> list[Any]:
     defaults = new_code_cell(source, metadata={"tags": ["parameters"]})
     known = {p.name for step in kernel.steps for p in select_parameters(step)}
     values = {name: kernel.values[name] for name in kernel.values if name in known}
-    if not values:
-        return [defaults]
-    injected = translate_parameters("python3", "python", values, "From the recipe")
-    return [
-        defaults,
-        new_code_cell(injected, metadata={"tags": ["injected-parameters"]}),
-    ]
+    injected = new_code_cell(
+        translate_parameters("python3", "python", values, "From the recipe"),
+        metadata={"tags": ["injected-parameters"]},
+    )
+    return [defaults, injected]
 
 
 def format_carrier(modules: Mapping[str, str] = MODULES) -> str:
@@ -351,45 +359,32 @@ def _zip_package() -> bytes:
     return buffer.getvalue()
 
 
-def _find_parts(dirs: Sequence[str], slugs: Sequence[str]) -> list[tuple[str, str]]:
-    """Return ("TFREC_DIRS", folder) of each; a slug stands for a kernel's output."""
-    output = f"{KAGGLE_INPUT}/notebooks/{OWNER_PLACEHOLDER}"
-    return [
-        ("TFREC_DIRS", f"{output}/{folder}" if folder in slugs else folder)
-        for folder in dirs
-    ]
+def _list_inputs(values: Values) -> list[str]:
+    """Return the inputs to attach."""
+    more = [settings["INPUT_DIR"] for settings in values.get("MORE_INPUTS", [])]
+    # A plain name is a folder below INPUT_DIR.
+    inputs = [values.get("INPUT_DIR", ""), *(name for name in more if "/" in name)]
+    return [name for name in inputs if name]
 
 
-def _find_inputs(values: Values, sources: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (parameter, folder) of each input to attach."""
-    if sources:
-        return [("--source", source) for source in sources]
-    inputs = []
-    if folder := values.get("INPUT_DIR"):
-        inputs.append(("INPUT_DIR", folder))
-    for settings in values.get("MORE_INPUTS", []):
-        if "/" in settings["INPUT_DIR"]:  # a plain name is a folder below INPUT_DIR
-            inputs.append(("MORE_INPUTS", settings["INPUT_DIR"]))
-    return inputs
-
-
-def _attach(kernel: Kernel, inputs: Sequence[tuple[str, str]]) -> None:
+def _attach(kernel: Kernel, inputs: Sequence[str]) -> None:
     """Add the inputs to a kernel's metadata; a bucket needs the internet instead."""
-    for parameter, folder in inputs:
+    for folder in inputs:
         if not is_remote(folder):
-            key, name = _find_source(folder, parameter)
+            key, name = _find_source(folder)
             names = kernel.metadata.get(key, [])
             kernel.metadata[key] = sorted({*names, name})
         elif not kernel.metadata["enable_internet"]:
             raise ValueError(
-                f"{parameter} '{folder}' cannot be read with the internet off."
+                f"'{folder}' cannot be read with the internet off. "
+                "Leave out --no-internet, or attach a dataset."
             )
 
 
-def _find_source(folder: str, parameter: str) -> tuple[str, str]:
+def _find_source(folder: str) -> tuple[str, str]:
     """Return the metadata key and the name of the Kaggle input that contains a folder.
 
-    >>> _find_source("/kaggle/input/datasets/ada/tea/train", "INPUT_DIR")
+    >>> _find_source("/kaggle/input/datasets/ada/tea/train")
     ('dataset_sources', 'ada/tea')
     """
     folder = folder.rstrip("/")
@@ -402,9 +397,8 @@ def _find_source(folder: str, parameter: str) -> tuple[str, str]:
         input_type = "datasets" if has_owner else "competitions"
     key, n_names = _INPUT_TYPES[input_type]
     if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", path) or len(names) < n_names:
-        option = parameter if parameter.startswith("--") else f"-p {parameter}"
         raise ValueError(
-            f"{parameter} '{folder}' is a folder of this machine. Give its slug on "
-            f'Kaggle, "competition" or "owner/dataset": {option} SLUG.'
+            f"'{folder}' is a folder of this machine. Set INPUT_DIR, TFREC_DIRS or "
+            '--source to the slug on Kaggle, "competition" or "owner/dataset".'
         )
     return key, "/".join(names[:n_names])

@@ -1,6 +1,5 @@
 """Kaggle's rules for kernels and datasets; its client ignores most mistakes."""
 
-import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from kaggle_tfr.mounts import to_slug
 from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.shards import SUMS, find_changed_files, read_sums
+from kaggle_tfr.storage import parse_json
 
 KERNEL_FILE = "kernel-metadata.json"
 DATASET_FILE = "dataset-metadata.json"
@@ -30,8 +30,6 @@ ACCELERATORS = (
     "TpuV5E8",
     "TpuV6E8",
 )
-# Kaggle's default of enable_internet is not the documented one, so the key is required.
-_REQUIRED = ("id", "title", "code_file", "language", "kernel_type", "enable_internet")
 _SOURCES = (
     "competition_sources",
     "dataset_sources",
@@ -47,10 +45,7 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     the file; the message has one line for each fault.
     """
     path = Path(folder, file)
-    try:
-        values = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"'{path}' is not a JSON object: {error}") from None
+    values = parse_json(path.read_bytes(), str(path), "Write the file again.")
     if file == KERNEL_FILE:
         faults = [*_check_names(values, 5), *_check_kernel(values, Path(folder))]
     else:
@@ -77,9 +72,9 @@ def _check_names(values: Mapping[str, Any], min_length: int) -> Iterator[str]:
 
 def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """Yield the faults of a kernel."""
-    for key in _REQUIRED:
-        if key not in values:
-            yield f"{key}: missing."
+    if "enable_internet" not in values:
+        # Kaggle's default is not the documented one.
+        yield "enable_internet: missing. Set it to true or false."
     slug = str(values.get("id", "")).partition("/")[2]
     title = str(values.get("title", ""))
     if slug != to_slug(title):
@@ -87,8 +82,8 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
             f"title: Kaggle makes the slug '{to_slug(title)}' of '{title}', but id has "
             f"'{slug}'."
         )
-    shape = str(values.get("machine_shape") or "")
-    if shape and shape not in ACCELERATORS:
+    shape = str(values.get("machine_shape", ""))
+    if shape not in ("", *ACCELERATORS):
         # Kaggle would use another machine without a warning.
         yield (
             f"machine_shape: '{shape}' is not one of {', '.join(ACCELERATORS)}."
@@ -152,12 +147,10 @@ def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
 def _check_links(folder: Path) -> Iterator[str]:
     """Yield the links to files outside the folder, which would be sent too."""
     for path in sorted(folder.rglob("*")):
-        is_inside = path.resolve().is_relative_to(folder.resolve())
-        if path.is_symlink() and not is_inside:
-            yield (
-                f"{path.relative_to(folder)}: a link out of the part, to "
-                f"'{path.resolve()}'. Remove it."
-            )
+        target = path.resolve()
+        if path.is_symlink() and not target.is_relative_to(folder.resolve()):
+            name = path.relative_to(folder)
+            yield f"{name}: a link out of the part, to '{target}'. Remove it."
 
 
 def list_kernels(folder: str) -> list[str]:

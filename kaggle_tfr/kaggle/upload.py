@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from kaggle_tfr.shards import SUMS
 from kaggle_tfr.storage import (
     PART_LEVELS,
     explain_os_errors,
+    parse_json,
     read_text,
     remove_leftovers,
     write_atomically,
@@ -61,7 +62,10 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
         if method == "dataset_status" and is_missing:
             return ""
         reason = error or type(error).__name__
-        raise KaggleError(f"{method} of '{name}' failed: {reason}") from None
+        raise KaggleError(
+            f"{method} of '{name}' failed: {reason}. "
+            "Run the same command again: it resumes where it stopped."
+        ) from None
 
     problem = getattr(answer, "error", "")
     for source in ("dataset", "competition", "kernel", "model"):
@@ -103,7 +107,6 @@ class _Kernel:
 
     digest: of its metadata and code. output: the folder for its output.
     state: waiting → running → finished, or unfinished, failed, rejected, unknown.
-    sources: the kernels of the same call whose output it needs.
     """
 
     name: str
@@ -111,16 +114,19 @@ class _Kernel:
     digest: str
     output: str
     state: str = "waiting"
-    version: int = 0
     problem: str = ""
     status: str = ""
     failed_requests: int = 0
     is_second_push: bool = False
-    sources: list["_Kernel"] = field(default_factory=list)
+
+    @property
+    def sources(self) -> list[str]:
+        """Return the names of the kernels whose output it needs."""
+        return self.metadata.get("kernel_sources") or []
 
     def save(self) -> None:
         """Save what the next call needs to resume."""
-        state = {"digest": self.digest, "state": self.state, "version": self.version}
+        state = {"digest": self.digest, "state": self.state}
         write_atomically(f"{self.output}.json", f"{json.dumps(state)}\n".encode())
 
 
@@ -137,7 +143,6 @@ def push_kernels(
     """
     username = get_username()
     kernels = [_open_kernel(folder, username, output) for folder in folders]
-    _link_sources(kernels)
     _push_ready(kernels, at_once)
     while running := [kernel for kernel in kernels if kernel.state == "running"]:
         for kernel in running:
@@ -147,22 +152,22 @@ def push_kernels(
         _push_ready(kernels, at_once)
 
     for kernel in kernels:
-        missing = [s.name for s in kernel.sources if s.state != "finished"]
         if kernel.state == "waiting":
-            kernel.problem = f"not pushed: it needs the output of {', '.join(missing)}"
-    columns = ["name", "state", "version", "problem", "output"]
+            missing = ", ".join(_list_unfinished(kernel, kernels))
+            kernel.problem = f"not pushed: it needs the output of {missing}"
+    columns = ["name", "state", "problem", "output"]
     return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
 
 
-def _link_sources(kernels: Sequence[_Kernel]) -> None:
-    """Set the kernels among these whose output each kernel needs."""
-    for kernel in kernels:
-        names = kernel.metadata.get("kernel_sources") or []
-        for other in kernels:
-            if other.name in names and other is not kernel:
-                kernel.sources.append(other)
-        if kernel.state != "waiting":
-            print(f"{kernel.name}: {kernel.state} already, not pushed again")
+def _list_unfinished(kernel: _Kernel, kernels: Sequence[_Kernel]) -> list[str]:
+    """Return the kernels of the same call whose output it needs and does not have."""
+    return [
+        other.name
+        for other in kernels
+        if other.name in kernel.sources
+        and other is not kernel
+        and other.state != "finished"
+    ]
 
 
 def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
@@ -176,47 +181,43 @@ def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
     name = metadata["id"]
     kernel = _Kernel(name, metadata, digest, os.path.join(output, Path(name).name))
     _resume(kernel)
+    if kernel.state != "waiting":
+        print(f"{name}: {kernel.state} already, not pushed again")
     return kernel
 
 
 def _resume(kernel: _Kernel) -> None:
     """Set the state that an earlier call has saved, if the kernel is still the same."""
-    state = _read_state(kernel)
-    if state in ("running", "finished"):
-        kernel.state = state
+    path = f"{kernel.output}.json"
+    saved: dict[str, Any] = {}
+    with suppress(ValueError):  # a full disk or a user may have damaged the file
+        saved = parse_json(read_text(path), path, "")
+    state = saved.get("state")
+    if saved.get("digest") != kernel.digest:
+        return
     if state == "finished" and find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
-    if state == "unfinished":
-        sources = kernel.metadata.get("kernel_sources") or []
-        kernel.metadata["kernel_sources"] = [*sources, kernel.name]
-
-
-def _read_state(kernel: _Kernel) -> str:
-    """Return the saved state and set the version; "" if the kernel has changed."""
-    # A full disk or a user may have damaged the file.
-    with suppress(ValueError, TypeError, KeyError, RecursionError):
-        saved = json.loads(read_text(f"{kernel.output}.json"))
-        if saved["digest"] == kernel.digest:
-            kernel.version = int(saved["version"])
-            return str(saved["state"])
-    return ""
+    elif state in ("running", "finished"):
+        kernel.state = state
+    elif state == "unfinished":
+        kernel.metadata["kernel_sources"] = [*kernel.sources, kernel.name]
 
 
 def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
     """Push the kernels whose sources are finished, while fewer than `at_once` run."""
     for kernel in kernels:
-        is_ready = all(source.state == "finished" for source in kernel.sources)
         n_running = sum(other.state == "running" for other in kernels)
-        if kernel.state != "waiting" or not is_ready or n_running >= at_once:
+        is_ready = n_running < at_once and not _list_unfinished(kernel, kernels)
+        if kernel.state != "waiting" or not is_ready:
             continue
         try:
             with tempfile.TemporaryDirectory() as folder:
                 text = json.dumps(kernel.metadata)
                 Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
-                kernel.version = call("kernels_push", folder).version_number or 0
+                call("kernels_push", folder)
             kernel.state = "running"
             kernel.save()
-            print(f"{kernel.name}: version {kernel.version} pushed")
+            print(f"{kernel.name}: pushed")
         except KaggleError as error:
             kernel.state = "rejected"
             kernel.problem = str(error)
@@ -236,25 +237,25 @@ def _poll_kernel(kernel: _Kernel) -> None:
             if status != "complete":
                 _set_failed(kernel, answer.failure_message or status)
             kernel.save()
-            problem = f": {kernel.problem}" if kernel.problem else ""
-            print(f"{kernel.name}: {kernel.state}{problem}")
+            print(f"{kernel.name}: {kernel.state} {kernel.problem}".strip())
         kernel.failed_requests = 0
     except KaggleError as error:
         # A session continues while the network is down, so a few failures mean nothing.
         kernel.failed_requests += 1
         if kernel.failed_requests >= MAX_FAILED_REQUESTS:
             kernel.state = "unknown"
-            kernel.problem = f"{error} (push again to request it again)"
+            kernel.problem = str(error)
 
 
 def _fetch_output(kernel: _Kernel) -> None:
     """Download the output of a kernel that has ended, and set its state and problem."""
-    call("kernels_output", kernel.name, kernel.output, page_size=200)
-    kernel.problem = find_missing_output(kernel.output)
-    if "damaged" in kernel.problem:
-        # The client keeps a damaged file of the right size unless it is forced.
-        call("kernels_output", kernel.name, kernel.output, force=True, page_size=200)
+    # The client keeps a damaged file of the right size unless it is forced.
+    for force in (False, True):
+        options = {"force": force, "page_size": 200}
+        call("kernels_output", kernel.name, kernel.output, **options)
         kernel.problem = find_missing_output(kernel.output)
+        if "damaged" not in kernel.problem:
+            break
     kernel.state = "unfinished" if kernel.problem else "finished"
 
 
@@ -289,41 +290,41 @@ def publish_parts(
     """
     rows = []
     for name, folder in _check_parts(folders, get_username()).items():
+        problem = ""
         try:
-            state, problem = _publish_part(
+            state = _publish_part(
                 folder, name, notes=notes, public=public, poll_seconds=poll_seconds
             )
         except KaggleError as error:
             state = "failed"
-            problem = f"{error}. Publish again: it resumes where it stopped."
-        print(f"{name}: {state}{problem and f': {problem}'}")
+            problem = str(error)
+        print(f"{name}: {state} {problem}".strip())
         rows.append((name, state, problem, folder))
     return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
 
 
 def _publish_part(
     folder: str, name: str, *, notes: str, public: bool, poll_seconds: float
-) -> tuple[str, str]:
-    """Upload one part; return its state and its problem, "" if there is none."""
-    exists = call("dataset_status", name) != ""
+) -> str:
+    """Upload one part; return the state of its dataset.
+
+    Raises: KaggleError: the dataset does not have the files of the part.
+    """
+    is_new = not call("dataset_status", name)
     with _stage(folder, name) as staged:
-        if not exists:
-            state = "created"
+        if is_new:
             call("dataset_create_new", staged, public, convert_to_csv=False)
         elif not _find_differences(name, staged):
-            return "there already", ""
+            return "there already"
         elif not notes:
-            return "not sent", (
+            raise KaggleError(
                 "the dataset exists with other files. Give --notes to replace them; to "
                 f"keep them, change id and title in {DATASET_FILE}."
             )
         else:
-            state = "new version"
             call("dataset_create_version", staged, notes, convert_to_csv=False)
-        problem = _wait(name, staged, poll_seconds, is_new=not exists)
-    if problem:
-        return "incomplete", f"{problem}. Publish again with --notes."
-    return state, ""
+        _wait(name, staged, poll_seconds, is_new=is_new)
+    return "created" if is_new else "new version"
 
 
 def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
@@ -384,8 +385,11 @@ def _pack_folder(folder: Path, archive: Path) -> None:
     os.utime(archive, (newest, newest))
 
 
-def _wait(name: str, staged: str, poll_seconds: float, *, is_new: bool) -> str:
-    """Wait until Kaggle has processed the files; return what is wrong then, or ""."""
+def _wait(name: str, staged: str, poll_seconds: float, *, is_new: bool) -> None:
+    """Wait until Kaggle has processed the files.
+
+    Raises: KaggleError: it failed, or took too long.
+    """
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         status = call("dataset_status", name)
@@ -393,10 +397,12 @@ def _wait(name: str, staged: str, poll_seconds: float, *, is_new: bool) -> str:
         problem = f"the dataset is '{status or 'missing (quota exceeded?)'}' on Kaggle"
         if status == "ready":
             problem = "; ".join(_find_differences(name, staged))
+        if not problem:
+            return
         # An old version stays ready until the new one is.
         has_ended = status in ("failed", "deleted") or (status == "ready" and is_new)
-        if not problem or has_ended or time.monotonic() > deadline:
-            return problem
+        if has_ended or time.monotonic() > deadline:
+            raise KaggleError(f"{problem}. Publish again with --notes.")
         time.sleep(poll_seconds)
 
 
@@ -404,12 +410,12 @@ def _find_differences(name: str, staged: str) -> list[str]:
     """Return how a dataset differs from the staged files: names, sizes, SHA256SUMS."""
     remote = _list_files(name)
     local = _list_staged(staged, remote)
-    differences = []
-    for file in sorted(local.keys() | remote.keys()):
-        n_local = local.get(file, "no")
-        n_remote = remote.get(file, "no")
-        if n_local != n_remote:
-            differences.append(f"{file} has {n_local} bytes here, {n_remote} on Kaggle")
+    differences = [
+        f"{file} has {local.get(file, 'no')} bytes here, {remote.get(file, 'no')} "
+        "on Kaggle"
+        for file in sorted(local.keys() | remote.keys())
+        if local.get(file) != remote.get(file)
+    ]
     if not differences:
         # Kaggle reports no checksums, but this file contains all of them.
         with tempfile.TemporaryDirectory() as folder:

@@ -197,7 +197,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
         (
             {"TFREC_DIRS": ["/data/part-1"]},
             "TpuV5E8",
-            "TFREC_DIRS '/data/part-1' is a folder of",
+            "'/data/part-1' is a folder of this machine. Set INPUT_DIR, TFREC_DIRS",
         ),
         ({}, "TpuV5", 'machine_shape.*Did you mean "TpuV5E8"'),
         ({}, "NvidiaTeslaP100", "'NvidiaTeslaP100' is not one of"),

@@ -116,7 +116,7 @@ def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
     kaggle.break_upload = {"tea-1.tfrec"}
     assert main(["publish", str(folder)]) == 1
     assert (
-        "tea-1.tfrec. Publish again: it resumes where it stopped"
+        "tea-1.tfrec. Run the same command again: it resumes where it stopped"
         in capsys.readouterr().err
     )
     assert kaggle.datasets == {}
@@ -167,7 +167,7 @@ def test_a_file_that_client_2_2_4_drops_is_noticed(kaggle, tmp_path, monkeypatch
 
     monkeypatch.setattr(upload, "call", call)
     (row,) = publish([make_part(tmp_path / "one")]).itertuples()
-    assert row.state == "incomplete"
+    assert row.state == "failed"
     assert row.problem.startswith(
         "tea-1.tfrec has 200 bytes here, no on Kaggle. Publish again"
     )
@@ -187,7 +187,7 @@ def test_a_quota_exceeded_without_a_word_is_an_error(kaggle, folder, monkeypatch
     monkeypatch.setattr(upload, "MAX_WAIT_SECONDS", 0)
     kaggle.quota_exceeded = True
     (row,) = publish([folder]).itertuples()
-    assert row.state == "incomplete"
+    assert row.state == "failed"
     assert "missing (quota exceeded?)" in row.problem
 
 
