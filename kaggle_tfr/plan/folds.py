@@ -12,8 +12,10 @@ like fold 0. The last image goes to the fold that lacks more images of all class
 together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from math import ceil, inf
 from typing import Any
 
@@ -22,6 +24,10 @@ import pandas as pd
 from scipy.sparse import csgraph, csr_matrix, hstack
 
 from kaggle_tfr.parameters import check_parameters
+
+# A class of a cluster: its number, its images in the cluster, their share of the class,
+# and its images in this and all earlier clusters.
+ClassOfCluster = tuple[int, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -66,29 +72,25 @@ def assign_folds(
     """
     check_parameters({"VALIDATION_SIZE": validation_size})
     groups = join_groups(table, group_column, extra_in_validation)
+    split = groups.split
     rows = np.flatnonzero(groups.may_validate)
     labels = mark_labels(table.iloc[rows], label_columns)
-    is_multilabel = len(label_columns) > 1
+    draw = partial(stratified_group_split, multilabel=len(label_columns) > 1)
 
-    split = groups.split.copy()
-    if validation_size > 0 and len(rows):
+    if validation_size and len(rows):
         shares = np.array([1 - validation_size, validation_size])
-        chosen = stratified_group_split(
-            groups.number[rows], labels, shares, seed, is_multilabel
-        )
-        split[rows[chosen == 1]] = "validation"
-        rows = rows[chosen == 0]
-        labels = labels[chosen == 0]
+        is_held_out = draw(groups.number[rows], labels, shares, seed) == 1
+        split[rows[is_held_out]] = "validation"
+        rows = rows[~is_held_out]
+        labels = labels[~is_held_out]
 
-    if n_folds < 2:
-        return table.assign(split=split, fold=np.where(split == "train", 0, -1))
     fold = np.full(len(table), -1)
-    if (split == "train").any():
+    if n_folds < 2:
+        fold[split == "train"] = 0
+    elif (split == "train").any():
         shares = np.full(n_folds, 1 / n_folds)
         # With the same seed, folds would follow the order of the held-out draw.
-        fold[rows] = stratified_group_split(
-            groups.number[rows], labels, shares, seed + 1, is_multilabel
-        )
+        fold[rows] = draw(groups.number[rows], labels, shares, seed + 1)
     return table.assign(split=split, fold=fold)
 
 
@@ -102,26 +104,30 @@ def join_groups(
             f"{', '.join(map(str, table))}. "
             'Set GROUP_COLUMN to one of these, or to "".'
         )
+    number = _number_groups(table, group_column)
+
+    # Of equally large splits, the one whose name is first counts as smaller.
+    sizes = table.groupby("split").size().sort_values(kind="stable")
+    rank = pd.Series(pd.Categorical(table["split"], sizes.index).codes)
+    smallest = rank.groupby(number).transform("min")
+    split = sizes.index.to_numpy(object)[smallest]
+
+    may_validate = split == "train"
+    if "source" in table and not extra_in_validation:
+        extra = number[table["source"] != 0]
+        may_validate &= ~np.isin(number, extra)
+    return Groups(number, split, may_validate)
+
+
+def _number_groups(table: pd.DataFrame, group_column: str) -> np.ndarray:
+    """Return the number of each row's group: int (n,), from 0 in order of the rows."""
     n_rows = len(table)
-    graph = csr_matrix((n_rows, n_rows))
+    links = csr_matrix((n_rows, n_rows))
     for column in ("cluster", group_column):
         if column in table:
-            edges = (np.arange(n_rows), list_first_rows(table, column))
-            graph += csr_matrix((np.ones(n_rows), edges), (n_rows, n_rows))
-    component = csgraph.connected_components(graph, directed=False)[1]
-    number = pd.factorize(component)[0]
-
-    codes, names = pd.factorize(table["split"])
-    n_rows_of = np.bincount(codes)
-    by_size = sorted(range(len(names)), key=lambda code: (n_rows_of[code], names[code]))
-    rank = pd.Series(np.argsort(by_size)[codes])
-    smallest = rank.groupby(number).transform("min")
-    split = np.asarray(names, object)[by_size][smallest]
-
-    is_extra = pd.Series(np.asarray(table.get("source", np.zeros(n_rows))) != 0)
-    has_extra = is_extra.groupby(number).transform("any").to_numpy()
-    may_validate = (split == "train") & (extra_in_validation | ~has_extra)
-    return Groups(number, split, may_validate)
+            places = (np.arange(n_rows), list_first_rows(table, column))
+            links += csr_matrix((np.ones(n_rows), places), links.shape)
+    return csgraph.connected_components(links, directed=False)[1]
 
 
 def list_first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
@@ -129,14 +135,12 @@ def list_first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
 
     It is the row itself for test rows, empty values, and cluster -1.
     """
-    rows = np.arange(len(table))
-    values = table[column]
-    is_alone = values.isna()
+    codes = pd.factorize(table[column])[0]
+    is_alone = (codes == -1) | (table["split"] == "test").to_numpy()
     if column == "cluster":
-        is_alone |= values.fillna(-1) == -1
-    is_alone |= table["split"] == "test"
-    codes = pd.factorize(values.mask(is_alone))[0]
-    first = pd.Series(rows).groupby(codes).transform("min")
+        is_alone |= table[column].isin([-1]).to_numpy()
+    rows = np.arange(len(table))
+    first = pd.Series(rows).groupby(np.where(is_alone, -1, codes)).transform("min")
     return np.where(is_alone, rows, first)
 
 
@@ -149,12 +153,9 @@ def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix
         codes, classes = pd.factorize(table["label"], sort=True)
         entries = (np.ones(len(table)), (np.arange(len(table)), codes))
         return csr_matrix(entries, shape=(len(table), max(1, len(classes))))
-    marks = []
-    for name in label_columns:
-        column = table[name]
-        is_number = column.dtype.kind in "iufb"
-        marks.append(column > 0 if is_number else column.fillna("") != "")
-    return csr_matrix(np.stack(marks, axis=1).astype(np.float64))
+    values = table[[*label_columns]]
+    is_marked = ~values.isin([0, ""]) & values.notna()
+    return csr_matrix(is_marked, dtype=float)
 
 
 def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
@@ -166,60 +167,50 @@ def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
     split = join_groups(rows, group_column).split
     moves = pd.DataFrame({"given": rows["split"], "split": split})
     moves = moves[moves["given"] != moves["split"]]
-    return moves.value_counts().rename("images").reset_index()
+    return moves.value_counts().reset_index(name="images")
 
 
 def describe_moved(moved: pd.DataFrame) -> str:
     """Return one sentence about a table of `count_moved`."""
     if moved.empty:
         return "Every image stays in the split that it was given."
-    counts = moved.itertuples(index=False, name=None)
+    counts = moved.itertuples(index=False)
     listed = ", ".join(f"{n:,} from {given} to {split}" for given, split, n in counts)
-    total = int(moved["images"].sum())
-    verb = "image leaves its" if total == 1 else "images leave their"
     return (
-        f"{total:,} {verb} given split, because images of the same cluster or group "
-        f"are there: {listed}."
+        f"Images move to the split of other images of their cluster or group: {listed}."
     )
 
 
 def assign_shards(
     table: pd.DataFrame,
     n_shards: Mapping[tuple[str, int], int],
-    n_parts: int = 1,
+    n_parts: int,
     *,
     seed: int,
 ) -> pd.DataFrame:
     """Add int64 columns shard, part and position to the table, in the same order.
 
-    n_shards: number for each (split, fold). Shards of one fold have the same number of
-        images, also of each class, to within one; parts have the same number of shards.
+    n_shards: number for each (split, fold), at most its number of images. Shards of one
+        fold have the same number of images, also of each class, to within one; parts
+        have the same number of shards.
     shard: from 0 within its split and fold. part: from 1. position: from 0 in the
         shard.
-    Raises: ValueError: a split and fold has fewer images than shards, or no shards.
     """
     label = table["label"].to_numpy()
     shard = np.zeros(len(table), np.int64)
     position = np.zeros(len(table), np.int64)
     part = np.zeros(len(table), np.int64)
     n_before = 0
-    groups: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
-    for number, (split, fold) in enumerate(sorted(groups)):
-        rows = groups[split, fold]
-        n = n_shards.get((split, fold), 0)
-        if not 1 <= n <= len(rows):
-            raise ValueError(
-                f"{len(rows)} images of '{split}', fold {fold}, cannot go to {n} "
-                "shards. Set N_SHARDS lower, or SHARD_MB or SHARD_IMAGES higher."
-            )
+    rows_of_folds: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
+    for number, (place, rows) in enumerate(sorted(rows_of_folds.items())):
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
         by_label = _sort_shuffled(rows, label, rng)
-        shard[by_label] = np.arange(len(rows)) % n
+        shard[by_label] = np.arange(len(rows)) % n_shards[place]
         by_shard = _sort_shuffled(rows, shard, rng)
         position[by_shard] = pd.Series(rows).groupby(shard[by_shard]).cumcount()
         part[rows] = (n_before + shard[rows]) % n_parts + 1
-        n_before += n
+        n_before += n_shards[place]
     return table.assign(shard=shard, part=part, position=position)
 
 
@@ -250,22 +241,15 @@ def stratified_group_split(
             f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or "
             "splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
-    counts = _count_members(group, labels, multilabel)
+    is_unlabelled = labels.sum(axis=1) == 0
+    if not multilabel and is_unlabelled.any():
+        labels = hstack([labels, csr_matrix(is_unlabelled)])
+    members = csr_matrix((np.ones(len(group)), (group, np.arange(len(group)))))
+    counts = (members @ labels).tocsr()
+
     if multilabel:
         return _split_multilabel(counts, shares, seed)[group]
     return _assign_clusters(counts, sizes, shares, seed)[group]
-
-
-def _count_members(
-    group: np.ndarray, labels: csr_matrix, multilabel: bool
-) -> csr_matrix:
-    """Count the images of each class in each group: sparse (groups, classes)."""
-    is_unlabelled = labels.sum(axis=1) == 0
-    if not multilabel and is_unlabelled.any():
-        labels = hstack([labels, csr_matrix(is_unlabelled, dtype=float)])
-    ones = np.ones(len(group))
-    members = csr_matrix((ones, (group, np.arange(len(group)))))
-    return (members @ labels).tocsr()
 
 
 def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.ndarray:
@@ -291,109 +275,114 @@ def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.n
     return bins
 
 
-class ClassLoads:
-    """How many images of each class have been assigned so far, in all and to each bin.
-
-    Plain numbers, because NumPy arrays with so few elements take several times longer.
-    """
-
-    def __init__(self, counts: csr_matrix, shares: np.ndarray) -> None:
-        """Begin with empty bins. counts: images of each class in each cluster."""
-        self.shares = shares.tolist()
-        self.labels = counts.indices.data
-        self.images = counts.data.data
-        self.sizes = np.asarray(counts.sum(axis=0))[0].tolist()
-        self.seen = [0.0] * len(self.sizes)
-        self.in_bins = np.zeros((len(self.sizes), len(shares))).tolist()
-
-    def measure_deficits(self, entries: range) -> list[float]:
-        """Return how many images each bin lacks in a cluster's classes.
-
-        entries: of the cluster, in `counts`. A class has the weight of the share of its
-        images that is in the cluster.
-        """
-        deficits = [0.0] * len(self.shares)
-        for entry in entries:
-            label = self.labels[entry]
-            images = self.images[entry]
-            weight = images / self.sizes[label]
-            seen = self.seen[label] + images
-            loads = self.in_bins[label]
-            deficits = [
-                deficits[k] + weight * (share * seen - loads[k])
-                for k, share in enumerate(self.shares)
-            ]
-        return deficits
-
-    def add(self, entries: range, chosen: int) -> None:
-        """Add a cluster to the chosen bin."""
-        for entry in entries:
-            label = self.labels[entry]
-            self.seen[label] += self.images[entry]
-            self.in_bins[label][chosen] += self.images[entry]
-
-
 def _assign_clusters(
     counts: csr_matrix, sizes: np.ndarray, shares: np.ndarray, seed: int
 ) -> np.ndarray:
     """Return the bin of each cluster: int64 (clusters,).
 
-    It is the bin with the largest deficit in the cluster's classes; ties go to the bin
-    with the largest overall deficit. With equal shares, a class then differs between
-    bins by its largest cluster at most.
-
-    Unequal shares (a validation set of 2 %) need two more rules, or small classes would
-    never be held out: a deficit counts in whole clusters, rounded up, so that many bins
-    tie; and no bin gets more than the largest cluster too many images.
-
     counts: images of each class in each cluster. sizes: images of each cluster.
-    Sources: Tijdeman, "The chairman assignment problem" (1980); Graham, "Bounds on
-    Multiprocessing Timing Anomalies" (1969).
     """
     rng = np.random.default_rng(seed)
-    classes = ClassLoads(counts, shares)
-    order = _draw_order(counts, sizes, np.array(classes.sizes), rng)
-    is_unequal = bool(np.ptp(shares))
-    # A random offset, so that every position is held out with the intended probability.
-    n_seen = int(rng.integers(10_000)) * is_unequal
-    loads = np.diff(np.round(np.cumsum(shares) * n_seen), prepend=0).tolist()
-    max_excess = sizes.max() - 0.5 if is_unequal else inf
+    order = _draw_order(counts, sizes, rng)
+    loads = np.zeros(len(shares))
+    max_excess = inf
+    if np.ptp(shares):
+        # A random offset, so that every position is held out with equal probability.
+        loads = np.diff(np.round(np.cumsum(shares) * rng.integers(10_000)), prepend=0)
+        max_excess = sizes.max() - 0.5
 
-    starts = counts.indptr.data
     bins = np.empty(len(sizes), np.int64)
-    for cluster, size in zip(order.data, sizes[order].data, strict=True):
-        entries = range(starts[cluster], starts[cluster + 1])
-        deficits = classes.measure_deficits(entries)
-        if is_unequal and len(entries) == 1:
-            # The weight of the class, times the cluster's images, is one cluster.
-            unit = size / classes.sizes[classes.labels[entries[0]]] * size
-            deficits = [ceil(deficit / unit - 1e-9) for deficit in deficits]
-
-        n_seen += size
-        lacking = [share * n_seen - loads[k] for k, share in enumerate(classes.shares)]
-        ranks = [
-            (lack >= size - max_excess, deficits[k], lack)
-            for k, lack in enumerate(lacking)
-        ]
-        chosen = ranks.index(max(ranks))
-        bins[cluster] = chosen
-        loads[chosen] += size
-        classes.add(entries, chosen)
+    bins[order] = _fill_bins(
+        counts[order], sizes[order], shares.tolist(), loads.tolist(), max_excess
+    )
     return bins
 
 
 def _draw_order(
-    counts: csr_matrix,
-    sizes: np.ndarray,
-    class_sizes: np.ndarray,
-    rng: np.random.Generator,
+    counts: csr_matrix, sizes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return the clusters in the order of assignment, the largest first.
 
     Clusters of equal size are sorted by their rarest class, the largest such class
     first; the rest is random.
     """
+    class_sizes = np.asarray(counts.sum(axis=0))[0]
     largest_first = np.lexsort((rng.random(len(class_sizes)), -class_sizes))
     place = np.argsort(largest_first)
     rarest = np.maximum.reduceat(place[counts.indices], counts.indptr[:-1])
     return np.lexsort((rng.random(len(sizes)), rarest, -sizes))
+
+
+def _fill_bins(
+    counts: csr_matrix,
+    sizes: np.ndarray,
+    shares: list[float],
+    loads: list[float],
+    max_excess: float,
+) -> list[int]:
+    """Return the bin of each cluster, in the order of the clusters.
+
+    It is the bin with the largest deficit in the cluster's classes, each weighted by
+    the share of its images that is in the cluster; ties go to the bin with the largest
+    overall deficit. With equal shares, a class then differs between bins by its largest
+    cluster at most.
+
+    Unequal shares (a validation set of 2 %) need two more rules, or small classes would
+    never be held out: a deficit counts in whole clusters, rounded up, so that many bins
+    tie; and no bin gets more than `max_excess` images too many.
+
+    counts, sizes: as in `_assign_clusters`, the largest cluster first.
+    loads: number of images in each bin at the start; the call changes it.
+    max_excess: `inf` for equal shares.
+    Sources: Tijdeman, "The chairman assignment problem" (1980); Graham, "Bounds on
+    Multiprocessing Timing Anomalies" (1969).
+    """
+    # Lists, because NumPy arrays with so few elements take several times longer.
+    loads_of_class = np.zeros((counts.shape[1], len(shares))).tolist()
+    seen = sum(loads)
+    bins = list[int]()
+    for size, classes in zip(sizes.data, _list_classes(counts), strict=True):
+        deficits = _measure_deficits(shares, classes, loads_of_class)
+        if max_excess < inf and len(classes) == 1:
+            unit = classes[0][2] * size
+            deficits = [ceil(deficit / unit - 1e-9) for deficit in deficits]
+
+        seen += size
+        lacking = [share * seen - loads[k] for k, share in enumerate(shares)]
+        has_room = [lack >= size - max_excess for lack in lacking]
+        ranks = list(zip(has_room, deficits, lacking, strict=True))
+        chosen = ranks.index(max(ranks))
+        bins.append(chosen)
+        loads[chosen] += size
+        for label, images, *_ in classes:
+            loads_of_class[label][chosen] += images
+    return bins
+
+
+def _list_classes(
+    counts: csr_matrix,
+) -> Iterator[list[ClassOfCluster]]:
+    """Yield the classes of each cluster."""
+    class_sizes = np.bincount(counts.indices, counts.data)
+    weights = counts.data / class_sizes[counts.indices]
+    seen = pd.Series(counts.data).groupby(counts.indices).cumsum().to_numpy()
+    columns = (counts.indices, counts.data, weights, seen)
+    entries = zip(*[column.data for column in columns], strict=True)
+    for n_classes in np.diff(counts.indptr).data:
+        yield list(islice(entries, n_classes))
+
+
+def _measure_deficits(
+    shares: list[float],
+    classes: list[ClassOfCluster],
+    loads_of_class: list[list[float]],
+) -> list[float]:
+    """Return the weighted sum of each bin's deficits in the classes of a cluster."""
+    deficits = [0.0] * len(shares)
+    for label, _, weight, seen in classes:
+        loads = loads_of_class[label]
+        deficits = [
+            deficits[k] + weight * (share * seen - loads[k])
+            for k, share in enumerate(shares)
+        ]
+    return deficits
