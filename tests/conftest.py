@@ -20,19 +20,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many a test waits for a process, a disk or the clock."""
+    """Return the number of cores plus one, since many tests wait."""
     return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The checkout's top folder."""
+    """Return the top folder of the checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """Real photographs (flowers/, photos/, exif/) kept beside the checkout, never in it."""
+    """Return the folder of real photographs, which is beside the checkout."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("the folder of real images, ../shared/data, is not on this machine")
@@ -41,7 +41,7 @@ def data_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def eight_devices() -> list:
-    """Eight devices of JAX, made of the CPU."""
+    """Return eight devices of JAX on the CPU."""
     jax = pytest.importorskip("jax", reason="the extra 'jax' is not installed")
     jax.config.update("jax_num_cpu_devices", 8)
     return jax.devices("cpu")

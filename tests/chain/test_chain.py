@@ -55,9 +55,8 @@ def truth(work):
 
 def test_every_bad_file_is_rejected_with_its_own_reason(work, truth):
     """rejects.csv names the planted faults, each by its reason, and nothing else."""
-    rejects = pd.read_csv(work / "rejects.csv", dtype=str).set_index("image_id")[
-        "problem"
-    ]
+    table = pd.read_csv(work / "rejects.csv", dtype=str)
+    rejects = table.set_index("image_id")["problem"]
     assert set(rejects.index) == {
         *truth["refused"],
         *truth["test_refused"],
@@ -210,17 +209,18 @@ def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
 
 def test_executed_notebooks_show_each_figure_once(work):
     """Every figure is in one output, and no cell wrote a warning or an error."""
-    pictures, copies = 0, sorted((work / "notebooks").glob("*.ipynb"))
+    copies = sorted((work / "notebooks").glob("*.ipynb"))
+    n_images = 0
     assert [path.stem for path in copies] == list(NOTEBOOKS)
     for path in copies:
         cells = nbformat.read(path, as_version=4).cells
         for cell in [cell for cell in cells if cell.cell_type == "code"]:
             images = [o for o in cell.outputs if "image/png" in o.get("data", {})]
             assert len(images) <= 1, cell.source
-            pictures += len(images)
+            n_images += len(images)
             loud = [o.text for o in cell.outputs if o.get("name") == "stderr"]
             assert not [
                 text for text in loud if "Warning" in text or "Traceback" in text
             ], loud
     saved = list(Path(work / "figures").glob("*.png"))
-    assert pictures == len(saved) >= 10
+    assert n_images == len(saved) >= 10

@@ -29,7 +29,7 @@ def part(table, tmp_path_factory):
 
 
 def test_the_index_alone_finds_every_record(part):
-    """A reader that seeks by the .idx, as DALI's and torch's do, gets what TensorFlow reads."""
+    """A reader that uses .idx files, such as DALI, gets what TensorFlow reads."""
     from tensorflow.train import Example
 
     for shard in sorted(part.glob("*.tfrec")):
@@ -55,7 +55,7 @@ def test_the_index_alone_finds_every_record(part):
     ],
 )
 def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
-    """6 to 50 characters for title and slug, 20 to 80 for the subtitle, no licence of our own."""
+    """Title and slug have 6 to 50 characters, the subtitle 20 to 80."""
     plan = read_plan(str(part))
     plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
     found = describe_dataset(plan, parts, pd.read_csv(part / "shards.csv"))
@@ -77,7 +77,7 @@ def test_the_description_tells_counts_and_recipe(part):
 
 
 def test_the_description_claims_what_was_checked(part):
-    """By which radius, with which second look, and the numbers that the check has found."""
+    """It names the radius, the second look, and the numbers that the check found."""
     plan, shards = read_plan(str(part)), pd.read_csv(part / "shards.csv")
     checks = {
         "max_bits": 12,
@@ -97,7 +97,7 @@ def test_the_description_claims_what_was_checked(part):
 
 
 def test_a_licence_goes_into_finished_parts_too(part, tmp_path):
-    """Written last, or changed later: the next run of 04 sets it, and leaves the rest alone."""
+    """The next run of 04 writes it again and changes no other file."""
     part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
     before = digests(part)
     for name in ("CC-BY-4.0", "", "PDDL"):

@@ -21,12 +21,16 @@ app.shell.activateById(panel.id);
 panel.context.ready.then(() => panel.sessionContext.ready)
   .then(() => app.commands.execute('notebook:run-all-cells'))
   .then(() => {
-    const code = Array.from(panel.content.model.cells).filter(cell => cell.type === 'code');
+    const cells = Array.from(panel.content.model.cells);
+    const code = cells.filter(cell => cell.type === 'code');
     const outputs = code.map(cell => cell.outputs.toJSON());
     done({
       executed: code.every(cell => cell.executionCount !== null),
-      errors: outputs.flat().filter(one => one.output_type === 'error').map(one => one.evalue),
-      pictures: outputs.map(all => all.filter(one => one.data && one.data['image/png']).length),
+      errors: outputs.flat()
+        .filter(output => output.output_type === 'error')
+        .map(output => output.evalue),
+      images: outputs.map(ofCell =>
+        ofCell.filter(output => output.data && output.data['image/png']).length),
     });
   }).catch(error => done({failed: String(error)}));
 """
@@ -122,4 +126,4 @@ def test_every_notebook_runs_in_jupyterlab(lab, browser):
         found = browser.execute_async_script(RUN_ALL)
         assert found.get("errors") == [], (name, found)
         assert found["executed"], (name, found)
-        assert max(found["pictures"]) == 1, (name, found)
+        assert max(found["images"]) == 1, (name, found)

@@ -38,7 +38,7 @@ def test_cells_are_thin(notebook):
 
 
 def test_the_parameters_cell_holds_literals_only(notebook):
-    """One cell is tagged; each line of it sets one ALL-CAPS name to a literal, unannotated.
+    """One cell is tagged; each of its lines assigns a literal to an ALL-CAPS name.
 
     The cell after it stops a misspelt one, wherever it was set.
     """
@@ -75,7 +75,7 @@ def test_few_names_are_imported(notebook):
 
 
 def test_tables_are_shown_escaped(notebook):
-    """No cell makes HTML or Markdown of the data's names; pandas's `style` does not escape."""
+    """No cell writes HTML or Markdown from names in the data, which are not escaped."""
     code = "\n".join(cells(notebook))
     assert [name for name in (".style", "HTML(", "Markdown(") if name in code] == []
 
@@ -92,13 +92,13 @@ def test_tables_are_shown_escaped(notebook):
     ],
 )
 def test_what_figures_leave_unsaid_is_said(root, name, call):
-    """Which of two pictures is kept, and which classes a score does not cover."""
+    """The image that is kept, and the classes that a score does not cover."""
     notebook = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())
     assert call in "\n".join(cells(notebook))
 
 
 def test_each_technique_is_shown_on_one_picture(notebook):
-    """Cells tagged `lesson` show it by the field's own libraries; the report leaves them out."""
+    """Cells tagged `lesson` use the field's libraries; the report leaves them out."""
     lessons = [
         c for c in notebook["cells"] if "lesson" in c["metadata"].get("tags", [])
     ]
@@ -108,7 +108,7 @@ def test_each_technique_is_shown_on_one_picture(notebook):
 
 
 def test_the_story_has_its_order(notebook):
-    """A title first, "Parameters", numbered sections, "Next" at the end; markdown before code."""
+    """A title, "Parameters", numbered sections, and "Next"; text precedes code."""
     text = cells(notebook, "markdown")
     assert notebook["cells"][0]["cell_type"] == "markdown"
     assert text[0].startswith("# ")

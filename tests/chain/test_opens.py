@@ -15,7 +15,7 @@ opened = Counter()
 
 @pytest.fixture(scope="module")
 def _count_opens():
-    """Counts what Python opens; an audit hook stays for good, so it does as little as it can."""
+    """Count the files that Python opens; an audit hook cannot be removed."""
 
     def count(event, arguments):
         if event == "open" and "counted-opens" in str(arguments[0]):
@@ -25,12 +25,13 @@ def _count_opens():
 
 
 @pytest.mark.usefixtures("_count_opens")
-def test_a_picture_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
-    """Measured and hashed by one look, hashes loaded, pairs found and nothing opened; then written.
+def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
+    """01 measures and hashes it at once; 02 opens no image, and 04 opens each once.
 
-    Between them the forecast converts a sample, here 30 of 50. A second 01 opens none.
+    The forecast converts a sample, here 30 of 50. A second run of 01 opens none.
     """
-    folder, work = tmp_path / "counted-opens", str(tmp_path / "work")
+    folder = tmp_path / "counted-opens"
+    work = str(tmp_path / "work")
     for number in range(50):
         path = folder / f"class-{number % 2}" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,13 +50,13 @@ def test_a_picture_is_opened_once_before_the_plan_and_once_for_writing(tmp_path)
     assert opened.total() == 50
 
     opened.clear()
-    chosen = make_settings(plan.PlanSettings, {"N_FOLDS": 2, "IMAGE_SIZE": 32})
+    settings = make_settings(plan.PlanSettings, {"N_FOLDS": 2, "IMAGE_SIZE": 32})
     folded = plan.assign_folds(images.assign(cluster=-1), n_folds=2, seed=0)
     schema = load_schema("default", folded, labels)
-    forecast = plan.make_forecast(folded, schema, chosen.image)
+    forecast = plan.make_forecast(folded, schema, settings.image)
     assert (opened.total(), max(opened.values())) == (30, 1)
-    made, table = plan.make_plan(folded, forecast, labels, schema, chosen)
-    plan.save_plan(made, table, work)
+    written_plan, table = plan.make_plan(folded, forecast, labels, schema, settings)
+    plan.save_plan(written_plan, table, work)
     opened.clear()
     write.write_parts(work, work)
     assert [opened[path] for path in images["path"]] == [1] * 50

@@ -136,7 +136,7 @@ def write_cassava(folder):
 
 
 def run_functions(values, notebooks):
-    """In place of `driver.run_recipe`: the functions that the notebooks call, on 40 images."""
+    """Replace `driver.run_recipe` by the notebooks' functions, on 40 images."""
     work = mounts.work_dir(values.get("WORK_DIR", ""))
     steps = (
         [name[:2] for name in notebooks] if values["INPUT_DIR"] else []

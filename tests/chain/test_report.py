@@ -34,7 +34,7 @@ def make_png():
 
 @pytest.fixture
 def page(tmp_path):
-    """The page of one notebook with a section of each kind, in a work folder with a part."""
+    """Return the report of a notebook with all kinds of sections, and of a part."""
     png = make_png()
     bar = {"text/html": "<progress>", "text/markdown": "<progress>"}
     lesson, printed = (
@@ -86,7 +86,7 @@ def page(tmp_path):
 
 
 def test_it_shows_what_the_notebooks_show(page):
-    """Title, accounting, sections, figures, tables and lines, each once and in order."""
+    """Title, accounting, sections, figures, tables and lines, each once, in order."""
     order = ["roses &amp; co", "75.0%", "<h2", "Explore: what came in</h2>"]
     order += ["<code>labels</code> &amp; images", "<h3>Sizes &amp; &lt;shapes&gt;</h3>"]
     order += ["3 of &lt;4&gt;", "<img", "a cell", "INPUT_DIR/a.jpg"]
@@ -114,9 +114,9 @@ def test_it_hides_code_lessons_parameters_progress_and_folders(page, tmp_path):
 
 
 def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
-    """Nothing is fetched: no script, and every source is in the page; the part has a copy.
+    """The page has no script and contains all its images; the part has a copy.
 
-    A part of another plan has none: the page is not about it.
+    A part of another plan has no copy.
     """
     sources = re.findall(r'(?:src|href)="([^"]{5})', page)
     assert set(sources) <= {"data:", "#01_e"}
@@ -127,7 +127,7 @@ def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
 
 
 def test_its_copies_go_with_the_parts_in_out_dir(tmp_path):
-    """A part in WORK_DIR, of a run before OUT_DIR was set, is not what the page is about."""
+    """A part in WORK_DIR from a run without OUT_DIR is not part of the report."""
     for place in ("work", "out"):
         (tmp_path / place / "part-1").mkdir(parents=True)
         (tmp_path / place / "part-1" / "shards.csv").write_text("file\n")
@@ -137,7 +137,7 @@ def test_its_copies_go_with_the_parts_in_out_dir(tmp_path):
 
 
 def write_page(folder, names, **values):
-    """report.html of a run whose ids, classes, columns, groups and reasons are the names."""
+    """Return the report of a run whose ids, classes, columns and reasons are these names."""
     (folder / "notebooks").mkdir(parents=True)
     table = pd.DataFrame(
         dict.fromkeys(names, names), index=pd.Index(names, name=names[0])
@@ -163,7 +163,7 @@ def write_page(folder, names, **values):
 
 
 def test_names_of_the_data_are_text(tmp_path):
-    """Hostile names give the elements and attributes that harmless ones give, and are shown."""
+    """Hostile names are displayed, and add no element or attribute."""
     harmless = Elements(
         write_page(tmp_path / "a", [f"name {n}" for n in range(len(HOSTILE))])
     )
@@ -174,7 +174,7 @@ def test_names_of_the_data_are_text(tmp_path):
 
 
 def test_tables_that_do_not_escape_are_cleaned(tmp_path):
-    """Pandas's `style` writes names as HTML; only a table's elements of it reach the page."""
+    """Pandas' `style` writes names as HTML; only the elements of tables stay."""
     table = pd.DataFrame(dict.fromkeys(HOSTILE, HOSTILE), index=list(HOSTILE))
     folder = tmp_path / "notebooks"
     folder.mkdir()
@@ -198,7 +198,7 @@ def test_a_cleaned_table_keeps_spans_and_shown_text_alone():
 
 
 def test_a_dollar_in_a_name_is_no_formula(tmp_path, monkeypatch):
-    """Notebooks tell MathJax to leave tables alone: ours, and those that pandas shows."""
+    """MathJax ignores all tables of the notebooks, ours and those of pandas."""
     monkeypatch.setenv(RECORDS_FOLDER, "")  # which the first call of a notebook sets
     names = pd.DataFrame({"class": ["$a$"]})
     with pd.option_context("display.html.use_mathjax", True):
@@ -224,7 +224,7 @@ def test_short_folders_change_paths_alone(tmp_path, place):
 
 
 def test_a_path_that_pandas_has_cut_is_hidden(tmp_path):
-    """Pandas ends a long text in "...": the folder is not whole in it, and private all the same."""
+    """Pandas ends a long text in "..."; the cut folder is private too."""
     folder = "/home/somebody/" + "photographs/" * 5
     page = write_page(tmp_path, [f"{folder}a.jpg"] * 2, INPUT_DIR=folder, NAME="")
     assert "somebody" not in page

@@ -1,4 +1,4 @@
-"""The notebooks on inputs that leave their figures and lessons almost nothing to show."""
+"""The notebooks on inputs with almost nothing to display."""
 
 import ast
 import json
@@ -50,7 +50,7 @@ def run_cell(source, names):
 
 
 def show(value):
-    """What a notebook does with the value of its last line; its tables hold tables alone."""
+    """Do what a notebook does with the value of the last line of a cell."""
     if hasattr(value, "_repr_html_"):
         tags = set(re.findall(r"<[a-z!]+", value._repr_html_() or ""))
         assert tags <= {f"<{name}" for name in (*ELEMENTS, "div", "style", "p")}
@@ -68,7 +68,7 @@ def save_images(folder, *names):
 
 
 def test_rejects_are_saved_where_no_image_is_good(root, tmp_path):
-    """01 then ends with the most frequent reasons and the file that names each image."""
+    """01 ends with the most frequent reasons and the file that lists all images."""
     for number in range(3):
         (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / "a" / f"{number}.jpg").write_bytes(
@@ -105,7 +105,7 @@ OF_SEVERAL_LABELS = (
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
-    """From 01 to 05, whatever there is nothing to show of; 06 and 07 name what they need."""
+    """01 to 05 run, and 06 and 07 name what they need."""
     folder = tmp_path / "in"
     values = {
         "INPUT_DIR": str(folder),
@@ -152,12 +152,15 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
         run_notebook(root, "03", SMALL | values | {"N_FOLDS": 3})
         printed = capsys.readouterr().out
         assert "so no score there covers them: cat, dog\n" in printed
-        title = "figure: 3 labels in 3 combinations × 3 folds: missing from a fold: cat, dog\n"
+        title = (
+            "figure: 3 labels in 3 combinations × 3 folds: "
+            "missing from a fold: cat, dog\n"
+        )
         assert title in printed
 
 
 def test_03_warns_of_classes_that_a_fold_lacks(root, capsys):
-    """The cells after the folds were made: scores of that fold would not cover the class."""
+    """A warning names the class, since the scores of that fold would not cover it."""
     folded = pd.DataFrame({"split": "train", "fold": [0, 0, 1], "label": [0, 1, 0]})
     folded["label_name"] = ["day", "night", "day"]
     names = {"plan": plan, "figures": figures, "folded": folded, "labels": Labels()}

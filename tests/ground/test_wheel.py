@@ -1,4 +1,4 @@
-"""The wheel, installed where there is no checkout: whole, and its commands answer; the lock."""
+"""The installed wheel is complete, and its commands work without a checkout."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from kaggle_tfr.parameters import NOTEBOOKS
 
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
 FOLDERS = ("kaggle_tfr", "notebooks", "recipes")
-# `kaggle-tfr sample`, of few pictures: the heavy test has them all.
+# `kaggle-tfr sample` with few images: the heavy test writes all.
 SMALL_SAMPLE = """
 import sys
 from kaggle_tfr.__main__ import main
@@ -31,7 +31,7 @@ sys.exit(main(["sample", "competition"]))
 
 @pytest.fixture(scope="module")
 def wheel(root, tmp_path_factory):
-    """The wheel, built of a copy of the sources: a build leaves its folders beside them."""
+    """Return the wheel, built from a copy of the sources, since a build leaves folders."""
     folder = tmp_path_factory.mktemp("sources")
     for name in SOURCES:
         shutil.copy(root / name, folder / name)
@@ -60,7 +60,7 @@ def wheel(root, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def call(wheel, tmp_path_factory):
-    """Runs `kaggle-tfr …` in a folder; its environment has the wheel, and ours for the rest."""
+    """Return a function that runs `kaggle-tfr …` from the wheel in a folder."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     pip = [
@@ -90,7 +90,7 @@ def call(wheel, tmp_path_factory):
 
 
 def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
-    """Every module, notebook and recipe, byte for byte, the licence, and nothing else."""
+    """The wheel has all modules, notebooks, recipes and the licence, and nothing else."""
     wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
     wanted += [root / f"kaggle_tfr/{name}" for name in ("py.typed", "report.html")]
     wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
@@ -107,7 +107,7 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
 
 
 def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
-    """--version, a bundled recipe by its name, the notebooks copied out, and the sample."""
+    """--version, a bundled recipe by name, copies of the notebooks, and the sample."""
     assert call("--version", cwd=tmp_path).stdout == f"kaggle-tfr {__version__}\n"
     planned = call("run", "sample", "--dry-run", cwd=tmp_path)
     assert planned.stdout.startswith(f"work folder: {tmp_path}/work\n01_explore\n"), (

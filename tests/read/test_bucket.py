@@ -160,7 +160,8 @@ def test_objects_are_read_in_parallel_when_their_turn_comes(bucket, ask):
     ask("taken, many = [], cycle(storage.list_files('*.jpg', 'gs://files'))")
     ask("endless = (taken.append(path) or path for path in many)")
     sizes = ask(
-        "result = [len(data) for data in islice(records.stream_image_bytes(endless), 64)]"
+        "images = islice(records.stream_image_bytes(endless), 64)\n"
+        "result = [len(data) for data in images]"
     )
     bucket.latency = 0.0
 

@@ -1,4 +1,4 @@
-"""docs/reading.md and README's "Use the shards": each example runs on the sample's own part."""
+"""Each example of docs/reading.md and README runs on a part of the sample."""
 
 import os
 import re
@@ -36,10 +36,10 @@ for name, code in {examples!r}.items():
 
 @pytest.fixture(scope="module")
 def printed(root, tmp_path_factory):
-    """What each example prints, beside work/part-1 as the sample's recipe makes it.
+    """Return the output of each example, run beside a part of the sample.
 
-    It has test images without labels, and small ones in every batch. On eight devices of JAX, and
-    with the libraries of Kaggle's TPU image where `make test-kaggle` has made them.
+    It has test images without labels, and small images. On eight devices of JAX, and
+    with the libraries of Kaggle's TPU image where `make test-kaggle` has created them.
     """
     folder = tmp_path_factory.mktemp("docs")
     write_small_sample(folder / "in")
@@ -78,7 +78,7 @@ def printed(root, tmp_path_factory):
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_runs_on_a_finished_part(printed, name):
-    """JAX on eight devices, grain, torch in two processes, and TensorFlow without the package."""
+    """JAX on eight devices, grain, torch in two processes, and TensorFlow alone."""
     if name == "PyTorch" and (find_spec("torch") is None or "TPU_PYTHON" in os.environ):
         pytest.skip(
             "torch is not installed: its usual package brings gigabytes of CUDA"
