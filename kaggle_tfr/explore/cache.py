@@ -1,7 +1,7 @@
 """Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -9,14 +9,14 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.parallel import blocks, run
 
-Columns = dict[str, np.ndarray]
+Compute = Callable[[pd.DataFrame], list[tuple]]
 # Enough rows to hide the cost of sending a task, few enough to move the progress bar.
 BLOCK = 64
 SECONDS_BETWEEN_SAVES = 30
 
 
 def compute_columns(
-    compute: Callable[[pd.DataFrame], list[tuple]],
+    compute: Compute,
     table: pd.DataFrame,
     names: list[str],
     key: list[str],
@@ -35,42 +35,44 @@ def compute_columns(
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
     is_known, other_rows = _load_saved(path, table, columns, key)
-
-    def save() -> None:
-        known_rows = table.assign(**columns)[is_known]
-        storage.write_parquet(pd.concat([known_rows, other_rows]), path)
-
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
-    tasks = blocks(missing, BLOCK)
-    total = len(missing)
-    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
     next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
-    for task, rows in zip(tasks, results, strict=True):
-        for name, values in zip(names, zip(*rows, strict=True), strict=True):
-            columns[name][task.index] = values
-        is_known[task.index] = True
+    for rows, results in _compute_blocks(compute, missing, label):
+        is_known[rows] = True
+        for name, values in zip(names, zip(*results, strict=True), strict=True):
+            columns[name][rows] = values
         start = time.monotonic()
-        if path and start > next_save:
-            save()
+        is_last = is_known.all()
+        if path and (is_last or start > next_save):
+            known_rows = table.assign(**columns)[is_known]
+            storage.write_parquet(pd.concat([known_rows, other_rows]), path)
             # Saving millions of rows takes long: it gets a tenth of the time at most.
             seconds = time.monotonic() - start
             next_save = start + SECONDS_BETWEEN_SAVES + 10 * seconds
-    if path and total:
-        save()
     return table.assign(**columns)
 
 
+def _compute_blocks(
+    compute: Compute, table: pd.DataFrame, label: str
+) -> Iterator[tuple[pd.Index, list[tuple]]]:
+    """Yield the index and the results of each block of rows."""
+    tasks = blocks(table, BLOCK)
+    total = len(table)
+    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
+    for task, results_of_task in zip(tasks, results, strict=True):
+        yield task.index, results_of_task
+
+
 def _load_saved(
-    path: str, table: pd.DataFrame, columns: Columns, key: list[str]
+    path: str, table: pd.DataFrame, columns: Mapping[str, np.ndarray], key: list[str]
 ) -> tuple[np.ndarray, pd.DataFrame]:
     """Fill the columns from the file; return which rows it has, and its other rows."""
-    unknown = np.zeros(len(table), bool), table.iloc[:0]
-    if not path or not storage.exists(path):
-        return unknown
-    saved = storage.read_parquet(path)
-    if not set(table).issubset(saved):  # a file of an earlier version
-        return unknown
+    saved = table.iloc[:0]
+    if path and storage.exists(path):
+        saved = storage.read_parquet(path)
+        if not set(table).issubset(saved):  # a file of an earlier version
+            saved = table.iloc[:0]
 
     is_other = ~saved[key[0]].isin(table[key[0]])
     other_rows = saved.loc[is_other, list(table)].sort_values(key)

@@ -62,8 +62,7 @@ def measure(
         advance=len,
         ordered=True,
     )
-    sizes_and_times = np.array([*chain.from_iterable(status)], np.int64)
-    table[["file_bytes", "changed"]] = sizes_and_times.reshape(-1, 2)
+    table[["file_bytes", "changed"]] = list(chain.from_iterable(status))
     table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
     )
@@ -118,8 +117,8 @@ def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     problem = images["problem"].copy()
     for name in labels.label_columns:
         masks = images[(problem == "") & (images[name] != "")]
-        sizes = zip(masks[name], masks["height"], masks["width"], strict=True)
-        reasons = [find_code_problem(*size) for size in sizes]
+        codes = zip(masks[name], masks["height"], masks["width"], strict=True)
+        reasons = [find_code_problem(*code) for code in codes]
         problem[masks.index] = [reason and f"{name}: {reason}" for reason in reasons]
     return images.assign(problem=problem)
 
@@ -222,11 +221,9 @@ def count_rows(images: pd.DataFrame) -> dict[str, int]:
     return {name: int(is_member.sum()) for name, is_member in groups.items()}
 
 
-def sample_per_class(
-    images: pd.DataFrame, count: int, classes: int = 8
-) -> pd.DataFrame:
-    """Return the first `count` good images of each of the largest classes."""
+def sample_per_class(images: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Return the first `count` good images of each of the eight largest classes."""
     good = images[(images["problem"] == "") & (images["split"] != "test")]
-    largest = good["label_name"].value_counts().index[:classes]
+    largest = good["label_name"].value_counts().index[:8]
     samples = [good[good["label_name"] == name].head(count) for name in largest]
     return pd.concat([good.iloc[:0], *samples])
