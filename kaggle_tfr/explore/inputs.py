@@ -311,9 +311,7 @@ def _keep_validation(
 
     That split is called as in the main input, so that no fold trains on its images.
     """
-    names = [
-        name for name in main_splits.unique() if SPLIT_NAMES.get(name) == "validation"
-    ]
+    names = main_splits[main_splits.map(SPLIT_NAMES) == "validation"].unique()
     name = names[0] if len(names) == 1 else "validation"
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
     count = (is_validation & (images["problem"] == "")).sum()

@@ -219,6 +219,23 @@ def first_problem(*problems: pd.Series) -> pd.Series:
     return first
 
 
+def unlabel_test_rows(
+    table: pd.DataFrame, labels: Labels, is_test: pd.Series
+) -> pd.DataFrame:
+    """Return the table. Test rows need no labels if none of them has one.
+
+    Beside labelled ones they stay rejected: the records of a split have the same
+    fields.
+    """
+    is_unlabelled = table["problem"].str.startswith("no label")
+    if not is_test.any() or not is_unlabelled[is_test].all():
+        return table
+    blanks = {"label": -1, "label_name": "", "problem": "", **labels.blanks()}
+    for name, blank in blanks.items():
+        table[name] = table[name].mask(is_test, blank).astype(table[name].dtype)
+    return table
+
+
 def split_labels(text: pd.Series, separator: str) -> Table:
     """Return the multi-label table of lists of classes, such as "rust scab"."""
     names = text.str.split(separator).explode().str.strip()

@@ -20,7 +20,9 @@ from kaggle_tfr.explore.labels import (
     multi_label_table,
     number_names,
     read_classes,
+    read_flags,
     single_label_table,
+    unlabel_test_rows,
     unlabelled_table,
 )
 from kaggle_tfr.explore.settings import InputSettings
@@ -89,9 +91,8 @@ def _list_shards(settings: InputSettings) -> tuple[pd.DataFrame, pd.DataFrame]:
     return shards[~is_outside], outside.assign(path=outside["path"] + "#0")
 
 
-def _find_above(path: str, name: str, input_dir: str) -> str:
-    """Return the nearest folder above a shard that contains a file; "" for none."""
-    folder = os.path.dirname(path)
+def _find_above(folder: str, name: str, input_dir: str) -> str:
+    """Return the folder, or the nearest one above it, with this file; "" for none."""
     while folder.startswith(input_dir) and folder != "/":
         if storage.exists(f"{folder}/{name}"):
             return folder
@@ -101,8 +102,8 @@ def _find_above(path: str, name: str, input_dir: str) -> str:
 
 def _read_labels(paths: Iterable[str], input_dir: str) -> Labels:
     """Return the labels.json beside or above the shards; empty labels without one."""
-    first_paths = {os.path.dirname(path): path for path in paths}.values()
-    found = {_find_above(path, "labels.json", input_dir) for path in first_paths}
+    shard_dirs = set(map(os.path.dirname, paths))
+    found = {_find_above(folder, "labels.json", input_dir) for folder in shard_dirs}
     folders = sorted(found - {""})
     texts = [storage.read_text(f"{folder}/labels.json") for folder in folders]
     return share_labels(folders, texts)
@@ -116,7 +117,8 @@ def _choose_schema(
     schema = settings.input_schema
     if schema == "auto":
         schema = ""
-        folder = _find_above(paths[0], "schema.json", settings.input_dir)
+        shard_dir = os.path.dirname(paths[0])
+        folder = _find_above(shard_dir, "schema.json", settings.input_dir)
     if schema or folder:
         try:
             return choose_schema(folder, paths[0], schema).for_split(split)
@@ -169,7 +171,7 @@ def _list_missing(path: str, input_dir: str, found: set[int]) -> list[int]:
 
     found: the offsets of the frames in the shard.
     """
-    part = _find_above(path, "shards.csv", input_dir)
+    part = _find_above(os.path.dirname(path), "shards.csv", input_dir)
     name = path.removeprefix(f"{part}/")
     listed = set(read_index(f"{part}/index/{name}.idx")[:-1]) if part else set()
     # The index of another file with this name does not have the frames of this file.
@@ -254,17 +256,22 @@ def _label_records(
     """
     kinds = {schema.kind for schema in schemas.values()} - {"single"}
     kind = "multi" if "labels" in records else min(kinds, default="single")
+    is_test = records["split"] == "test"
     if kind == "single":
         known_classes = list(known.classes) if known.kind == "single" else []
         table, labels = _name_classes(records, known_classes, classes)
     else:
         columns = max((schema.label_columns for schema in schemas.values()), key=len)
         values = _spread_labels(records, known.label_columns or columns)
-        table, labels = _combine_labels(values, kind)
+        text = values.fillna("").astype(str)
+        if kind == "multi":
+            table, labels = read_flags(text, is_test, kind, classes)
+        else:
+            no_label = np.where(values.isna().any(axis=1), "no label", "")
+            table, labels = multi_label_table(text, kind, no_label)
         labels = replace(labels, classes=known.classes or labels.classes)
-    needs_label = (records["split"] != "test") | (table["label"] >= 0)
-    label_problem = table["problem"].where(needs_label, "")
-    problem = first_problem(records["problem"], label_problem)
+    table = unlabel_test_rows(table, labels, is_test)
+    problem = first_problem(records["problem"], table["problem"])
     return table.assign(problem=problem), labels
 
 
@@ -280,16 +287,6 @@ def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFram
     missing = [None] * len(names)
     rows = [values if len(values) == len(names) else missing for values in lists]
     return pd.DataFrame(rows, records.index, names)
-
-
-def _combine_labels(values: pd.DataFrame, kind: str) -> Table:
-    """Return the table of several labels or masks. values: as of `_spread_labels`."""
-    is_missing = values.isna().any(axis=1)
-    values = values.fillna("") if kind == "masks" else values.fillna(0).astype("int8")
-    problem = np.where(is_missing, "no label", "")
-    table, labels = multi_label_table(values, kind, problem)
-    table.loc[is_missing, ["label", "label_name"]] = -1, ""
-    return table, labels
 
 
 def _name_classes(
@@ -330,13 +327,14 @@ def _check_labels(
 
     All images of the split would be rejected, or written without labels.
     """
-    is_usable = labelled["problem"].isin(["", "no label"])
+    lacks_label = labelled["problem"].str.startswith("no label")
+    is_labelled = (labelled["problem"] == "") & (labelled["label"] >= 0)
     for split, schema in schemas.items():
-        is_in_split = is_usable & (records["split"] == split)
-        labels = labelled["label"][is_in_split]
+        is_usable = (labelled["problem"] == "") | lacks_label
+        is_usable &= records["split"] == split
         needs_label = split != "test" and schema.label_keys
-        if needs_label and len(labels) and (labels < 0).all():
-            columns = records[is_in_split].dropna(axis=1, how="all").columns
+        if needs_label and is_usable.any() and not (is_usable & is_labelled).any():
+            columns = records[is_usable].dropna(axis=1, how="all").columns
             others = columns.difference(["path", "split", "problem"])
             raise ValueError(
                 f"no record of the split '{split}' has a label in the feature "

@@ -21,6 +21,7 @@ from kaggle_tfr.explore.labels import (
     single_label_table,
     split_labels,
     spread_codes,
+    unlabel_test_rows,
     unlabelled_table,
 )
 from kaggle_tfr.explore.settings import InputSettings
@@ -127,7 +128,7 @@ def complete_rows(
         )
     paths, path_problem = _fill_paths(rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
-    table = _unlabel_test_rows(table, labels, split == "test")
+    table = unlabel_test_rows(table, labels, split == "test")
     ids = _name_apart(rows, paths, settings)
     repeat_problem = _find_repeats(ids, table, split)
     problem = first_problem(
@@ -159,34 +160,16 @@ def _list_others(rows: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
 
 def _find_repeats(ids: pd.Series, table: pd.DataFrame, split: pd.Series) -> pd.Series:
     """Return the problem of each row whose id has other rows, "" for other rows."""
-    is_again = ids.duplicated()
-    repeated = ids[ids.duplicated(keep=False)]
     problem = pd.Series("", ids.index)
-    problem = problem.mask(is_again, "listed twice: the first row counts")
-    names = table["label_name"].where(table["problem"] == "", table["problem"])
+    problem = problem.mask(ids.duplicated(), "listed twice: the first row counts")
+    repeated = ids[ids.duplicated(keep=False)]
+    names = first_problem(table["problem"], table["label_name"])
     for noun, values in (("labels", names), ("splits", split)):
-        held = values[repeated.index].groupby(repeated).unique().map(sorted)
-        listed = held[held.map(len) > 1].str.join(", ")
+        values_of_id = values[repeated.index].groupby(repeated).unique().map(sorted)
+        listed = values_of_id[values_of_id.map(len) > 1].str.join(", ")
         clash = ids.map(f"listed with different {noun}: " + listed)
         problem = clash.fillna(problem)
     return problem
-
-
-def _unlabel_test_rows(
-    table: pd.DataFrame, labels: Labels, is_test: pd.Series
-) -> pd.DataFrame:
-    """Return the table. Test rows need no labels if none of them has one.
-
-    Beside labelled ones they stay rejected: the records of a split have the same
-    fields.
-    """
-    is_unlabelled = table["problem"].str.startswith("no label")
-    if not is_test.any() or not is_unlabelled[is_test].all():
-        return table
-    blanks = {"label": -1, "label_name": "", "problem": "", **labels.blanks()}
-    for name, blank in blanks.items():
-        table[name] = table[name].mask(is_test, blank).astype(table[name].dtype)
-    return table
 
 
 def _name_apart(
@@ -254,41 +237,27 @@ def _list_unlisted(
 
     Raises: FileNotFoundError: none of the images exists.
     """
-    split_of_file = _list_beside(images, settings)
-    known = set(images["path"])
-    if known.isdisjoint(split_of_file):
+    ending = re.split("[}/]", settings.path_template)[-1]
+    pattern = "*" + glob.escape(ending)
+    listed = set(images["path"]) - {""}
+    found = set[str]()
+    for folder in set(map(os.path.dirname, listed)):
+        if storage.is_folder(folder):
+            found.update(files.list_images(pattern, folder, settings))
+    if listed.isdisjoint(found):
         raise FileNotFoundError(
             f"none of the {len(images)} images exists; the first would be "
-            f"'{min(known - {''})}'. {len(split_of_file)} other files are in its "
-            "folder or beside other images. Point INPUT_DIR at the folder that holds "
-            "the images' folder, or set PATH_TEMPLATE."
+            f"'{min(listed)}'. {len(found)} other files are in its folder or beside "
+            "other images. Point INPUT_DIR at the folder that holds the images' "
+            "folder, or set PATH_TEMPLATE."
         )
     image_dir = files.fixed_folder(settings.input_dir, settings.path_template)
-    unlisted = pd.DataFrame({"path": sorted(split_of_file.keys() - known)}, dtype=str)
+    unlisted = pd.DataFrame({"path": sorted(found - listed)}, dtype=str)
     return unlisted.assign(
         image_id=unlisted["path"].str.removeprefix(f"{image_dir}/"),
-        split=unlisted["path"].map(split_of_file),
+        split="train",
         problem=f"{NO_ROW} in {os.path.basename(settings.labels_csv)}",
         label=-1,
         label_name="",
         **labels.blanks(),
     )
-
-
-def _list_beside(images: pd.DataFrame, settings: InputSettings) -> dict[str, str]:
-    """Return the paths of the files in the images' folders, and their splits.
-
-    A file has the split of all images of its folder, or "train" if they differ.
-    """
-    ending = re.split("[}/]", settings.path_template)[-1]
-    pattern = "*" + glob.escape(ending)
-    split_of_file = dict[str, str]()
-    images = images[images["path"] != ""]
-    folders = images["path"].map(os.path.dirname)
-    splits_in = images["split"].groupby(folders).unique()
-    for folder, names in zip(splits_in.index, splits_in, strict=True):
-        if storage.is_folder(folder):
-            paths = files.list_images(pattern, folder, settings)
-            split = names[0] if len(names) == 1 else "train"
-            split_of_file |= dict.fromkeys(paths, split)
-    return split_of_file

@@ -62,7 +62,8 @@ def measure(
         advance=len,
         ordered=True,
     )
-    table[["file_bytes", "changed"]] = list(chain.from_iterable(status))
+    sizes_and_times = np.array([*chain.from_iterable(status)], np.int64)
+    table[["file_bytes", "changed"]] = sizes_and_times.reshape(-1, 2)
     table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
     )

@@ -431,7 +431,7 @@ def test_lists_of_0_and_1_are_several_labels(tmp_path):
     assert labels.label_columns == ("cat", "dog")
     assert images[names].to_numpy().tolist() == [[1, 0], [1, 1], [0, 0]]
     assert images["label_name"].tolist() == ["cat", "cat|dog", ""]
-    assert images["problem"].tolist() == ["", "", "no label"]
+    assert images["problem"].tolist() == ["", "", "no label in column 'dog'"]
 
 
 def test_run_length_codes_are_masks(tmp_path):

