@@ -23,14 +23,10 @@ FLAT = 4.0  # grey levels of 255; empty skies and blank pages have less texture
 
 # The signs of 8 × 8 cosines in the image and its mirror images along x, y and both:
 # odd frequencies change theirs.
-_ALTERNATING = np.tile([1.0, -1.0], (8, 4))
+_SIGNS_X = np.tile([1.0, -1.0], 4)
+_SIGNS_Y = _SIGNS_X[:, None]
 MIRROR_SIGNS = np.stack(
-    [
-        np.ones((8, 8)),
-        _ALTERNATING,
-        _ALTERNATING.T,
-        _ALTERNATING * _ALTERNATING.T,
-    ]
+    np.broadcast_arrays(1.0, _SIGNS_X, _SIGNS_Y, _SIGNS_X * _SIGNS_Y)
 )
 
 
@@ -40,32 +36,33 @@ def hash_image(luma: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
     luma: of `check_image`. It is reduced, which changes a fraction of one bit of 256.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
-    average = imagehash.average_hash(luma).hash
     perceptual, *mirrored = _hash_cosines(luma)
-    wavelet = _hash_wavelets(luma)
     across = _shrink(luma, 9, 8)
-    brighter = across[:, 1:] > across[:, :-1]
-    darker = across[:, 1:] < across[:, :-1]
     down = _shrink(luma, 8, 9)
-    brighter_down = down[1:] > down[:-1]
-    darker_down = down[1:] < down[:-1]
-
-    hashes = np.packbits([average, perceptual, brighter, wavelet])
-    rotation_bits = np.packbits([*mirrored, darker, brighter_down, darker_down])
-    return hashes, _measure_texture(luma), rotation_bits
+    bits = [
+        imagehash.average_hash(luma).hash,
+        perceptual,
+        across[:, 1:] > across[:, :-1],
+        _hash_wavelets(luma),
+        *mirrored,
+        across[:, 1:] < across[:, :-1],
+        down[1:] > down[:-1],
+        down[1:] < down[:-1],
+    ]
+    packed = np.packbits(bits)
+    return packed[:32], _measure_texture(luma), packed[32:]
 
 
 def _shrink(luma: Image.Image, width: int, height: int) -> np.ndarray:
-    return np.asarray(luma.resize((width, height), Image.Resampling.LANCZOS))
+    small = luma.resize((width, height), Image.Resampling.LANCZOS)
+    return np.asarray(small)
 
 
 def _hash_cosines(luma: Image.Image) -> np.ndarray:
     """Return `imagehash.phash` of the image and its three mirror images, (4, 8, 8)."""
-    cosines = dct(dct(_shrink(luma, 32, 32), axis=0), axis=1)[:8, :8]
-    cosines = cosines * MIRROR_SIGNS
-    # The median of 64 numbers; each mirror image has another.
-    medians = np.sort(cosines.reshape(4, 64))[:, 31:33].mean(axis=1)
-    return cosines > medians[:, None, None]
+    by_column = dct(_shrink(luma, 32, 32), axis=0)
+    cosines = dct(by_column, axis=1)[:8, :8] * MIRROR_SIGNS
+    return cosines > np.median(cosines, axis=(1, 2), keepdims=True)
 
 
 def _hash_wavelets(luma: Image.Image) -> np.ndarray:
@@ -74,12 +71,14 @@ def _hash_wavelets(luma: Image.Image) -> np.ndarray:
     Only the band of wavelets that decides is computed. imagehash removes the mean of
     all pixels first, which leaves the same places above the median.
     """
-    side = max(8, 1 << (min(luma.size).bit_length() - 1))
+    short_side = min(luma.size)
+    side = max(8, 1 << (short_side.bit_length() - 1))
     band = _shrink(luma, side, side) / 255
     # Haar's low band; rows first, as in pywt, so that it is rounded alike.
+    weight = np.sqrt(0.5)
     while len(band) > 8:
-        band = np.sqrt(0.5) * band[::2] + np.sqrt(0.5) * band[1::2]
-        band = np.sqrt(0.5) * band[:, ::2] + np.sqrt(0.5) * band[:, 1::2]
+        band = weight * band[::2] + weight * band[1::2]
+        band = weight * band[:, ::2] + weight * band[:, 1::2]
     return band > np.median(band)
 
 
@@ -91,31 +90,30 @@ def _measure_texture(luma: Image.Image) -> float:
     thumbnail = luma.resize((32, 32), Image.Resampling.BOX)
     pixels = np.asarray(thumbnail, np.float64)
     ramp = np.linspace(-1, 1, 32)
-    ramp /= np.sqrt((ramp**2).mean())
+    ramp /= ramp.std()
     slope_x = (pixels * ramp).mean()
     slope_y = (pixels * ramp[:, None]).mean()
     # The ramps and the mean are orthogonal, of unit power: their variances add up.
-    return float(np.sqrt(max(0.0, pixels.var() - slope_x**2 - slope_y**2)))
+    variance = pixels.var() - slope_x**2 - slope_y**2
+    return float(np.sqrt(max(0.0, variance)))
 
 
 def _find_bits(orientation: int) -> np.ndarray:
     """Return the positions of the 256 bits of the hashes in an orientation."""
-    positions = np.arange(640).reshape(10, 8, 8)
-    perceptual = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
-    differences = positions[
-        [2, 7, 8, 9]
-    ]  # brighter, darker, brighter down, darker down
     change = ORIENTATIONS[orientation]
+    positions = np.arange(640).reshape(10, 8, 8)
+    cosines = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
+    # Brighter and darker to the right, brighter and darker downwards.
+    differences = positions[[2, 7, 8, 9]]
     if change.transposes:
-        mirror = change.reverses_rows + 2 * change.reverses_columns
-        cosines = perceptual[mirror].T
-    else:
-        mirror = change.reverses_columns + 2 * change.reverses_rows
-        cosines = perceptual[mirror]
-    difference = differences[2 * change.transposes + change.reverses_columns]
+        cosines = cosines[[0, 2, 1, 3]].swapaxes(1, 2)
+        differences = differences[2:]
+
+    mirror = change.reverses_columns + 2 * change.reverses_rows
+    difference = differences[int(change.reverses_columns)]
     bits = [
         apply_orientation(positions[0], orientation),
-        cosines,
+        cosines[mirror],
         apply_orientation(difference, orientation),
         apply_orientation(positions[3], orientation),
     ]

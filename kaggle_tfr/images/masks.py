@@ -34,12 +34,11 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
             f"pixels: {problem}. Does it belong to another image, or are height and "
             f"width swapped?"
         )
-    starts, ends = _split_code(code)
-    borders = np.stack([starts, ends], axis=1).ravel()
+    borders = np.column_stack(_split_code(code)).ravel()
     # Lengths of the stretches outside, inside, outside, … the mask.
     lengths = np.diff(borders, prepend=0, append=height * width)
-    values = np.resize(np.array([0, 1], np.uint8), len(lengths))
-    pixels = np.repeat(values, lengths)
+    is_inside = np.arange(len(lengths)) % 2
+    pixels = np.repeat(is_inside.astype(np.uint8), lengths)
     return np.ascontiguousarray(pixels.reshape(width, height).T)
 
 
@@ -72,11 +71,13 @@ def join_codes(codes: Sequence[str]) -> str:
         if find_code_problem(code, 1 << 31, 1 << 31):  # the size is not known here
             return code
     starts, ends = _split_code(" ".join(codes))
-    order = starts.argsort()
-    starts = starts[order]
-    ends = np.maximum.accumulate(ends[order])
+    starts = np.sort(starts)
+    ends = np.sort(ends)
+    # As many runs have ended before a gap as have started.
     is_gap = starts[1:] > ends[:-1]
-    return _format_code(starts[np.append(True, is_gap)], ends[np.append(is_gap, True)])
+    is_first = np.append(True, is_gap)
+    is_last = np.append(is_gap, True)
+    return _format_code(starts[is_first], ends[is_last])
 
 
 def find_code_problem(code: str, height: int, width: int) -> str:
@@ -107,14 +108,15 @@ def find_code_problem(code: str, height: int, width: int) -> str:
 
 def _split_code(code: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the first pixel of each run, from 0, and the pixel after its last."""
-    starts, lengths = np.array(code.split(), np.int64).reshape(-1, 2).T
-    return starts - 1, starts - 1 + lengths
+    numbers = np.array(code.split(), np.int64)
+    starts = numbers[::2] - 1
+    return starts, starts + numbers[1::2]
 
 
 def _format_code(starts: np.ndarray, ends: np.ndarray) -> str:
     """Return the code of the runs that `_split_code` describes."""
-    runs = zip((starts + 1).tolist(), (ends - starts).tolist(), strict=True)
-    return " ".join(f"{start} {length}" for start, length in runs)
+    runs = np.column_stack([starts + 1, ends - starts])
+    return " ".join(map(str, runs.ravel().tolist()))
 
 
 def sample_mask(
@@ -129,26 +131,18 @@ def sample_mask(
     window = tf.cast(window, tf.int64)
     rows = _find_sources(window[0], window[2], size[0])
     columns = _find_sources(window[1], window[3], size[1])
-    pixels = columns[None, :] * tf.cast(height, tf.int64) + rows[:, None]
-    starts, ends = _split_tensor(code)
-    run = tf.searchsorted(starts, tf.reshape(pixels, [-1]), side="right") - 1
-    is_inside = pixels < tf.reshape(tf.gather(ends, run), size)
-    return tf.cast(is_inside, tf.uint8)
+    pixels = columns * tf.cast(height, tf.int64) + rows[:, None]
 
-
-def _split_tensor(code: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-    """Return the first pixel of each run, from 0, and the pixel after its last.
-
-    A run far before the first pixel is added, so that each pixel has a run before it.
-    """
     numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
-    numbers = tf.concat([tf.constant([1 - (1 << 62), 0], tf.int64), numbers], 0)
     starts = numbers[::2] - 1
-    return starts, starts + numbers[1::2]
+    ends = starts + numbers[1::2]
+    borders = tf.reshape(tf.stack([starts, ends], axis=1), [-1])
+    # Inside of a run, one more run has started than ended: the number is odd.
+    n_borders = tf.searchsorted(borders, tf.reshape(pixels, [-1]), side="right")
+    return tf.reshape(tf.cast(n_borders % 2, tf.uint8), size)
 
 
 def _find_sources(start: "tf.Tensor", length: "tf.Tensor", count: int) -> "tf.Tensor":
     """Return the pixel under the centre of each of `count` equal steps, int64."""
-    step = tf.cast(length, tf.float64) / tf.cast(count, tf.float64)
-    centres = (tf.cast(tf.range(count), tf.float64) + 0.5) * step
-    return tf.cast(tf.floor(centres), tf.int64) + start
+    odd_numbers = tf.range(1, 2 * count, 2, tf.int64)
+    return start + odd_numbers * length // (2 * count)
