@@ -340,11 +340,11 @@ def _rotate(pixels: np.ndarray, header: Header) -> np.ndarray:
     change = ORIENTATIONS[header.orientation]
     if change.transposes:
         pixels = cv2.transpose(pixels)
-    if change.reverses_rows and change.reverses_columns:
-        return cv2.flip(pixels, -1)
     if change.reverses_rows:
-        return cv2.flip(pixels, 0)
-    return cv2.flip(pixels, 1) if change.reverses_columns else pixels
+        pixels = cv2.flip(pixels, 0)
+    if change.reverses_columns:
+        pixels = cv2.flip(pixels, 1)
+    return pixels
 
 
 def output_size(height: int, width: int, settings: ImageSettings) -> Size:
@@ -366,8 +366,8 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
     elif settings.resize == "center_crop":
         rows = columns = max(rows, columns)
     if height * columns <= width * rows:
-        return rows, max(columns, (width * rows + height // 2) // height)
-    return max(rows, (height * columns + width // 2) // width), columns
+        return rows, (width * rows + height // 2) // height
+    return (height * columns + width // 2) // width, columns
 
 
 def _crop_middle(pixels: np.ndarray, size: Size) -> np.ndarray:

@@ -6,7 +6,6 @@ copied into a record unchanged.
 
 import io
 import os
-import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,9 +32,9 @@ FORMATS = (
     "AVIF",
 )
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
+SIMPLE_MODES = ("1", "L", "P", "RGB")
 OWN_PROFILE_MODES = ("L", "CMYK")  # a colour profile of RGB does not fit their pixels
 PNG_TEXTS = {b"eXIf", b"iTXt", b"tEXt", b"zTXt"}  # chunks that may hold an orientation
-RECORD_ADDRESS = re.compile(r"#\d+$")
 
 # Segments of a JPEG that do not change its pixels: tables, restarts, comment, APPn.
 HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}
@@ -53,8 +52,8 @@ class Header:
     orientation: of EXIF, 1 (upright) to 8.
     mode: Pillow's name of the kind of pixels, such as "RGB".
     note: what is unusual, but no reason to reject the image.
-    plain: every reader shows the image correctly: 8-bit grey or RGB, upright, one
-        frame, without profile and transparency.
+    plain: whether every reader shows a JPEG or PNG correctly: grey or RGB of 8 bits or
+        fewer, upright, one frame, without profile and transparency.
     scan: the position of the only scan of a sequential grey or RGB JPEG; else 0.
     profile: the embedded colour profile, unless it is that of sRGB.
     """
@@ -77,30 +76,32 @@ class Header:
 
 @contextmanager
 def rejecting(data: bytes) -> Iterator[None]:
-    """Raise RejectedImage for every error of this block, in which Pillow reads `data`."""
+    """Raise RejectedImage for every error while Pillow reads `data` in this block."""
     try:
         yield
     except (RejectedImage, MemoryError):
         raise
-    except Image.DecompressionBombError as error:
-        raise RejectedImage(f"over MAX_PIXELS: {error}") from error
-    except Image.UnidentifiedImageError as error:
-        raise RejectedImage(_explain_unidentified(data)) from error
     except Exception as error:  # Pillow raises almost any type for damaged files
-        raise RejectedImage(_explain_damage(data, error)) from error
+        raise RejectedImage(_explain(data, error)) from error
 
 
-def _explain_unidentified(data: bytes) -> str:
-    if data[4:8] == b"ftyp":
+def _explain(data: bytes, error: Exception) -> str:
+    """Return why Pillow cannot read `data`."""
+    is_unidentified = isinstance(error, Image.UnidentifiedImageError)
+    if is_unidentified and data[4:8] == b"ftyp":
         brand = data[8:12].decode("ascii", "replace")
         return f"unsupported format: {brand} (HEIF family)"
-    return "truncated" if data.startswith(SIGNATURES) else "not an image"
+    if is_unidentified and not data.startswith(SIGNATURES):
+        return "not an image"
 
-
-def _explain_damage(data: bytes, error: Exception) -> str:
-    text = (str(error) or type(error).__name__).splitlines()[0]
-    riff_bytes = int.from_bytes(data[4:8], "little") if data[:4] == b"RIFF" else 0
-    is_cut = 8 + riff_bytes > len(data) or isinstance(error, EOFError)
+    text = str(error) or type(error).__name__
+    text = text.splitlines()[0]
+    if isinstance(error, Image.DecompressionBombError):
+        return f"over MAX_PIXELS: {text}"
+    # A WebP contains the number of its bytes.
+    n_bytes = 8 + int.from_bytes(data[4:8], "little")
+    is_cut = data.startswith(b"RIFF") and len(data) < n_bytes
+    is_cut |= is_unidentified or isinstance(error, EOFError)
     return "truncated" if is_cut or "truncated" in text.lower() else f"damaged: {text}"
 
 
@@ -116,15 +117,13 @@ def read_header(data: bytes, name: str = "") -> Header:
         header = _read_by_pillow(data, header.scan if header else 0)
     check_size(header.width, header.height)
 
-    # The address of a record, "x.tfrec#17", ends in the extension of its shard.
-    extension = "" if RECORD_ADDRESS.search(name) else os.path.splitext(name)[1].lower()
-    if extension:
-        expected = Image.registered_extensions().get(extension, "JPEG")
-        if expected != header.format:
-            note = f"wrong extension: {extension} holds {header.format}"
-            notes = f"{header.note}; {note}" if header.note else note
-            header = replace(header, note=notes)
-    return header
+    _, extension = os.path.splitext(name.lower())
+    expected = Image.registered_extensions().get(extension, header.format)
+    if expected == header.format:
+        return header
+    note = f"wrong extension: {extension} holds {header.format}"
+    notes = [header.note, note] if header.note else [note]
+    return replace(header, note="; ".join(notes))
 
 
 def check_size(width: int, height: int) -> None:
@@ -144,23 +143,22 @@ def _walk_jpeg(data: bytes) -> Header | None:
     """
     if not data.startswith(b"\xff\xd8\xff"):
         return None
-    height = width = channels = 0
+    bits = height = width = channels = 0
     plain = True
     position = 2
     while position + 20 < len(data) and data[position] == 0xFF:
         marker = data[position + 1]
+        length = int.from_bytes(data[position + 2 : position + 4])
         segment = data[position + 4 : position + 10]
-        position += 2 + (data[position + 2] << 8 | data[position + 3])
-        if marker in (0xC0, 0xC1) and segment[0] == 8:  # sequential, 8 bits, Huffman
-            height = int.from_bytes(segment[1:3])
-            width = int.from_bytes(segment[3:5])
-            channels = segment[5]
+        position += 2 + length
+        if marker in (0xC0, 0xC1):  # sequential, Huffman
+            bits, height, width, channels = struct.unpack(">BHHB", segment)
         elif marker == 0xDA:  # start of the scan
-            is_only_scan = channels in (1, 3) and segment[0] == channels
+            mode = {1: "L", 3: "RGB"}.get(channels)
+            is_only_scan = segment[0] == channels
             has_end = data.rfind(b"\xff\xd9", position) >= 0
-            if not (is_only_scan and has_end and height and width):
+            if not (mode and is_only_scan and has_end and bits == 8 and height * width):
                 return None
-            mode = "RGB" if channels == 3 else "L"
             return Header("JPEG", height, width, 1, mode, plain=plain, scan=position)
         elif marker in (0xE1, 0xE2):  # EXIF and XMP; profiles and further images
             plain = False
@@ -174,7 +172,9 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     with rejecting(data):
         image = Image.open(io.BytesIO(data))
         check_size(*image.size)
-        orientation = _read_orientation(image, data)
+        # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
+        is_upright = image.format == "PNG" and PNG_TEXTS.isdisjoint(_list_chunks(data))
+        orientation = 1 if is_upright else _find_orientation(image)
         is_animated = getattr(image, "is_animated", False)
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
@@ -185,44 +185,39 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
         width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
     if ORIENTATIONS[orientation].transposes:
         width, height = height, width
-    header = Header(
-        image.format.replace("MPO", "JPEG"),
-        height,
-        width,
-        orientation if image.format != "TIFF" else 1,
-        image.mode,
+    if image.format == "TIFF":
+        orientation = 1
+
+    profile = _find_profile(image)
+    is_simple = image.mode in SIMPLE_MODES and _count_bits(image, data) <= 8
+    is_changed = orientation != 1 or profile or image.has_transparency_data
+    return Header(
+        format=image.format.replace("MPO", "JPEG"),
+        height=height,
+        width=width,
+        orientation=orientation,
+        mode=image.mode,
         note="several frames: the first is used" if is_animated else "",
+        plain=is_simple and not is_changed and not is_animated,
         scan=scan,
-        profile=_find_profile(image),
+        profile=profile,
     )
-    has_plain_pixels = _has_plain_pixels(image, data)
-    is_changed = is_animated or header.profile or header.orientation != 1
-    return replace(header, plain=has_plain_pixels and not is_changed)
 
 
-def _has_plain_pixels(image: Image.Image, data: bytes) -> bool:
-    """Return whether the pixels are 8-bit grey or RGB (or a PNG's palette or bits)."""
-    if image.has_transparency_data:
-        return False
+def _count_bits(image: Image.Image, data: bytes) -> int:
+    """Return the bits of a value of a PNG or TIFF; 8 for other formats."""
     if image.format == "PNG":
-        return data[24:25] != b"\x10" and image.mode in ("L", "RGB", "1", "P")
-    return image.mode in ("L", "RGB")
+        return data[24]
+    tags = getattr(image, "tag_v2", {})
+    return tags.get(258, (8,))[0]
 
 
-def _read_orientation(image: Image.Image, data: bytes) -> int:
-    """Return the EXIF orientation of an image that is not decoded yet."""
-    # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
-    if image.format == "PNG" and PNG_TEXTS.isdisjoint(_list_png_chunks(data)):
-        return 1
-    return _find_orientation(image)
-
-
-def _list_png_chunks(data: bytes) -> Iterator[bytes]:
+def _list_chunks(data: bytes) -> Iterator[bytes]:
     """Yield the names of a PNG's chunks."""
     position = 8
-    while position + 8 <= len(data):
-        (length,) = struct.unpack_from(">I", data, position)
-        yield data[position + 4 : position + 8]
+    while name := data[position + 4 : position + 8]:
+        yield name
+        length = int.from_bytes(data[position : position + 4])
         position += 12 + length
 
 
@@ -248,12 +243,10 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
         transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
     except (ImageCms.PyCMSError, OSError, ValueError):
         return None
-    if mode == "CMYK":
-        return transform
 
-    steps = np.linspace(0, 255, 9).round().astype(np.uint8)
-    cube = np.stack(np.meshgrid(steps, steps, steps), -1)
-    samples = Image.fromarray(cube.reshape(27, 27, 3)).convert(mode)
+    cube = np.indices((9, 9, 9)).T * (255 / 8)
+    colors = cube.round().astype(np.uint8).reshape(27, 27, 3)
+    samples = Image.fromarray(colors).convert(mode)
     converted = np.asarray(ImageCms.applyTransform(samples, transform), int)
     difference = np.abs(converted - np.asarray(samples.convert("RGB"))).max()
     return transform if difference > 3 else None  # of 255 levels
@@ -261,8 +254,8 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
 
 def count_channels(data: bytes) -> int:
     """Return the channels to which TensorFlow decodes a JPEG or PNG: 1, 2, 3 or 4."""
-    mode = Image.open(io.BytesIO(data)).mode
-    return {"1": 1, "L": 1, "I": 1, "I;16": 1, "LA": 2, "RGBA": 4}.get(mode, 3)
+    image = Image.open(io.BytesIO(data))
+    return 3 if image.mode in ("P", "CMYK") else len(image.getbands())
 
 
 def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
@@ -319,14 +312,15 @@ def _convert_16_bits(
     transparency: np.ndarray | int = 0
     if values.ndim == 2:
         transparency = values == image.info.get("transparency", -1)
-    elif values.shape[2] == 4:
-        transparency = 1 - values[..., 3:] / np.float32(65535)
-        values = values[..., :3]
+    else:
+        if values.shape[2] == 4:
+            transparency = 1 - values[..., 3:] / np.float32(65535)
+        values = values[..., 2::-1]  # red first
 
     levels = _reduce_to_8_bits(values, bit_depth)
-    levels = (levels + (255 - levels) * transparency).round().astype(np.uint8)
-    blue_last = levels if levels.ndim == 2 else levels[..., ::-1]
-    return Image.fromarray(blue_last).convert("RGB")
+    over_white = levels + (255 - levels) * transparency
+    pixels = over_white.round().astype(np.uint8)
+    return Image.fromarray(pixels).convert("RGB")
 
 
 def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
@@ -338,10 +332,9 @@ def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
             raise _unsupported_mode(image)
         return values
 
-    tags = getattr(image, "tag_v2", {})
-    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
-    if bits != 16 or image.mode == "CMYK":
+    if _count_bits(image, data) != 16 or image.mode == "CMYK":
         return None
+    tags = getattr(image, "tag_v2", {})
     if tags.get(284) == 2 or 1 in tags.get(338, ()):
         raise RejectedImage(
             "unsupported format: 16 bits in planes, or with premultiplied alpha"
@@ -361,11 +354,11 @@ def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
         raise RejectedImage(
             f"dark: values {low} to {high} of 65535; set BIT_DEPTH = 'stretch'"
         )
+    if not is_dark and bit_depth != "stretch":
+        return (values >> 8).astype(np.uint8)
     every_value = np.arange(65536)
-    levels = every_value / 256
-    if is_dark or bit_depth == "stretch":
-        levels = np.interp(every_value, [low, max(high, low + 1)], [0, 255]).round()
-    return levels.astype(np.uint8)[values]
+    levels = np.interp(every_value, [low, max(high, low + 1)], [0, 255])
+    return levels.round().astype(np.uint8)[values]
 
 
 def _unsupported_mode(image: Image.Image) -> RejectedImage:
