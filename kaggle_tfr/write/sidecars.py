@@ -1,7 +1,6 @@
 """The files beside a part's shards: tables of the images, indices, labels and sums."""
 
 import csv
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,8 +40,8 @@ def close_part(
 
         metadata = renew_metadata(part_dir, plan, rows, license_name)
         if metadata:
-            path = f"{part_dir}/{DATASET_FILE}"
-            storage.write_atomically(path, metadata.encode())
+            metadata_path = f"{part_dir}/{DATASET_FILE}"
+            storage.write_atomically(metadata_path, metadata.encode())
     journal.remove_journal(part_dir)
 
 
@@ -55,11 +54,11 @@ def _complete_indices(
         return sums
     for row in rows:
         name = f"index/{row.file}.idx"
-        path = storage.join(part_dir, name)
+        path = f"{part_dir}/{name}"
         if not storage.exists(path) or read_index(path)[-1] != row.bytes:
-            with storage.local_copy(storage.join(part_dir, row.file)) as local:
-                text = format_index(list_frames(local))
-            storage.write_atomically(path, text.encode())
+            with storage.local_copy(f"{part_dir}/{row.file}") as shard:
+                bounds = list_frames(shard)
+            storage.write_atomically(path, format_index(bounds).encode())
         sums[name] = storage.sha256_of(path)
     return sums
 
@@ -78,7 +77,7 @@ def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
 
     changed = find_changed_files(part_dir, new_sums)
     for name in sorted(changed, key="shards.csv".__eq__):
-        storage.publish_file(os.path.join(scratch, name), storage.join(part_dir, name))
+        storage.publish_file(f"{scratch}/{name}", f"{part_dir}/{name}")
 
 
 def _list_texts(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str, str]:
@@ -96,7 +95,9 @@ def _list_texts(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str
         "labels.txt": "".join(f"{i}:{name}\n" for i, name in enumerate(classes)),
         "shards.csv": _format_csv(pd.DataFrame(rows, columns=COLUMNS)),
     }
-    rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
+    rejects = []
+    for row in rows:
+        rejects += [reject | {"file": row.file} for reject in row.rejects]
     if rejects:
         table = pd.DataFrame(rejects, columns=REJECT_COLUMNS)
         texts["rejects.csv"] = _format_csv(table)
@@ -116,9 +117,10 @@ def _write_image_tables(
     shards = [plan.shards[row.number] for row in rows]
     for row, (_, images) in zip(rows, read_rows(work_dir, shards), strict=True):
         table = _list_records(plan, row, images)
-        with open(os.path.join(folder, f"{row.split}.csv"), "ab") as file:
+        with open(f"{folder}/{row.split}.csv", "ab") as file:
             is_new = file.tell() == 0
-            file.write(_format_csv(table, header=is_new).encode())
+            text = _format_csv(table, header=is_new)
+            file.write(text.encode())
 
 
 def _list_records(plan: Plan, row: ShardRow, images: pd.DataFrame) -> pd.DataFrame:
@@ -145,12 +147,14 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
     if schema is plan.schema:
         columns += ["label", "label_name"]
     for field in schema.fields:
-        columns += field.sources
-    columns = [c for c in columns if c not in ("height", "width", "format", "split")]
+        for source in field.sources:
+            if source not in ("height", "width", "format", "split"):
+                columns.append(source)
     if schema.kind == "masks":
         # Codes of masks are resized like the image, from its original size.
         columns += ["source_height", "source_width"]
-    return [*dict.fromkeys(columns), "fold", "file", "record"]
+    columns += ["fold", "file", "record"]
+    return list(dict.fromkeys(columns))
 
 
 def _format_csv(table: pd.DataFrame, *, header: bool = True) -> str:

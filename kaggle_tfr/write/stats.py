@@ -49,9 +49,10 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     mean = {}
     std = {}
     for name in "RGB":
-        mean[name] = sums[name] / n
+        total = sums[name]
+        mean[name] = total / n
         # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
-        numerator = n * sums[name * 2] - sums[name] ** 2
+        numerator = n * sums[name * 2] - total**2
         std[name] = (numerator / n**2) ** 0.5
     return {
         "mean": mean,
@@ -82,7 +83,8 @@ def _sum_files(images: pd.DataFrame) -> Stats:
     for split, path in images.to_numpy():
         # The writer reports images that were damaged after they were measured.
         with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
-            pixels = read_pixels(read_image_bytes(path))
+            data = read_image_bytes(path)
+            pixels = read_pixels(data)
             stats[split].update(sum_channels(pixels))
     return stats
 

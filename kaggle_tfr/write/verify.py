@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from PIL import Image, ImageOps
+from PIL import Image
 
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
@@ -459,12 +459,14 @@ def _resize_source(
     """
     pixels = read_upright(source, max(height, width), settings.bit_depth)
     image = Image.fromarray(pixels)
-    if settings.size and settings.resize == "fill":
-        image = ImageOps.fit(image, (width, height), Image.Resampling.HAMMING)
-    if settings.size and settings.resize == "center_crop":
-        side = max(settings.size)
-        image = ImageOps.fit(image, (side, side), Image.Resampling.HAMMING)
-        left = (side - width) // 2
-        top = (side - height) // 2
-        image = image.crop((left, top, left + width, top + height))
-    return np.asarray(image.resize((width, height), Image.Resampling.HAMMING))
+    scale_x = image.width / width
+    scale_y = image.height / height
+    if settings.resize == "fill":
+        scale_x = scale_y = min(scale_x, scale_y)
+    if settings.resize == "center_crop" and settings.size:
+        scale_x = scale_y = min(image.size) / max(settings.size)
+    # Pillow rejects a box that rounding puts outside the image.
+    left = max(0, (image.width - width * scale_x) / 2)
+    top = max(0, (image.height - height * scale_y) / 2)
+    box = (left, top, image.width - left, image.height - top)
+    return np.asarray(image.resize((width, height), Image.Resampling.HAMMING, box))
