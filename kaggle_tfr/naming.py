@@ -17,7 +17,7 @@ TEST_FOLDER = "test/"
 # fields, `count` the number of records in the file.
 SHARD_FIELDS = ("name", "split", "fold", "part", "i", "n", "count")
 
-# The names of splits in files and folders, and our own names of them.
+# The split of each name that files and folders have for it.
 SPLIT_NAMES = {
     "train": "train",
     "training": "train",
@@ -50,7 +50,7 @@ def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def split_of(folder: str) -> str:
-    """Return the split that a folder's name stands for, or "" for no split.
+    """Return the split that a folder's name means, or "" for no split.
 
     "val", "valid" and "dev" are kept, because output files use these names.
 

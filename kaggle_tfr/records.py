@@ -345,18 +345,14 @@ def check_schemas(shards: pd.DataFrame) -> None:
 
 def _open_index(row: Any) -> ShardIndex:
     """Return the index of a row of `find_shards` from its `.idx` file."""
-    if row.compression:
-        raise ValueError(
-            f"'{row.file}' is in GZIP: no record can be found in it. Write it with "
-            "COMPRESSION = '', or read it with read_batches."
-        )
-    name = row.file[len(row.folder) :].lstrip("/")
+    name = row.file.removeprefix(row.folder).lstrip("/")
     path = storage.join(row.folder, "index", f"{name}.idx")
     bounds = read_index(path)
     if len(bounds) != row.count + 1 or bounds[-1] != row.bytes:
         raise ValueError(
             f"'{row.file}' has no index of its {row.count:,} records in '{path}'. Copy "
-            "the part's folder index/ as well, or read it with read_batches."
+            "the part's folder index/ as well, or read it with read_batches. A shard "
+            "in GZIP has no index: write it with COMPRESSION = ''."
         )
     return ShardIndex(row.file, row.file, np.array(bounds, np.int64))
 

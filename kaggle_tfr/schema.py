@@ -96,7 +96,7 @@ class JsonDataclass:
     def parse(cls, text: str | bytes, path: str, advice: str) -> Self:
         """Return the object of a JSON file.
 
-        Raises: ValueError: the file is not such JSON; `advice` says what to do.
+        advice: what to do with another file, for the error. Raises: ValueError.
         """
         values = parse_json(text, path, advice)
         try:
@@ -201,13 +201,13 @@ class RecordSchema(JsonDataclass):
         return tuple(f.name for f in self.fields if f.source in label_sources)
 
     def key_of(self, source: str) -> str:
-        """Return the name of the feature made of this source, or ""."""
+        """Return the name of the feature from this source, or ""."""
         return next((field.name for field in self.fields if field.source == source), "")
 
     def for_split(self, split: str) -> "RecordSchema":
-        """Return the schema of a split: test images without labels have another."""
-        is_other = split == "test" and self.test_fields
-        return RecordSchema(self.test_fields) if is_other else self
+        """Return the schema of a split: that of test images may have no label."""
+        is_unlabelled = split == "test" and self.test_fields
+        return RecordSchema(self.test_fields) if is_unlabelled else self
 
 
 def load_schema(
@@ -219,7 +219,7 @@ def load_schema(
 
     schema: the name of a preset, or {feature: source}, or
         {feature: {from, type, size}}; `from` may be a list.
-    images, labels: of `explore.read_table`. The field made of `label` becomes a list
+    images, labels: of `explore.read_table`. The field from `label` becomes a list
         for several labels, and one field per class for masks; every column is checked.
     Raises: ValueError: an unknown preset, source or type; a missing column; no image.
     """
@@ -236,7 +236,7 @@ def load_schema(
         schema = RecordSchema(tuple(fields))
     if not schema.image_key:
         raise ValueError(
-            "SCHEMA has no field made of the image. Add one, such as 'image: image'."
+            "SCHEMA has no field with the image. Add one, such as 'image: image'."
         )
     return schema if images is None else _fit(schema, images, labels)
 
@@ -256,7 +256,8 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
         spec = {"from": spec}
     if unknown := sorted(set(spec) - {"from", "type", "size"}):
         raise ValueError(
-            f"SCHEMA field '{name}' has the key '{unknown[0]}'. A field is {FIELD_HELP}."
+            f"SCHEMA field '{name}' has the unknown key '{unknown[0]}'. A field is "
+            f"{FIELD_HELP}."
         )
     source = spec.get("from", name)
     if isinstance(source, str):
@@ -315,7 +316,7 @@ def _check_columns(fields: Sequence[Field], images: pd.DataFrame) -> None:
         for source in field.sources:
             if source not in known:
                 raise ValueError(
-                    f"SCHEMA field '{field.name}' is made of '{source}', which is not "
+                    f"SCHEMA field '{field.name}' is from '{source}', which is not "
                     f"a column of the table.{near_miss(source, known)} There are "
                     f"{', '.join(images.columns)}."
                 )
@@ -438,7 +439,7 @@ def _to_list(value: Any, field: Field) -> list:
     else:
         raise ValueError(f"{value!r} is not a list")
     if field.size not in (RAGGED, len(items)):
-        raise ValueError(f"a list of {len(items)} where SCHEMA says {field.size}")
+        raise ValueError(f"a list of {len(items)} where SCHEMA has {field.size}")
     return [_to_python(item, field.type) for item in items]
 
 

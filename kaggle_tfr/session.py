@@ -27,8 +27,8 @@ TERMINAL = "KAGGLE_TFR_TERMINAL"
 def prepare() -> None:
     """Set what TensorFlow and Keras read when they are imported; call it before.
 
-    TensorFlow logs errors only and reads buckets with little memory. Keras uses JAX on a
-    machine with a TPU, else TensorFlow. Existing environment variables stay.
+    TensorFlow logs errors only and reads buckets with little memory. Keras uses JAX on
+    a machine with a TPU, else TensorFlow. Existing environment variables stay.
     """
     limit_bucket_cache()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

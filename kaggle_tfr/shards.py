@@ -145,13 +145,12 @@ def check_one_plan(fingerprints: Mapping[str, str], *, advice: str) -> None:
 
     fingerprints: of `read_fingerprint`, by folder; "" (unknown) agrees with all.
     """
-    known = {folder: sha256 for folder, sha256 in fingerprints.items() if sha256}
-    for folder, sha256 in known.items():
-        first = next(iter(known))
-        if sha256 != known[first]:
+    known = [folder for folder in fingerprints if fingerprints[folder]]
+    for folder in known:
+        if fingerprints[folder] != fingerprints[known[0]]:
             raise ValueError(
-                f"'{first}' and '{folder}' are of different plans, so images that one "
-                f"validates on may be in the other's training. {advice}"
+                f"'{known[0]}' and '{folder}' are of different plans, so images that "
+                f"one validates on may be in the other's training. {advice}"
             )
 
 
@@ -161,16 +160,16 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     texts: of labels.json in each folder, "" if there is none.
     Raises: ValueError: two have different classes.
     """
-    labels_of = dict[str, Labels]()
+    first = ""
+    shared = Labels()
     for folder, text in zip(folders, texts, strict=True):
-        if text and not _NAMES.fullmatch(text):
-            path = f"{folder}/labels.json"
-            labels_of[folder] = Labels.parse(text, path, COPY_AGAIN)
-    if not labels_of:
-        return Labels()
-    first, shared = next(iter(labels_of.items()))
-    for folder, labels in labels_of.items():
-        if labels.classes != shared.classes:
+        if not text or _NAMES.fullmatch(text):
+            continue
+        labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
+        if not first:
+            first = folder
+            shared = labels
+        elif labels.classes != shared.classes:
             raise ValueError(
                 f"'{folder}' and '{first}' number their classes differently, so their "
                 "labels do not mean the same. Read them apart."
@@ -299,7 +298,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
 
 
 def choose_schema(folder: str, file: str = "", schema: SchemaLike = "") -> RecordSchema:
-    """Return the given schema, else the one in the folder.
+    """Return `schema` as a RecordSchema, or without it the folder's schema.json.
 
     file: a shard, for the error. Raises: ValueError: there is no schema.
     """
@@ -332,7 +331,7 @@ def _inspect(row: Any) -> tuple[int, str, int]:
     is_listed = row.bytes >= 0
     if is_listed and row.bytes != size:
         raise ValueError(
-            f"'{row.file}' has {size:,} bytes, its shards.csv says {row.bytes:,}: it "
+            f"'{row.file}' has {size:,} bytes, but {row.bytes:,} in shards.csv: it "
             "is truncated, or of another run. Copy it again, or write the part again."
         )
     compression = row.compression
@@ -346,8 +345,8 @@ def _inspect(row: Any) -> tuple[int, str, int]:
         count = count_records(row.file, compression)
     if row.count not in (-1, count):
         raise ValueError(
-            f"'{row.file}' contains {count:,} records, its name says {row.count:,}: it "
-            "is truncated or misnamed. Copy it again, or give it another name."
+            f"'{row.file}' contains {count:,} records, but {row.count:,} by its name. "
+            "It is truncated or misnamed. Copy it again, or give it another name."
         )
     return size, compression, count
 

@@ -86,7 +86,7 @@ def join(folder: AnyPath, *names: str) -> str:
 
 def resolve(folder: AnyPath, name: str) -> str:
     """Return the path of a file in the folder; absolute paths and addresses stay."""
-    return name if is_remote(name) else os.path.join(join(folder), name)
+    return name if is_remote(name) else os.path.join(folder, name)
 
 
 def real_path(path: AnyPath) -> str:
@@ -141,12 +141,13 @@ def read_pieces(path: AnyPath, offset: int, sizes: Iterable[int]) -> list[bytes]
         with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
             file.seek(offset)
             return [file.read(size) for size in sizes]
-    number = os.open(path, os.O_RDONLY)
+    # Without Python's file object, whose checks cost a fifth of the time of a record.
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.lseek(number, offset, os.SEEK_SET)
-        return [os.read(number, size) for size in sizes]
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return [os.read(descriptor, size) for size in sizes]
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def parse_json(text: str | bytes, path: str, advice: str) -> dict[str, Any]:
@@ -269,7 +270,8 @@ def list_files(pattern: str, folder: AnyPath) -> list[str]:
     """Return the sorted paths of the files in a folder that match a pattern.
 
     pattern: `*` is one level; hidden files do not match. The folder's name is literal.
-    A name like an image's is listed whatever it is. See `escape` for other names.
+    A path with the name of an image is listed even if it is not a file, so that
+    01_explore rejects it. Names that are not text are escaped, see `escape`.
     """
     if is_remote(folder):
         address = join(folder, pattern)
@@ -308,10 +310,10 @@ def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
                 yield from _match(entry.path, rest)
 
 
-def _is_true(question: Callable[[], bool]) -> bool:
-    """Return the answer, False for a broken link."""
+def _is_true(check: Callable[[], bool]) -> bool:
+    """Return the result of a check, False for a broken link."""
     try:
-        return question()
+        return check()
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG):
             return False
@@ -339,11 +341,11 @@ def make_folder(path: str) -> None:
 def _sync_folder(folder: str) -> None:
     """Make new names, renames and removals in a folder survive a power cut."""
     with contextlib.suppress(OSError):  # a network file system may not support it
-        number = os.open(folder or ".", os.O_RDONLY)
+        descriptor = os.open(folder or ".", os.O_RDONLY)
         try:
-            os.fsync(number)
+            os.fsync(descriptor)
         finally:
-            os.close(number)
+            os.close(descriptor)
 
 
 def remove(path: AnyPath) -> None:

@@ -216,7 +216,7 @@ def shell():
 
 @pytest.mark.parametrize("end", ["notebook.account({'images': 1}, 1)", "1 / 0", "1 +"])
 def test_a_notebook_by_hand_has_the_lock_until_it_ends_or_fails(shell, tmp_path, end):
-    """Its kernel goes on, but after its last cell or an error nothing is blocked."""
+    """After its last cell or an error nothing is blocked, though its kernel runs."""
     shell.user_ns |= DEFAULTS | {"WORK_DIR": str(tmp_path), "notebook": notebook}
     for _ in range(2):  # run again from its first cell
         assert shell.run_cell("notebook.start(globals())").success

@@ -29,7 +29,7 @@ def kaggle(tmp_path, monkeypatch):
     ],
 )
 def test_a_slug_is_found_on_every_mount(kaggle, mount, source):
-    """The old mount, the competitions' and the owners' are all tried, also for folders inside."""
+    """The mounts of all types and owners are tried, also for folders in them."""
     (kaggle[0] / mount).mkdir(parents=True)
     (kaggle[0] / mount / "train.csv").touch()
     assert find_input(source) == str(kaggle[0] / mount)
@@ -55,7 +55,7 @@ def test_an_empty_mount_is_not_an_input(kaggle):
 
 
 def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
-    """A folder is itself, also one named like a pattern; "" would be the current folder."""
+    """A folder may be named like a pattern; "" would be the current folder."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "set [1]"
     folder.mkdir()
@@ -67,7 +67,7 @@ def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
 
 
 def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
-    """From notebooks/ as from the top, work/ and relative inputs are those of the project."""
+    """In notebooks/, relative folders start at the project as well."""
     monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
     for name in ("kaggle_tfr", "notebooks", "photos"):
         (tmp_path / name).mkdir()

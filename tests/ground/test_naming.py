@@ -16,8 +16,8 @@ from kaggle_tfr.naming import check_template, format_shard_name
         (partial(check_template, "{i"), "cannot be read"),
     ],
 )
-def test_a_bad_template_or_name_says_what_to_mend(call, message):
-    """A template that cannot name the shards is refused at once."""
+def test_a_bad_template_or_name_says_what_to_fix(call, message):
+    """A template that cannot name the shards is an error at once."""
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -26,7 +26,7 @@ def test_a_bad_template_or_name_says_what_to_mend(call, message):
     "name", ["../../x", "/x", "a/../../x", "..\\x", "C:\\x", "gs://b/x"]
 )
 def test_a_shard_stays_in_its_folder_whatever_name_is(name):
-    """The template is harmless, and NAME makes a way out of it: the error names both."""
+    """The template is harmless, but NAME leads outside: the error names both."""
     with pytest.raises(
         ValueError, match="'{name}-{i}' with NAME .* is outside its folder"
     ):

@@ -60,7 +60,7 @@ FEATURES = {
 
 @pytest.mark.parametrize(("name", "features"), FEATURES.items())
 def test_a_preset_has_the_published_features_and_no_more(name, features):
-    """test_recipes.py and test_writer.py read them with the published types and compare values."""
+    """test_recipes.py and test_writer.py compare their published types and values."""
     masks = ("Fish", "Flower", "Gravel", "Sugar") if name == "clouds" else ()
     labels = Labels("masks", (), masks) if masks else LABELS
     table = make_table(**dict.fromkeys(masks, "1 2"))
@@ -75,7 +75,7 @@ def test_a_preset_has_the_published_features_and_no_more(name, features):
 
 
 def test_a_schema_of_ones_own_has_fields_of_every_type():
-    """Bytes, int64, float, fixed and ragged lists, one-hot; types read off the columns."""
+    """Bytes, int64, float, lists, one-hot; the types are those of the columns."""
     row = {
         "age": 34,
         "weight": 2.5,
@@ -109,7 +109,7 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
 def test_several_labels_become_a_list_and_masks_a_field_each(
     kind, columns, keys, values
 ):
-    """In place of the field made of `label`: 0 or 1 for each class, or its run-length codes."""
+    """They replace the label: 0 or 1 for each class, or its run-length codes."""
     table, names = make_table(**columns), tuple(columns)
     schema = load_schema("default", table, Labels(kind, names, names))
     found = round_trip(schema, table.iloc[0].to_dict())
@@ -119,14 +119,16 @@ def test_several_labels_become_a_list_and_masks_a_field_each(
 
 
 def test_the_same_row_gives_the_same_bytes():
-    """The order of the fields in the schema and of the columns in the row cannot be seen."""
+    """The order of fields in the schema and of columns in the row has no effect."""
     table = make_table()
     row = table.iloc[0].to_dict()
     schema = load_schema("default", table, LABELS)
-    turned = RecordSchema(schema.fields[::-1], n_classes=2)
+    reversed_schema = RecordSchema(schema.fields[::-1], n_classes=2)
 
     first = encode(row, picture(), schema, AS_IS)
-    assert encode(dict(reversed(row.items())), picture(), turned, AS_IS) == first
+    assert (
+        encode(dict(reversed(row.items())), picture(), reversed_schema, AS_IS) == first
+    )
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -152,13 +154,13 @@ def test_a_schema_survives_json(name):
         ("float", "abc", "'x' is 'abc'"),
         ("float", 1e300, "float too large"),
         ("bytes", None, "'x' is None: no value"),
-        ({"type": "int64", "size": 3}, [1, 2], "a list of 2 where SCHEMA says 3"),
+        ({"type": "int64", "size": 3}, [1, 2], "a list of 2 where SCHEMA has 3"),
         ({"type": "int64", "size": 2}, 7, "7 is not a list"),
         ({"type": "int64", "size": 2}, [1, "b"], "'x' is \\[1, 'b'\\]"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named(field, value, message):
-    """The error names image, field, value and what to mend."""
+    """The error names image, field, value and what to fix."""
     spec = field if isinstance(field, dict) else {"type": field}
     schema = load_schema({"image": "image", "x": spec})
 
@@ -169,7 +171,7 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
 
 
 def test_every_row_is_checked_before_the_work():
-    """A column with one bad value is named with its image as soon as the schema meets the table."""
+    """A column with one bad value is named with its image before any is read."""
     table = make_table(age=["12"])
     table = pd.concat(
         [table, table.assign(image_id="b.jpg", age="old")], ignore_index=True
@@ -182,23 +184,26 @@ def test_every_row_is_checked_before_the_work():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("description", "message"),
     [
         ("landmarks", "SCHEMA is 'landmarks'. Did you mean \"landmark\""),
-        ({"label": "label"}, "no field made of the image"),
+        ({"label": "label"}, "no field with the image"),
         ({"image": "image", "x": {"type": "int32"}}, "field 'x' has type 'int32'"),
-        ({"image": "image", "x": {"kind": "bytes"}}, "field 'x' has the key 'kind'"),
+        (
+            {"image": "image", "x": {"kind": "bytes"}},
+            "field 'x' has the unknown key 'kind'",
+        ),
         ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
         (
             {"image": "image", "x": "labl"},
-            "made of 'labl', which is not a column.*\"label\"",
+            "from 'labl', which is not a column.*\"label\"",
         ),
     ],
 )
-def test_a_schema_that_cannot_be_is_named(given, message):
+def test_a_schema_that_cannot_be_is_named(description, message):
     """Preset, field, key or column is named, with the near miss."""
     with pytest.raises(ValueError, match=message):
-        load_schema(given, make_table())
+        load_schema(description, make_table())
 
 
 def test_a_label_beyond_the_classes_is_named():

@@ -185,7 +185,7 @@ def test_a_list_of_names_in_labels_json_is_ignored(tmp_path):
 
 
 def test_several_parts_are_read_as_one(tmp_path):
-    """A folder of parts stands for all of them; no part may be given twice."""
+    """A folder of parts means all of them; no part may be named twice."""
     write_part(tmp_path / "part-1", {"a.tfrec": (0, [make_record(1)])})
     write_part(tmp_path / "part-2", {"train/b.tfrec": (1, [make_record(2)] * 2)})
 
@@ -280,7 +280,7 @@ def test_a_truncated_or_missing_shard_of_a_part_is_named(tmp_path):
     path = tmp_path / "a.tfrec"
     path.write_bytes(path.read_bytes()[:-1])
 
-    message = r"a\.tfrec' has .* bytes, its shards\.csv says"
+    message = r"a\.tfrec' has .* bytes, but .* in shards\.csv"
     with pytest.raises(ValueError, match=message):
         find_shards(tmp_path)
     path.unlink()
@@ -309,7 +309,7 @@ def test_a_wrong_count_in_a_name_is_an_error(tmp_path, count):
     write_shard(tmp_path / "gzip" / "a-00-4.tfrec", records, "GZIP")
     write_shard(tmp_path / "gzip" / f"b-00-{count}.tfrec", records, "GZIP")
 
-    message = rf"Id_df00-{count}\.tfrec' contains 4 records.* says {count}"
+    message = rf"Id_df00-{count}\.tfrec' contains 4 records, but {count} by its name"
     with pytest.raises(ValueError, match=message):
         find_shards(tmp_path / "plain", schema="landmark")
 
