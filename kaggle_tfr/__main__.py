@@ -20,7 +20,7 @@ from kaggle_tfr.parameters import (
     load_recipe,
     parse_value,
 )
-from kaggle_tfr.storage import DENIED, FIXES, explain_os_errors, is_remote
+from kaggle_tfr.storage import DENIED, FIXES, is_remote
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,9 +91,7 @@ def _notebooks(folder: str) -> None:
     """Copy the notebooks to a folder of your own."""
     os.makedirs(folder)
     for path in sorted(bundled("notebooks").glob("0*.ipynb")):
-        copy = os.path.join(folder, path.name)
-        with explain_os_errors(copy):
-            shutil.copyfile(path, copy)
+        shutil.copyfile(path, os.path.join(folder, path.name))
     print(f"Copied to {folder}.")
 
 
@@ -193,13 +191,6 @@ def _path(text: str) -> str:
     """Check that a name is a path on this machine."""
     if not text or is_remote(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a path on this machine")
-    return text
-
-
-def _folder(text: str) -> str:
-    """Check that there is a folder on this machine."""
-    if not os.path.isdir(text):
-        raise argparse.ArgumentTypeError(f"there is no folder '{text}'")
     return text
 
 
@@ -354,7 +345,7 @@ def _add_push(commands: Any) -> None:
     command = _add_command(commands, _push, example)
     command.add_argument(
         "folders",
-        type=_folder,
+        type=_path,
         nargs="+",
         help="as `kernel --out` writes them",
     )
@@ -374,7 +365,7 @@ def _add_publish(commands: Any) -> None:
     command = _add_command(commands, _publish, example)
     command.add_argument(
         "folders",
-        type=_folder,
+        type=_path,
         nargs="+",
         help="a part that 04_write has written",
     )

@@ -32,17 +32,13 @@ PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
 
 
-class NotebookError(RuntimeError):
-    """A cell of a notebook failed; the message shows cell, error and executed copy."""
-
-
 def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
     """Run the notebooks with these parameters; return the work folder.
 
     It gets the executed copies (notebooks/) and report.html. values: parameters of any
     notebook; each notebook gets its own. notebooks: keys of NOTEBOOK_NAMES.
     Raises: ValueError: a wrong parameter, before any run; WorkDirBusyError: another run
-    works in the folder; NotebookError: a cell failed.
+    works in the folder; RuntimeError: a cell failed.
     """
     work, runs = _list_runs(values, notebooks)
     # Writing a part needs only the plan, so several machines may write one each.
@@ -95,7 +91,7 @@ def _list_runs(
 
 def summarize(work: str, out_dir: str = "") -> str:
     """Return, as lines to print, where the files of a run are, and the accounting."""
-    parts_dir = work_dir(out_dir) if out_dir else work
+    parts_dir = work_dir(out_dir or work)
     listings = []
     if is_folder(parts_dir):
         listings = list_files("part-*/shards.csv", parts_dir)
@@ -132,7 +128,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     """Run a notebook with these parameters and save the executed copy.
 
     What its cells print appears here at once.
-    Raises: NotebookError: a cell failed, or the kernel died; KeyboardInterrupt: after
+    Raises: RuntimeError: a cell failed, or the kernel died; KeyboardInterrupt: after
     the kernel and all its processes have ended.
     """
     import papermill
@@ -143,13 +139,13 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
             _wait_or_stop(partial(_execute, source, copy, values))
     except papermill.PapermillExecutionError as error:
         cell = indent(error.source.strip(), "    ")
-        raise NotebookError(
+        raise RuntimeError(
             f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
             f"{error.ename}: {error.evalue}\n\n"
             f"The executed copy, with the traceback: {copy}"
         ) from None
     except RuntimeError as error:  # nbclient's, when the kernel died
-        raise NotebookError(
+        raise RuntimeError(
             f"{source.name}: {error}. Was there too little memory? Set N_JOBS to fewer "
             "workers, and run the same command again; it resumes where it stopped."
         ) from None
@@ -170,7 +166,6 @@ def _execute(source: Path, copy: Path, values: dict[str, Any]) -> None:
             _escape(source),
             _escape(copy),
             values,
-            kernel_name="python3",
             progress_bar=False,
             stdout_file=sys.stdout,
             stderr_file=sys.stderr,

@@ -36,15 +36,13 @@ def start(values: Values) -> str:
     work = work_dir(values["WORK_DIR"])
     # The processes of a backend inherit it.
     os.environ[RECORDS_FOLDER] = f"{work}/records"
-    line = work
+    print(work)
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend
 
         _lock_for_notebook(work, values.get("PART", 0))
-        backend = use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"])
-        line += f", {backend}"
+        print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
     remove_leftovers(work)
-    print(line)
     return work
 
 

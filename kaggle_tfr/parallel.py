@@ -82,18 +82,17 @@ def use_backend(
     """
     close_backend()
     workers = n_jobs or joblib.cpu_count()
-    if backend == "dask":
-        client = _connect(workers, scheduler)
-        # Work that is not for the cluster is done in threads of this process.
-        address = client.scheduler.address
-        threads = sum(client.nthreads().values())
-        # Work that is not for the cluster is done in threads of this process.
-        _active.update(backend="threading", n_jobs=workers)
-        _active.update(client=client, address=address)
-        return f"Dask at {address}, {threads} worker threads"
-    _active.update(backend=backend, n_jobs=workers)
-    units = "threads" if backend == "threading" else "processes"
-    return f"{workers} {units} on this machine"
+    if backend != "dask":
+        _active.update(backend=backend, n_jobs=workers)
+        units = "threads" if backend == "threading" else "processes"
+        return f"{workers} {units} on this machine"
+
+    client = _connect(workers, scheduler)
+    address = client.scheduler.address
+    # Work that stays on this machine is done in threads.
+    _active.update(backend="threading", n_jobs=workers, client=client, address=address)
+    threads = sum(client.nthreads().values())
+    return f"Dask at {address}, {threads} worker threads"
 
 
 def close_backend() -> None:

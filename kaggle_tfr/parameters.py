@@ -340,8 +340,7 @@ def check_value(name: str, value: Any) -> None:
     _check_type(parameter, value)
     if parameter.choices and value not in parameter.choices:
         raise ValueError(
-            f"{name} is {value!r}.{near_miss(str(value), parameter.choices)} It can be "
-            f"{', '.join(map(repr, parameter.choices))}."
+            f"{name} is {value!r}. It can be {', '.join(map(repr, parameter.choices))}."
         )
     items = value if isinstance(value, list) else [value]
     if name == "MORE_INPUTS":
@@ -378,10 +377,10 @@ def _check_list(parameter: Parameter, items: Sequence[Any]) -> None:
 
 
 def _check_range(parameter: Parameter, number: float) -> None:
-    low = parameter.low
-    high = parameter.high
-    if not low <= number <= high:
-        valid = f"{low} or more" if high == math.inf else f"from {low} to {high}"
+    if not parameter.low <= number <= parameter.high:
+        valid = f"from {parameter.low} to {parameter.high}"
+        if parameter.high == math.inf:
+            valid = f"{parameter.low} or more"
         raise ValueError(f"{parameter.name} is {number}; it must be {valid}.")
 
 
@@ -410,13 +409,13 @@ def _check_inputs(inputs: Sequence[Any]) -> None:
                 f"MORE_INPUTS, input {number}: it must be a mapping with an INPUT_DIR, "
                 "such as {INPUT_DIR: more/, LABELS_CSV: more.csv}."
             )
+        check_parameters(values)
         for key in values:
             if key not in known:
                 raise ValueError(
-                    f"MORE_INPUTS, input {number}: '{key}' cannot be set there."
-                    f"{near_miss(key, known)} It can have {', '.join(known)}."
+                    f"MORE_INPUTS, input {number}: '{key}' cannot be set there. It "
+                    f"can have {', '.join(known)}."
                 )
-        check_parameters(values)
 
 
 def parse_value(name: str, text: str) -> Any:
@@ -446,7 +445,7 @@ class _RecipeLoader(yaml.SafeLoader):
     """YAML's safe loader, but a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        marks: dict[str, yaml.Mark] = {}
+        marks: dict = {}
         for key, _ in node.value:
             first_mark = marks.setdefault(str(key.value), key.start_mark)
             if first_mark is not key.start_mark:
@@ -488,7 +487,7 @@ def _find_recipe(path: str) -> str:
     if str(recipe.parent) in (".", "recipes") and recipe.stem in recipes:
         return recipes[recipe.stem]
     raise FileNotFoundError(
-        f"there is no recipe '{path}'.{near_miss(recipe.stem, recipes)} Bundled "
-        f"recipes: {', '.join(sorted(recipes))}. For a folder of images, write a "
-        f"recipe: kaggle-tfr init {shlex.quote(path)} -o recipe.yaml"
+        f"there is no recipe '{path}'. Bundled recipes: {', '.join(sorted(recipes))}. "
+        f"For a folder of images, write a recipe: kaggle-tfr init {shlex.quote(path)} "
+        "-o recipe.yaml"
     )

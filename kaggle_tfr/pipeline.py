@@ -12,7 +12,7 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
-from kaggle_tfr.schema import Labels, load_schema
+from kaggle_tfr.schema import load_schema
 from kaggle_tfr.storage import join, read_parquet
 
 
@@ -86,7 +86,15 @@ def plan_dataset(values: Values, work: str) -> None:
     images, labels = explore.load_images(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
-    folded = _assign_folds(values, rows, labels)
+    folded = plan.assign_folds(
+        rows,
+        n_folds=values["N_FOLDS"],
+        seed=values["SEED"],
+        validation_size=values["VALIDATION_SIZE"],
+        label_columns=labels.label_columns,
+        group_column=values["GROUP_COLUMN"],
+        extra_in_validation=values["EXTRA_IN_VALIDATION"],
+    )
     checks = plan.check_leakage(
         folded,
         hashes=explore.load_hashes(images, work),
@@ -113,24 +121,11 @@ def plan_dataset(values: Values, work: str) -> None:
     plan.save_plan(planned, table, work)
 
 
-def _assign_folds(values: Values, rows: pd.DataFrame, labels: Labels) -> pd.DataFrame:
-    """Return the rows with split and fold."""
-    return plan.assign_folds(
-        rows,
-        n_folds=values["N_FOLDS"],
-        seed=values["SEED"],
-        validation_size=values["VALIDATION_SIZE"],
-        label_columns=labels.label_columns,
-        group_column=values["GROUP_COLUMN"],
-        extra_in_validation=values["EXTRA_IN_VALIDATION"],
-    )
-
-
 def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
     return write.write_parts(
         work,
-        _parts_dir(values, work),
+        work_dir(values["OUT_DIR"] or work),
         values["PART"],
         overwrite=values["OVERWRITE"],
         license_name=values["LICENSE"],
@@ -142,9 +137,8 @@ def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
 
     Raises: RuntimeError: a record is not as planned.
     """
-    parts_dir = _parts_dir(values, work)
-    part_numbers = sorted(shards["part"].unique())
-    folders = [join(parts_dir, f"part-{number}") for number in part_numbers]
+    parts_dir = work_dir(values["OUT_DIR"] or work)
+    folders = [join(parts_dir, f"part-{part}") for part in shards["part"].unique()]
     checked = write.verify_parts(folders, work)
     if len(checked.faults):
         raise RuntimeError(
@@ -161,8 +155,3 @@ def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
             work,
         )
     write.account_parts(plan.read_plan(work), shards, work)
-
-
-def _parts_dir(values: Values, work: str) -> str:
-    """Return the folder that the parts are written to."""
-    return work_dir(values["OUT_DIR"]) if values["OUT_DIR"] else work

@@ -29,7 +29,7 @@ LEFT_OUT = {"Parameters", "Save", "Next"}  # sections of the notebooks
 HideFolders = Callable[[str], str]  # replaces private folders in a text
 
 
-def write_report(values: Values, copies: str | Path) -> None:
+def write_report(values: Values, copies: Path) -> None:
     """Write report.html to WORK_DIR and to the parts of its plan.
 
     It has the headings, figures and tables of the executed notebooks, without lessons.
@@ -40,11 +40,14 @@ def write_report(values: Values, copies: str | Path) -> None:
     work = values["WORK_DIR"]
     hide = partial(_hide_folders, _name_folders(values))
     accounting = show_table(read_accounting(work), {"share": "{:.1%}"})
-    notebooks = {
-        copy.stem: _read_notebook(copy, hide)
-        for copy in sorted(Path(copies).glob("0?_*.ipynb"))
-    }
-    template = jinja2.Template(PAGE.read_text(), autoescape=True, trim_blocks=True)
+    notebooks = {}
+    for copy in sorted(copies.glob("0?_*.ipynb")):
+        notebooks[copy.stem] = _read_notebook(copy, hide)
+    template = jinja2.Template(
+        PAGE.read_text(),
+        autoescape=True,
+        trim_blocks=True,
+    )
     html = template.render(
         name=values["NAME"],
         day=f"{datetime.now(UTC):%Y-%m-%d}",
@@ -95,30 +98,33 @@ def _hide_folders(names: Mapping[str, str], text: str) -> str:
     return text
 
 
-def _read_notebook(copy: Path, hide: HideFolders) -> tuple[str, list[Markup]]:
-    """Return a notebook's title, and the HTML of its sections' texts and outputs."""
-    title = ""
+def _read_notebook(copy: Path, hide: HideFolders) -> list[Markup]:
+    """Return the headings, texts and outputs of a notebook as HTML."""
     section = ""
     pieces: list[Markup] = []
     for cell in nbformat.read(copy, 4).cells:
         text = cell.source if cell.cell_type == "markdown" else ""
-        heading = re.match(r"#+ (?:\d+[.·]? ?·? )?(.*)", text)
+        heading = re.match(r"(#+) (?:\d+[.·]? ?·? )?(.*)", text)
         if heading:
-            section = heading[1]
+            section = heading[2]
             text = text[heading.end() :].strip()
         is_lesson = "lesson" in cell.metadata.get("tags", ())
         if is_lesson or section in LEFT_OUT:
             continue
-        if not title:
-            title = section
-        elif heading:
-            pieces.append(Markup("<h3>{}</h3>").format(section))
+        if heading:
+            level = len(heading[1]) + 1  # h1 is the page's title
+            pieces.append(Markup("<h{0}>{1}</h{0}>").format(level, section))
         if text:
-            words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
-            pieces.append(Markup(f"<p>{words}</p>"))  # noqa: S704
+            pieces.append(_format_text(text))
         for output in cell.get("outputs", ()):
             pieces.append(_format_output(output, section, hide))
-    return title, pieces
+    return pieces
+
+
+def _format_text(text: str) -> Markup:
+    """Return a paragraph of Markdown as HTML, its code in <code>."""
+    words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(f"<p>{words}</p>")  # noqa: S704
 
 
 def _format_output(output: Any, section: str, hide: HideFolders) -> Markup:
@@ -131,7 +137,8 @@ def _format_output(output: Any, section: str, hide: HideFolders) -> Markup:
     if "text/html" in data and "text/markdown" not in data:
         return WIDE.format(clean_table(data["text/html"], hide))
     if output.get("name") == "stdout":
-        return Markup("<pre>{}</pre>").format(hide(output.text.strip()))
+        printed = hide(output.text.strip())
+        return Markup("<pre>{}</pre>").format(printed)
     return Markup()
 
 
