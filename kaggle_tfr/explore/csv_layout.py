@@ -20,8 +20,6 @@ from kaggle_tfr.naming import split_of
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.storage import OUTSIDE
 
-Parts = tuple[str, ...]  # of a path: folders, then the name of the file
-
 RUNS = re.compile(r"\d+ \d+( \d+ \d+)*")
 ROWS = 500  # inspected of a CSV
 IDS = 12  # looked for among the files
@@ -119,14 +117,14 @@ class Column:
 
 
 def match_csvs(
-    recipe: Recipe, folder: str, names: Sequence[str], images: Iterable[Parts]
+    recipe: Recipe, folder: str, names: Sequence[str], images: Iterable[str]
 ) -> list[Csv]:
     """Return the CSVs that name images; comment on the others.
 
     Several CSVs with the same name and form, one in each split folder, become one.
     names: of the CSVs below the folder. images: some images in the folder.
     """
-    templates = {template for parts in images for template in _list_templates(parts)}
+    templates = {template for image in images for template in _list_templates(image)}
     csvs = []
     unmatched = []
     for name in names:
@@ -200,13 +198,13 @@ def _fill_template(folder: str, template: str, image_id: str) -> str:
     return "" if OUTSIDE.search(path) else os.path.join(folder, path)
 
 
-def _list_templates(parts: Parts) -> list[str]:
+def _list_templates(image: str) -> list[str]:
     """Return templates that may give the path of an image from its id.
 
     The id has the extension of the file or not. It may begin with some of the folders,
     or the folders may be its first characters.
     """
-    *names, file = parts
+    *names, file = image.split("/")
     stem, extension = os.path.splitext(file)
     folders = [_escape_braces(name) for name in names]
     for count in range(len(names), 0, -1):
@@ -245,7 +243,7 @@ def _merge_splits(csvs: list[Csv], names: Sequence[str]) -> list[Csv]:
     return csvs
 
 
-def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[Parts]) -> None:
+def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[str]) -> None:
     """Add the parameters for labels and test images in these CSVs.
 
     csvs: at least one is not of test images. images: some images in the folder.
@@ -385,7 +383,7 @@ def _detect_group(recipe: Recipe, group: Column, labels: Sequence[Column]) -> No
 
 
 def _detect_tests(
-    recipe: Recipe, csv: Csv, tests: Sequence[Csv], images: Iterable[Parts]
+    recipe: Recipe, csv: Csv, tests: Sequence[Csv], images: Iterable[str]
 ) -> None:
     """Add the parameters for the images to predict, and for the CSV that names them."""
     recipe.parameters["TEST_PATH_TEMPLATE"] = ""
@@ -408,11 +406,12 @@ def _detect_tests(
         recipe.doubt(f"{pattern} are test images? No CSV names them")
 
 
-def _find_test_images(csv: Csv, images: Iterable[Parts]) -> str:
+def _find_test_images(csv: Csv, images: Iterable[str]) -> str:
     """Return the pattern of images in a test folder; "" if the CSV names them."""
     if FOLDER_COLUMN in csv.table:  # each split has a CSV
         return ""
-    for folder, *below in images:
+    for image in images:
+        folder, *below = image.split("/")
         is_test = below and split_of(folder) == "test"
         if is_test and not csv.ids.str.startswith(f"{folder}/").any():
             return "/".join([folder, *"*" * len(below)])

@@ -10,8 +10,8 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.explore import files
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.splits import FOLDER_COLUMN
-from kaggle_tfr.naming import list_fields, near_miss
+from kaggle_tfr.explore.splits import FOLDER_COLUMN, check_column
+from kaggle_tfr.naming import list_fields
 
 SEPARATORS = ",;\t"
 
@@ -39,7 +39,7 @@ def read_csv(settings: InputSettings, parameter: str = "LABELS_CSV") -> pd.DataF
             table[FOLDER_COLUMN] = _folder_below(settings.input_dir, path)
     rows = pd.concat(tables, ignore_index=True)
     for name in labels:
-        _check_column(name, rows, f"{parameter} '{paths[0]}'", "LABEL_COLUMN")
+        check_column(name, rows, f"{parameter} '{paths[0]}'", "LABEL_COLUMN")
 
     is_text = rows.columns.isin([id_column, *labels, FOLDER_COLUMN])
     others = _infer_types(rows.loc[:, ~is_text])
@@ -109,7 +109,7 @@ def _read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
             f"{source} is not a CSV file in UTF-8: {error}. Save it as one."
         ) from None
     id_parameter = "TEST_ID_COLUMN" if parameter == "TEST_CSV" else "ID_COLUMN"
-    _check_column(id_column, rows, source, id_parameter)
+    check_column(id_column, rows, source, id_parameter)
     if rows.empty:
         raise ValueError(
             f"{source} has a header and no row. Set {parameter} to another CSV."
@@ -136,12 +136,3 @@ def parse_text(file: str | io.BytesIO, separator: str, **options: Any) -> pd.Dat
     stripped = names.str.strip()
     is_unique = ~stripped.duplicated(keep=False)
     return table.set_axis(stripped.where(is_unique, names), axis=1)
-
-
-def _check_column(name: str, table: pd.DataFrame, source: str, parameter: str) -> None:
-    columns = [str(column) for column in table]
-    if name not in columns:
-        raise ValueError(
-            f"{source} has no column '{name}'.{near_miss(name, columns)} "
-            f"It has {', '.join(columns)}. Set {parameter} to one of them."
-        )

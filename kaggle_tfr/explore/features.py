@@ -4,6 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from kaggle_tfr.records import list_image_features, list_values
@@ -17,6 +18,7 @@ _ID_NAME = re.compile(r"(?i)(image/)?(image|img|file|picture|photo)?_?(id|name)|
 _SIZE_NAME = re.compile(r"(?i)(.*[/_])?(height|width|depth|channels|size)")
 
 Record = Mapping[str, Any]  # its features by name
+Values = Mapping[str, list[Any]]  # of all records, by the names of features
 
 
 def is_whole(value: Any) -> bool:
@@ -70,11 +72,13 @@ def _check_choice(
 
 def _list_images(records: Sequence[Record]) -> list[str]:
     """Return the features that hold an image in most records."""
-    counts = Counter(name for record in records for name in list_image_features(record))
-    return sorted(name for name, count in counts.items() if 2 * count > len(records))
+    counts = Counter[str]()
+    for record in records:
+        counts.update(list_image_features(record))
+    return sorted(name for name in counts if 2 * counts[name] > len(records))
 
 
-def _collect_values(records: Sequence[Record]) -> dict[str, list[Any]]:
+def _collect_values(records: Sequence[Record]) -> Values:
     """Return the values of each feature that has at most one in every record.
 
     Records without the feature are left out.
@@ -82,13 +86,13 @@ def _collect_values(records: Sequence[Record]) -> dict[str, list[Any]]:
     values_of = {}
     for name in sorted(set().union(*records)):
         lists = [list_values(record[name]) for record in records if name in record]
-        values = [value for values in lists for value in values]
+        values = list(chain.from_iterable(lists))
         if values and max(map(len, lists)) == 1:
             values_of[name] = values
     return values_of
 
 
-def _list_labels(values_of: Mapping[str, list[Any]], n_records: int) -> list[str]:
+def _list_labels(values_of: Values, n_records: int) -> list[str]:
     """Return the likeliest label; several names if they are equally likely.
 
     A label may be missing in some records, which are rejected later.
@@ -109,7 +113,7 @@ def _list_labels(values_of: Mapping[str, list[Any]], n_records: int) -> list[str
     return numbers or texts or (unnamed if is_clear else [])
 
 
-def _list_ids(values_of: Mapping[str, list[Any]], n_records: int) -> list[str]:
+def _list_ids(values_of: Values, n_records: int) -> list[str]:
     """Return the features that may be ids: texts that differ in all records."""
     return [
         name

@@ -18,43 +18,58 @@ ADVICE = (
 
 def read_folders(settings: InputSettings) -> Table:
     """Return the images that PATTERN matches, and those of test folders beside them."""
-    paths = _list_paths(settings)
-    names = pd.Series(paths).str.removeprefix(f"{settings.input_dir}/")
+    classes = read_classes(settings.input_dir, settings.label_map)
+    images = _parse_paths(_list_paths(settings), settings.input_dir, classes)
+    is_test = images["split"] == "test"
+    if is_test.all():
+        raise FileNotFoundError(f"all files in INPUT_DIR are test images. {ADVICE}")
+    problem = images.pop("problem")
+    class_names = images.pop("class").where(problem == "", "")
+    table, labels = _label(class_names, is_test, classes)
+    problem = problem.where(problem != "", table["problem"])
+    table["problem"] = problem.mask(is_test, "")
+    return pd.concat([images, table], axis=1), labels
+
+
+def _parse_paths(
+    paths: list[str], input_dir: str, classes: list | None
+) -> pd.DataFrame:
+    """Return image_id, path, split, class and problem of each file.
+
+    classes: those of LABEL_MAP; one may be called like a split.
+    """
+    names = pd.Series(paths).str.removeprefix(f"{input_dir}/")
     folders = names.str.split("/")
     class_folder = folders.str[-2]
-    classes = read_classes(settings.input_dir, settings.label_map)
-    # LABEL_MAP may have a class that is called like a split.
-    is_known = class_folder.isin(map(str, classes or []))
-    own_split = class_folder.map(split_of).mask(is_known, "")
-    split_above = folders.str[-3].fillna("").map(split_of)
-    split = own_split.where(own_split != "", split_above).replace("", "train")
-    images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
+    folder_above = folders.str[-3].fillna("")
+    is_class = class_folder.isin(map(str, classes or []))
+    own_split = class_folder.map(split_of).mask(is_class, "")
+    split = own_split.where(own_split != "", folder_above.map(split_of))
 
     problem = own_split.mask(own_split != "", "no class folder")
     is_text = ~class_folder.str.contains(storage.ESCAPED)
     problem = problem.where(is_text, "class name is not text")
-    is_outside = files.find_outside(paths, settings.input_dir)
-    problem = problem.mask(is_outside, files.LINK_PROBLEM)
-    table, labels = _label(class_folder, problem, split == "test", classes)
-    return pd.concat([images, table], axis=1), labels
+    is_outside = files.find_outside(paths, input_dir)
+    return pd.DataFrame(
+        {
+            "image_id": names,
+            "path": paths,
+            "split": split.replace("", "train"),
+            "class": class_folder,
+            "problem": problem.mask(is_outside, files.LINK_PROBLEM),
+        }
+    )
 
 
-def _label(
-    names: pd.Series, problem: pd.Series, is_test: pd.Series, classes: list | None
-) -> Table:
-    """Return the labels of images in folders of these names, unless with a problem.
+def _label(names: pd.Series, is_test: pd.Series, classes: list | None) -> Table:
+    """Return the labels of images in folders of these names.
 
     Test images have labels only if all of them are in folders of classes.
     """
-    if is_test.all():
-        raise FileNotFoundError(f"all files in INPUT_DIR are test images. {ADVICE}")
-    names = names.where(problem == "", "")
     _, labels = single_label_table(names[~is_test], classes)
     if not names[is_test].isin(map(str, labels.classes)).all():
         names = names.mask(is_test, "")
-    table, labels = single_label_table(names, list(labels.classes))
-    problem = problem.where(problem != "", table["problem"])
-    return table.assign(problem=problem.mask(is_test, "")), labels
+    return single_label_table(names, list(labels.classes))
 
 
 def _list_paths(settings: InputSettings) -> list[str]:
@@ -64,8 +79,7 @@ def _list_paths(settings: InputSettings) -> list[str]:
         raise ValueError(f"PATTERN '{pattern}' has no class folder. {ADVICE}")
     paths = files.list_images(pattern, settings.input_dir, settings)
     _warn_of_empty_folders(paths, settings)
-    known = set(paths)
-    paths += [path for path in _list_test_images(settings) if path not in known]
+    paths = list(dict.fromkeys([*paths, *_list_test_images(settings)]))
     if not paths:
         raise FileNotFoundError(
             f"no file matches '{pattern}' in {settings.input_dir}. {ADVICE}"
@@ -75,17 +89,14 @@ def _list_paths(settings: InputSettings) -> list[str]:
 
 def _warn_of_empty_folders(paths: list[str], settings: InputSettings) -> None:
     """Print a warning that names the class folders without images."""
-    input_dir = settings.input_dir
     pattern = os.path.dirname(settings.pattern)
-    listed = files.list_folders(pattern, input_dir, settings)
+    listed = files.list_folders(pattern, settings.input_dir, settings)
     folders = {folder for folder in listed if not split_of(folder)}
     empty = sorted(folders.difference(map(os.path.dirname, paths)))
     if empty:
-        names = [folder.removeprefix(f"{input_dir}/") for folder in empty[:5]]
         print(
             f"WARNING: {len(empty)} of {len(folders)} class folders hold no image and "
-            f"are left out, such as {', '.join(names)} "
-            f"(PATTERN '{settings.pattern}' in {input_dir})"
+            f"are left out, such as {', '.join(empty[:5])}"
         )
 
 

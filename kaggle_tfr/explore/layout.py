@@ -10,7 +10,6 @@ from typing import NoReturn
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csv_layout
-from kaggle_tfr.explore.csv_layout import Parts
 from kaggle_tfr.explore.files import SYSTEM_NAMES
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.splits import name_split
@@ -32,22 +31,22 @@ CSVS = 8  # of each folder
 
 @dataclass(frozen=True)
 class Tree:
-    """The files that were inspected below a folder."""
+    """The files that were inspected below a folder, by their paths below it."""
 
-    files: list[Parts]
-
-    @property
-    def images(self) -> list[Parts]:
-        return [parts for parts in self.files if IMAGE_NAME.search(parts[-1])]
+    files: list[str]
 
     @property
-    def shards(self) -> list[Parts]:
-        return [parts for parts in self.files if is_shard_name(parts[-1])]
+    def images(self) -> list[str]:
+        return [name for name in self.files if IMAGE_NAME.search(name)]
+
+    @property
+    def shards(self) -> list[str]:
+        return [name for name in self.files if is_shard_name(name)]
 
     @property
     def tables(self) -> list[str]:
-        """Paths of CSVs: those with few folders and those of training images first."""
-        names = ["/".join(parts) for parts in self.files if TABLE.search(parts[-1])]
+        """CSVs: those with few folders and those of training images first."""
+        names = [name for name in self.files if TABLE.search(name)]
         return sorted(names, key=lambda n: (n.count("/"), "train" not in n, n))
 
 
@@ -94,7 +93,7 @@ def detect_layout(folder: str) -> Recipe:
         if tree.images or tree.shards:
             break
     else:
-        names = ", ".join("/".join(parts) for parts in tree.files[:5])
+        names = ", ".join(tree.files[:5])
         raise FileNotFoundError(
             f"'{to_line(folder)}' has no image and no TFRecord shard. "
             f"Files found: {to_line(names) or 'none'}. "
@@ -122,21 +121,21 @@ def detect_layout(folder: str) -> Recipe:
 
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:
     """Return some files of a folder and its subfolders: enough to infer the layout."""
-    inspected: list[Parts] = []
-    pending: list[Parts] = [()]
+    inspected = []
+    pending = [""]
     while pending:
         below = pending.pop(0)
-        path = os.path.join(folder, *below)
+        path = os.path.join(folder, below)
         if below and not with_products and _is_product(path):
             continue
 
         folders, files = _list_folder(path)
         tables = [name for name in files if TABLE.search(name)]
         for name in dict.fromkeys([*tables[:CSVS], *files[:FILES]]):
-            inspected.append((*below, name))
-        if len(below) < LEVELS:
+            inspected.append(os.path.join(below, name))
+        if below.count("/") < LEVELS - 1:
             limit = SUBFOLDERS if below else TOP_FOLDERS
-            pending += [(*below, name) for name in folders[:limit]]
+            pending += [os.path.join(below, name) for name in folders[:limit]]
     return Tree(inspected)
 
 
@@ -178,20 +177,21 @@ def _find_top(folder: str) -> str:
         folder = paths[0]
 
 
-def _detect_shards(recipe: Recipe, shards: Sequence[Parts]) -> None:
+def _detect_shards(recipe: Recipe, shards: Sequence[str]) -> None:
     """Add the parameters for TFRecord shards."""
-    deepest = max(map(len, shards))
-    # 01 reads three levels by the pattern "*/*".
-    levels = deepest if deepest > 3 else 2
-    recipe.parameters |= {"SOURCE": "tfrecords", "PATTERN": "/".join("*" * levels)}
-    recipe.note(f"TFRecord shards such as {'/'.join(shards[0])}")
+    deepest = max(name.count("/") for name in shards)
+    # By the pattern "*/*" 01 reads shards up to two folders down.
+    depth = deepest if deepest > 2 else 1
+    recipe.parameters |= {"SOURCE": "tfrecords", "PATTERN": "*/" * depth + "*"}
+    recipe.note(f"TFRecord shards such as {shards[0]}")
 
 
 def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
     """Add the parameters for class folders. Raises: ValueError: there are none."""
-    images = tree.images
-    depth, _ = Counter(map(len, images)).most_common(1)[0]
-    names = {parts[-2] for parts in images if len(parts) == depth > 1}
+    depths = Counter(name.count("/") for name in tree.images)
+    depth, _ = depths.most_common(1)[0]
+    paths = [name.split("/") for name in tree.images]
+    names = {path[-2] for path in paths if len(path) - 1 == depth > 0}
     classes = sorted(name for name in names if not split_of(name))
     if not classes:
         tables = to_line(", ".join(tree.tables[:5]))
@@ -200,12 +200,12 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
             f"names them (CSVs found: {tables or 'none'}). "
             "Put one beside them: image_id,label, and one row per image."
         )
-    recipe.parameters |= {"SOURCE": "folders", "PATTERN": "/".join("*" * depth)}
+    recipe.parameters |= {"SOURCE": "folders", "PATTERN": "*/" * depth + "*"}
     recipe.note(f"class folders such as {', '.join(classes[:4])}")
 
-    splits = sorted({parts[0] for parts in images if split_of(parts[0])})
+    splits = sorted({path[0] for path in paths if split_of(path[0])})
     if splits:
         recipe.note(f"folders of splits: {', '.join(splits)}")
         csv_layout.detect_validation(recipe, map(name_split, splits))
-    elif depth > 2:
+    elif depth > 1:
         recipe.doubt("the class is the last of several folders")

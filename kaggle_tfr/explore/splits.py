@@ -38,6 +38,16 @@ def name_split(value: str) -> str:
     return ""
 
 
+def check_column(name: str, table: pd.DataFrame, source: str, parameter: str) -> None:
+    """Raise a ValueError unless the table, read from `source`, has a column."""
+    columns = [str(column) for column in table]
+    if name not in columns:
+        raise ValueError(
+            f"{source} has no column '{name}'.{near_miss(name, columns)} "
+            f"It has {', '.join(columns)}. Set {parameter} to one of them."
+        )
+
+
 def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
     """Return the split of each row by SPLIT_COLUMN ("train" without), and its problem.
 
@@ -45,14 +55,7 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
     """
     if not column:
         return pd.Series("train", rows.index), pd.Series("", rows.index)
-    if column not in rows:
-        header = list(map(str, rows))
-        raise ValueError(
-            f"SPLIT_COLUMN '{column}' is not in LABELS_CSV.{near_miss(column, header)} "
-            f"It has {', '.join(header)}. Set SPLIT_COLUMN to one of them, or leave it "
-            "empty."
-        )
-
+    check_column(column, rows, "LABELS_CSV", "SPLIT_COLUMN")
     text = rows[column].fillna("").astype(str).str.strip()
     split_of_word = {word: name_split(word) for word in text.unique()}
     splits = set(split_of_word.values())

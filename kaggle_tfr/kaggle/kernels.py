@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from papermill.translators import translate_parameters
+
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.mounts import (
     KAGGLE_INPUT,
@@ -277,9 +281,6 @@ def _write_kernel(folder: Path, kernel: Kernel) -> None:
 
 def _format_notebook(title: str, kernel: Kernel) -> str:
     """Return a notebook that carries the package and has the cells of all steps."""
-    import nbformat
-    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-
     names = ", ".join(f"`{step}`" for step in kernel.steps)
     cells = [
         new_markdown_cell(f"# {title}\n\nMade by `kaggle-tfr kernel` from {names}."),
@@ -304,8 +305,6 @@ def _format_notebook(title: str, kernel: Kernel) -> str:
 
 def _read_cells(step: str) -> list[Any]:
     """Return the cells of a notebook, without its parameters and links."""
-    import nbformat
-
     notebook = nbformat.read(bundled("notebooks") / f"{step}.ipynb", as_version=4)
     cells = []
     for cell in notebook.cells:
@@ -318,9 +317,6 @@ def _read_cells(step: str) -> list[Any]:
 
 def _make_parameter_cells(kernel: Kernel) -> list[Any]:
     """Return the cells of the defaults and, as papermill adds it, of the recipe."""
-    from nbformat.v4 import new_code_cell
-    from papermill.translators import translate_parameters
-
     lines = [line for step in kernel.steps for line in format_cell(step).splitlines()]
     # A parameter of several notebooks is listed once.
     source = "\n".join(dict.fromkeys(lines))

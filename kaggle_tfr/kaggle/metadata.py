@@ -46,10 +46,8 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
     """
     path = Path(folder, file)
     values = parse_json(path.read_bytes(), str(path), "Write the file again.")
-    if file == KERNEL_FILE:
-        faults = [*_check_names(values, 5), *_check_kernel(values, Path(folder))]
-    else:
-        faults = [*_check_names(values, 6), *_check_dataset(values, Path(folder))]
+    check = _check_kernel if file == KERNEL_FILE else _check_dataset
+    faults = list(check(values, Path(folder)))
     if faults:
         lines = "\n  ".join(faults)
         raise ValueError(f"Kaggle would not accept '{path}':\n  {lines}")
@@ -72,6 +70,7 @@ def _check_names(values: Mapping[str, Any], min_length: int) -> Iterator[str]:
 
 def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """Yield the faults of a kernel."""
+    yield from _check_names(values, 5)
     if "enable_internet" not in values:
         # Kaggle's default is not the documented one.
         yield "enable_internet: missing. Set it to true or false."
@@ -119,7 +118,8 @@ def _check_code(code_file: str, folder: Path) -> Iterator[str]:
 
 
 def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield the faults of a dataset: its licence, links, size and number of files."""
+    """Yield the faults of a dataset."""
+    yield from _check_names(values, 6)
     known = PARAMETERS["LICENSE"].choices[1:]
     licenses = values.get("licenses")
     if licenses not in [[{"name": name}] for name in known]:

@@ -36,6 +36,7 @@ from kaggle_tfr.storage import (
     write_atomically,
 )
 
+POLL_SECONDS = 30  # between two requests for a status
 MAX_FAILED_REQUESTS = 5  # in a row, before a running kernel is given up
 MAX_WAIT_SECONDS = 1800  # for Kaggle to process the files of a dataset
 
@@ -106,7 +107,7 @@ class _Kernel:
     """A kernel to push.
 
     digest: of its metadata and code. output: the folder for its output.
-    state: waiting → running → finished, or unfinished, failed, rejected, unknown.
+    state: waiting → running → finished, unfinished or failed.
     """
 
     name: str
@@ -124,6 +125,12 @@ class _Kernel:
         """Return the names of the kernels whose output it needs."""
         return self.metadata.get("kernel_sources") or []
 
+    def fail(self, problem: str) -> None:
+        """Set the state of a kernel without usable output."""
+        self.state = "failed"
+        self.problem = problem
+        print(f"{self.name}: failed: {problem}")
+
     def save(self) -> None:
         """Save what the next call needs to resume."""
         state = {"digest": self.digest, "state": self.state}
@@ -131,7 +138,7 @@ class _Kernel:
 
 
 def push_kernels(
-    folders: Sequence[str], output: str, *, at_once: int = 3, poll_seconds: float = 60
+    folders: Sequence[str], output: str, *, at_once: int = 3
 ) -> pd.DataFrame:
     """Push kernels and fetch their output; return each kernel's state and problem.
 
@@ -148,7 +155,7 @@ def push_kernels(
         for kernel in running:
             _poll_kernel(kernel)
         if any(kernel.state == "running" for kernel in running):
-            time.sleep(poll_seconds)
+            time.sleep(POLL_SECONDS)
         _push_ready(kernels, at_once)
 
     for kernel in kernels:
@@ -219,9 +226,7 @@ def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
             kernel.save()
             print(f"{kernel.name}: pushed")
         except KaggleError as error:
-            kernel.state = "rejected"
-            kernel.problem = str(error)
-            print(f"{kernel.name}: {error}")
+            kernel.fail(str(error))
 
 
 def _poll_kernel(kernel: _Kernel) -> None:
@@ -235,16 +240,14 @@ def _poll_kernel(kernel: _Kernel) -> None:
         if status in ("complete", "error", "cancel acknowledged"):
             _fetch_output(kernel)
             if status != "complete":
-                _set_failed(kernel, answer.failure_message or status)
+                _handle_failure(kernel, answer.failure_message or status)
             kernel.save()
-            print(f"{kernel.name}: {kernel.state} {kernel.problem}".strip())
         kernel.failed_requests = 0
     except KaggleError as error:
         # A session continues while the network is down, so a few failures mean nothing.
         kernel.failed_requests += 1
         if kernel.failed_requests >= MAX_FAILED_REQUESTS:
-            kernel.state = "unknown"
-            kernel.problem = str(error)
+            kernel.fail(str(error))
 
 
 def _fetch_output(kernel: _Kernel) -> None:
@@ -257,9 +260,10 @@ def _fetch_output(kernel: _Kernel) -> None:
         if "damaged" not in kernel.problem:
             break
     kernel.state = "unfinished" if kernel.problem else "finished"
+    print(f"{kernel.name}: {kernel.state} {kernel.problem}".strip())
 
 
-def _set_failed(kernel: _Kernel, reason: str) -> None:
+def _handle_failure(kernel: _Kernel, reason: str) -> None:
     """Set the state of a kernel that has stopped with an error."""
     log = os.path.join(kernel.output, f"{os.path.basename(kernel.output)}.log")
     if MISSING_INPUT in read_text(log) and not kernel.is_second_push:
@@ -267,18 +271,12 @@ def _set_failed(kernel: _Kernel, reason: str) -> None:
         # issue 1140.
         kernel.is_second_push = True
         kernel.state = "waiting"
-        kernel.problem = "its input was not there yet, so it is pushed once more"
     else:
-        kernel.state = "failed"
-        kernel.problem = f"{reason} (the log: {log})"
+        kernel.fail(f"{reason} (the log: {log})")
 
 
 def publish_parts(
-    folders: Sequence[str],
-    *,
-    notes: str = "",
-    public: bool = False,
-    poll_seconds: float = 20,
+    folders: Sequence[str], *, notes: str = "", public: bool = False
 ) -> pd.DataFrame:
     """Upload each part as a dataset; return each dataset's state and problem.
 
@@ -292,9 +290,7 @@ def publish_parts(
     for name, folder in _check_parts(folders, get_username()).items():
         problem = ""
         try:
-            state = _publish_part(
-                folder, name, notes=notes, public=public, poll_seconds=poll_seconds
-            )
+            state = _publish_part(folder, name, notes=notes, public=public)
         except KaggleError as error:
             state = "failed"
             problem = str(error)
@@ -303,9 +299,7 @@ def publish_parts(
     return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
 
 
-def _publish_part(
-    folder: str, name: str, *, notes: str, public: bool, poll_seconds: float
-) -> str:
+def _publish_part(folder: str, name: str, *, notes: str, public: bool) -> str:
     """Upload one part; return the state of its dataset.
 
     Raises: KaggleError: the dataset does not have the files of the part.
@@ -323,7 +317,7 @@ def _publish_part(
             )
         else:
             call("dataset_create_version", staged, notes, convert_to_csv=False)
-        _wait(name, staged, poll_seconds, is_new=is_new)
+        _wait(name, staged, is_new=is_new)
     return "created" if is_new else "new version"
 
 
@@ -385,7 +379,7 @@ def _pack_folder(folder: Path, archive: Path) -> None:
     os.utime(archive, (newest, newest))
 
 
-def _wait(name: str, staged: str, poll_seconds: float, *, is_new: bool) -> None:
+def _wait(name: str, staged: str, *, is_new: bool) -> None:
     """Wait until Kaggle has processed the files.
 
     Raises: KaggleError: it failed, or took too long.
@@ -403,7 +397,7 @@ def _wait(name: str, staged: str, poll_seconds: float, *, is_new: bool) -> None:
         has_ended = status in ("failed", "deleted") or (status == "ready" and is_new)
         if has_ended or time.monotonic() > deadline:
             raise KaggleError(f"{problem}. Publish again with --notes.")
-        time.sleep(poll_seconds)
+        time.sleep(POLL_SECONDS)
 
 
 def _find_differences(name: str, staged: str) -> list[str]:

@@ -198,7 +198,8 @@ def test_class_folders_without_images_are_named_and_left_out(tmp_path, capsys):
     assert images["image_id"].tolist() == ["heic/1.heic", "rose/1.jpg"]
     assert labels.classes == ("heic", "rose")
     output = capsys.readouterr().out
-    warning = "2 of 4 class folders hold no image and are left out, such as lily, tulip"
+    empty = f"{tmp_path}/lily, {tmp_path}/tulip"
+    warning = f"2 of 4 class folders hold no image and are left out, such as {empty}"
     assert warning in output
 
 

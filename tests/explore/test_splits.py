@@ -78,7 +78,7 @@ def test_given_splits_stay(tmp_path):
     ):
         read(folder, split_column="split", source="folders")
     with pytest.raises(
-        ValueError, match=r"SPLIT_COLUMN 'spilt' .*Did you mean \"split\""
+        ValueError, match=r"no column 'spilt'.*Did you mean \"split\".*Set SPLIT_COLUMN"
     ):
         read(folder, split_column="spilt")
 

@@ -552,7 +552,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
     late = (f"{USER}/tea-tfrecords-part-2", 1)
     sessions.environments[late] = {"KAGGLE_TFR_STARTED": "0"}
     for third in ("unfinished", "finished"):
-        done = push_kernels(folders, str(tmp_path / "got"), at_once=1, poll_seconds=0.5)
+        done = push_kernels(folders, str(tmp_path / "got"), at_once=1)
         assert sessions.faults == {}
         assert list(done.state) == ["finished", "finished", third, "finished"]
     assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1]
@@ -563,7 +563,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
         own.pop("report.html", None)  # of a run's notebooks
         assert digests(folder) == own
 
-    published = publish_parts([str(folder) for folder in arrived], poll_seconds=0.1)
+    published = publish_parts([str(folder) for folder in arrived])
     assert list(published.state) == ["created"] * 3
     assert kaggle.calls.count("CreateDataset") == 3
     for folder, name in zip(arrived, published.name, strict=True):

@@ -56,9 +56,7 @@ sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
 
 
 def publish(folders, notes=""):
-    return publish_parts(
-        [str(folder) for folder in folders], notes=notes, poll_seconds=0.01
-    )
+    return publish_parts([str(folder) for folder in folders], notes=notes)
 
 
 def checksums(folder):

@@ -63,7 +63,7 @@ def one(tmp_path, kaggle):
 
 
 def push(folders, tmp_path, **settings):
-    done = push_kernels(folders, str(tmp_path / "got"), poll_seconds=0.01, **settings)
+    done = push_kernels(folders, str(tmp_path / "got"), **settings)
     return done.set_index(done["name"].str.split("/").str[1])
 
 
@@ -150,7 +150,7 @@ def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
     folder = make_kernel(tmp_path / "k", "tea-plan", dataset_sources=["ada/no-such"])
     kaggle.invalid_sources = ["ada/no-such"]
     done = push([folder], tmp_path)
-    assert list(done.state) == ["rejected"]
+    assert list(done.state) == ["failed"]
     assert "ada/no-such" in done.problem["tea-plan"]
 
 

@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 
+from kaggle_tfr.kaggle import upload
+
 USER, DATE = "ada", "2026-08-01T12:00:00Z"
 
 
@@ -258,6 +260,7 @@ def fixture_kaggle(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         from kaggle import KaggleApi  # which reads these two once, when it is imported
 
+        monkeypatch.setattr(upload, "POLL_SECONDS", 0.01)
         monkeypatch.setattr(
             tempfile, "tempdir", str(home)
         )  # which is read once as well
