@@ -31,34 +31,40 @@ def compare_shares(
     (images); fold 0, fold 1, … (shares of the rest); in every fold (classes).
     """
     groups = join_groups(rows, group_column, extra_in_validation)
-    counts = _count_by_fold(folded[groups.may_validate], label_columns)
-    fold_names = list(counts.columns[1:])
-    table = counts.assign(classes=1, images=counts.sum(axis=1))
-    table["in every fold"] = (counts[fold_names] > 0).all(axis=1)
+    counts, folds = _count_by_place(folded[groups.may_validate], label_columns)
+    table = counts.reindex(columns=["validation", *folds], fill_value=0)
+    table["classes"] = 1
+    table["images"] = counts.sum(axis=1)
+    table["in every fold"] = (counts[folds] > 0).all(axis=1)
+
     band = pd.cut(table["images"], [0, *CLASS_SIZES.values()], labels=[*CLASS_SIZES])
     table = table.groupby(band.rename("class size"), observed=True).sum()
     table = table.rename(index=str)
     table.loc["all"] = table.sum()
-    images_in_folds = table[fold_names].sum(axis=1)
-    table[fold_names] = table[fold_names].div(images_in_folds, axis=0).round(4)
+    table[folds] = table[folds].div(table[folds].sum(axis=1), axis=0).round(4)
     table["asked"] = table["images"] * validation_size
 
     columns = ["classes", "images"]
     if validation_size:
         columns += ["asked", "validation"]
-    if len(fold_names) > 1:
-        columns += [*fold_names, "in every fold"]
+    if len(folds) > 1:
+        columns += [*folds, "in every fold"]
     return table[columns]
 
 
-def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
-    """Count the images of each class: columns validation, fold 0, and so on."""
+def _count_by_place(
+    table: pd.DataFrame, label_columns: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Count the images of each class by fold or split; list the names of the folds."""
     row, label = mark_labels(table, label_columns).nonzero()
-    fold = table["fold"].to_numpy()[row]
-    numbers = range(fold.max(initial=0) + 1)
-    counts = pd.crosstab(label, fold).reindex(columns=[-1, *numbers], fill_value=0)
-    names = ["validation", *(f"fold {number}" for number in numbers)]
-    return counts.set_axis(names, axis=1)
+    fold_name = "fold " + table["fold"].astype(str)
+    place = table["split"].mask(table["fold"] >= 0, fold_name).to_numpy()
+    counts = pd.crosstab(label, place[row], colnames=[None])
+
+    n_folds = table["fold"].to_numpy().max(initial=-1) + 1
+    folds = [f"fold {number}" for number in range(n_folds)]
+    splits = sorted(set(place).difference(folds))
+    return counts.reindex(columns=[*folds, *splits], fill_value=0), folds
 
 
 def find_missing_classes(
@@ -73,47 +79,30 @@ def find_missing_classes(
     folds).
     """
     labelled = folded[folded["split"] != "test"]
+    names = list(label_columns)
     if not label_columns:
         labelled = labelled[labelled["label"] >= 0]
-    row, label = mark_labels(labelled, label_columns).nonzero()
-    place = labelled["split"].mask(
-        labelled["fold"] >= 0, "fold " + labelled["fold"].astype(str)
-    )
-    counts = pd.crosstab(label, place.to_numpy()[row])
+        classes = labelled.drop_duplicates("label").sort_values("label")
+        names = classes["label_name"].tolist()
 
-    n_folds = labelled["fold"].max() + 1 if len(labelled) else 0
-    places = [f"fold {number}" for number in range(n_folds)] if n_folds > 1 else []
-    if (labelled["split"] == "validation").any():
-        places.append("validation")
-    has_image = counts.reindex(columns=places, fill_value=0) > 0
-    is_trained = counts.drop(columns="validation", errors="ignore").any(axis=1)
-    # A class that is never trained lacks all folds: "train" stands for them.
-    has_image[~is_trained] |= has_image.columns.str.startswith("fold")
-    has_image.insert(0, "train", is_trained)
+    counts, folds = _count_by_place(labelled, label_columns)
+    is_missing = counts == 0
+    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
+    # "train" stands for all folds. A single fold does not validate.
+    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
 
-    missing = has_image[~has_image.all(axis=1)]
-    names = _name_classes(labelled, label_columns)
+    is_missing = is_missing[is_missing.any(axis=1)]
+    missing_from = [", ".join(is_missing.columns[row]) for row in is_missing.to_numpy()]
     table = pd.DataFrame(
         {
-            "class": [names[code] for code in missing.index],
-            "images": counts.loc[missing.index].sum(axis=1).to_numpy(),
-            "missing_from": [
-                ", ".join(missing.columns[~row]) for row in missing.to_numpy()
-            ],
+            "class": [names[label] for label in is_missing.index],
+            "images": counts.sum(axis=1)[is_missing.index].to_numpy(),
+            "missing_from": missing_from,
         }
     )
     return table.sort_values(
         "images", ascending=False, kind="stable", ignore_index=True
     )
-
-
-def _name_classes(table: pd.DataFrame, label_columns: Sequence[str]) -> list[str]:
-    """Return the names of the classes in the order of `mark_labels`."""
-    if label_columns:
-        return list(label_columns)
-    column = "label_name" if "label_name" in table else "label"
-    by_label = table.sort_values("label", kind="stable").drop_duplicates("label")
-    return by_label[column].tolist()
 
 
 def check_leakage(
@@ -150,11 +139,14 @@ def check_leakage(
     if hashes is not None:
         numbers |= _count_near_pairs(table, fold, hashes, max_bits)
 
-    across = {name: n for name, n in numbers.items() if name.endswith("_across_folds")}
-    if any(across.values()):
-        listed = ", ".join(f"{name} {number}" for name, number in across.items())
+    leaks = [
+        f"{name} {number}"
+        for name, number in numbers.items()
+        if name.endswith("_across_folds") and number
+    ]
+    if leaks:
         raise ValueError(
-            f"The folds leak into one another: {listed}. "
+            f"The folds leak into one another: {', '.join(leaks)}. "
             "Run 02_deduplicate and 03_plan again."
         )
     return pd.Series(numbers, name="folds", dtype=object)
@@ -178,11 +170,8 @@ def _count_near_pairs(
     table: pd.DataFrame, fold: np.ndarray, hashes: pd.DataFrame, max_bits: int
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
-    hashes = hashes.drop_duplicates("path")
-    position = pd.Index(hashes["path"]).get_indexer(table["path"])
-    hashes = hashes.iloc[position]
-    has_hash = (hashes["problem"] == "") & (hashes["texture"] >= FLAT)
-    is_compared = has_hash.to_numpy() & (position >= 0)
+    hashes = hashes.drop_duplicates("path").set_index("path").loc[table["path"]]
+    is_compared = (hashes["texture"] >= FLAT).to_numpy()
     words = hashes[[*HASHES]].to_numpy(np.uint64).T
     is_test = (table["split"] == "test").to_numpy()
     sampled = np.random.default_rng(0).permutation(len(table))[:N_SAMPLED]
@@ -191,10 +180,10 @@ def _count_near_pairs(
     for row in sampled[is_compared[sampled]]:
         differing = np.bitwise_count(words ^ words[:, [row]])
         is_near = differing.sum(axis=0, dtype=np.uint16) <= max_bits
-        is_near &= is_compared & (fold != fold[row])
-        n_near_test = int((is_near & (is_test | is_test[row])).sum())
-        n_with_test += n_near_test
-        n_across += int(is_near.sum()) - n_near_test
+        is_pair = is_near & is_compared & (fold != fold[row])
+        has_test = is_test | is_test[row]
+        n_with_test += int((is_pair & has_test).sum())
+        n_across += int((is_pair & ~has_test).sum())
     return {
         "sampled_images": len(sampled),
         "sampled_pairs_across_folds": n_across,
