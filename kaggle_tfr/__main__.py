@@ -88,7 +88,7 @@ def _init(source: str, out: str) -> None:
 
 
 def _notebooks(folder: str) -> None:
-    """Copy the notebooks to a folder of your own."""
+    """Copy the notebooks to a new folder."""
     os.makedirs(folder)
     for path in sorted(bundled("notebooks").glob("0*.ipynb")):
         shutil.copyfile(path, os.path.join(folder, path.name))

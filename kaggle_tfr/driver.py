@@ -84,8 +84,11 @@ def _list_runs(
     runs = {}
     for notebook in notebooks:
         name = NOTEBOOK_NAMES[notebook]
-        names = [parameter.name for parameter in select_parameters(name)]
-        runs[name] = {key: values[key] for key in names if key in values}
+        runs[name] = {
+            parameter.name: values[parameter.name]
+            for parameter in select_parameters(name)
+            if parameter.name in values
+        }
     return work, runs
 
 
@@ -153,7 +156,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
 
 
 def _execute(source: Path, copy: Path, values: dict[str, Any]) -> None:
-    """Run a notebook in a kernel of its own by papermill."""
+    """Run a notebook in a new kernel by papermill."""
     import papermill
     from traitlets.config import Config
 

@@ -320,7 +320,6 @@ def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     with tqdm(
         desc=label,
         total=total,
-        unit="",
         mininterval=seconds,
         maxinterval=seconds,
         disable=total == 0,

@@ -249,7 +249,7 @@ MARKDOWN_FORMATS = (
 )
 FOLDERS = ("WORK_DIR", "INPUT_DIR", "OUT_DIR", "TFREC_DIRS")
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
-DEFAULTS: dict[str, Any] = {parameter.name: parameter.default for parameter in TABLE}
+DEFAULTS = {parameter.name: parameter.default for parameter in TABLE}
 
 
 def select_parameters(notebook: str) -> list[Parameter]:
@@ -463,11 +463,11 @@ def load_recipe(path: str) -> dict[str, Any]:
     Raises: FileNotFoundError; ValueError: the file is not YAML, repeats a key, or has a
     wrong parameter.
     """
-    path = _find_recipe(path)
+    recipe = _find_recipe(path)
     try:
-        return _parse_recipe(Path(path).read_text(encoding="utf-8"))
+        return _parse_recipe(recipe.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(f"The recipe '{path}' cannot be used: {error}") from None
+        raise ValueError(f"The recipe '{recipe}' cannot be used: {error}") from None
 
 
 def _parse_recipe(text: str) -> dict[str, Any]:
@@ -478,12 +478,12 @@ def _parse_recipe(text: str) -> dict[str, Any]:
     return values
 
 
-def _find_recipe(path: str) -> str:
-    """Return the path of a recipe: the file itself, or a bundled one of that name."""
+def _find_recipe(path: str) -> Path:
+    """Return the file of a recipe: that of the path, or a bundled one of that name."""
     recipe = Path(path)
     if recipe.exists() and not recipe.is_dir():
-        return path
-    recipes = {file.stem: str(file) for file in bundled("recipes").glob("*.yaml")}
+        return recipe
+    recipes = {file.stem: file for file in bundled("recipes").glob("*.yaml")}
     if str(recipe.parent) in (".", "recipes") and recipe.stem in recipes:
         return recipes[recipe.stem]
     raise FileNotFoundError(

@@ -137,7 +137,7 @@ def test_its_copies_go_with_the_parts_in_out_dir(tmp_path):
 
 
 def write_page(folder, names, **values):
-    """Return the report of a run whose ids, classes, columns and reasons are these names."""
+    """Return the report of a run whose ids, classes and columns are these names."""
     (folder / "notebooks").mkdir(parents=True)
     table = pd.DataFrame(
         dict.fromkeys(names, names), index=pd.Index(names, name=names[0])

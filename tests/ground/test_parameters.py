@@ -51,13 +51,13 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     ],
 )
 def test_a_wrong_parameter_is_named(values, message):
-    """A misspelt name, a wrong type and a value out of range have messages of their own."""
+    """A misspelt name, a wrong type and a wrong value have different messages."""
     with pytest.raises(ValueError, match=re.escape(message)):
         check_parameters(values)
 
 
 def test_other_names_of_a_notebook_are_left_alone():
-    """Other variables are allowed; one that is spelt almost like a parameter is an error.
+    """Other variables are allowed, unless one is spelt almost like a parameter.
 
     Its message also covers a name that was fixed but is still in the session.
     """
@@ -128,7 +128,7 @@ def test_every_recipe_in_the_folder_is_valid(root):
     ],
 )
 def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
-    """The message names the recipe, then what is wrong in it; or which recipes there are."""
+    """The message names the recipe and its error, or lists the existing recipes."""
     (tmp_path / "mine.yaml").write_text(text, encoding="latin-1")
 
     with pytest.raises(ValueError, match=f"mine.yaml.*{message}"):
