@@ -1,4 +1,4 @@
-"""How often a picture's file is opened on its way into a shard."""
+"""How often an image's file is opened on its way into a shard."""
 
 import sys
 from collections import Counter
@@ -24,6 +24,11 @@ def _count_opens():
     sys.addaudithook(count)
 
 
+def count_openings(images):
+    """Return how often each image was opened."""
+    return [opened[path] for path in images["path"]]
+
+
 @pytest.mark.usefixtures("_count_opens")
 def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
     """01 measures and hashes it at once; 02 opens no image, and 04 opens each once.
@@ -36,16 +41,16 @@ def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
         path = folder / f"class-{number % 2}" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(saved(scene(60, 80, number)))
+
     opened.clear()
-    listed, labels = explore.read_table(
-        str(folder), make_settings(explore.InputSettings, {"SOURCE": "folders"})
-    )
+    inputs = make_settings(explore.InputSettings, {"SOURCE": "folders"})
+    listed, labels = explore.read_table(str(folder), inputs)
     images = explore.measure(listed, labels, work)
     explore.save_images(images, labels, work)
     hashes = explore.load_hashes(images, work)
     pairs = deduplicate.find_pairs(hashes, 25)
     deduplicate.find_clusters(images, pairs, kind=labels.kind)
-    assert [opened[path] for path in images["path"]] == [1] * 50
+    assert count_openings(images) == [1] * 50
     explore.measure(listed, labels, work)
     assert opened.total() == 50
 
@@ -54,9 +59,11 @@ def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
     folded = plan.assign_folds(images.assign(cluster=-1), n_folds=2, seed=0)
     schema = load_schema("default", folded, labels)
     forecast = plan.make_forecast(folded, schema, settings.image)
-    assert (opened.total(), max(opened.values())) == (30, 1)
+    assert opened.total() == 30
+    assert max(opened.values()) == 1
     written_plan, table = plan.make_plan(folded, forecast, labels, schema, settings)
     plan.save_plan(written_plan, table, work)
+
     opened.clear()
     write.write_parts(work, work)
-    assert [opened[path] for path in images["path"]] == [1] * 50
+    assert count_openings(images) == [1] * 50

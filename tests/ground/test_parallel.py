@@ -17,17 +17,27 @@ def _restore():
     parallel.close_backend()
 
 
+def run(function, items, **options):
+    """Return all results of `parallel.run`."""
+    return list(parallel.run(function, items, label="images", **options))
+
+
+def last_state(capsys):
+    """Return the last state of the progress bar."""
+    return capsys.readouterr().err.strip().split("\r")[-1]
+
+
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_results_are_those_of_a_plain_loop(backend):
     """Each item is done once, in order if requested; an error reaches the caller."""
     parallel.use_backend(2, backend)
     numbers = list(range(50))
+    roots = [math.sqrt(number) for number in numbers]
 
-    ordered = list(parallel.run(math.sqrt, numbers, label="roots", ordered=True))
-    assert ordered == [math.sqrt(number) for number in numbers]
-    assert sorted(parallel.run(math.sqrt, numbers, label="roots")) == ordered
+    assert run(math.sqrt, numbers, ordered=True) == roots
+    assert sorted(run(math.sqrt, numbers)) == roots
     with pytest.raises(ValueError, match="math domain|nonnegative"):
-        list(parallel.run(math.sqrt, [4, -1], label="roots"))
+        run(math.sqrt, [4, -1])
 
 
 @pytest.mark.parametrize(("seconds", "states"), [(3600, 2), (0, 1000)])
@@ -36,9 +46,7 @@ def test_a_log_gets_a_state_each_interval_and_one_at_the_end(
 ):
     """A thousand quick items do not flood a log."""
     monkeypatch.setattr(parallel, "SECONDS_BETWEEN_LINES", seconds)
-    list(
-        parallel.run(abs, range(1000), label="images", total=2000, advance=lambda _: 2)
-    )
+    run(abs, range(1000), total=2000, advance=lambda _: 2)
 
     progress = capsys.readouterr().err.strip().split("\r")
     assert states <= len(progress) <= states + 2
@@ -47,14 +55,13 @@ def test_a_log_gets_a_state_each_interval_and_one_at_the_end(
 
 def test_results_that_end_early_are_counted_as_they_are(capsys):
     """A run that stops after 20 of 100 images does not report 100."""
-    items = iter(range(10))
-    list(parallel.run(abs, items, label="images", total=100, advance=lambda _: 2))
-    last = capsys.readouterr().err.strip().split("\r")[-1]
-    assert re.match(r"images:  20%.* 20/100 ", last)
+    run(abs, iter(range(10)), total=100, advance=lambda _: 2)
+
+    assert re.match(r"images:  20%.* 20/100 ", last_state(capsys))
 
 
 def test_no_items_need_no_progress_bar(capsys):
-    assert list(parallel.run(abs, [], label="images")) == []
+    assert run(abs, []) == []
     assert capsys.readouterr().err == ""
 
 
@@ -71,5 +78,5 @@ def test_workers_are_as_many_as_the_cores_that_a_container_may_use(monkeypatch):
     assert parallel.use_backend() == "3 threads on this machine"
     parallel.close_backend()
     with mock.patch("joblib.Parallel", wraps=joblib.Parallel) as parallel_class:
-        assert list(parallel.run(abs, [-1], label="x")) == [1]
+        assert run(abs, [-1]) == [1]
     assert parallel_class.call_args.kwargs["n_jobs"] == 3
