@@ -24,11 +24,14 @@ from kaggle_tfr.records import read_image_bytes
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
-KEY = ["path_a", "path_b", "bytes_a", "bytes_b", "mirrored"]
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
 # number of quarter turns to the right from a to b, or to b mirrored.
-_TURNED_BACK = [INVERSE[turn] for turn in CLOCKWISE_TURNS]
-UNDO = np.array([_TURNED_BACK, [compose(2, turn) for turn in _TURNED_BACK]])
+UNDO = np.array(
+    [
+        [INVERSE[turn] for turn in CLOCKWISE_TURNS],
+        [compose(2, INVERSE[turn]) for turn in CLOCKWISE_TURNS],
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,18 @@ class Features:
 
 
 NO_FEATURES = Features(
-    np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8), np.empty(0, np.float32)
+    places=np.empty((0, 2), np.float32),
+    descriptors=np.empty((0, 128), np.uint8),
+    strength=np.empty(0, np.float32),
 )
 
 
 def verify_geometry(
-    images: pd.DataFrame, pairs: pd.DataFrame, work_dir: str = "", *, max_bits: int = 25
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    work_dir: str = "",
+    *,
+    max_bits: int = 25,
 ) -> pd.DataFrame:
     """Return the pairs with columns inliers (int64) and accepted (bool).
 
@@ -70,33 +79,33 @@ def verify_geometry(
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
-    table = pd.DataFrame(
-        {
-            "path_a": images["path"].to_numpy()[pairs["a"]],
-            "path_b": images["path"].to_numpy()[pairs["b"]],
-            "bytes_a": images["n_bytes"].to_numpy()[pairs["a"]],
-            "bytes_b": images["n_bytes"].to_numpy()[pairs["b"]],
-            "mirrored": np.isin(pairs["orientation"], UNDO[1]),
-            "inliers": np.int64(-1),
-            "orientation": np.int64(1),
-        }
-    )
-    path = work_dir and storage.join(work_dir, "geometry.parquet")
+    path = images["path"].to_numpy()
+    n_bytes = images["n_bytes"].to_numpy()
+    key = {
+        "path_a": path[pairs["a"]],
+        "path_b": path[pairs["b"]],
+        "bytes_a": n_bytes[pairs["a"]],
+        "bytes_b": n_bytes[pairs["b"]],
+        "mirrored": np.isin(pairs["orientation"], UNDO[1]),
+    }
+    results = {"inliers": np.int64(-1), "orientation": np.int64(1)}
     table = compute_columns(
         _verify_block,
-        table,
-        names=["inliers", "orientation"],
-        key=KEY,
-        path=path,
+        pd.DataFrame(key | results),
+        names=[*results],
+        key=[*key],
+        path=work_dir and storage.join(work_dir, "geometry.parquet"),
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call
 
-    is_verified = table["inliers"].to_numpy() >= MIN_INLIERS
+    table.index = pairs.index
+    is_verified = table["inliers"] >= MIN_INLIERS
+    orientation = pairs["orientation"].mask(is_verified, table["orientation"])
     return pairs.assign(
-        orientation=np.where(is_verified, table["orientation"], pairs["orientation"]),
-        inliers=table["inliers"].to_numpy(),
-        accepted=are_near(pairs, max_bits) | is_verified,
+        orientation=orientation,
+        inliers=table["inliers"],
+        accepted=is_verified | are_near(pairs, max_bits),
     )
 
 
@@ -108,18 +117,20 @@ def are_near(pairs: pd.DataFrame, max_bits: int) -> np.ndarray:
     """
     is_rotated = pairs["orientation"] != 1
     radius = np.where(is_rotated, max_bits * 4 // 5, max_bits)
-    return (pairs["distance"] <= radius).to_numpy()
+    return pairs["distance"].to_numpy() <= radius
 
 
 def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return (inliers, orientation) of each pair."""
     results = []
     for pair in table.to_dict("records"):
+        is_mirrored = int(pair["mirrored"])
+        features_a = find_features(pair["path_a"])
         features_b = find_features(pair["path_b"])
-        if pair["mirrored"]:
+        if is_mirrored:
             features_b = features_b.mirror()
-        inliers, quarters = count_inliers(find_features(pair["path_a"]), features_b)
-        results.append((inliers, int(UNDO[int(pair["mirrored"]), quarters])))
+        inliers, quarters = count_inliers(features_a, features_b)
+        results.append((inliers, int(UNDO[is_mirrored, quarters])))
     return results
 
 
@@ -140,7 +151,7 @@ def find_features(path: str) -> Features:
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     scale = SIDE / min(grey.shape)
     # Without the limit a narrow strip would become a huge image.
-    size = [max(1, min(round(side * scale), 4 * SIDE)) for side in grey.shape[::-1]]
+    size = [min(round(side * scale), 4 * SIDE) for side in grey.shape[::-1]]
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     grey = cv2.resize(grey, size, interpolation=method)
 
@@ -162,21 +173,27 @@ def count_inliers(features: Features, others: Features) -> tuple[int, int]:
     if len(places) < 3:
         return 0, 0
     transform, is_inlier = cv2.estimateAffinePartial2D(
-        places, other_places, ransacReprojThreshold=4
+        places,
+        other_places,
+        ransacReprojThreshold=4,
     )
-    # Copies are at most twice as large as the other image.
-    if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
+    if transform is None:
         return 0, 0
-    angle = np.arctan2(transform[1, 0], transform[0, 0])
-    return int(is_inlier.sum()), round(angle / (np.pi / 2)) % 4
+    x, y = transform[:, 0]  # where the transform takes the unit vector (1, 0)
+    # Copies are at most twice as large as the other image.
+    if not 0.5 <= np.hypot(x, y) <= 2:
+        return 0, 0
+    quarters = round(np.arctan2(y, x) / (np.pi / 2)) % 4
+    return int(is_inlier.sum()), quarters
 
 
 def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of matching features in both images, float32 (n, 2) each."""
-    if min(len(features.places), len(others.places)) < 3:
+    if not len(others.places):
         return NO_FEATURES.places, NO_FEATURES.places
     # For unit vectors, 1 - cosine is half the squared distance.
-    cosine = root_sift(features.descriptors) @ root_sift(others.descriptors).T
+    unit_vectors = root_sift(features.descriptors)
+    cosine = unit_vectors @ root_sift(others.descriptors).T
     nearest = cosine.argmax(axis=1)
     distance = 1 - cosine.max(axis=1)
     np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
@@ -186,5 +203,6 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
     matched = matched[np.argsort(distance[matched], kind="stable")]
-    matched = matched[np.unique(nearest[matched], return_index=True)[1]]
+    _, first = np.unique(nearest[matched], return_index=True)
+    matched = matched[first]
     return features.places[matched], others.places[nearest[matched]]

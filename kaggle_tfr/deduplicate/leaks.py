@@ -12,7 +12,9 @@ RANKS = {"test": 0, "validation": 1, "train": 2}
 
 
 def find_leaks(
-    images: pd.DataFrame, pairs: pd.DataFrame, clusters: pd.DataFrame
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    clusters: pd.DataFrame,
 ) -> pd.DataFrame:
     """Find pairs of near-duplicates in two splits, one row per pair.
 
@@ -24,31 +26,15 @@ def find_leaks(
     """
     if "accepted" in pairs:
         pairs = pairs[pairs["accepted"]]
-    group = _group_crowds(pairs, len(images))
-    members = pd.DataFrame({"group": group, "row": np.arange(len(images))})
-    members["rank"] = images["split"].map(SPLIT_NAMES).map(RANKS).to_numpy()
-    firsts = members.drop_duplicates(["group", "rank"])
+    leaks = _pair_splits(images, pairs)
+    leaks = leaks.sort_values(["a", "distance", "b"])
+    leaks = leaks.drop_duplicates(["a", "b"], ignore_index=True)
 
-    near = pd.DataFrame(
-        {
-            "group_a": group[pairs["a"]],
-            "group_b": group[pairs["b"]],
-            "distance": pairs["distance"].to_numpy(),
-        }
-    ).drop_duplicates()
-    swapped = near.rename(columns={"group_a": "group_b", "group_b": "group_a"})
-    near = pd.concat([near, swapped])
-    # All rows of one group with the first of the other, and the other way round.
-    leaks = pd.concat(
-        [_match_rows(near, members, firsts), _match_rows(near, firsts, members)]
-    )
-    leaks = leaks.drop_duplicates()
-    leaks = leaks.sort_values(["a", "distance", "b"], ignore_index=True)
-
-    test = images.iloc[leaks["a"]].reset_index(drop=True)
-    other = match_clusters(images.iloc[leaks["b"]].reset_index(drop=True), clusters)
-    leaks = leaks.assign(test_id=test["image_id"], test_split=test["split"])
-    return leaks.join(other[["image_id", "label_name", "split", "keep"]])
+    first = images.iloc[leaks["a"]]
+    leaks["test_id"] = first["image_id"].to_numpy()
+    leaks["test_split"] = first["split"].to_numpy()
+    second = match_clusters(images.iloc[leaks["b"]], clusters)
+    return leaks.join(second[["image_id", "label_name", "split", "keep"]])
 
 
 def _group_crowds(pairs: pd.DataFrame, n_images: int) -> np.ndarray:
@@ -58,18 +44,36 @@ def _group_crowds(pairs: pd.DataFrame, n_images: int) -> np.ndarray:
     them have its pairs.
     """
     equal = pairs[pairs["distance"] == 0]
-    ones = np.ones(len(equal))
-    graph = coo_matrix((ones, (equal["a"], equal["b"])), (n_images, n_images))
-    component = csgraph.connected_components(graph, directed=False)[1]
+    edges = (np.ones(len(equal)), (equal["a"], equal["b"]))
+    graph = coo_matrix(edges, shape=(n_images, n_images))
+    _, component = csgraph.connected_components(graph, directed=False)
     is_crowded = np.bincount(component)[component] > MAX_EQUAL
     return np.where(is_crowded, -1 - component, np.arange(n_images))
 
 
-def _match_rows(
-    near: pd.DataFrame, members_a: pd.DataFrame, members_b: pd.DataFrame
-) -> pd.DataFrame:
-    """Return columns a, b and distance: rows of near groups, a in the earlier split."""
-    members_a = members_a.set_axis(["group_a", "a", "rank_a"], axis=1)
-    members_b = members_b.set_axis(["group_b", "b", "rank_b"], axis=1)
-    rows = near.merge(members_a).merge(members_b)
-    return rows.loc[rows["rank_a"] < rows["rank_b"], ["a", "b", "distance"]]
+def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return columns a, b, distance: the images of near groups that are in two splits.
+
+    Each image of a group is paired with the first image of each split of the other.
+    """
+    group = _group_crowds(pairs, len(images))
+    members = pd.DataFrame({"group": group})
+    members["row"] = members.index
+    members["rank"] = images["split"].map(SPLIT_NAMES).map(RANKS).to_numpy()
+    firsts = members.drop_duplicates(["group", "rank"])
+
+    near = pairs[["distance"]].assign(
+        group_a=group[pairs["a"]],
+        group_b=group[pairs["b"]],
+    )
+    near = near.drop_duplicates()
+    swapped = near.rename(columns={"group_a": "group_b", "group_b": "group_a"})
+    near = pd.concat([near, swapped])
+    near = near.merge(members.add_suffix("_a"))
+    near = near.merge(firsts.add_suffix("_b"))
+
+    is_earlier = near["rank_a"] < near["rank_b"]
+    is_later = near["rank_a"] > near["rank_b"]
+    found = near[is_earlier].rename(columns={"row_a": "a", "row_b": "b"})
+    swapped = near[is_later].rename(columns={"row_a": "b", "row_b": "a"})
+    return pd.concat([found, swapped])[["a", "b", "distance"]]

@@ -7,8 +7,15 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.schema import JsonDataclass
 
-LEAK_COLUMNS = ["test_id", "image_id", "label_name", "distance", "test_split", "split",
-                "keep"]  # fmt: skip
+LEAK_COLUMNS = [
+    "test_id",
+    "image_id",
+    "label_name",
+    "distance",
+    "test_split",
+    "split",
+    "keep",
+]
 
 
 @dataclass(frozen=True)
@@ -43,14 +50,16 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
     Raises: FileNotFoundError: 02_deduplicate has not run.
     """
     clusters_file = storage.join(work_dir, "duplicates.parquet")
+    if not storage.exists(clusters_file):
+        raise FileNotFoundError(
+            f"There is no '{clusters_file}'. "
+            "Run 02_deduplicate with this WORK_DIR first."
+        )
     settings_file = storage.join(work_dir, "duplicates.json")
-    for path in (clusters_file, settings_file):
-        if not storage.exists(path):
-            raise FileNotFoundError(
-                f"There is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
-            )
     settings = DuplicateSettings.parse(
-        storage.read_bytes(settings_file), settings_file, "Run 02_deduplicate again."
+        storage.read_bytes(settings_file),
+        settings_file,
+        "Run 02_deduplicate again.",
     )
     return storage.read_parquet(clusters_file), settings
 
@@ -76,7 +85,8 @@ def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
     """Return the table with columns cluster (-1: none) and keep."""
     # A test image may have the name of a labelled image.
     keys = ["image_id", "split"]
-    table = images.merge(clusters[[*keys, "cluster", "keep"]], how="left", on=keys)
+    outcomes = clusters[[*keys, "cluster", "keep"]]
+    table = images.merge(outcomes, how="left", on=keys)
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
     table["keep"] = table["keep"].ne(False)
     return table

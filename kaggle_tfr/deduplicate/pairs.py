@@ -17,7 +17,9 @@ MAX_EQUAL = 20  # images with equal hashes that are still paired each with each
 
 
 def find_pairs(
-    hashes: pd.DataFrame, max_bits: int, rotated_bits: int | None = None
+    hashes: pd.DataFrame,
+    max_bits: int,
+    rotated_bits: int | None = None,
 ) -> pd.DataFrame:
     """Find all pairs of images within `max_bits` of 256 bits, one row per pair.
 
@@ -30,15 +32,17 @@ def find_pairs(
     the first with others; the clusters are the same. Images of almost no texture have
     random hashes: they pair only if their files are equal.
     """
-    columns = HASHES if rotated_bits is None else (*HASHES, *ROTATION_BITS)
-    words = hashes[[*columns]].to_numpy(np.uint64)
+    columns = [*HASHES]
+    if rotated_bits is not None:
+        columns += ROTATION_BITS
+    words = hashes[columns].to_numpy(np.uint64)
     members = _group_equal(hashes, words)
 
-    searched = members.loc[~members["is_flat"], "first"].unique()
+    searched = members["first"][~members["is_flat"]].unique()
     near = _search_orientations(words[searched], max_bits, rotated_bits)
-    near["first_a"] = searched[near["a"]]
-    near["first_b"] = searched[near["b"]]
-    candidates = _expand_groups(members, near[["first_a", "first_b", "orientation"]])
+    near["a"] = searched[near["a"]]
+    near["b"] = searched[near["b"]]
+    candidates = _expand_groups(members, near)
     return measure_pairs(words, candidates)
 
 
@@ -58,22 +62,21 @@ def _group_equal(hashes: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
 
 
 def _search_orientations(
-    words: np.ndarray, max_bits: int, rotated_bits: int | None
+    words: np.ndarray,
+    max_bits: int,
+    rotated_bits: int | None,
 ) -> pd.DataFrame:
     """Return columns a < b, rows of words, and orientation; a pair may have several."""
     codes = words_to_codes(words)
-    plain_codes = np.ascontiguousarray(codes[:, :32])
-    found = {1: near_pairs(plain_codes, max_bits)}
+    plain = np.ascontiguousarray(codes[:, :32])
+    found = pd.DataFrame(near_pairs(plain, max_bits).T, columns=["a", "b"])
+    tables = [found.assign(orientation=1)]
     if rotated_bits is not None:
         for orientation in range(2, 9):
-            rotated_codes = rotate_codes(codes, orientation)
-            found[orientation] = near_pairs_between(
-                plain_codes, rotated_codes, rotated_bits
-            )
-    tables = [
-        pd.DataFrame({"a": a, "b": b, "orientation": orientation})
-        for orientation, (a, b) in found.items()
-    ]
+            rotated = rotate_codes(codes, orientation)
+            pairs = near_pairs_between(plain, rotated, rotated_bits)
+            found = pd.DataFrame(pairs.T, columns=["a", "b"])
+            tables.append(found.assign(orientation=orientation))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -89,16 +92,18 @@ def rotate_codes(codes: np.ndarray, orientation: int) -> np.ndarray:
     """
     rotated = np.empty((len(codes), 32), np.uint8)
     for start in range(0, len(codes), SLICE):
-        bits = np.unpackbits(codes[start : start + SLICE], axis=1)
-        chosen = bits[:, BITS_BY_ORIENTATION[orientation - 1]]
-        rotated[start : start + SLICE] = np.packbits(chosen, axis=1)
+        rows = slice(start, start + SLICE)
+        bits = np.unpackbits(codes[rows], axis=1)
+        rotated_bits = bits[:, BITS_BY_ORIENTATION[orientation - 1]]
+        rotated[rows] = np.packbits(rotated_bits, axis=1)
     return rotated
 
 
 def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     """Return all pairs of rows in near groups and in the same group: a, b, orientation.
 
-    A group is called after its first row: near has columns first_a, first_b.
+    near: columns a, b (the first rows of two groups) and orientation. Of a group of
+    more than 20, the first row alone is paired with other groups.
     """
     size = members.groupby("first")["row"].transform("size")
     is_extra = (size > MAX_EQUAL) & (members["row"] != members["first"])
@@ -106,14 +111,16 @@ def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     members = members.loc[~is_extra, ["row", "first"]]
 
     repeated = members["first"][members["first"].duplicated()].unique()
-    equal = pd.DataFrame({"first_a": repeated, "first_b": repeated, "orientation": 1})
-    pairs = pd.concat([near, equal])
-    pairs = pairs.merge(members.set_axis(["a", "first_a"], axis=1))
-    pairs = pairs.merge(members.set_axis(["b", "first_b"], axis=1))
-    is_between = pairs["first_a"] != pairs["first_b"]
-    pairs = pairs[is_between | (pairs["a"] < pairs["b"])]
-    pairs = pd.concat([pairs, extra.assign(orientation=1)], ignore_index=True)
-    return pairs[["a", "b", "orientation"]]
+    same_group = pd.DataFrame({"a": repeated, "b": repeated, "orientation": 1})
+    pairs = pd.concat([near, same_group])
+    for end in ("a", "b"):
+        rows = members.rename(columns={"row": f"row_{end}", "first": end})
+        pairs = pairs.merge(rows)
+    is_between = pairs["a"] != pairs["b"]
+    pairs = pairs[is_between | (pairs["row_a"] < pairs["row_b"])]
+    pairs = pairs[["row_a", "row_b", "orientation"]]
+    pairs = pairs.set_axis(["a", "b", "orientation"], axis=1)
+    return pd.concat([pairs, extra.assign(orientation=1)], ignore_index=True)
 
 
 def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
@@ -123,16 +130,17 @@ def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
     candidates: columns a, b, orientation. Of a pair with several, the nearest remains.
     """
     candidates = candidates.reset_index(drop=True)
-    bits = _count_differing_bits(words, candidates)
     is_swapped = candidates["a"] > candidates["b"]
-    inverse = candidates["orientation"].map(INVERSE)
+    orientation = candidates["orientation"]
+    inverse = orientation.map(INVERSE)
+    bits = _count_differing_bits(words, candidates)
     measured = pd.DataFrame(
         {
             "a": candidates[["a", "b"]].min(axis=1),
             "b": candidates[["a", "b"]].max(axis=1),
             "distance": bits.sum(axis=1),
             **dict(zip(HASHES, bits.T, strict=True)),
-            "orientation": candidates["orientation"].mask(is_swapped, inverse),
+            "orientation": orientation.mask(is_swapped, inverse),
         }
     )
     measured = measured.sort_values(["a", "b", "distance", "orientation"])
@@ -142,12 +150,12 @@ def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
 def _count_differing_bits(words: np.ndarray, candidates: pd.DataFrame) -> np.ndarray:
     """Return the distance of each candidate in each of the hashes: int64 (n, 4)."""
     bits = np.empty((len(candidates), len(HASHES)), np.int64)
-    for orientation in np.unique(candidates["orientation"]).tolist():
+    for orientation in candidates["orientation"].unique().tolist():
         pairs = candidates[candidates["orientation"] == orientation]
-        rows, position = np.unique(pairs["b"], return_inverse=True)
-        rotated = words[rows, :4]
+        words_a = words[pairs["a"], :4]
+        words_b = words[pairs["b"]]
         if orientation > 1:
-            codes = rotate_codes(words_to_codes(words[rows]), orientation)
-            rotated = codes.view(">u8")
-        bits[pairs.index] = np.bitwise_count(words[pairs["a"], :4] ^ rotated[position])
+            codes = rotate_codes(words_to_codes(words_b), orientation)
+            words_b = codes.view(">u8")
+        bits[pairs.index] = np.bitwise_count(words_a ^ words_b[:, :4])
     return bits

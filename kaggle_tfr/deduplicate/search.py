@@ -30,6 +30,7 @@ from kaggle_tfr import parallel
 
 BITS = 256
 SLICE = 1 << 15  # codes: a slice of them stays in the processor's cache
+SAMPLE = 20_000  # codes whose bits are correlated
 MAX_PAIRS = 50_000_000
 
 
@@ -54,6 +55,10 @@ class Design:
             first_block += size
         return keys
 
+    def count_keys(self) -> int:
+        """Return the number of tables."""
+        return sum(comb(size, self.key_size) for size in self.group_sizes)
+
 
 def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
@@ -64,26 +69,28 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     n_codes = max(1, len(codes))
     design = choose_tables(len(codes), radius)
     if design is None:
-        pieces = compare_all(codes, codes, radius)
+        results = compare_all(codes, codes, radius)
     else:
-        pieces = _search_tables(codes, radius, design)
+        results = _search_tables(codes, radius, design)
 
-    found = np.empty(0, np.int64)
-    waiting: list[np.ndarray] = []
-    n_waiting = 0
-    for a, b in pieces:
-        waiting.append((a * n_codes + b)[a < b])
-        n_waiting += len(waiting[-1])
+    found = [np.empty(0, np.int64)]  # a pair is the number a * n_codes + b
+    n_new = 0
+    for a, b in results:
+        pairs = a * n_codes + b
+        found.append(pairs[a < b])
+        n_new += len(found[-1])
         # Several tables find the same pair: drop repetitions before they fill memory.
-        if n_waiting > MAX_PAIRS // 4:
-            found = _unite(found, waiting, radius)
-            waiting.clear()
-            n_waiting = 0
-    return np.stack(np.divmod(_unite(found, waiting, radius), n_codes))
+        if n_new > MAX_PAIRS // 4:
+            found = [_unite(found, radius)]
+            n_new = 0
+    a, b = np.divmod(_unite(found, radius), n_codes)
+    return np.stack([a, b])
 
 
 def near_pairs_between(
-    codes: np.ndarray, others: np.ndarray, radius: int
+    codes: np.ndarray,
+    others: np.ndarray,
+    radius: int,
 ) -> np.ndarray:
     """Find pairs of `codes[a]` and `others[b]` within `radius` bits, a < b: (2, m).
 
@@ -91,14 +98,15 @@ def near_pairs_between(
         images.
     """
     n_codes = len(codes)
-    a, b = near_pairs(np.concatenate([codes, others]), radius)
-    is_found = (a < n_codes) & (a < b - n_codes)
-    return np.stack([a[is_found], b[is_found] - n_codes])
+    pairs = near_pairs(np.concatenate([codes, others]), radius)
+    pairs[1] -= n_codes
+    a, b = pairs
+    return pairs[:, (a < n_codes) & (a < b)]
 
 
-def _unite(found: np.ndarray, pieces: list[np.ndarray], radius: int) -> np.ndarray:
-    """Return the distinct numbers of `found` and of the pieces, sorted."""
-    united = np.unique(np.concatenate([found, *pieces]))
+def _unite(found: list[np.ndarray], radius: int) -> np.ndarray:
+    """Return the distinct numbers of the arrays, sorted."""
+    united = np.unique(np.concatenate(found))
     if len(united) > MAX_PAIRS:
         raise ValueError(
             f"There are more than {MAX_PAIRS:,} pairs of images within {radius} bits. "
@@ -111,16 +119,17 @@ def choose_tables(n_codes: int, radius: int) -> Design | None:
     """Return the cheapest design of tables, or None if comparing all is cheaper."""
     best = None
     # Costs are nanoseconds, as measured; only their ratios matter.
-    lowest_cost = (0.6 if find_spec("faiss") else 8) * n_codes**2
+    comparison_cost = 0.6 if find_spec("faiss") else 8
+    lowest_cost = comparison_cost * n_codes**2
     for key_size, n_blocks in product(range(1, 6), range(16, 97)):
         key_bits = BITS // n_blocks * key_size
         if n_blocks < radius + key_size or not 10 <= key_bits <= 22:
             continue
         design = _group_blocks(n_blocks, key_size, radius)
-        n_tables = sum(comb(size, key_size) for size in design.group_sizes)
         # Real hashes are skewed: one more bit of a key does not quite halve a bucket.
         n_compared = n_codes / 2 / 2 ** (0.85 * key_bits)
-        cost = n_tables * n_codes * (80 + 3 * n_compared)
+        cost_of_table = n_codes * (80 + 3 * n_compared)
+        cost = design.count_keys() * cost_of_table
         if cost < lowest_cost:
             best = design
             lowest_cost = cost
@@ -136,19 +145,23 @@ def _group_blocks(n_blocks: int, key_size: int, radius: int) -> Design:
     n_groups = n_blocks
     if key_size > 1:
         n_groups = (n_blocks - radius - 1) // (key_size - 1)
-    groups = np.array_split(np.arange(n_blocks), n_groups)
-    return Design(tuple(len(group) for group in groups), key_size)
+    groups = np.array_split(range(n_blocks), n_groups)
+    return Design(tuple(map(len, groups)), key_size)
 
 
 def _search_tables(
-    codes: np.ndarray, radius: int, design: Design
+    codes: np.ndarray,
+    radius: int,
+    design: Design,
 ) -> Iterator[np.ndarray]:
     """Yield int64 (2, m) of rows for each table; several tables may find a pair."""
-    words, blocks = _cut_blocks(codes, permute_bits(codes, design.group_sizes))
-    search = partial(search_table, words, blocks, radius=radius)
-    # Every task reads all codes, which is too much to send to a cluster.
+    block_bits = permute_bits(codes, design.group_sizes)
+    words, blocks = _cut_blocks(codes, block_bits)
     return parallel.run(
-        search, design.list_keys(), label="Looking for pairs", local_only=True
+        partial(search_table, words, blocks, radius=radius),
+        design.list_keys(),
+        label="Looking for pairs",
+        local_only=True,  # every task reads all codes, too much for a cluster
     )
 
 
@@ -169,8 +182,9 @@ def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.nda
     for bit in most_correlated_first:
         number = int(np.argmin(cost[:, bit]))
         groups[number].append(bit)
-        is_full = len(groups[number]) == room[number]
-        cost[number] += np.inf if is_full else correlation[bit]
+        cost[number] += correlation[bit]
+        if len(groups[number]) == room[number]:
+            cost[number] = np.inf
 
     blocks: list[np.ndarray] = []
     for bits, size in zip(groups, group_sizes, strict=True):
@@ -180,14 +194,16 @@ def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.nda
 
 def _correlate_bits(codes: np.ndarray) -> np.ndarray:
     """Return the squared correlations of a sample's bits: float64 (256, 256)."""
-    sample = codes[:: max(1, len(codes) // 20_000)][:20_000]
+    step = max(1, len(codes) // SAMPLE)
+    sample = codes[::step][:SAMPLE]
     with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
         correlation = np.corrcoef(np.unpackbits(sample, axis=1), rowvar=False)
     return np.nan_to_num(np.asarray(correlation)) ** 2
 
 
 def _cut_blocks(
-    codes: np.ndarray, block_bits: list[np.ndarray]
+    codes: np.ndarray,
+    block_bits: list[np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the codes in this order of bits, uint64 (4, n), and values of blocks.
 
@@ -210,7 +226,11 @@ def _cut_blocks(
 
 
 def search_table(
-    words: np.ndarray, blocks: np.ndarray, key_blocks: tuple[int, ...], *, radius: int
+    words: np.ndarray,
+    blocks: np.ndarray,
+    key_blocks: tuple[int, ...],
+    *,
+    radius: int,
 ) -> np.ndarray:
     """Find pairs in the radius that agree in the key's blocks: int64 (2, m) of rows."""
     key = np.zeros(words.shape[1], np.uint32)
@@ -219,33 +239,37 @@ def search_table(
         key = key * np.uint32(n_values) + blocks[block]
     # Start with the two words that contain least of the key, because they differ most.
     # A single word would let most pairs pass.
-    first_word = (key_blocks[0] * 4 // len(blocks) + 2) % 4
-    none = np.empty((2, 0), np.int64)
-    found = _search_buckets(words, key, first_word, radius)
-    return np.concatenate([none, *found], axis=1)
+    word_of_key = key_blocks[0] * len(words) // len(blocks)
+    first_words = words[[word_of_key - 2, word_of_key - 3]]
+    no_pairs = np.empty((2, 0), np.int64)
+    found = _search_buckets(words, key, first_words, radius)
+    return np.hstack([no_pairs, *found])
 
 
 def _search_buckets(
-    words: np.ndarray, key: np.ndarray, first: int, radius: int
+    words: np.ndarray,
+    key: np.ndarray,
+    first_words: np.ndarray,
+    radius: int,
 ) -> Iterator[np.ndarray]:
-    """Yield int64 (2, m) of rows with equal keys, compared by words `first` and before.
+    """Yield int64 (2, m) of rows with equal keys whose words are within the radius.
 
-    Codes are sorted by bucket, and each is compared with the next one, then with the
+    first_words: uint64 (2, n), the words that are compared first. Codes are sorted by bucket, and each is compared with the next one, then with the
     one after that, and so on, as far as the largest bucket reaches.
     """
     order, sizes = _sort_by_bucket(key)
     ends = np.cumsum(sizes)
     bucket_end = np.repeat(ends, sizes)
-    word = words[first][order]
-    previous_word = words[first - 1][order]
+    word, other_word = first_words[:, order]
     for offset in range(1, int(sizes.max(initial=0))):
         n_larger = np.searchsorted(-sizes, -offset)
         stop = int(ends[n_larger - 1]) - offset
         for start in range(0, stop, SLICE):
-            left = slice(start, min(start + SLICE, stop))
-            right = slice(left.start + offset, left.stop + offset)
+            end = min(start + SLICE, stop)
+            left = slice(start, end)
+            right = slice(start + offset, end + offset)
             distance = np.bitwise_count(word[left] ^ word[right])
-            distance += np.bitwise_count(previous_word[left] ^ previous_word[right])
+            distance += np.bitwise_count(other_word[left] ^ other_word[right])
             near = np.flatnonzero(distance <= radius) + start
             near = near[bucket_end[near] > near + offset]
             if len(near):
@@ -261,28 +285,35 @@ def _sort_by_bucket(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     bucket_sizes = np.bincount(key)
     size = bucket_sizes[key]
     rows = np.flatnonzero(size > 1)
-    order = rows[np.argsort(key[rows] - (size[rows] << 32))]
-    return order, np.sort(bucket_sizes[bucket_sizes > 1])[::-1]
+    # Keys are below 2**32, so the size decides first.
+    order = np.argsort(key[rows] - (size[rows] << 32))
+    shared_sizes = bucket_sizes[bucket_sizes > 1]
+    return rows[order], np.sort(shared_sizes)[::-1]
 
 
 def _keep_near(
-    words: np.ndarray, a: np.ndarray, b: np.ndarray, radius: int
+    words: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    radius: int,
 ) -> np.ndarray:
-    """Return those of the pairs that are within the radius, smaller row first."""
+    """Return the pairs that are within the radius, smaller row first: int64 (2, m)."""
     distance = np.bitwise_count(words[:, a] ^ words[:, b]).sum(axis=0)
     near = distance <= radius
     return np.sort([a[near], b[near]], axis=0)
 
 
 def compare_all(
-    codes: np.ndarray, others: np.ndarray, radius: int
+    codes: np.ndarray,
+    others: np.ndarray,
+    radius: int,
 ) -> Iterator[np.ndarray]:
     """Yield int64 (2, m) of rows of codes and of others within the radius.
 
     Everything is compared with everything, by faiss if it is installed, else by NumPy.
     """
     index: Any = None
-    step = max(1, 4 * SLICE // max(1, len(codes)))
+    step = 4 * SLICE // max(1, len(codes)) + 1
     if find_spec("faiss"):
         import faiss
 
@@ -291,9 +322,11 @@ def compare_all(
         step = 4096
     for start in range(0, len(others), step):
         block = others[start : start + step]
-        if index:  # faiss takes the first distance that is too large
+        if index:
+            # faiss takes the first distance that is too large.
             limits, _, a = index.range_search(block, radius + 1)
-            b = np.repeat(np.arange(len(block)), np.diff(limits).astype(int))
+            n_found = np.diff(limits).astype(int)
+            b = np.repeat(np.arange(len(block)), n_found)
         else:
             b, a = np.nonzero(_count_differing(block, codes) <= radius)
         yield np.stack([a, b + start])
@@ -302,7 +335,9 @@ def compare_all(
 def _count_differing(codes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the distances of all codes from all others, in bits: uint16 (n, m)."""
     distance = np.zeros((len(codes), len(others)), np.uint16)
-    words = codes.view(np.uint64).T
-    for word, other_word in zip(words, others.view(np.uint64).T, strict=True):
-        distance += np.bitwise_count(word[:, None] ^ other_word)
+    words = codes.view(np.uint64)
+    other_words = others.view(np.uint64)
+    for number in range(words.shape[1]):
+        word = words[:, number, None]
+        distance += np.bitwise_count(word ^ other_words[:, number])
     return distance
