@@ -48,10 +48,8 @@ def read_records(settings: InputSettings) -> Table:
     schemas = {}
     for split, paths in shards.groupby("split")["path"]:
         schemas[str(split)] = _choose_schema(paths.tolist(), str(split), settings)
-    read_shard = partial(_read_shard, schemas=schemas, input_dir=input_dir)
-    pairs = zip(shards["path"], shards["split"], strict=True)
-    tables = parallel.run(read_shard, pairs, label="Reading shards", ordered=True)
-    records = pd.concat([*tables, outside], ignore_index=True)
+    records = _read_shards(shards, schemas, input_dir)
+    records = pd.concat([records, outside], ignore_index=True)
     if (records["problem"] != "").all():
         raise ValueError(
             f"none of the {len(shards)} shards in {input_dir} has a whole record; the "
@@ -178,6 +176,16 @@ def _list_missing(path: str, input_dir: str, found: set[int]) -> list[int]:
     return sorted(listed - found) if found <= listed else []
 
 
+def _read_shards(
+    shards: pd.DataFrame, schemas: Mapping[str, RecordSchema], input_dir: str
+) -> pd.DataFrame:
+    """Return the rows of `_read_shard` for all shards."""
+    read_shard = partial(_read_shard, schemas=schemas, input_dir=input_dir)
+    pairs = zip(shards["path"], shards["split"], strict=True)
+    tables = parallel.run(read_shard, pairs, label="Reading shards", ordered=True)
+    return pd.concat(tables, ignore_index=True)
+
+
 def _read_shard(
     shard: tuple[str, str], schemas: Mapping[str, RecordSchema], input_dir: str
 ) -> pd.DataFrame:
@@ -282,11 +290,11 @@ def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFram
     """
     if "labels" not in records:
         return records.reindex(columns=list(columns))
-    lists = [values if isinstance(values, list) else [] for values in records["labels"]]
-    names = list(columns) or [f"label_{i}" for i in range(max(map(len, lists)))]
-    missing = [None] * len(names)
-    rows = [values if len(values) == len(names) else missing for values in lists]
-    return pd.DataFrame(rows, records.index, names)
+    lengths = records["labels"].str.len()
+    names = list(columns) or [f"label_{i}" for i in range(int(lengths.max()))]
+    lists = records["labels"][lengths == len(names)]
+    values = pd.DataFrame(lists.tolist(), lists.index, names, dtype=object)
+    return values.reindex(records.index)
 
 
 def _name_classes(

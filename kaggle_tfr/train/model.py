@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.parameters import as_size
 
 if TYPE_CHECKING:
@@ -64,21 +61,13 @@ def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
     return np.asarray(model.predict_on_batch(images))[: len(images)]
 
 
-def normalization(stats: str | MeanStd = IMAGENET) -> keras.Layer:
+def normalization(mean_std: MeanStd = IMAGENET) -> keras.Layer:
     """Return a layer that turns uint8 pixels into float32 (pixel / 255 − mean) / std.
 
-    stats: (mean, std) of red, green and blue scaled to 0…1, or the folder of a
-    stats.json, which contains them in grey levels.
-    Raises: FileNotFoundError; ValueError: the numbers are not a mean and deviation.
+    mean_std: of red, green and blue scaled to 0…1.
+    Raises: ValueError: the numbers are not a mean and a deviation.
     """
-    if isinstance(stats, str):
-        grey_levels = json.loads(storage.read_bytes(storage.join(stats, "stats.json")))
-        mean, std = (
-            np.array([grey_levels[name][channel] for channel in "RGB"]) / 255
-            for name in ("mean", "std")
-        )
-    else:
-        mean, std = np.asarray(stats, np.float64)
+    mean, std = np.asarray(mean_std, np.float64)
     if mean.shape != (3,) or std.min() <= 0 or max(mean.max(), std.max()) > 1:
         raise ValueError(
             f"The mean {mean.tolist()} and deviation {std.tolist()} are not three "
@@ -97,8 +86,6 @@ def build_model(
     image_size: int | Sequence[int],
     classes: int,
     *,
-    stats: str | MeanStd = IMAGENET,
-    learning_rate: float = 3e-3,
     seed: int = 0,
 ) -> keras.Model:
     """Build a small, compiled convolutional network: images to logits (batch, classes).
@@ -110,7 +97,7 @@ def build_model(
     keras.utils.set_random_seed(seed)
     layers = [
         keras.Input((*as_size(image_size), 3), dtype="uint8"),
-        normalization(stats),
+        normalization(),
     ]
     for filters in (16, 32, 64, 96):
         layers += [
@@ -122,17 +109,11 @@ def build_model(
     layers.append(keras.layers.GlobalAveragePooling2D())
     layers.append(keras.layers.Dense(classes, dtype="float32"))
     model = keras.Sequential(layers, name="small_network")
-    _compile(model, learning_rate)
-    return model
-
-
-def _compile(model: keras.Model, learning_rate: float) -> None:
-    """Choose loss, optimizer and metrics of a network that predicts one class."""
     cross_entropy = keras.metrics.SparseCategoricalCrossentropy(
         "cross_entropy", from_logits=True
     )
     model.compile(
-        optimizer=keras.optimizers.Adam(learning_rate),
+        optimizer=keras.optimizers.Adam(3e-3),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         # Weighted by the mask of validation batches. Keras's own val_loss is not a
         # mean over the images: it divides by the padding too.
@@ -141,6 +122,7 @@ def _compile(model: keras.Model, learning_rate: float) -> None:
             cross_entropy,
         ],
     )
+    return model
 
 
 def count_confusions(model: keras.Model, batches: tf.data.Dataset) -> pd.DataFrame:
@@ -149,16 +131,18 @@ def count_confusions(model: keras.Model, batches: tf.data.Dataset) -> pd.DataFra
     The third column is `images`. Only pairs that occur are rows, so memory does not
     grow with the number of classes.
     """
-    counts: Counter[tuple[int, int]] = Counter()
+    pairs = []
     for images, labels, mask in batches.as_numpy_iterator():
         predicted = predict(model, images).argmax(axis=-1)
         is_image = mask > 0
-        pairs = zip(
-            labels[is_image].tolist(), predicted[is_image].tolist(), strict=True
-        )
-        counts.update(pairs)
-    rows = [(*pair, count) for pair, count in sorted(counts.items())]
-    return pd.DataFrame(rows, columns=["true", "predicted", "images"], dtype=np.int64)
+        columns = {"true": labels[is_image], "predicted": predicted[is_image]}
+        pairs.append(pd.DataFrame(columns, dtype=np.int64))
+    return (
+        pd.concat(pairs)
+        .groupby(["true", "predicted"])
+        .size()
+        .reset_index(name="images")
+    )
 
 
 def list_mistakes(
@@ -200,8 +184,9 @@ def compare_throughput(
 
     seconds: of each epoch. images: number of images of an epoch.
     """
-    first, later = seconds[0], float(np.median(seconds[1:] or seconds))
-    names = ["reader alone", "first epoch, which compiles", "later epochs"]
-    return pd.DataFrame(
-        {"images/s": [reader_speed, images / first, images / later]}, index=names
-    )
+    speeds = {
+        "reader alone": reader_speed,
+        "first epoch, which compiles": images / seconds[0],
+        "later epochs": images / float(np.median(seconds[1:] or seconds)),
+    }
+    return pd.Series(speeds).to_frame("images/s")

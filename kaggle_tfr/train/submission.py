@@ -103,30 +103,24 @@ def fill_submission(
     names = [str(name) for name in classes]
     id_column, rows = _match_ids(template, ids)
     is_missing = rows < 0
-    if is_missing.any():
-        _print_missing(template.loc[is_missing, id_column].unique())
-    counts = np.bincount(scores.argmax(axis=1), minlength=len(names))
-    most_frequent = np.arange(len(names)) == counts.argmax()
-    filled = np.where(is_missing[:, None], most_frequent, scores[rows])
+    _print_missing(template.loc[is_missing, id_column].unique())
+    filled = scores[rows]
+    counts = np.bincount(scores.argmax(axis=1))
+    filled[is_missing] = np.arange(len(names)) == counts.argmax()
 
     submission = template.copy()
     columns = list(template.columns.drop(id_column))
     if len(columns) == 1:
         submission[columns[0]] = np.array(names, object)[filled.argmax(axis=1)]
-    else:
-        _check_columns(columns, names)
-        submission[columns] = filled[:, [names.index(column) for column in columns]]
-    return submission
-
-
-def _check_columns(columns: list[str], names: list[str]) -> None:
-    """Raise a ValueError for a column that is not a class."""
+        return submission
     for column in columns:
         if column not in names:
             raise ValueError(
                 f"{SUBMISSION} has the column '{column}', which is not a class."
                 f"{near_miss(column, names)} There are {', '.join(names)}."
             )
+        submission[column] = filled[:, names.index(column)]
+    return submission
 
 
 def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndarray]:
@@ -149,8 +143,8 @@ def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndar
 
 def _print_missing(ids: np.ndarray) -> None:
     """Name the test images that have no prediction, ten at most."""
-    examples = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
-    print(
-        f"{len(ids):,} test images could not be read, and get the class most often "
-        f"predicted: {examples}"
-    )
+    if len(ids):
+        print(
+            f"{len(ids):,} test images could not be read, and get the class most often "
+            f"predicted. The first are {', '.join(ids[:10])}."
+        )
