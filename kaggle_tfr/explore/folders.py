@@ -19,7 +19,8 @@ ADVICE = (
 def read_folders(settings: InputSettings) -> Table:
     """Return the images that PATTERN matches, and those of test folders beside them."""
     classes = read_classes(settings.input_dir, settings.label_map)
-    images = _parse_paths(_list_paths(settings), settings.input_dir, classes)
+    paths = _list_paths(settings)
+    images = _parse_paths(paths, settings.input_dir, classes)
     is_test = images["split"] == "test"
     if is_test.all():
         raise FileNotFoundError(f"all files in INPUT_DIR are test images. {ADVICE}")
@@ -32,7 +33,9 @@ def read_folders(settings: InputSettings) -> Table:
 
 
 def _parse_paths(
-    paths: list[str], input_dir: str, classes: list | None
+    paths: list[str],
+    input_dir: str,
+    classes: list | None,
 ) -> pd.DataFrame:
     """Return image_id, path, split, class and problem of each file.
 
@@ -61,13 +64,18 @@ def _parse_paths(
     )
 
 
-def _label(names: pd.Series, is_test: pd.Series, classes: list | None) -> Table:
+def _label(
+    names: pd.Series,
+    is_test: pd.Series,
+    classes: list | None,
+) -> Table:
     """Return the labels of images in folders of these names.
 
     Test images have labels only if all of them are in folders of classes.
     """
     _, labels = single_label_table(names[~is_test], classes)
-    if not names[is_test].isin(map(str, labels.classes)).all():
+    known = [str(name) for name in labels.classes]
+    if not names[is_test].isin(known).all():
         names = names.mask(is_test, "")
     return single_label_table(names, list(labels.classes))
 
@@ -79,7 +87,8 @@ def _list_paths(settings: InputSettings) -> list[str]:
         raise ValueError(f"PATTERN '{pattern}' has no class folder. {ADVICE}")
     paths = files.list_images(pattern, settings.input_dir, settings)
     _warn_of_empty_folders(paths, settings)
-    paths = list(dict.fromkeys([*paths, *_list_test_images(settings)]))
+    paths += _list_test_images(settings)
+    paths = list(dict.fromkeys(paths))
     if not paths:
         raise FileNotFoundError(
             f"no file matches '{pattern}' in {settings.input_dir}. {ADVICE}"
@@ -92,7 +101,8 @@ def _warn_of_empty_folders(paths: list[str], settings: InputSettings) -> None:
     pattern = os.path.dirname(settings.pattern)
     listed = files.list_folders(pattern, settings.input_dir, settings)
     folders = {folder for folder in listed if not split_of(folder)}
-    empty = sorted(folders.difference(map(os.path.dirname, paths)))
+    with_images = {os.path.dirname(path) for path in paths}
+    empty = sorted(folders - with_images)
     if empty:
         print(
             f"WARNING: {len(empty)} of {len(folders)} class folders hold no image and "

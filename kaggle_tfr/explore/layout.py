@@ -46,8 +46,9 @@ class Tree:
     @property
     def tables(self) -> list[str]:
         """CSVs: those with few folders and those of training images first."""
-        names = [name for name in self.files if TABLE.search(name)]
-        return sorted(names, key=lambda n: (n.count("/"), "train" not in n, n))
+        names = sorted(name for name in self.files if TABLE.search(name))
+        names.sort(key=lambda name: "train" not in name)
+        return sorted(names, key=lambda name: name.count("/"))
 
 
 def write_recipe(source: str, out: str) -> list[str]:
@@ -131,8 +132,8 @@ def list_tree(folder: str, *, with_products: bool = False) -> Tree:
 
         folders, files = _list_folder(path)
         tables = [name for name in files if TABLE.search(name)]
-        for name in dict.fromkeys([*tables[:CSVS], *files[:FILES]]):
-            inspected.append(os.path.join(below, name))
+        chosen = {*tables[:CSVS], *files[:FILES]}
+        inspected += [os.path.join(below, name) for name in sorted(chosen)]
         if below.count("/") < LEVELS - 1:
             limit = SUBFOLDERS if below else TOP_FOLDERS
             pending += [os.path.join(below, name) for name in folders[:limit]]
@@ -159,7 +160,8 @@ def _select_visible(names: Iterable[str]) -> list[str]:
 
 def _is_product(folder: str) -> bool:
     """Return whether kaggle-tfr wrote a folder."""
-    return any(os.path.exists(os.path.join(folder, name)) for name in PRODUCTS)
+    paths = [os.path.join(folder, name) for name in PRODUCTS]
+    return any(map(os.path.exists, paths))
 
 
 def _find_top(folder: str) -> str:
@@ -182,7 +184,10 @@ def _detect_shards(recipe: Recipe, shards: Sequence[str]) -> None:
     deepest = max(name.count("/") for name in shards)
     # By the pattern "*/*" 01 reads shards up to two folders down.
     depth = deepest if deepest > 2 else 1
-    recipe.parameters |= {"SOURCE": "tfrecords", "PATTERN": "*/" * depth + "*"}
+    recipe.parameters |= {
+        "SOURCE": "tfrecords",
+        "PATTERN": "*/" * depth + "*",
+    }
     recipe.note(f"TFRecord shards such as {shards[0]}")
 
 
@@ -200,7 +205,10 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
             f"names them (CSVs found: {tables or 'none'}). "
             "Put one beside them: image_id,label, and one row per image."
         )
-    recipe.parameters |= {"SOURCE": "folders", "PATTERN": "*/" * depth + "*"}
+    recipe.parameters |= {
+        "SOURCE": "folders",
+        "PATTERN": "*/" * depth + "*",
+    }
     recipe.note(f"class folders such as {', '.join(classes[:4])}")
 
     splits = sorted({path[0] for path in paths if split_of(path[0])})

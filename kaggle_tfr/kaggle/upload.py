@@ -37,7 +37,7 @@ from kaggle_tfr.storage import (
 )
 
 POLL_SECONDS = 30  # between two requests for a status
-MAX_FAILED_REQUESTS = 5  # in a row, before a running kernel is given up
+MAX_FAILED_REQUESTS = 5  # in a row, before a running kernel counts as failed
 MAX_WAIT_SECONDS = 1800  # for Kaggle to process the files of a dataset
 
 

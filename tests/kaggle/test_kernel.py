@@ -1,4 +1,4 @@
-"""Kernels: what is in them, that the package travels along, and that a session runs them."""
+"""Kernels carry the package and all steps, and Kaggle's session runs them."""
 
 import ast
 import json
@@ -43,7 +43,7 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory):
-    """An environment without what makes notebooks: a kernel's first cell has to do without."""
+    """An environment without the packages that make notebooks."""
     lacking = ["nbformat", "papermill", "faiss", "iterstrat"]
     return make_environment(tmp_path_factory.mktemp("poor"), lacking)
 
@@ -77,7 +77,7 @@ def run_cell(source, python=sys.executable, cwd="/"):
 
 
 def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
-    """One folder: the steps in their order, one parameters cell, the recipe's values below it."""
+    """One folder has all steps, the defaults, and below them the recipe's values."""
     (folder,) = write_kernels(
         {"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1
     )
@@ -95,7 +95,7 @@ def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
 
 
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
-    """Four folders for three parts; those that write take the plan as a kernel source."""
+    """Three parts need four kernels; those that write have the plan as a source."""
     values = {
         "NAME": "tea",
         "INPUT_DIR": "tea-leaves",
@@ -175,7 +175,7 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
 def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
     tmp_path, machine, values, settings, sources, dirs
 ):
-    """05 and 06 over a dataset, a bucket, or what the kernels that write leave; on that machine."""
+    """05 and 06 read a dataset, a bucket, or the output of the kernels that write."""
     settings = settings | {"accelerator": machine}
     (folder,) = write_kernels({"NAME": "tea", **values}, str(tmp_path), **settings)
     cells, metadata = read_kernel(folder)
@@ -192,7 +192,7 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
 
 
 def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
-    """Parts on this machine's disk are refused, and so are machines that there are not."""
+    """Parts on this machine's disk and unknown machines are errors."""
     for values, machine, said in (
         (
             {"TFREC_DIRS": ["/data/part-1"]},
@@ -225,7 +225,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
     ],
 )
 def test_what_a_kernel_could_not_use_is_refused(tmp_path, values, settings, message):
-    """Kaggle cannot see this machine's disk, for one; the error says what to give instead."""
+    """Kaggle cannot read this machine's disk: the error asks for a slug."""
     with pytest.raises(ValueError, match=message):
         write_kernels(values, str(tmp_path), **settings)
 
@@ -310,7 +310,7 @@ def test_the_first_cell_knows_every_requirement(root):
 
 
 def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
-    """In a folder nobody else can write to, for workers too, without what makes notebooks.
+    """It is in a private folder, and worker processes import it too.
 
     Its sha256 stands beside it.
     """
@@ -330,7 +330,7 @@ def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
 
 
 def test_packages_that_the_image_lacks_are_named(poor, tmp_path):
-    """Without internet and wheels the first cell names them; steps without them still run."""
+    """Without internet and wheels the first cell names the missing packages."""
     modules = {"numpy": "numpy", "faiss-cpu": "faiss", "iterative-stratification": "x"}
     cell = format_carrier(modules)
     done = run_cell(cell, poor, tmp_path)
@@ -347,8 +347,10 @@ def test_what_the_image_lacks_is_taken_from_attached_wheels(poor, tmp_path):
     files = {
         "tinyleaf.py": "colour = 'green'\n",
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: tinyleaf\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/RECORD": f"tinyleaf.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
+        "Tag: py3-none-any\n",
+        f"{info}/RECORD": f"tinyleaf.py,,\n{info}/METADATA,,\n"
+        f"{info}/WHEEL,,\n{info}/RECORD,,\n",
     }
     (tmp_path / "wheels").mkdir()
     with zipfile.ZipFile(
@@ -375,7 +377,7 @@ def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
 
 
 def test_hours_count_from_the_first_cell(monkeypatch):
-    """Twelve hours less the time to close, nine with a TPU; outside Kaggle there is no end."""
+    """A session has twelve hours, nine with a TPU, and no end outside Kaggle."""
     assert session.hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
@@ -386,10 +388,10 @@ def test_hours_count_from_the_first_cell(monkeypatch):
 
 
 def test_other_output_is_taken_up(tmp_path, monkeypatch):
-    """The plan of the planning kernel; shards, journal and caches of this kernel's last version.
+    """The plan, and the output of this kernel's previous version, are copied.
 
-    Kaggle's own files are not. A kernel without a plan is named, and so are kernels for another
-    number of parts.
+    Kaggle's files are not. A kernel without a plan is an error, and so are kernels
+    for another number of parts.
     """
     monkeypatch.chdir(tmp_path)
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
@@ -417,7 +419,7 @@ def test_other_output_is_taken_up(tmp_path, monkeypatch):
 
 @pytest.fixture
 def pushed(root, kaggle, tmp_path):
-    """The text that reaches Kaggle when a fresh clone is pushed with the real client."""
+    """The notebook that Kaggle receives when the client pushes a fresh clone."""
     clone = tmp_path / "clone"
     if (root / ".git").exists():
         subprocess.run(["git", "clone", "--quiet", str(root), str(clone)], check=True)
@@ -433,7 +435,7 @@ def pushed(root, kaggle, tmp_path):
 
 
 def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
-    """What reached Kaggle runs without checkout or network, here up to the first section."""
+    """The pushed notebook runs without checkout or network, up to its first section."""
     cells = json.loads(pushed)["cells"]
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
     first, *code = [
@@ -473,7 +475,7 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_path):
-    """05 and 06 read the published part by its slug; without accelerator it is an error, said."""
+    """05 and 06 read the published part by its slug; without a TPU they stop."""
     values = {"INPUT_DIR": "", "WORK_DIR": str(tmp_path / "local")}
     local = Path(driver.run_recipe(values, ["01", "02", "03", "04"]))
     given = {"sources": ["ada/tea-1"], "accelerator": "TpuV5E8"}
@@ -494,7 +496,7 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
 
 
 class Sessions:
-    """Runs what is pushed to the stub, as Kaggle would, and gives the stub its output."""
+    """Runs pushed kernels as Kaggle would, and stores their output in the stub."""
 
     def __init__(self, kaggle, python, folder, inputs):
         self.kaggle, self.python, self.folder, self.inputs = (

@@ -48,7 +48,8 @@ from kaggle_tfr.explore import sample
 
 KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
 sample.CLASSES = {k: (*how, max(n // 20, 3)) for k, (*how, n) in sample.CLASSES.items()}
-lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml|run sample --dry-run"
+lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml"
+lines += "|run sample --dry-run"
 lines += "|kernel sample --out k|push k --out got|publish part-1"
 codes = {line: main(line.split()) for line in lines.split("|")}
 sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
@@ -66,9 +67,9 @@ def checksums(folder):
 
 
 def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
-    """One `datasets create` a part, every file with its sha256; the second call sends nothing.
+    """Every file arrives with its sha256; the second call sends nothing.
 
-    An upload that is cut goes on in the middle; a sub-folder travels as an archive, unless empty.
+    An upload that is cut is resumed; a folder is sent as an archive, unless empty.
     """
     folders = [make_part(tmp_path / f"part-{part}", part) for part in (1, 2)]
     sums = [checksums(folder) for folder in folders]
@@ -91,7 +92,7 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
 
 
 def test_what_killed_runs_left_is_not_sent(kaggle, folder):
-    """A temporary file at the part's top, and in a folder of a folder, is removed before."""
+    """Temporary files in the part and in its folders are removed first."""
     inside = folder / "index" / "train"
     inside.mkdir(parents=True)
     (inside / "a.idx").write_bytes(b"0 16")
@@ -106,7 +107,7 @@ def test_what_killed_runs_left_is_not_sent(kaggle, folder):
 
 
 def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
-    """No dataset is made, the file is named; the next call sends that file's other half alone."""
+    """The file is named; the next call sends only the other half of that file."""
     (folder / "index").mkdir()
     (folder / "index" / "a.idx").write_bytes(b"0 16")
     before = checksums(folder)
@@ -139,7 +140,7 @@ def test_a_part_of_more_files_than_kaggle_takes_is_an_error(kaggle, tmp_path):
 
 
 def test_a_folder_that_kaggle_has_unpacked_is_compared_file_by_file(kaggle, folder):
-    """An equal dataset is left alone; one that lacks a file of the folder is not equal."""
+    """An equal dataset is left alone; one that lacks a file is not equal."""
     (folder / "train").mkdir()
     for number in range(9):
         (folder / "train" / f"{number}.tfrec").write_bytes(b"tea")
@@ -190,7 +191,7 @@ def test_a_quota_exceeded_without_a_word_is_an_error(kaggle, folder, monkeypatch
 
 
 def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
-    """Kaggle lists at most 200 files at a time; a folder that it has unpacked may hold more."""
+    """Kaggle lists 200 files at a time; an unpacked folder may contain more."""
     (folder / "train").mkdir()
     for number in range(450):
         (folder / "train" / f"{number}.tfrecord").write_bytes(b"records")
@@ -213,7 +214,7 @@ def test_a_dataset_of_many_files_is_compared_page_by_page(kaggle, folder):
     ],
 )
 def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
-    """It ends with code 1 and the server's words; one that mentions 404 is no missing dataset."""
+    """The exit code is 1; an error that mentions 404 is not a missing dataset."""
     kind, method = refusal
     getattr(kaggle, kind)[method] = message
     assert main(["publish", str(folder)]) == 1
@@ -222,14 +223,14 @@ def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
 
 
 def test_a_forbidden_status_means_that_the_dataset_is_not_there(kaggle, folder):
-    """Kaggle says 403, not 404, of a private dataset that does not exist: it is created."""
+    """Kaggle answers 403 for a private dataset that does not exist: it is created."""
     kaggle.missing = 403
     assert list(publish([folder]).state) == ["created"]
     assert checksums(folder).items() <= kaggle.sha256(TEA).items()
 
 
 def test_a_slug_in_use_is_not_overwritten(kaggle, folder):
-    """A dataset of that name with other names, or other checksums, stays without --notes."""
+    """A dataset with other names or checksums is not replaced without --notes."""
     names = ("tea-1.tfrec", "empty.csv", "shards.csv", "SHA256SUMS")
     same_sizes = {name: (folder / name).read_bytes() for name in names}
     same_sizes["SHA256SUMS"] = same_sizes["SHA256SUMS"].replace(b"tea", b"pea")
@@ -240,7 +241,7 @@ def test_a_slug_in_use_is_not_overwritten(kaggle, folder):
 
 
 def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
-    """A shard that is not what shards.csv says stops everything before the first upload."""
+    """A shard that differs from SHA256SUMS stops everything before the first upload."""
     folders = [make_part(tmp_path / f"part-{part}", part) for part in (1, 2)]
     (tmp_path / "part-2" / "tea-2.tfrec").write_bytes(b"torn")
     with pytest.raises(ValueError, match=r"tea-2\.tfrec"):
@@ -251,7 +252,7 @@ def test_a_damaged_part_is_not_sent(kaggle, tmp_path):
 @pytest.mark.parametrize("name", ["link", "train/link"])
 @pytest.mark.parametrize("target", ["secret.txt", "."])
 def test_a_link_out_of_the_part_is_not_sent(kaggle, folder, tmp_path, name, target):
-    """A foreign part could link to any file or folder of this machine; it is refused by name."""
+    """A foreign part could link to any file of this machine; the link is named."""
     (tmp_path / "secret.txt").write_text("key")
     (folder / "train").mkdir()
     (folder / "train" / "inside").symlink_to("../empty.csv")

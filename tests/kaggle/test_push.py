@@ -68,7 +68,7 @@ def push(folders, tmp_path, **settings):
 
 
 def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
-    """The planning kernel goes first, the others once it has ended; outputs are fetched."""
+    """The planning kernel is pushed first, the others once it has ended."""
     kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
     seen = []
     kaggle.on_save = lambda request: seen.append(
@@ -85,7 +85,7 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
 
 
 def test_training_waits_for_what_is_written(kaggle, one, tmp_path):
-    """Kernels on two machines come after the one that plans and writes, and leave a model each."""
+    """Kernels on two machines wait for the one that writes, and return a model each."""
     (kaggle.outputs[PART] / "plan.json").write_text('{"n_parts": 1}')
     folders, order = list(one), []
     for machine in ("TpuV5E8", "NvidiaTeslaT4"):
@@ -110,7 +110,7 @@ def test_training_waits_for_what_is_written(kaggle, one, tmp_path):
 def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     """A second call pushes nothing, a third what was changed after that.
 
-    The client leaves a damaged copy of the same size alone; we fetch it again, by its sha256.
+    The client keeps a damaged copy of the same size; push fetches it again.
     """
     copy = tmp_path / "got" / "tea-part-1" / "part-1" / "1.tfrec"
     copy.parent.mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
 
 
 def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
-    """With one session at a time, the second part is pushed after the first has ended."""
+    """With one session at a time, the second part waits until the first has ended."""
     kaggle.statuses[PART] = ["RUNNING", "RUNNING", "COMPLETE"]
     left = []
     kaggle.on_save = lambda _: left.append(len(kaggle.statuses[PART]))
@@ -136,7 +136,7 @@ def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
 
 
 def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
-    """The server's "no" comes with status 200 and the client ends with 0; we end with 1."""
+    """The server rejects with status 200, the client ends with 0, and push with 1."""
     kaggle.refuse["SaveKernel"] = "Maximum batch CPU session count of 5 reached."
     assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
     said = capsys.readouterr().err
@@ -208,7 +208,7 @@ def test_an_output_of_many_files_comes_page_by_page(
 
 
 def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tmp_path):
-    """A part without shards.csv is unfinished; its next version has its own output as a source."""
+    """A part without shards.csv is unfinished; its next version has it as a source."""
     listing = tmp_path / "left" / "part-1" / "shards.csv"
     kept = listing.read_bytes()
     listing.unlink()
@@ -222,7 +222,7 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
 
 
 def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
-    """After kill -9 while a kernel runs, the next call asks for it and does not push it again."""
+    """After kill -9 while a kernel runs, the next call does not push it again."""
     kaggle.statuses[PART] = ["RUNNING"]
     process = multiprocessing.get_context("fork").Process(
         target=push, args=(one, tmp_path)
@@ -290,7 +290,7 @@ def point_outside(folder, secret, way):
 def test_code_outside_the_kernels_folder_is_not_sent(
     kaggle, one, tmp_path, capsys, way
 ):
-    """A foreign folder could name any file of this machine; good kernels beside it stay as well."""
+    """A foreign folder could name any file of this machine; nothing is sent."""
     secret = tmp_path / "secret.ipynb"
     secret.write_text(json.dumps(EMPTY))
     foreign = tmp_path / "k" / "foreign"
