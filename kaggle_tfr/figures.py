@@ -571,11 +571,8 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
     """
     percent = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
     fits = rows["high"] <= rows["limit"]
-    title += (
-        ": all within"
-        if fits.all()
-        else f": too much for {', '.join(rows.index[~fits])}"
-    )
+    too_large = ", ".join(rows.index[~fits])
+    title += f": too much for {too_large}" if too_large else ": all within"
     if percent["high"].max() < 2:
         print(title, *(rows.index + ": " + rows["text"]), sep="\n")
         return None
@@ -682,16 +679,9 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
         drawn = _find_most_confused(mistakes)
         title += f", the {len(drawn)} most confused of {len(classes):,} classes"
 
-    is_drawn = confusions[["true", "predicted"]].isin(drawn).all(axis=1)
-    counts = confusions[is_drawn].pivot_table(
-        "images", "true", "predicted", aggfunc="sum"
-    )
-    counts = counts.reindex(index=drawn, columns=drawn).fillna(0).astype("int64")
-    totals = confusions.groupby("true")["images"].sum().reindex(drawn).fillna(0)
-    shares = counts.div(totals.clip(lower=1), axis=0).to_numpy()
+    counts, shares = _tabulate(confusions, drawn)
     names = [shorten(str(classes[number]), 30) for number in drawn]
-    counts.index = counts.columns = pd.Index(names)
-
+    counts = counts.set_axis(names, axis=0).set_axis(names, axis=1)
     side = min(12, 2 + 0.55 * max(len(names), 6))
     figure, axis = _new_plot(side + 1.2, side)
     colours = _draw_counts(axis, counts, shares, darkest=1.0)
@@ -701,6 +691,21 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
     axis.set(xlabel="predicted class", ylabel="true class")
     _set_title(figure, title)
     return figure
+
+
+def _tabulate(
+    confusions: pd.DataFrame, drawn: list[int]
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return images by true (rows) and predicted class, and their shares of the rows.
+
+    A share is of all images of the true class, also those predicted as other classes.
+    """
+    is_drawn = confusions[["true", "predicted"]].isin(drawn).all(axis=1)
+    pairs = confusions[is_drawn]
+    counts = pairs.pivot_table("images", "true", "predicted", aggfunc="sum")
+    counts = counts.reindex(index=drawn, columns=drawn).fillna(0).astype("int64")
+    totals = confusions.groupby("true")["images"].sum().reindex(drawn).fillna(1)
+    return counts, counts.div(totals, axis=0).to_numpy()
 
 
 def _find_most_confused(mistakes: pd.DataFrame) -> list[int]:

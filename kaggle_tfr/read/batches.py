@@ -338,18 +338,16 @@ def decode_record(
     pixels, window, image_size = decode_window(encoded, size, crop, jpeg=jpeg)
     image = fit_to_size(pixels, size)
 
-    label_parts = [values[name] for name in schema.label_keys]
+    label_values = [values[name] for name in schema.label_keys]
     if schema.kind == "masks":
         height = image_size[0]
-        masks = [sample_mask(code, height, window, size) for code in label_parts]
+        masks = [sample_mask(code, height, window, size) for code in label_values]
         label = tf.stack(masks, -1)
     elif schema.kind == "multi":
-        flags = [tf.cast(part, tf.float32) for part in label_parts]
+        flags = [tf.cast(value, tf.float32) for value in label_values]
         label = tf.concat([tf.reshape(flag, [-1]) for flag in flags], 0)
-    elif label_parts:
-        label = label_parts[0]
     else:
-        label = tf.constant(-1, tf.int64)
+        label = label_values[0] if label_values else tf.constant(-1, tf.int64)
     if one_hot:
         label = tf.one_hot(label, one_hot)
 

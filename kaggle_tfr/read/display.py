@@ -90,10 +90,8 @@ def pair_with_sources(
     image_key = shard["schema"].image_key
     images: list[tuple[np.ndarray, np.ndarray]] = []
     titles: list[tuple[str, str]] = []
-    if not sources:
-        return images, titles
-
-    records = read_images(shards.head(1)).take(count).as_numpy_iterator()
+    n_records = count if sources else 0
+    records = read_images(shards.head(1)).take(n_records).as_numpy_iterator()
     for number, record in enumerate(records):
         image_id, path = sources.get(number, ("", ""))
         try:
@@ -177,7 +175,7 @@ def describe_missing_classes(
     """Name the classes without a validation image. per_class: images of each class.
 
     >>> describe_missing_classes([3, 0], ["day", "night"])
-    'Warning: 1 of 2 classes has no validation image, so no score covers it: night'
+    'Warning: no score covers 1 of 2 classes, which have no validation image: night'
     >>> describe_missing_classes([3, 1], ["day", "night"])
     'Each of 2 classes has validation images.'
     """
@@ -194,11 +192,9 @@ def describe_missing_classes(
     names = ", ".join(missing[:most])
     if len(missing) > most:
         names += f" and {len(missing) - most:,} more"
-    has = "has" if len(missing) == 1 else "have"
-    them = "it" if len(missing) == 1 else "them"
     return (
-        f"Warning: {len(missing):,} of {n_classes:,} classes {has} no validation "
-        f"image, so no score covers {them}: {names}"
+        f"Warning: no score covers {len(missing):,} of {n_classes:,} classes, "
+        f"which have no validation image: {names}"
     )
 
 
@@ -220,9 +216,7 @@ def list_reader_steps(
         window = choose_window(tf.shape(image)[:2], size, "random")
         return fit_to_size(cut_window(image, window), size)
 
-    decode_part = partial(
-        decode_record, schema=schema, size=size, crop="random", jpeg=False
-    )
+    decode_part = partial(decode_record, schema=schema, size=size, crop="random")
     files = tf.data.Dataset.from_tensor_slices(
         (list(shards["file"]), list(shards["compression"]))
     )
@@ -260,9 +254,8 @@ def compare_speeds(
     datasets: Mapping[str, tf.data.Dataset], rounds: int = 3
 ) -> pd.Series:
     """Return the median images per second of each dataset, measured alternately."""
-    rates = []
-    for _ in range(rounds):
-        rates.append(
-            {name: measure_speed(data, 0.5) for name, data in datasets.items()}
-        )
+    rates = [
+        {name: measure_speed(data, seconds=0.5) for name, data in datasets.items()}
+        for _ in range(rounds)
+    ]
     return pd.DataFrame(rates).median()

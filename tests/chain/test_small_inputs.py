@@ -141,7 +141,7 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     assert "Every image stays in the split that it was given." in printed
     planned = json.loads((tmp_path / "work" / "plan.json").read_text())
     assert planned["checks"]["mirrored"] == (case == "several labels")
-    several = ["1 of 3 classes has no validation image", *OF_SEVERAL_LABELS]
+    several = ["no score covers 1 of 3 classes", *OF_SEVERAL_LABELS]
     assert [text in printed for text in several] == [case == "several labels"] * len(
         several
     )

@@ -144,7 +144,7 @@ def test_images_are_counted_by_label_without_padding(labels, expected):
 def test_a_gap_in_the_classes_is_not_a_missing_class():
     """LABEL_MAP may leave a number without a class."""
     text = read.describe_missing_classes([0, 1, 0], [None, "day", "night"])
-    assert text.startswith("Warning: 1 of 2 classes has no validation image")
+    assert text.startswith("Warning: no score covers 1 of 2 classes")
     assert text.endswith(": night")
 
 
