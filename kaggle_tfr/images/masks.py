@@ -142,7 +142,9 @@ def sample_mask(
     return tf.reshape(tf.cast(n_borders % 2, tf.uint8), size)
 
 
-def _find_sources(start: "tf.Tensor", length: "tf.Tensor", count: int) -> "tf.Tensor":
+def _find_sources(
+    start: "tf.Tensor", length: "tf.Tensor", count: "int | tf.Tensor"
+) -> "tf.Tensor":
     """Return the pixel under the centre of each of `count` equal steps, int64."""
-    odd_numbers = tf.range(1, 2 * count, 2, tf.int64)
-    return start + odd_numbers * length // (2 * count)
+    n_halves = 2 * tf.cast(count, tf.int64)
+    return start + tf.range(1, n_halves, 2) * length // n_halves
