@@ -321,7 +321,9 @@ def check_globals(values: Values) -> None:
     for name, value in values.items():
         if name in PARAMETERS:
             check_value(name, value)
-        elif name.isupper() and (meant := near_miss(name, PARAMETERS, cutoff=0.8)):
+        elif name.startswith("_") or not name.isupper():
+            continue
+        elif meant := near_miss(name, PARAMETERS, cutoff=0.8):
             raise ValueError(
                 f"{name} is not a parameter.{meant} If you have fixed it already, the "
                 f"old name is still in this session: `del {name}`, or restart the "

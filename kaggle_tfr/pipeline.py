@@ -13,7 +13,7 @@ from kaggle_tfr import deduplicate, explore, notebook, plan, write
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
 from kaggle_tfr.schema import load_schema
-from kaggle_tfr.storage import join, read_parquet
+from kaggle_tfr.storage import read_parquet
 
 
 def build_dataset(**parameters: Any) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
     Raises: RuntimeError: a record is not as planned.
     """
     parts_dir = work_dir(values["OUT_DIR"] or work)
-    folders = [join(parts_dir, f"part-{part}") for part in shards["part"].unique()]
+    folders = [f"{parts_dir}/part-{part}" for part in shards["part"].unique()]
     checked = write.verify_parts(folders, work)
     if len(checked.faults):
         raise RuntimeError(
@@ -146,9 +146,9 @@ def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
             f"{checked.faults.head(20).to_string()}"
         )
     for folder, sums in checked.stats.items():
-        write.save_stats(sums, join(folder, "stats.json"))
+        write.save_stats(sums, f"{folder}/stats.json")
     if values["MEAN_RGB"]:
-        originals = read_parquet(join(work, "plan.parquet"), columns=["path", "split"])
+        originals = read_parquet(f"{work}/plan.parquet", columns=["path", "split"])
         write.save_mean_rgb(
             write.channel_stats_of_files(originals),
             write.combine_stats(checked.stats.values()),

@@ -64,6 +64,7 @@ def test_other_names_of_a_notebook_are_left_alone():
     names = {
         "images": 1,
         "_": 2,
+        "_SEED": 3,
         "In": [],
         "Out": {},
         "QUALITY": 70,
