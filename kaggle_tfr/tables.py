@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
+# `clean_table` keeps these elements and the spans of their cells.
 ELEMENTS = {"table", "thead", "tbody", "tr", "th", "td"}
 TAG = re.compile(rf"(</?(?:{'|'.join(sorted(ELEMENTS))})\b[^<>]*>)")
 SPAN = re.compile(r"""\b((?:row|col)span)=["']?([0-9]{1,6})\b""")
