@@ -12,6 +12,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TextIO
 
 from kaggle_tfr import storage
@@ -55,7 +56,7 @@ def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
     storage.make_folder(work_dir)
     path = storage.join(work_dir, PART.format(part) if part else WHOLE)
     with storage.explain_os_errors(path, storage.OUTPUT_FIXES):
-        file = storage.create_locked(path, _lock_alone)
+        file = storage.create_locked(path, partial(_lock, mode=fcntl.LOCK_EX))
     lock = Lock(file)
     try:
         file.truncate(0)
@@ -71,10 +72,6 @@ def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
     since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     print(f"{holder}, {process}, since {since}", end="", file=file, flush=True)
     return lock
-
-
-def _lock_alone(file: TextIO) -> None:
-    _lock(file, fcntl.LOCK_EX)
 
 
 def _lock(file: TextIO, mode: int) -> None:

@@ -31,9 +31,7 @@ def to_slug(text: str, tail: str = "") -> str:
     """
     ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
-    if not tail:
-        return slug
-    head = slug[: 49 - len(tail)].strip("-")
+    head = slug[: 49 - len(tail)].strip("-") if tail else slug
     return f"{head}-{tail}".strip("-")
 
 
@@ -47,10 +45,8 @@ def bundled(folder: str) -> Path:
 def project_dir() -> Path:
     """Return the current folder, or the checkout if that is its notebooks/."""
     current = Path.cwd()
-    is_notebooks = (
-        current.name == "notebooks" and (current.parent / "kaggle_tfr").is_dir()
-    )
-    return current.parent if is_notebooks else current
+    is_checkout = (current.parent / "kaggle_tfr").is_dir()
+    return current.parent if is_checkout and current.name == "notebooks" else current
 
 
 def work_dir(folder: str = "") -> str:

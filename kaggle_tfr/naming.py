@@ -43,10 +43,10 @@ def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     (' Did you mean "SEED"?', '')
     """
     known_by_upper = {str(name).upper(): str(name) for name in known}
-    matches = difflib.get_close_matches(
-        str(word).upper(), known_by_upper, n=1, cutoff=cutoff
-    )
-    return f' Did you mean "{known_by_upper[matches[0]]}"?' if matches else ""
+    word = str(word).upper()
+    for match in difflib.get_close_matches(word, known_by_upper, 1, cutoff):
+        return f' Did you mean "{known_by_upper[match]}"?'
+    return ""
 
 
 def split_of(folder: str) -> str:

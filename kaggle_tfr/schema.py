@@ -3,7 +3,6 @@
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
@@ -109,17 +108,15 @@ class JsonDataclass:
 
 def _convert_json(value: Any, hint: Any) -> Any:
     """Return a value from JSON as the type of a hint. Raises: TypeError."""
-    if isinstance(hint, UnionType):
-        for option in get_args(hint):
-            with suppress(TypeError):
-                return _convert_json(value, option)
-    elif get_origin(hint) is tuple and isinstance(value, list | tuple):
-        item_hint, _ = get_args(hint)
-        return tuple(_convert_json(item, item_hint) for item in value)
-    elif is_dataclass(hint) and isinstance(value, Mapping):
-        return hint.from_dict(value)  # type: ignore[union-attr]
-    elif isinstance(hint, type) and isinstance(value, hint):
-        return value
+    options = get_args(hint) if isinstance(hint, UnionType) else [hint]
+    for option in options:
+        if get_origin(option) is tuple and isinstance(value, list | tuple):
+            item_hint = get_args(option)[0]
+            return tuple(_convert_json(item, item_hint) for item in value)
+        if is_dataclass(option) and isinstance(value, Mapping):
+            return option.from_dict(value)  # type: ignore[union-attr]
+        if isinstance(option, type) and isinstance(value, option):
+            return value
     raise TypeError(f"{value!r:.60} is not of type {hint}")
 
 
