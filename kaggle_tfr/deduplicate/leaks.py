@@ -31,8 +31,10 @@ def find_leaks(
     leaks = leaks.drop_duplicates(["a", "b"], ignore_index=True)
 
     first = images.iloc[leaks["a"]]
-    leaks["test_id"] = first["image_id"].to_numpy()
-    leaks["test_split"] = first["split"].to_numpy()
+    leaks = leaks.assign(
+        test_id=first["image_id"].to_numpy(),
+        test_split=first["split"].to_numpy(),
+    )
     second = match_clusters(images.iloc[leaks["b"]], clusters)
     return leaks.join(second[["image_id", "label_name", "split", "keep"]])
 
@@ -44,11 +46,16 @@ def _group_crowds(pairs: pd.DataFrame, n_images: int) -> np.ndarray:
     them have its pairs.
     """
     equal = pairs[pairs["distance"] == 0]
-    edges = (np.ones(len(equal)), (equal["a"], equal["b"]))
+    ends = (equal["a"], equal["b"])
+    edges = (np.ones(len(equal)), ends)
     graph = coo_matrix(edges, shape=(n_images, n_images))
     _, component = csgraph.connected_components(graph, directed=False)
-    is_crowded = np.bincount(component)[component] > MAX_EQUAL
-    return np.where(is_crowded, -1 - component, np.arange(n_images))
+    size = np.bincount(component)[component]
+    return np.where(
+        size > MAX_EQUAL,
+        -1 - component,
+        np.arange(n_images),
+    )
 
 
 def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -59,7 +66,8 @@ def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     group = _group_crowds(pairs, len(images))
     members = pd.DataFrame({"group": group})
     members["row"] = members.index
-    members["rank"] = images["split"].map(SPLIT_NAMES).map(RANKS).to_numpy()
+    split = images["split"].map(SPLIT_NAMES)
+    members["rank"] = split.map(RANKS).to_numpy()
     firsts = members.drop_duplicates(["group", "rank"])
 
     near = pairs[["distance"]].assign(
@@ -67,8 +75,8 @@ def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
         group_b=group[pairs["b"]],
     )
     near = near.drop_duplicates()
-    swapped = near.rename(columns={"group_a": "group_b", "group_b": "group_a"})
-    near = pd.concat([near, swapped])
+    swapped_groups = {"group_a": "group_b", "group_b": "group_a"}
+    near = pd.concat([near, near.rename(columns=swapped_groups)])
     near = near.merge(members.add_suffix("_a"))
     near = near.merge(firsts.add_suffix("_b"))
 
@@ -76,4 +84,5 @@ def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     is_later = near["rank_a"] > near["rank_b"]
     found = near[is_earlier].rename(columns={"row_a": "a", "row_b": "b"})
     swapped = near[is_later].rename(columns={"row_a": "b", "row_b": "a"})
-    return pd.concat([found, swapped])[["a", "b", "distance"]]
+    leaks = pd.concat([found, swapped])
+    return leaks[["a", "b", "distance"]]

@@ -55,10 +55,12 @@ def _group_equal(hashes: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
     key = pd.DataFrame(np.where(is_flat[:, None], 0, words))
     key["digest"] = np.where(is_flat, hashes["digest"], "")
     key["is_flat"] = is_flat
-    members = key.assign(row=np.arange(len(hashes)))
-    members = members[(hashes["problem"] == "").to_numpy()]
-    first = members.groupby([*key], sort=False)["row"].transform("min")
-    return members[["row", "is_flat"]].assign(first=first)
+
+    is_good = hashes["problem"].to_numpy() == ""
+    members = key.assign(row=key.index)[is_good]
+    row = members.groupby([*key], sort=False)["row"]
+    members = members.assign(first=row.transform("min"))
+    return members[["row", "is_flat", "first"]]
 
 
 def _search_orientations(
@@ -106,21 +108,30 @@ def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     more than 20, the first row alone is paired with other groups.
     """
     size = members.groupby("first")["row"].transform("size")
-    is_extra = (size > MAX_EQUAL) & (members["row"] != members["first"])
+    is_first = members["row"] == members["first"]
+    is_extra = (size > MAX_EQUAL) & ~is_first
     extra = members[is_extra].rename(columns={"first": "a", "row": "b"})
-    members = members.loc[~is_extra, ["row", "first"]]
+    members = members[~is_extra]
 
-    repeated = members["first"][members["first"].duplicated()].unique()
-    same_group = pd.DataFrame({"a": repeated, "b": repeated, "orientation": 1})
+    is_repeated = members["first"].duplicated()
+    repeated = members["first"][is_repeated].unique()
+    same_group = pd.DataFrame(
+        {
+            "a": repeated,
+            "b": repeated,
+            "orientation": 1,
+        }
+    )
     pairs = pd.concat([near, same_group])
     for end in ("a", "b"):
-        rows = members.rename(columns={"row": f"row_{end}", "first": end})
-        pairs = pairs.merge(rows)
+        new_names = {"row": f"row_{end}", "first": end}
+        pairs = pairs.merge(members.rename(columns=new_names), on=end)
     is_between = pairs["a"] != pairs["b"]
-    pairs = pairs[is_between | (pairs["row_a"] < pairs["row_b"])]
-    pairs = pairs[["row_a", "row_b", "orientation"]]
-    pairs = pairs.set_axis(["a", "b", "orientation"], axis=1)
-    return pd.concat([pairs, extra.assign(orientation=1)], ignore_index=True)
+    is_ascending = pairs["row_a"] < pairs["row_b"]
+    pairs = pairs[is_between | is_ascending]
+    pairs = pairs.assign(a=pairs["row_a"], b=pairs["row_b"])
+    pairs = pd.concat([pairs, extra.assign(orientation=1)])
+    return pairs[["a", "b", "orientation"]]
 
 
 def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
@@ -143,7 +154,8 @@ def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
             "orientation": orientation.mask(is_swapped, inverse),
         }
     )
-    measured = measured.sort_values(["a", "b", "distance", "orientation"])
+    order = ["a", "b", "distance", "orientation"]
+    measured = measured.sort_values(order)
     return measured.drop_duplicates(["a", "b"], ignore_index=True)
 
 

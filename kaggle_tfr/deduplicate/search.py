@@ -254,7 +254,8 @@ def _search_buckets(
 ) -> Iterator[np.ndarray]:
     """Yield int64 (2, m) of rows with equal keys whose words are within the radius.
 
-    first_words: uint64 (2, n), the words that are compared first. Codes are sorted by bucket, and each is compared with the next one, then with the
+    first_words: uint64 (2, n), the words that are compared first.
+    Codes are sorted by bucket, and each is compared with the next one, then with the
     one after that, and so on, as far as the largest bucket reaches.
     """
     order, sizes = _sort_by_bucket(key)

@@ -1,4 +1,4 @@
-"""Leaks: pairs of near-duplicates of which the halves are in two splits."""
+"""Leaks: pairs of near-duplicates whose images are in two splits."""
 
 import json
 
@@ -20,131 +20,185 @@ from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.images.hashing import FLAT, HASHES
 
 SPLITS = ["train", "validation", "test"]
+SEEDS = st.integers(0, 2**32 - 1)
 
 
-def images_of(splits):
-    """A picture for each split of the list, called t0, v1, … by split and row."""
-    images = pd.DataFrame({"split": splits, "path": "", "problem": ""})
-    images["image_id"] = [f"{split[0:2]}{row}" for row, split in enumerate(splits)]
-    images["label"] = images["split"].map({"test": -1}).fillna(0).astype(int)
-    images["label_name"] = images["label"].map({-1: "", 0: "rose"})
-    return images.assign(height=10, width=10, n_bytes=100)
+def make_images(*splits):
+    """Return an image for each split: tr0, va1, … by split and row."""
+    images = pd.DataFrame({"split": splits})
+    row = images.index.astype(str)
+    images["image_id"] = images["split"].str[:2] + row
+    is_test = images["split"] == "test"
+    images["label"] = np.where(is_test, -1, 0)
+    images["label_name"] = np.where(is_test, "", "rose")
+    sizes = {"height": 10, "width": 10, "n_bytes": 100}
+    return images.assign(path="", problem="", **sizes)
 
 
-def draw_hashes(seed, n_centres, n, equal):
-    """Hashes around some centres, up to 6 bits from them; most of a centre's equal it if asked."""
+def make_pairs(*pairs):
+    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
+
+
+def draw_splits(seed, n_images):
+    rng = np.random.default_rng(seed)
+    return rng.choice(SPLITS, n_images, p=[0.6, 0.1, 0.3]).tolist()
+
+
+def draw_codes(seed, n_centres, n_codes, changed_share):
+    """Draw codes up to 6 bits from a few centres; the other codes equal a centre."""
     rng = np.random.default_rng(seed)
     centres = rng.integers(0, 256, (n_centres, 32), np.uint8)
-    codes = centres[rng.integers(0, n_centres, n)]
-    codes[:, 0] ^= rng.integers(0, 8, n, np.uint8) * (
-        rng.random(n) < (0.1 if equal else 1)
-    )
-    codes[:, 9] ^= rng.integers(0, 8, n, np.uint8) * (
-        rng.random(n) < (0.1 if equal else 1)
-    )
+    codes = centres[rng.integers(0, n_centres, n_codes)]
+    for column in (0, 9):
+        flipped_bits = rng.integers(0, 8, n_codes, np.uint8)
+        is_changed = rng.random(n_codes) < changed_share
+        codes[:, column] ^= flipped_bits * is_changed
     return codes
 
 
-def brute_force(codes, splits, radius):
-    """{(row of the later split, row of the earlier one): bits}, all with all."""
-    apart = np.bitwise_count(codes[:, None] ^ codes).sum(axis=2)
+def compare_all_pairs(codes, splits, radius):
+    """Return bits by (row of the later split, row of the earlier one), by brute force.
+
+    Test is the latest split.
+    """
+    bits = np.bitwise_count(codes[:, None] ^ codes).sum(axis=2)
     rank = np.array([SPLITS.index(split) for split in splits])
-    near = (apart <= radius) & (rank[:, None] > rank)
-    return {(int(a), int(b)): int(apart[a, b]) for a, b in np.argwhere(near)}
+    is_leak = (bits <= radius) & (rank[:, None] > rank)
+    return {(a, b): bits[a, b] for a, b in np.argwhere(is_leak).tolist()}
 
 
-def leaks_of(codes, splits, radius):
+def find_leaks_of_codes(codes, splits, radius):
     words = codes.view(">u8").astype(np.uint64)
-    images = images_of(splits)
-    hashes = pd.DataFrame(dict(zip(HASHES, words.T, strict=True)))
-    pairs = find_pairs(hashes.assign(texture=FLAT, digest="", problem=""), radius)
+    hashes = pd.DataFrame(words, columns=[*HASHES])
+    hashes = hashes.assign(texture=FLAT, digest="", problem="")
+    images = make_images(*splits)
+    pairs = find_pairs(hashes, radius)
     return find_leaks(images, pairs, find_clusters(images, pairs))
 
 
 @settings(max_examples=6)
-@given(st.integers(0, 2**32 - 1), st.integers(0, 6))
+@given(SEEDS, st.integers(0, 6))
 def test_every_pair_between_two_splits_is_a_leak(seed, radius):
-    """Where no hash repeats over 20 times, the leaks are those of brute force, each once."""
-    codes = draw_hashes(seed, 20, 120, equal=False)
-    splits = np.random.default_rng(seed).choice(SPLITS, 120, p=[0.6, 0.1, 0.3]).tolist()
-    leaks = leaks_of(codes, splits, radius)
-    found = leaks[["a", "b", "distance"]].to_numpy().tolist()
-    expected = brute_force(codes, splits, radius)
-    assert {(a, b): bits for a, b, bits in found} == expected
-    assert len(found) == len(expected)
+    """If no hash repeats over 20 times, the leaks are the pairs of brute force."""
+    codes = draw_codes(seed, 20, 120, changed_share=1)
+    splits = draw_splits(seed, 120)
+
+    leaks = find_leaks_of_codes(codes, splits, radius)
+
+    ends = zip(leaks["a"], leaks["b"], strict=True)
+    found = dict(zip(ends, leaks["distance"], strict=True))
+    assert found == compare_all_pairs(codes, splits, radius)
+    assert len(found) == len(leaks)
 
 
 @settings(max_examples=6)
-@given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.integers(1, 3))
+@given(SEEDS, st.integers(0, 6), st.integers(1, 3))
 def test_no_leak_is_lost_among_many_equal_hashes(seed, radius, n_centres):
-    """Each image that brute force calls a leak is named with each other split it leaks to.
+    """Each leaking image has a row with each other split into which it leaks.
 
-    There are no more rows than images times the hashes near theirs, times the splits.
+    The number of rows is at most that of images, times the different hashes, times the
+    other splits.
     """
-    codes = draw_hashes(seed, n_centres, 200, equal=True)
-    splits = np.random.default_rng(seed).choice(SPLITS, 200, p=[0.6, 0.1, 0.3]).tolist()
-    leaks = leaks_of(codes, splits, radius)
-    expected = brute_force(codes, splits, radius)
-    found = leaks[["a", "b", "distance"]].itertuples(index=False, name=None)
-    assert all(expected[a, b] == bits for a, b, bits in found)
-    for ends in ((0, 1), (1, 0)):
-        leaking = {(pair[ends[0]], splits[pair[ends[1]]]) for pair in expected}
-        pairs = leaks[["a", "b"]].to_numpy()[:, ends].tolist()
-        assert {(one, splits[other]) for one, other in pairs} == leaking
-    assert len(leaks) <= 200 * 2 * len(np.unique(codes, axis=0))
+    codes = draw_codes(seed, n_centres, 200, changed_share=0.1)
+    splits = draw_splits(seed, 200)
+
+    leaks = find_leaks_of_codes(codes, splits, radius)
+
+    expected = compare_all_pairs(codes, splits, radius)
+    for leak in leaks.itertuples():
+        assert expected[leak.a, leak.b] == leak.distance
+    leaking_a = {(a, splits[b]) for a, b in expected}
+    leaking_b = {(b, splits[a]) for a, b in expected}
+    pairs = list(zip(leaks["a"], leaks["b"], strict=True))
+    assert {(a, splits[b]) for a, b in pairs} == leaking_a
+    assert {(b, splits[a]) for a, b in pairs} == leaking_b
+    n_hashes = len(np.unique(codes, axis=0))
+    assert len(leaks) <= 200 * 2 * n_hashes
 
 
 def test_twenty_thousand_blank_pages_are_not_a_hundred_million_leaks():
-    """Of equal hashes each image is named once, with the first of the other split, and that one."""
+    """Each image is listed with the first image of the other split alone."""
     splits = ["test", "train"] * 10_000
-    leaks = leaks_of(np.zeros((20_000, 32), np.uint8), splits, 25)
+    codes = np.zeros((20_000, 32), np.uint8)
+
+    leaks = find_leaks_of_codes(codes, splits, 25)
+
     assert len(leaks) == 19_999
     assert set(leaks["a"][leaks["b"] != 1]) == {0}
 
 
-def test_a_validation_image_of_the_datas_own_leaks_too():
-    """The later split's image is the test_id; keep says what the clusters do to the other."""
-    images = images_of(["train", "validation", "test", "train"])
-    pairs = pd.DataFrame(
-        [[0, 1, 5], [1, 2, 6], [1, 3, 60]], columns=["a", "b", "distance"]
-    )
+def test_a_pair_at_two_distances_is_listed_once_with_the_smaller_one():
+    """Images with equal hashes may also be pairs in another orientation."""
+    images = make_images(*["test", "train"] * 12)
+    equal = [(0, row, 0) for row in range(1, 24)]
+    pairs = make_pairs(*equal, (1, 2, 8))
+
+    leaks = find_leaks(images, pairs, find_clusters(images, pairs))
+
+    assert not leaks[["a", "b"]].duplicated().any()
+    assert set(leaks["distance"]) == {0}
+
+
+def test_a_validation_image_of_the_input_leaks_too():
+    """test_id is the image of the later split; keep is the outcome of the other one."""
+    images = make_images("train", "validation", "test", "train")
+    pairs = make_pairs((0, 1, 5), (1, 2, 6), (1, 3, 60))
     pairs["accepted"] = [True, True, False]
-    leaks = find_leaks(images, pairs, find_clusters(images, pairs, keep="first"))
+    clusters = find_clusters(images, pairs, keep="first")
+
+    leaks = find_leaks(images, pairs, clusters)
+
     assert leaks[LEAK_COLUMNS].to_numpy().tolist() == [
         ["va1", "tr0", "rose", 5, "validation", "train", True],
         ["te2", "va1", "rose", 6, "test", "validation", False],
     ]
 
 
-def test_leaks_csv_is_written_always(tmp_path):
-    """It has a header where nothing leaks, and only the columns that a person needs."""
-    images = images_of(["train", "train", "test"])
-    pairs = pd.DataFrame([[0, 1, 5]], columns=["a", "b", "distance"])
-    with pytest.raises(
-        FileNotFoundError, match="Run 02_deduplicate with this WORK_DIR first"
-    ):
-        load_clusters(str(tmp_path))
-    for number, head in enumerate((1, 0)):
-        clusters = find_clusters(images, pairs.head(head))
-        leaks = find_leaks(images, pairs.head(head), clusters)
-        save_clusters(clusters, leaks, DuplicateSettings(leaks="drop"), str(tmp_path))
-        assert (tmp_path / "leaks.csv").read_text() == ",".join(LEAK_COLUMNS) + "\n", (
-            number
-        )
-    assert load_clusters(str(tmp_path))[1] == DuplicateSettings(leaks="drop")
-    values = json.loads((tmp_path / "duplicates.json").read_text())
-    assert values.pop("mirrored") is False
-    (tmp_path / "duplicates.json").write_text(
-        json.dumps(values)
-    )  # as earlier versions wrote it
-    assert load_clusters(str(tmp_path))[1] == DuplicateSettings(leaks="drop")
-    pairs.loc[1] = [1, 2, 7]
+@pytest.fixture
+def images():
+    return make_images("train", "train", "test")
+
+
+def save_leaks(images, pairs, work_dir, settings):
     clusters = find_clusters(images, pairs, keep="first")
-    save_clusters(
-        clusters,
-        find_leaks(images, pairs, clusters),
-        DuplicateSettings(),
-        str(tmp_path),
-    )
-    rows = (tmp_path / "leaks.csv").read_text().splitlines()[1:]
-    assert rows == ["te2,tr1,rose,7,test,train,False"]
+    leaks = find_leaks(images, pairs, clusters)
+    save_clusters(clusters, leaks, settings, str(work_dir))
+    return (work_dir / "leaks.csv").read_text().splitlines()
+
+
+@pytest.mark.parametrize("pairs", [make_pairs((0, 1, 5)), make_pairs()])
+def test_leaks_csv_has_its_header_although_nothing_leaks(images, pairs, tmp_path):
+    """The header is there with and without a pair of two training images."""
+    lines = save_leaks(images, pairs, tmp_path, DuplicateSettings())
+
+    assert lines == ["test_id,image_id,label_name,distance,test_split,split,keep"]
+
+
+def test_leaks_csv_has_a_row_for_each_leak(images, tmp_path):
+    """The columns are those that a person needs, without row numbers."""
+    pairs = make_pairs((0, 1, 5), (1, 2, 7))
+
+    lines = save_leaks(images, pairs, tmp_path, DuplicateSettings())
+
+    assert lines[1:] == ["te2,tr1,rose,7,test,train,False"]
+
+
+def test_settings_are_read_again_from_duplicates_json(images, tmp_path):
+    """A file of an earlier version, without a newer setting, has its default."""
+    expected = DuplicateSettings(leaks="drop")
+    save_leaks(images, make_pairs((0, 1, 5)), tmp_path, expected)
+    file = tmp_path / "duplicates.json"
+
+    assert load_clusters(str(tmp_path))[1] == expected
+    values = json.loads(file.read_text())
+    assert values.pop("mirrored") is False
+    file.write_text(json.dumps(values))
+    assert load_clusters(str(tmp_path))[1] == expected
+
+
+def test_without_clusters_the_error_names_the_step_to_run(tmp_path):
+    """Step 03 needs the files of step 02 in the same WORK_DIR."""
+    message = "Run 02_deduplicate with this WORK_DIR first"
+
+    with pytest.raises(FileNotFoundError, match=message):
+        load_clusters(str(tmp_path))
