@@ -88,13 +88,23 @@ def open_part(
     text = plan.to_json()
     if storage.read_text(plan_path) != text:
         storage.write_atomically(plan_path, text.encode())
+    return _remove_other_shards(part_dir, plan, sums.get("rejects.csv", ""))
 
+
+def _remove_other_shards(
+    part_dir: str, plan: Plan, sha256_of_rejects: str
+) -> list[ShardRow]:
+    """Remove the shards that do not agree with the plan; return the rows of the rest.
+
+    sha256_of_rejects: of rejects.csv when it was written, "" if it was not.
+    """
     rows = read_rows_of_part(part_dir)
     kept = match_plan(rows, plan)
     # Only rejects.csv names the rejected images: shards without it are written again.
-    sum_of_rejects = {name: sums[name] for name in sums if name == "rejects.csv"}
-    if find_changed_files(part_dir, sum_of_rejects):
-        kept = [row for row in kept if row.refused == 0]
+    if sha256_of_rejects:
+        rejects = {"rejects.csv": sha256_of_rejects}
+        if find_changed_files(part_dir, rejects):
+            kept = [row for row in kept if row.refused == 0]
     kept_files = {row.file for row in kept}
     _remove_files(part_dir, _list_files(r for r in rows if r.file not in kept_files))
     return kept

@@ -2,7 +2,7 @@
 
 import csv
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -95,16 +95,21 @@ def _list_texts(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str
         "labels.txt": "".join(f"{i}:{name}\n" for i, name in enumerate(classes)),
         "shards.csv": _format_csv(pd.DataFrame(rows, columns=COLUMNS)),
     }
-    rejects = []
-    for row in rows:
-        rejects += [reject | {"file": row.file} for reject in row.rejects]
-    if rejects:
-        table = pd.DataFrame(rejects, columns=REJECT_COLUMNS)
-        texts["rejects.csv"] = _format_csv(table)
+    rejects = _list_rejects(rows)
+    if len(rejects):
+        texts["rejects.csv"] = _format_csv(rejects)
     submission = storage.read_text(storage.join(work_dir, SUBMISSION))
     if submission and any(row.split == "test" for row in rows):
         texts[SUBMISSION] = submission
     return texts
+
+
+def _list_rejects(rows: Iterable[ShardRow]) -> pd.DataFrame:
+    """Return the images of all shards that could not be written."""
+    rejects = []
+    for row in rows:
+        rejects += [reject | {"file": row.file} for reject in row.rejects]
+    return pd.DataFrame(rejects, columns=REJECT_COLUMNS)
 
 
 def _write_image_tables(
