@@ -68,7 +68,9 @@ def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
 
     sums: of the part's shards and indices. Files with the right content stay.
     """
-    new_sums = {path.name: storage.sha256_of(path) for path in Path(scratch).iterdir()}
+    new_sums = {}
+    for path in Path(scratch).iterdir():
+        new_sums[path.name] = storage.sha256_of(path)
     if "rejects.csv" not in new_sums:
         storage.remove(f"{part_dir}/rejects.csv")
     text = format_sums(sums | new_sums)
@@ -87,12 +89,15 @@ def _list_texts(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str
     schema = plan.schema.to_json(
         compression=plan.settings.compression, image_format=image_format
     )
-    classes = [str(name).replace("\n", " ") for name in plan.labels.classes]
+    classes = []
+    for number, name in enumerate(plan.labels.classes):
+        line = str(name).replace("\n", " ")
+        classes.append(f"{number}:{line}\n")
     texts = {
         "plan.json": plan.to_json(),
         "schema.json": schema,
         "labels.json": plan.labels.to_json(),
-        "labels.txt": "".join(f"{i}:{name}\n" for i, name in enumerate(classes)),
+        "labels.txt": "".join(classes),
         "shards.csv": _format_csv(pd.DataFrame(rows, columns=COLUMNS)),
     }
     rejects = _list_rejects(rows)
@@ -120,7 +125,8 @@ def _write_image_tables(
     The rows of one shard at a time are in memory.
     """
     shards = [plan.shards[row.number] for row in rows]
-    for row, (_, images) in zip(rows, read_rows(work_dir, shards), strict=True):
+    tables = read_rows(work_dir, shards)
+    for row, (_, images) in zip(rows, tables, strict=True):
         table = _list_records(plan, row, images)
         with open(f"{folder}/{row.split}.csv", "ab") as file:
             is_new = file.tell() == 0

@@ -31,8 +31,9 @@ def sum_channels(pixels: np.ndarray) -> Sums:
     channels = cv2.split(pixels)
     sums: Sums = Counter(images=1, pixels=channels[0].size)
     for name, channel, total in zip("RGB", channels, totals, strict=False):
+        squares = cv2.norm(channel, cv2.NORM_L2SQR)
         sums[name] = round(total)
-        sums[name * 2] = round(cv2.norm(channel, cv2.NORM_L2SQR))
+        sums[name * 2] = round(squares)
     return sums
 
 
@@ -104,7 +105,9 @@ def save_stats(stats: Mapping[str, Sums], path: str) -> None:
     Without a split "train" the first four describe all splits together. In a part, the
     file's line in SHA256SUMS is updated.
     """
-    splits = {split: describe_sums(sums) for split, sums in sorted(stats.items())}
+    splits = {}
+    for split in sorted(stats):
+        splits[split] = describe_sums(stats[split])
     description = splits.get("train")
     if description is None:
         sums_of_all = sum(stats.values(), Counter())

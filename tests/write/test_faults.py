@@ -32,8 +32,9 @@ FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, SHORT, FULL]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Tables and plan of 18 pictures in six shards and two parts, and another plan of theirs."""
-    root, versions = tmp_path_factory.mktemp("faults"), parallel.package_versions()
+    """Tables and plan of 18 images in six shards and two parts, and another plan."""
+    root = tmp_path_factory.mktemp("faults")
+    versions = parallel.package_versions()
     table = make_images(root / "run" / "images", 18)
     other = {"quality": 95, "shard_name": "{name}-{i}.tfrec"}
     for name, changes in (("steps.pickle", {}), ("other.pickle", other)):
@@ -209,7 +210,7 @@ def test_a_power_cut_costs_no_byte(root, whole, states, other):
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """A bucket, and a function that runs the steps in a process of their own.
+    """A bucket, and a function that runs the steps in another process.
 
     The function takes (root, out, number of the call that kills the process) and
     returns (exit code, error).

@@ -24,24 +24,27 @@ def work(tmp_path_factory):
 
 
 def kill_often(work, out, kills, seed):
-    """Restarts and kills the writer; returns how many shards were there after each kill."""
-    rng, progress, there = random.Random(seed), [], 0
+    """Restart and kill the writer; return the number of shards after each kill."""
+    rng = random.Random(seed)
+    progress = []
+    n_shards = 0
     while len(progress) < kills:
-        writer, shards = fork(write_by_two, work, out), there + rng.randint(0, 3)
-        while writer.is_alive() and len(list(out.glob("*/*.tfrec"))) < shards:
+        writer = fork(write_by_two, work, out)
+        n_wanted = n_shards + rng.randint(0, 3)
+        while writer.is_alive() and len(list(out.glob("*/*.tfrec"))) < n_wanted:
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.05))
         writer.kill()
         writer.join()
         if writer.exitcode == 0:  # it was done before the kill: begin again
             shutil.rmtree(out)
-            there = 0
+            n_shards = 0
             continue
         assert writer.exitcode == -signal.SIGKILL
         files = sorted((out / "part-1").glob("*.tfrec"))
         assert all(len(read_plainly([path])) == 3 for path in files)
-        there = len(files)
-        progress.append(there)
+        n_shards = len(files)
+        progress.append(n_shards)
     writer = fork(write_by_two, work, out)
     writer.join()
     assert writer.exitcode == 0
@@ -50,7 +53,7 @@ def kill_often(work, out, kills, seed):
 
 @pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.heavy)])
 def test_kills_change_no_byte(work, tmp_path, kills):
-    """SIGKILL at random moments: every named file is whole each time, and the end is the same."""
+    """After SIGKILL at any moment named files are whole, and the end is the same."""
     assert any(kill_often(work, tmp_path / "out", kills, seed=kills))
     assert digests(tmp_path / "out") == digests(work / "whole")
 
@@ -86,16 +89,18 @@ AGAIN = "parts.write_parts({work!r}, {out!r})"
 
 
 def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path):
-    """A cell that is interrupted (SIGINT) stops at once; run again it finishes with equal bytes.
+    """An interrupted cell (SIGINT) stops at once; run again it writes equal bytes.
 
-    Shards that threads were at get no name any more.
+    Shards that threads were writing get no name any more.
     """
     from jupyter_client.manager import start_new_kernel
 
     with fork_kernels():
         manager, client = start_new_kernel(kernel_name="python3")
-    out, waiting = tmp_path / "out", tmp_path / "waiting"
-    part, errors = out / "part-1", []
+    out = tmp_path / "out"
+    waiting = tmp_path / "waiting"
+    part = out / "part-1"
+    errors = []
     places = {"work": str(work), "out": str(out), "waiting": str(waiting)}
 
     def watch(message):
@@ -113,9 +118,8 @@ def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path)
         )
         assert errors == ["KeyboardInterrupt"]
         client.execute_interactive(LET_GO, timeout=120, output_hook=watch)
-        assert (
-            len(list(part.glob("*.tfrec"))) == 2
-        )  # the threads have seen the interrupt too
+        # The threads have seen the interrupt too.
+        assert len(list(part.glob("*.tfrec"))) == 2
         assert not list((part / "journal").glob("*.tmp"))
         client.execute_interactive(
             AGAIN.format(**places), timeout=120, output_hook=watch

@@ -1,4 +1,4 @@
-"""A damaged or foreign part: what verify says of it, and what 04 run again makes of it."""
+"""Verify names the damage of a part, and 04 repairs it with equal bytes."""
 
 import shutil
 import subprocess
@@ -24,36 +24,31 @@ FILES = [
     "test.csv",
     "labels.json",
     "labels.txt",
-]
-FILES += [
     "schema.json",
     "stats.json",
     "rejects.csv",
     "dataset-metadata.json",
     "SHA256SUMS",
-]
-FILES += [
     "sample_submission.csv",
     "index/trees-f0-000-11.tfrec.idx",
     "trees-f0-000-11.tfrec",
+    "test/trees-test-000-6.tfrec",
 ]
-FILES += ["test/trees-test-000-6.tfrec"]
 
 
 def run_04(work):
-    """The faults of the part as 04 leaves it."""
+    """Write and verify the part as 04 does, and return its faults."""
+    part = str(work / "part-1")
     write_parts(str(work))
-    found = verify_parts(str(work / "part-1"), str(work))
-    if found.faults.empty:
-        save_stats(
-            found.stats[str(work / "part-1")], str(work / "part-1" / "stats.json")
-        )
-    return found.faults
+    verified = verify_parts(part, str(work))
+    if verified.faults.empty:
+        save_stats(verified.stats[part], f"{part}/stats.json")
+    return verified.faults
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A work folder with a part of labelled and test images, one of which is rejected."""
+    """A work folder with a part of labelled and test images, and one rejected image."""
     work = tmp_path_factory.mktemp("repair")
     table = make_images(work / "images", 42)
     table["split"] = ["train"] * 36 + ["test"] * 6
@@ -62,7 +57,7 @@ def made(tmp_path_factory):
     planned = plan_images(table, work, n_shards=3)[1]
     (work / "sample_submission.csv").write_text("image_id,label\n0041,0\n")
     rejected = planned[(planned["split"] == "train") & (planned["fold"] == 0)].iloc[2]
-    Path(rejected["path"]).write_bytes(b"no picture")
+    Path(rejected["path"]).write_bytes(b"not an image")
     assert run_04(work).empty
     return work
 
@@ -78,37 +73,46 @@ def cut(path):
 
 
 def edit(path):
-    """Another digit in place of the last one."""
-    data = path.read_bytes()
-    at = max(data.rfind(b"%d" % digit) for digit in range(10))
-    path.write_bytes(data[:at] + b"%d" % ((data[at] - 47) % 10) + data[at + 1 :])
+    """Replace the last digit of a file by the next one."""
+    data = bytearray(path.read_bytes())
+    place = max(data.rfind(b"%d" % digit) for digit in range(10))
+    digit = data[place] - ord("0")
+    data[place] = ord("0") + (digit + 1) % 10
+    path.write_bytes(data)
 
 
 def repeat(path):
-    """The last line twice."""
-    path.write_bytes(
-        path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1]
-    )
+    """Write the last line of a file twice."""
+    data = path.read_bytes()
+    last_line = data.splitlines(keepends=True)[-1]
+    path.write_bytes(data + last_line)
 
 
 DAMAGES = [Path.unlink, edit, cut, repeat]
-CASES = [
-    pytest.param(
-        name, damage, marks=[pytest.mark.heavy] * (damage != DAMAGES[number % 4])
-    )
-    for number, name in enumerate(FILES)
-    for damage in DAMAGES
-]
 
 
-@pytest.mark.parametrize(("name", "damage"), CASES)
-def test_any_damaged_file_is_found_and_mended_to_the_byte(work, made, name, damage):
-    """Each file of a part, lost, cut, edited or with a line twice: verify names it, 04 mends it."""
-    part, whole = work / "part-1", digests(made / "part-1")
+def list_cases():
+    """Return all files with all damages; each file has one case that is not heavy."""
+    cases = []
+    for number, name in enumerate(FILES):
+        for damage in DAMAGES:
+            is_heavy = damage != DAMAGES[number % 4]
+            marks = [pytest.mark.heavy] if is_heavy else []
+            cases.append(pytest.param(name, damage, marks=marks))
+    return cases
+
+
+@pytest.mark.parametrize(("name", "damage"), list_cases())
+def test_any_damaged_file_is_found_and_fixed_to_the_byte(work, made, name, damage):
+    """A file is lost, cut, edited or has a line twice: verify names it, 04 fixes it."""
+    part = work / "part-1"
+    whole = digests(made / "part-1")
     assert set(FILES) <= set(whole)
     damage(part / name)
     assert digests(part) != whole
+
     faults = verify_parts(str(part)).faults
+
     assert Path(name).name.removesuffix(".idx") in " ".join(faults["file"])
     assert run_04(work).empty
     assert digests(part) == whole
@@ -116,12 +120,12 @@ def test_any_damaged_file_is_found_and_mended_to_the_byte(work, made, name, dama
 
 
 def without_folder(file_name):
-    """`Plan.file_name` as it was before test shards had a folder."""
+    """Return `Plan.file_name` as it was before test shards had a folder."""
     return lambda *arguments: file_name(*arguments).removeprefix("test/")
 
 
 def use_copied_images(work):
-    """The table of a plan whose images are those of its own work folder."""
+    """Let the plan read the images in its work folder, and return its table."""
     table = pd.read_parquet(work / "plan.parquet")
     images = work / "images"
     table["path"] = [str(images / Path(path).name) for path in table["path"]]
@@ -130,7 +134,7 @@ def use_copied_images(work):
 
 
 def list_shards(part):
-    """The names of a part's shards, and of the rows in its index and shards.csv."""
+    """Return the names of a part's shards by files, indices and shards.csv."""
     names = {str(path.relative_to(part)) for path in part.rglob("*.tfrec")}
     indices = {
         str(path.relative_to(part / "index")).removesuffix(".idx")
@@ -172,7 +176,7 @@ def test_no_shard_stays_when_a_rejected_image_is_back(work):
 
 
 def test_a_torn_journal_costs_a_shard_written_again(work, made):
-    """A row that is no JSON is of a shard that no run vouches for."""
+    """The shard of a row that is not JSON is written again."""
     part = work / "part-1"
     (part / "shards.csv").unlink()
     (part / "journal").mkdir()
@@ -186,15 +190,16 @@ def test_a_torn_journal_costs_a_shard_written_again(work, made):
     "name", ["shards.csv", "labels.json", "train.csv", "trees-f0-000-11.tfrec"]
 )
 def test_a_folder_where_a_file_belongs_is_named(work, made, name):
-    """04 says to move it away, and goes on without it; verify names it as well."""
+    """04 stops and names it, and resumes without it; verify names it as well."""
     part = work / "part-1"
     (part / name).unlink()
     (part / name).mkdir()
     assert name in set(verify_parts(str(part)).faults["file"])
-    with pytest.raises(
-        OSError, match=rf"'.*{name}'\. A file belongs there: move that folder away"
-    ):
+
+    message = rf"'.*{name}'\. A file belongs there: move that folder away"
+    with pytest.raises(OSError, match=message):
         write_parts(str(work))
+
     (part / name).rmdir()
     assert run_04(work).empty
     assert digests(part) == digests(made / "part-1")
@@ -206,10 +211,9 @@ def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+    message = rf"'{tmp_path}.*'\. Choose another folder, or allow"
     try:
-        with pytest.raises(
-            OSError, match=rf"'{tmp_path}.*'\. Choose another folder, or allow"
-        ):
+        with pytest.raises(OSError, match=message):
             write_parts(str(made), str(tmp_path))
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
@@ -217,19 +221,21 @@ def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"")])
 def test_sources_that_are_gone_are_not_compared(work, spoil):
-    """Once a part is written its sources may go, or be emptied: verified and shown without them."""
+    """A written part does not need its sources: they may be removed or emptied."""
     for path in use_copied_images(work)["path"].iloc[5:]:
         spoil(Path(path))
-    found = verify_parts(str(work / "part-1"), str(work), sample=42)
-    assert found.faults.empty
-    assert 0 < len(found.sources) <= 5
-    plot_source_check(found.sources.head(0))
-    pictures, titles = pair_with_sources(find_shards(str(work)).iloc[1:], str(work))
-    assert pictures == titles == []
+
+    verified = verify_parts(str(work / "part-1"), str(work), sample=42)
+
+    assert verified.faults.empty
+    assert 0 < len(verified.sources) <= 5
+    plot_source_check(verified.sources.head(0))
+    images, titles = pair_with_sources(find_shards(str(work)).iloc[1:], str(work))
+    assert images == titles == []
 
 
 def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
-    """Shards without any of a part's tables are an error that names SOURCE: tfrecords."""
+    """Shards without a part's tables are an error that names SOURCE: tfrecords."""
     other = tmp_path / "other"
     other.mkdir()
     for shard in (work / "part-1").glob("trees-f*.tfrec"):
@@ -242,7 +248,7 @@ def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
 
 
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
-    """Verify compares the files with SHA256SUMS; without those 04 asks for plan.json."""
+    """Verify uses SHA256SUMS; without that file too, 04 stops and names plan.json."""
     part = work / "part-1"
     (part / "plan.json").unlink()
     edit(part / "trees-f0-000-11.tfrec")

@@ -2,7 +2,9 @@
 
 import io
 import json
+import operator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +25,15 @@ BRIGHTNESS = {"train": 1.0, "validation": 0.5, "test": 0.2}
 
 def join_pixels(images):
     """Return the pixels of all images in one array (n, 3)."""
-    return np.concatenate([np.asarray(image).reshape(-1, 3) for image in images])
+    arrays = [np.asarray(image) for image in images]
+    return np.concatenate([array.reshape(-1, 3) for array in arrays])
 
 
 def check_mean(mean, images):
     """Compare a mean by channel name with NumPy's."""
     expected = join_pixels(images).mean(axis=0, dtype=np.float64)
-    assert np.allclose([mean[name] for name in "RGB"], expected, atol=1e-6, rtol=0)
+    values = [mean[name] for name in "RGB"]
+    assert np.allclose(values, expected, atol=1e-6, rtol=0)
 
 
 def check_stats(description, images):
@@ -48,11 +52,12 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stats")
     images = make_images(folder / "in", 48)
     images["split"] = np.repeat(SPLITS, [30, 12, 6])
-    images["fold"] = np.where(images["split"] == "train", images["fold"], -1)
-    for path, split in zip(images["path"], images["split"], strict=True):
-        factor = BRIGHTNESS[split]
-        image = Image.open(path).point(lambda value, factor=factor: value * factor)
-        image.save(path, quality=95)
+    is_train = images["split"] == "train"
+    images["fold"] = images["fold"].where(is_train, -1)
+    for row in images.itertuples():
+        darken = partial(operator.mul, BRIGHTNESS[row.split])
+        image = Image.open(row.path).point(darken)
+        image.save(row.path, quality=95)
     images["n_bytes"] = [Path(path).stat().st_size for path in images["path"]]
     plan, table = two_parts(images, folder, n_shards=12)
     save_plan(replace(plan, shard_limit_bytes=1 << 40), table, str(folder))
@@ -66,14 +71,15 @@ def read_images(files):
     images = []
     for record in tf.data.TFRecordDataset(list(map(str, files))):
         data = tf.io.parse_single_example(record, features)["image"].numpy()
-        images.append(Image.open(io.BytesIO(data)).convert("RGB"))
+        image = Image.open(io.BytesIO(data))
+        images.append(image.convert("RGB"))
     return images
 
 
 def test_stats_of_files_equal_numpy_s(written):
     """Every pixel of a split's files counts; files that cannot be read are left out."""
     images, work = written
-    (work / "bad.jpg").write_bytes(b"no picture")
+    (work / "bad.jpg").write_bytes(b"not an image")
     bad_images = images.iloc[[0, 0]].assign(
         path=str(work / "bad.jpg"), problem=["not an image", ""]
     )
@@ -89,26 +95,32 @@ def test_stats_of_files_equal_numpy_s(written):
 def test_a_part_s_stats_are_those_of_its_train_records(written, tmp_path):
     """stats.json describes train, and in "splits" each split."""
     part = written[1] / "part-1"
-    verified = verify_parts(str(part))
-    stats.save_stats(verified.stats[str(part)], str(tmp_path / "stats.json"))
+    path = tmp_path / "stats.json"
+    sums = verify_parts(str(part)).stats[str(part)]
+    stats.save_stats(sums, str(path))
 
-    saved = json.loads((tmp_path / "stats.json").read_text())
+    saved = json.loads(path.read_text())
     splits = saved.pop("splits")
     assert saved == splits["train"]
     assert set(splits) == set(SPLITS)
-    for split, rows in pd.read_csv(part / "shards.csv").groupby("split"):
+    shards = pd.read_csv(part / "shards.csv")
+    for split, rows in shards.groupby("split"):
         images = read_images(part / file for file in rows["file"])
-        check_stats(splits[split], images)
-        assert splits[split]["images"] == len(images) == rows["count"].sum()
+        description = splits[split]
+        check_stats(description, images)
+        assert description["images"] == len(images)
+        assert len(images) == rows["count"].sum()
 
 
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
     """A part of test images alone has a mean too."""
-    dark = stats.sum_channels(np.zeros((1, 1, 3), np.uint8))
-    light = stats.sum_channels(np.full((1, 3, 3), 40, np.uint8))
-    stats.save_stats({"a": dark, "b": light}, str(tmp_path / "stats.json"))
+    dark = np.zeros((1, 1, 3), np.uint8)
+    light = np.full((1, 3, 3), 40, np.uint8)
+    sums = {"a": stats.sum_channels(dark), "b": stats.sum_channels(light)}
+    path = tmp_path / "stats.json"
+    stats.save_stats(sums, str(path))
 
-    saved = json.loads((tmp_path / "stats.json").read_text())
+    saved = json.loads(path.read_text())
     assert saved["mean"] == dict.fromkeys("RGB", 30)
     assert saved["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
 
@@ -120,7 +132,7 @@ def test_stats_of_no_pixel_are_an_error(tmp_path):
 
 
 def test_mean_rgb_has_imagenet_s_form(written):
-    """mean_rgb/ has {"R", "G", "B"} of each split, of files and of all parts' records."""
+    """mean_rgb/ has {"R", "G", "B"} of files and of records, for each split."""
     images, work = written
     parts = [work / f"part-{number}" for number in (1, 2)]
     verified = verify_parts([str(part) for part in parts])
@@ -129,21 +141,21 @@ def test_mean_rgb_has_imagenet_s_form(written):
     of_records = stats.combine_stats(verified.stats.values())
     paths = stats.save_mean_rgb(of_files, of_records, str(work))
 
-    tables = [pd.read_csv(part / "shards.csv").assign(folder=part) for part in parts]
+    tables = []
+    for part in parts:
+        table = pd.read_csv(part / "shards.csv")
+        tables.append(table.assign(folder=part))
     shards = pd.concat(tables)
     expected_paths = set()
     for split in SPLITS:
         rows = shards[shards["split"] == split]
-        records = read_images(
-            folder / file
-            for folder, file in zip(rows["folder"], rows["file"], strict=True)
-        )
+        records = read_images(row.folder / row.file for row in rows.itertuples())
         files = images.loc[images["split"] == split, "path"]
         originals = [Image.open(path) for path in files]
-        for origin, pictures in (("files", originals), ("records", records)):
+        for origin, decoded in (("files", originals), ("records", records)):
             path = work / "mean_rgb" / f"{split}_{origin}.json"
             mean = json.loads(path.read_text())
             assert list(mean) == ["R", "G", "B"]
-            check_mean(mean, pictures)
+            check_mean(mean, decoded)
             expected_paths.add(path)
     assert set(map(Path, paths)) == expected_paths

@@ -428,7 +428,7 @@ def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path):
     part = tmp_path / "part-1"
     table = make_images(tmp_path / "images", 24)
     plan_images(table, tmp_path, n_shards=3)
-    Path(table["path"][5]).write_bytes(b"no picture".ljust(table["n_bytes"][5]))
+    Path(table["path"][5]).write_bytes(b"not an image".ljust(table["n_bytes"][5]))
 
     shards = write_parts(str(tmp_path))
 
@@ -483,9 +483,10 @@ def test_images_that_were_replaced_since_the_plan_are_rejected(tmp_path):
     rejects = pd.read_csv(tmp_path / "part-1" / "rejects.csv", dtype=str)
     problems = dict(zip(rejects["image_id"], rejects["problem"], strict=True))
     sizes = table["n_bytes"]
+    changed = "changed since 01_explore"
     assert problems == {
-        "0003": f"changed since 01_explore: {sizes[3]:,} bytes before, {sizes[4]:,} now",
-        "0005": f"changed since 01_explore: other {sizes[5]:,} bytes",
+        "0003": f"{changed}: {sizes[3]:,} bytes before, {sizes[4]:,} now",
+        "0005": f"{changed}: other {sizes[5]:,} bytes",
     }
 
 
@@ -536,7 +537,7 @@ def test_room_is_asked_for_only_where_there_is_none(tmp_path, error, advice):
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_a_run_that_loses_its_part_is_not_told_to_make_room(
+def test_a_run_that_loses_its_part_does_not_advise_to_make_room(
     table, tmp_path, monkeypatch, is_removed
 ):
     """The advice is about the other run, not about disks, limits or temporary files."""
