@@ -18,14 +18,7 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import (
-    SUBMISSION,
-    TEST_FOLDER,
-    check_template,
-    format_shard_name,
-    list_fields,
-    split_template,
-)
+from kaggle_tfr.naming import SUBMISSION, TEST_FOLDER, check_template, format_shard_name
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
@@ -54,7 +47,7 @@ PART_FILES = (
     "dataset-metadata.json",
     SUBMISSION,
 )
-PART_FOLDERS = ("index", "journal")
+PART_FOLDERS = ("index", "journal", TEST_FOLDER.rstrip("/"))
 LARGEST_SHARD_MB = 400  # before another part is used
 # A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32
 # digits and ".tmp".
@@ -185,8 +178,10 @@ def make_plan(
     """
     check_template(settings.shard_name)
     settings = replace(settings, bit_depth=labels.bit_depth)
+    table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings)
-    sizes = [round(size, 1) for size in forecast.size]
+    table = table.sort_values(ORDER, ignore_index=True)
+    mean, low, high = (round(size, 1) for size in forecast.size)
     plan = Plan(
         labels,
         schema,
@@ -198,7 +193,9 @@ def make_plan(
             "n_images": forecast.n_images,
             "n_exact": forecast.n_exact,
             "n_sampled": forecast.n_sampled,
-            **dict(zip(("bytes_per_image", "low", "high"), sizes, strict=True)),
+            "bytes_per_image": mean,
+            "low": low,
+            "high": high,
         },
         versions=package_versions(),
         shards=_list_shards(table, forecast, settings),
@@ -237,23 +234,22 @@ def _list_shards(
     return number_shards(shards, settings.shard_name)
 
 
-def number_shards(shards: Iterable[Shard], template: str) -> list[Shard]:
+def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
     """Return the shards with `i` and `n`.
 
-    They count the shards that have equal values of the template's other fields.
+    They count the shards whose names differ in `i`, `n` and `count` only.
     """
-    groups = []
+    series = []
     for shard in shards:
-        of_shard = split_template(template, shard.split, shard.fold)
-        fields = {"split", "fold", "part"}.intersection(list_fields(of_shard))
-        values = [getattr(shard, name) for name in sorted(fields)]
-        groups.append((shard, (of_shard, *values)))
-    totals = Counter(group for _, group in groups)
+        unnumbered = replace(shard, i=0, n=0, count=0)
+        series.append(format_shard_name(template, **vars(unnumbered), name="name"))
+
+    totals = Counter(series)
+    used = Counter[str]()
     numbered = []
-    used = Counter[tuple]()
-    for shard, group in groups:
-        numbered.append(replace(shard, i=used[group], n=totals[group]))
-        used[group] += 1
+    for shard, name in zip(shards, series, strict=True):
+        numbered.append(replace(shard, i=used[name], n=totals[name]))
+        used[name] += 1
     return numbered
 
 
@@ -270,7 +266,9 @@ def check_names(plan: Plan) -> None:
     reserved = {*PART_FILES, *PART_FOLDERS, *tables}
     for shard in plan.shards:
         name = plan.file_name(shard)
-        problem = _find_name_problem(name, shard.split, reserved)
+        # Test shards are in a folder, where the part has no file besides them.
+        is_test = shard.split == "test"
+        problem = _find_name_problem(name, set() if is_test else reserved)
         if problem:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
@@ -278,7 +276,7 @@ def check_names(plan: Plan) -> None:
             )
 
 
-def _find_name_problem(name: str, split: str, reserved: set[str]) -> str:
+def _find_name_problem(name: str, reserved: set[str]) -> str:
     """Return why a shard cannot have this name, and what to do; "" if it can."""
     if UNPRINTABLE.search(name):
         return "which has a control character. Remove it from NAME or SHARD_NAME"
@@ -287,11 +285,6 @@ def _find_name_problem(name: str, split: str, reserved: set[str]) -> str:
         return (
             f"which has {longest} bytes; it can have {MAX_NAME_BYTES}. Choose a "
             "shorter NAME"
-        )
-    if split != "test" and name.startswith(TEST_FOLDER):
-        return (
-            f"but '{TEST_FOLDER}' is the folder of test shards, not of '{split}'. "
-            "Choose another SHARD_NAME"
         )
     top = name.split("/", maxsplit=1)[0]
     is_cover = top.startswith("dataset-cover-image.")  # which Kaggle's client looks for
@@ -319,7 +312,6 @@ def _fit_parts(
 
     The upper bound of every part is within the limit.
     """
-    table = table.reset_index(drop=True)
     limit_bytes = settings.limit_bytes
     groups = forecast_groups(table, settings.image, forecast, ["split", "fold"])
     n_parts = max(1, floor(forecast.size[0] * len(table) / max(limit_bytes, 1)))
@@ -334,12 +326,11 @@ def _fit_parts(
         shard_bytes = ceil(fullest["high"])
         other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes)
         if shard_bytes + other_bytes <= limit_bytes:
-            planned = planned.sort_values(ORDER, ignore_index=True)
             return planned, limit_bytes - other_bytes
         estimate = floor(n_parts * shard_bytes / max(limit_bytes - fixed_bytes, 1))
         n_parts = max(n_parts + 1, estimate)
     raise ValueError(
-        f"no number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
+        f"No number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
         f"alone may take {forecast.size[2] / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
         "lower IMAGE_SIZE or QUALITY."
     )
@@ -382,7 +373,7 @@ def shards_per_group(
     if labelled.min() < n_parts:
         split, fold = cast("tuple[str, int]", labelled.idxmin())
         raise ValueError(
-            f"the images need {n_parts} parts, but fold {fold} of '{split}' has "
+            f"The images need {n_parts} parts, but fold {fold} of '{split}' has "
             f"{labelled.min()} shards; a part takes some of each. Raise PART_LIMIT_GB "
             "or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
         )
@@ -485,23 +476,22 @@ def read_plan(folder: str) -> Plan:
     path = storage.join(folder, "plan.json")
     try:
         values: dict[str, Any] = json.loads(storage.read_bytes(path))
-        image = values["image"]
-        size = image["size"] and tuple(image["size"])
-        parsed = {
+        settings = PlanSettings(**values["settings"])
+        values |= {
             "labels": Labels.from_dict(values["labels"]),
             "schema": RecordSchema.from_dict(values["schema"]),
-            "image": ImageSettings(**image | {"size": size}),
-            "settings": PlanSettings(**values["settings"]),
+            "image": settings.image,
+            "settings": settings,
             "shards": [Shard(**shard) for shard in values["shards"]],
         }
-        return Plan(**values | parsed)
+        return Plan(**values)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"no plan.json in WORK_DIR '{folder}'. Run 03_plan."
+            f"There is no plan.json in WORK_DIR '{folder}'. Run 03_plan."
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(
-            f"'{path}' is no plan of this version: {error}. Run 03_plan again."
+            f"'{path}' is not a plan of this version: {error}. Run 03_plan again."
         ) from None
 
 

@@ -143,7 +143,7 @@ def test_no_two_shards_share_a_number(order, used, places):
             r"'journal/0\.json', which a part needs for its own file",
         ),
         ("index/{i}", "trees", "for its own file"),
-        ("test/{i}.tfrec", "trees", "the folder of test shards, not of 'train'"),
+        ("test/{i}.tfrec", "trees", "for its own file"),
         ("{name}/{i}", "schema.json", "for its own file"),
         ("{i}.tmp", "trees", "for its own file"),
         ("{name}", "SHA256SUMS", "for its own file"),
@@ -216,7 +216,7 @@ def test_the_error_for_a_missing_plan_names_the_notebook(tmp_path):
         read_plan(str(tmp_path))
     (tmp_path / "plan.json").write_text('{"name": 1')
     with pytest.raises(
-        ValueError, match=r"is no plan of this version.*Run 03_plan again"
+        ValueError, match=r"is not a plan of this version.*Run 03_plan again"
     ):
         read_plan(str(tmp_path))
 
