@@ -93,9 +93,8 @@ def _complete_settings(
     check_parameters({name: getattr(settings, name.lower()) for name in checked})
     if settings.reads_csv and settings.labels_csv == settings.test_csv:
         raise ValueError(
-            f"LABELS_CSV and TEST_CSV are both '{settings.test_csv}', which cannot "
-            "both hold labels and lack them. Set LABELS_CSV to the labelled images' "
-            "file."
+            f"LABELS_CSV and TEST_CSV are both '{settings.test_csv}'. Set LABELS_CSV "
+            "to the CSV of the labelled images."
         )
     if not storage.is_remote(input_dir):
         input_dir = os.path.abspath(input_dir)
@@ -219,14 +218,14 @@ def _match_test_files(settings: InputSettings) -> pd.DataFrame:
 
 
 def _warn_of_lost_labels(images: pd.DataFrame, test_images: pd.DataFrame) -> None:
-    """Print a warning if a given test split has labels that TEST_CSV's images lack."""
+    """Print a warning if images of SPLIT_COLUMN's test split lose their labels."""
     n_labelled = ((images["split"] == "test") & (images["label"] >= 0)).sum()
     if n_labelled:
         print(
-            f"WARNING: {n_labelled:,} images of the given test split have labels, the "
-            f"{len(test_images):,} of TEST_CSV and TEST_PATH_TEMPLATE have none: test "
-            "records are written without labels. Leave TEST_PATH_TEMPLATE empty to "
-            "keep the labels."
+            f"WARNING: {n_labelled:,} images of the input's test split have labels, "
+            f"the {len(test_images):,} of TEST_CSV and TEST_PATH_TEMPLATE have none: "
+            "test records are written without labels. Leave TEST_PATH_TEMPLATE empty "
+            "to keep the labels."
         )
 
 
@@ -241,7 +240,7 @@ def _read_more(
     folder = storage.resolve(settings.input_dir, changes["INPUT_DIR"])
     if not storage.is_folder(folder):
         folder = find_input(changes["INPUT_DIR"])
-    # A few rows could look like another kind of labels.
+    # A few rows can be too few to detect the kind of labels.
     values: dict[str, Any] = {"label_kind": labels.kind}
     values |= {name.lower(): value for name, value in changes.items()}
     values |= {"input_dir": folder.rstrip("/"), "label_map": ""}
@@ -317,8 +316,8 @@ def _keep_validation(
     count = (is_validation & (images["problem"] == "")).sum()
     if count:
         print(
-            f"MORE_INPUTS, input {number}: {count:,} images of its own validation "
-            f"split stay validation images (split '{name}'); no fold trains on them"
+            f"MORE_INPUTS, input {number}: {count:,} images of its validation split "
+            f"stay validation images (split '{name}'); no fold trains on them"
         )
     return images.assign(split=np.where(is_validation, name, "train"))
 
@@ -329,7 +328,7 @@ def save_submission(
     """Copy TEST_CSV to WORK_DIR, for the order and the columns of submission.csv.
 
     The copy goes into parts, which are published. A TEST_CSV that is not called a
-    submission may hold the labels of the test images: it is not copied.
+    submission may contain the labels of the test images: it is not copied.
     """
     path = storage.join(work_dir, SUBMISSION)
     source = storage.resolve(input_dir, settings.test_csv)

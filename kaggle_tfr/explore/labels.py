@@ -154,7 +154,7 @@ def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
 
     columns: 0 or 1 (int8), or run-length codes, "" for no mask.
     label_name is the combination, such as "Fish|Sugar". `read_table` numbers those of
-    all inputs; here `label` is 0.
+    all inputs; until then `label` is 0.
     """
     is_present = columns.to_numpy() != ("" if kind == "masks" else 0)
     combinations, row = np.unique(is_present, axis=0, return_inverse=True)
@@ -173,7 +173,7 @@ def read_flags(
     """Return the table of columns of 0 and 1, each named after a label.
 
     kind: "single", "multi", or "auto": "single" if each valid row has exactly one 1.
-    is_test: rows of a given test split, which may lack labels and so decide nothing.
+    is_test: rows of the test split, which may lack labels: they do not count in "auto".
     classes: those of a label map, for "single".
     """
     flags, problem = _parse_flags(text)
@@ -205,7 +205,7 @@ def _parse_flags(text: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
     problem = pd.Series("", text.index, dtype=object)
     for name, column in text.items():
         bad = column[flags[name].isna()]
-        reason = f"label column '{name}' holds '" + bad + "', not 0 or 1"
+        reason = f"label column '{name}' contains '" + bad + "', not 0 or 1"
         is_missing = bad.isin(MISSING)
         problem[bad.index] = reason.mask(is_missing, f"no label in column '{name}'")
     return flags.fillna(0).astype(np.int8), problem

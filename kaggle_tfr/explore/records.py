@@ -154,7 +154,7 @@ def _walk_records(
     if input_dir:
         missing = _list_missing(path, input_dir, found=set(index.bounds[:-1].tolist()))
     if not len(index) and not missing:
-        yield 0, {}, f"'{path}' holds no record"
+        yield 0, {}, f"'{path}' contains no record"
     for number in range(len(index)):
         try:
             yield number, index.read_features(number), ""

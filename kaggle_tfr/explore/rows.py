@@ -124,7 +124,8 @@ def complete_rows(
     reserved = RESERVED.intersection(labels.label_columns)
     if reserved:
         raise ValueError(
-            f"a label is called '{min(reserved)}', as a column of ours is. Rename it."
+            f"a label is called '{min(reserved)}', like a column of images.parquet. "
+            "Rename the label in LABELS_CSV."
         )
     paths, path_problem = _fill_paths(rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
@@ -248,7 +249,7 @@ def _list_unlisted(
         raise FileNotFoundError(
             f"none of the {len(images)} images exists; the first would be "
             f"'{min(listed)}'. {len(found)} other files are in its folder or beside "
-            "other images. Point INPUT_DIR at the folder that holds the images' "
+            "other images. Point INPUT_DIR at the folder above the images' "
             "folder, or set PATH_TEMPLATE."
         )
     image_dir = files.fixed_folder(settings.input_dir, settings.path_template)

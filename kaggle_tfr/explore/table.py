@@ -1,4 +1,4 @@
-"""The table of images: what reading each file finds, and the files that hold it."""
+"""The table of images: read every image; save, load and count the rows."""
 
 import json
 from contextlib import suppress
@@ -32,7 +32,7 @@ MEASURED: dict = {
 HASH_NAMES = [*HASHES, *ROTATION_BITS]
 HASHED: dict = dict.fromkeys(HASH_NAMES, np.uint64(0)) | {"texture": np.float32(0)}
 COMPUTED = [*MEASURED, *HASHED, "problem"]
-# Of what the columns depend on. An image with a problem is read again by the next run.
+# The columns depend on these. The next run reads images with a problem again.
 KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]
 
 
@@ -95,7 +95,7 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
 
 
 def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str, Any]:
-    """Return the columns known of an image, which is decoded once: here."""
+    """Return the columns of an image that are known, decoding it once."""
     if isinstance(content, FileNotFoundError):
         is_text = not storage.ESCAPED.search(path)
         return {"problem": "missing file" if is_text else "name is not text"}

@@ -89,7 +89,7 @@ def _check_backend() -> str:
 
 
 def _advise() -> str:
-    """Say how to train on this machine when the requested device cannot be used."""
+    """Return how to train on this machine when the requested device cannot be used."""
     if find_tpu_signs():
         return (
             "Install jax[tpu], set KERAS_BACKEND=jax before TensorFlow is imported, "

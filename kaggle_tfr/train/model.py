@@ -28,8 +28,8 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 # Records that 06 does not train on, and what to do with them.
 OTHER_LABELS = {
     "none": "have no labels; set LABEL_COLUMN in the recipe and run 01 to 05 again",
-    "multi": "can have several labels; use a model of your own with a sigmoid for each",
-    "masks": "have masks; use a segmentation model of your own",
+    "multi": "can have several labels; use another model, with a sigmoid for each",
+    "masks": "have masks; use a segmentation model",
 }
 
 

@@ -308,7 +308,7 @@ NONE = "no label"
         (
             FLAGS + "c.jpg,2,0\n",
             "auto",
-            ["", "", "label column 'rust' holds '2', not 0 or 1"],
+            ["", "", "label column 'rust' contains '2', not 0 or 1"],
         ),
         (FLAGS + "c.jpg,1,1\nd.jpg,0,0\n", "single", ["", "", SEVERAL, NONE]),
     ],

@@ -298,7 +298,7 @@ def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
     problem_of = dict(zip(shards[~is_good], images["problem"][~is_good], strict=True))
     assert len(problem_of) == (~is_good).sum() == 6
     assert problem_of["gone"] == "missing file"
-    assert problem_of["empty"] == f"'{tmp_path}/in/empty.tfrec' holds no record"
+    assert problem_of["empty"] == f"'{tmp_path}/in/empty.tfrec' contains no record"
     for name in ("plain", "packed", "other", "tiny"):
         assert problem_of[name].startswith(f"'{tmp_path}/in/{name}.tfrec' at byte ")
     good = shards[is_good].value_counts()

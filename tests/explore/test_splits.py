@@ -187,7 +187,7 @@ def test_labels_that_a_test_csv_without_labels_would_lose_are_named(tmp_path, ca
     put_image(folder / "test_images" / "c.jpg")
     for template in ("test_images/*", ""):
         read(folder, split_column="split", test_csv="", test_path_template=template)
-        lost = "1 images of the given test split have labels, the 1 of TEST_CSV"
+        lost = "1 images of the input's test split have labels, the 1 of TEST_CSV"
         assert (lost in capsys.readouterr().out) == bool(template)
 
 
@@ -236,7 +236,7 @@ def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
         "test image of a further input"
     ]
     output = capsys.readouterr().out
-    assert "MORE_INPUTS, input 1: 1 images of its own validation split stay" in output
+    assert "MORE_INPUTS, input 1: 1 images of its validation split stay" in output
     folded = assign_folds(images[images["problem"] == ""], n_folds=2, seed=0)
     assert folded.set_index("image_id").loc["v.jpg", ["split", "fold"]].tolist() == [
         "validation",

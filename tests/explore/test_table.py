@@ -176,7 +176,7 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
     assert table["label_name"].tolist()[:3] == ["rust|scab", "scab", ""]
     assert table["label"].tolist()[:3] == [1, 2, 0]
     problems = [
-        "label column 'rust' holds '2', not 0 or 1",
+        "label column 'rust' contains '2', not 0 or 1",
         "no label in column 'rust'",
     ]
     assert table["problem"].tolist() == ["", "", "", *problems]
