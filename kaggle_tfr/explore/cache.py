@@ -1,7 +1,7 @@
 """Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -9,14 +9,13 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.parallel import blocks, run
 
-Compute = Callable[[pd.DataFrame], list[tuple]]
 # Enough rows to hide the cost of sending a task, few enough to move the progress bar.
 BLOCK = 64
 SECONDS_BETWEEN_SAVES = 30
 
 
 def compute_columns(
-    compute: Compute,
+    compute: Callable[[pd.DataFrame], list[tuple]],
     table: pd.DataFrame,
     names: list[str],
     key: list[str],
@@ -37,31 +36,27 @@ def compute_columns(
     is_known, other_rows = _load_saved(path, table, columns, key)
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
+    tasks = blocks(missing, BLOCK)
+    total = len(missing)
+    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
     next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
-    for rows, results in _compute_blocks(compute, missing, label):
-        is_known[rows] = True
-        for name, values in zip(names, zip(*results, strict=True), strict=True):
-            columns[name][rows] = values
-        start = time.monotonic()
-        is_last = is_known.all()
-        if path and (is_last or start > next_save):
+    for task, rows in zip(tasks, results, strict=True):
+        is_known[task.index] = True
+        for name, values in zip(names, zip(*rows, strict=True), strict=True):
+            columns[name][task.index] = values
+        if path and (is_known.all() or time.monotonic() > next_save):
             known_rows = table.assign(**columns)[is_known]
-            storage.write_parquet(pd.concat([known_rows, other_rows]), path)
-            # Saving millions of rows takes long: it gets a tenth of the time at most.
-            seconds = time.monotonic() - start
-            next_save = start + SECONDS_BETWEEN_SAVES + 10 * seconds
+            next_save = _save(pd.concat([known_rows, other_rows]), path)
     return table.assign(**columns)
 
 
-def _compute_blocks(
-    compute: Compute, table: pd.DataFrame, label: str
-) -> Iterator[tuple[pd.Index, list[tuple]]]:
-    """Yield the index and the results of each block of rows."""
-    tasks = blocks(table, BLOCK)
-    total = len(table)
-    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
-    for task, results_of_task in zip(tasks, results, strict=True):
-        yield task.index, results_of_task
+def _save(rows: pd.DataFrame, path: str) -> float:
+    """Write the file; return when to write it again, by the monotonic clock."""
+    start = time.monotonic()
+    storage.write_parquet(rows, path)
+    # Saving millions of rows takes long: it gets a tenth of the time at most.
+    seconds = time.monotonic() - start
+    return start + SECONDS_BETWEEN_SAVES + 10 * seconds
 
 
 def _load_saved(
