@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.random import Generator
 from PIL import Image
 
@@ -109,7 +108,8 @@ class ImageFolder:
         image = original.image.reduce(factor)
         image = image.point(lambda value: int(value * brightness))
         copy = replace(original, image=image)
-        return [original.image_id, self.add(copy, quality=quality)]
+        copy_id = self.add(copy, quality=quality)
+        return [original.image_id, copy_id]
 
 
 def input_or_sample(input_dir: str, work: str) -> str:
@@ -147,7 +147,8 @@ def write_sample(folder: str) -> dict[str, Any]:
             path.parent.mkdir(parents=True, exist_ok=True)
             with explain_os_errors(path):
                 path.write_bytes(data)
-        write_atomically(truth_path, json.dumps(truth, indent=2).encode())
+        text = json.dumps(truth, indent=2)
+        write_atomically(truth_path, text.encode())
     return json.loads(truth_path.read_bytes())
 
 
@@ -250,7 +251,8 @@ def _plant_unusual_formats(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
 
     grey.image = grey.image.convert("L")
     cmyk.image = cmyk.image.convert("CMYK")
-    faded.image.putalpha(Image.linear_gradient("L").resize(faded.image.size))
+    ramp = Image.linear_gradient("L")
+    faded.image.putalpha(ramp.resize(faded.image.size))
     values = np.asarray(deep.image.convert("L"), np.uint16)
     deep.image = Image.fromarray(values * 257)
     return {
@@ -282,7 +284,10 @@ def _plant_faults(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
     train.files.popitem()
     unlisted = train.add(crops[1])
     train.labels.popitem()
-    return {"refused": refused, "unlisted": unlisted}
+    return {
+        "refused": refused,
+        "unlisted": unlisted,
+    }
 
 
 def _make_test(
@@ -328,8 +333,9 @@ def _add_copies(folder: ImageFolder, originals: Sequence[Crop]) -> dict[str, str
 
 
 def _format_csv(labels: Mapping[str, str]) -> bytes:
-    table = pd.Series(labels, name="label").sort_index()
-    return table.to_csv(index_label="image_id", lineterminator="\n").encode()
+    rows = [f"{image_id},{label}\n" for image_id, label in labels.items()]
+    text = "".join(["image_id,label\n", *sorted(rows)])
+    return text.encode()
 
 
 def _draw_crops(
@@ -357,7 +363,8 @@ def _cut_randomly(rng: Generator, photo: Image.Image) -> Image.Image:
     height = 0
     while not MIN_CROP <= height <= photo.height:
         width = int(_draw_log_uniform(rng, MIN_CROP, photo.width))
-        height = int(width * np.exp(rng.uniform(-0.5, 0.5)))
+        log_ratio = rng.uniform(-0.5, 0.5)
+        height = int(width * np.exp(log_ratio))
     left = int(rng.integers(photo.width - width + 1))
     top = int(rng.integers(photo.height - height + 1))
     return photo.crop((left, top, left + width, top + height))
@@ -370,13 +377,16 @@ def _draw_log_uniform(rng: Generator, low: float, high: float) -> float:
 
 def _find_outline(image: Image.Image) -> int:
     """Return 128 bits that describe an image; 0 if it is too flat."""
-    cells = image.convert("L").resize((9, 8), Image.Resampling.BOX)
+    luma = image.convert("L")
+    cells = luma.resize((9, 8), Image.Resampling.BOX)
     grey = np.asarray(cells, float)
     if grey.std() < MIN_CONTRAST:
         return 0
-    is_bright = grey[:, :8] > grey[:, :8].mean()
-    is_rising = grey[:, 1:] > grey[:, :-1]
-    return int.from_bytes(np.packbits([is_bright, is_rising]))
+    left = grey[:, :8]
+    is_bright = left > left.mean()
+    is_rising = grey[:, 1:] > left
+    bits = np.packbits([is_bright, is_rising])
+    return int.from_bytes(bits)
 
 
 def _is_new(outline: int, outlines: Sequence[int]) -> bool:

@@ -44,7 +44,9 @@ ZEROS_END_BLOCKS = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")
 # In a scan 255 is escaped by 00 or padded by FF, and D0 to D7 restart the decoder.
 JPEG_MARKER = re.compile(rb"\xff[^\0\xff\xd0-\xd7]")
 
+Pixels = np.ndarray
 Size = tuple[int, int]  # height and width in pixels
+Extent = tuple[float, float]  # rows and columns that an image fills, maybe in part
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,9 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
     header = read_header(data)
     if _passes_through(header, settings):
         # Decoding finds damage. It is fastest at an eighth of the size.
-        _decode(data, header, (1, 1), "")
+        _decode(data, header, at_least=(1, 1), bit_depth="")
         return EncodedImage(data, header.height, header.width, header.format)
+
     pixels = make_pixels(data, header, settings)
     height, width = pixels.shape[:2]
     if max(height, width) > JPEG_LIMIT:
@@ -126,7 +129,7 @@ def _passes_through(header: Header, settings: ImageSettings) -> bool:
     )
 
 
-def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> np.ndarray:
+def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
     """Return the pixels of the record's image, uint8 (height, width, 3), blue first.
 
     Raises: RejectedImage.
@@ -138,7 +141,8 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> np.ndar
     pixels, extent = _decode(data, header, stored_size, settings.bit_depth)
     pixels = _resize(pixels, extent, stored_size, settings.resample)
     pixels = _to_upright_srgb(pixels, header)
-    return _crop_middle(pixels, output_size(header.height, header.width, settings))
+    size = output_size(header.height, header.width, settings)
+    return _crop_middle(pixels, size)
 
 
 def check_image(
@@ -154,25 +158,29 @@ def check_image(
     header = read_header(data, name)
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
     # levels, so they are ignored.
-    decoded = _decode_scan(data, header, (HASH_SIDE, HASH_SIDE), "GRAYSCALE")
-    luma = decoded[0] if decoded else _read_luma(data, header, bit_depth)
+    at_least = (HASH_SIDE, HASH_SIDE)
+    luma, _ = _decode_scan(data, header, at_least, "GRAYSCALE") or (None, None)
+    if luma is None:
+        luma = _read_luma(data, header, bit_depth)
     image = Image.fromarray(_rotate(luma, header))
-    return header, image.reduce(max(1, min(image.size) // HASH_SIDE))
+    factor = min(image.size) // HASH_SIDE
+    return header, image.reduce(max(1, factor))
 
 
-def _read_luma(data: bytes, header: Header, bit_depth: str) -> np.ndarray:
+def _read_luma(data: bytes, header: Header, bit_depth: str) -> Pixels:
     """Return the luma of a file of any format as it is stored, by Pillow."""
     with rejecting(data):
         image = Image.open(BytesIO(data))
         image.draft("L", (HASH_SIDE, HASH_SIDE))
         image.load()
-        if image.mode != "L" or header.own_profile or image.has_transparency_data:
-            rgb = to_rgb(image, header.own_profile, data, bit_depth)
-            return np.asarray(rgb.convert("L"))
-        return np.asarray(image)
+        is_grey = image.mode == "L" and not image.has_transparency_data
+        if is_grey and not header.own_profile:
+            return np.asarray(image)
+        rgb = to_rgb(image, header.own_profile, data, bit_depth)
+        return np.asarray(rgb.convert("L"))
 
 
-def read_pixels(data: bytes, at_least: Size | None = None) -> np.ndarray:
+def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     """Return the upright image, uint8 RGB (height, width, 3).
 
     at_least: the (height, width) to which a JPEG may be reduced by a whole number.
@@ -181,10 +189,11 @@ def read_pixels(data: bytes, at_least: Size | None = None) -> np.ndarray:
     header = read_header(data)
     stored_size = _as_stored(at_least, header) if at_least else None
     pixels, _ = _decode(data, header, stored_size, "")
-    return cv2.cvtColor(_to_upright_srgb(pixels, header), cv2.COLOR_BGR2RGB)
+    upright = _to_upright_srgb(pixels, header)
+    return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
 
 
-def load_pixels(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
+def load_pixels(paths: Sequence[str], side: int = 256) -> list[Pixels]:
     """Return images for display, uint8 RGB; those that cannot be read are light grey.
 
     side: pixels; JPEG are reduced to no less than this.
@@ -192,34 +201,40 @@ def load_pixels(paths: Sequence[str], side: int = 256) -> list[np.ndarray]:
     images = []
     for path in paths:
         try:
-            images.append(read_pixels(read_image_bytes(path), (side, side)))
+            data = read_image_bytes(path)
+            pixels = read_pixels(data, at_least=(side, side))
         except (OSError, RejectedImage):
-            images.append(np.full((64, 64, 3), 230, np.uint8))
+            pixels = np.full((64, 64, 3), 230, np.uint8)
+        images.append(pixels)
     return images
 
 
 def _as_stored(size: Size, header: Header) -> Size:
     """Return the (rows, columns) in the file of a (height, width) of the image."""
-    return size[::-1] if ORIENTATIONS[header.orientation].transposes else size
+    is_transposed = ORIENTATIONS[header.orientation].transposes
+    return size[::-1] if is_transposed else size
 
 
 def _decode(
     data: bytes, header: Header, at_least: Size | None, bit_depth: str
-) -> tuple[np.ndarray, tuple[float, float]]:
+) -> tuple[Pixels, Extent]:
     """Return the first frame as it is stored, and the (rows, columns) that it fills.
 
     A JPEG may be reduced by a whole number; its last row and column are then filled in
     part, and the extent is a fraction.
     """
-    if decoded := _decode_scan(data, header, at_least, "COLOR"):
+    decoded = _decode_scan(data, header, at_least, "COLOR")
+    if decoded:
         return decoded
+    drafted = None
     with rejecting(data):
         image = Image.open(BytesIO(data))
-        drafted = image.draft(None, at_least[::-1]) if at_least else None
+        if at_least:
+            drafted = image.draft(None, at_least[::-1])
         image.load()
         # Profiles of RGB are applied later, when the image is small.
-        rgb = np.asarray(to_rgb(image, header.own_profile, data, bit_depth))
-    pixels = cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR)
+        rgb = to_rgb(image, header.own_profile, data, bit_depth)
+    pixels = cv2.cvtColor(np.asarray(rgb), cv2.COLOR_RGB2BGR)
     if drafted:
         _, (_, _, columns, rows) = drafted
         return pixels, (rows, columns)
@@ -228,7 +243,7 @@ def _decode(
 
 def _decode_scan(
     data: bytes, header: Header, at_least: Size | None, color: str
-) -> tuple[np.ndarray, tuple[float, float]] | None:
+) -> tuple[Pixels, Extent] | None:
     """Return what `_decode` returns for a JPEG of one scan, by OpenCV; else None.
 
     color: "COLOR" or "GRAYSCALE".
@@ -241,16 +256,17 @@ def _decode_scan(
     size = f"REDUCED_{color}_{scale}" if scale > 1 else color
     # OpenCV versions differ in what they rotate, so we rotate.
     flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
+    extent = (rows / scale, columns / scale)
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        file = np.frombuffer(data, np.uint8)
+        pixels = cv2.imdecode(file, flags)
     except cv2.error:
         return None
-    expected_size = (ceil(rows / scale), ceil(columns / scale))
-    if pixels is None or pixels.shape[:2] != expected_size:
+    if pixels is None or pixels.shape[:2] != tuple(map(ceil, extent)):
         return None
     if _ran_out(data[header.scan : end], pixels, scale):
         raise RejectedImage("truncated: grey to its end")
-    return pixels, (rows / scale, columns / scale)
+    return pixels, extent
 
 
 def _find_scan_end(data: bytes, header: Header) -> int | None:
@@ -265,7 +281,8 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
         return None  # not the end of the image: Pillow decides
     end = marker.start()
     has_zeros = data.find(bytes(32), header.scan, end) >= 0
-    if has_zeros and not ZEROS_END_BLOCKS.search(data, 0, header.scan):
+    is_normal = ZEROS_END_BLOCKS.search(data, 0, header.scan)
+    if has_zeros and not is_normal:
         raise RejectedImage("damaged: zeros in its scan")
     return end
 
@@ -279,32 +296,33 @@ def _choose_scale(rows: int, columns: int, at_least: Size | None) -> int:
     return 1
 
 
-def _ran_out(scan: bytes, pixels: np.ndarray, scale: int) -> bool:
+def _ran_out(scan: bytes, pixels: Pixels, scale: int) -> bool:
     """Return whether the last rows are grey because the decoder had no data left."""
     if (pixels[-1, -1] != 128).any():
         return False
-    is_colored = (pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1)
+    last_rows = pixels[::-1].reshape(len(pixels), -1)
+    is_colored = (last_rows != 128).any(axis=1)
     grey_rows = int(is_colored.argmax())
     # Grey in the data takes two bits or more for 64 pixels, and these repeat. The last
     # bytes of a truncated scan do not: 18 of 32 differ.
     grey_bytes = grey_rows * pixels.shape[1] * scale**2 // 256
     n_checked = min(32, grey_bytes)
-    last_bytes = scan.replace(b"\xff\0", b"\xff")[-n_checked - 1 : -1]
+    scan = scan.replace(b"\xff\0", b"\xff")
+    last_bytes = scan[-n_checked - 1 : -1]
     return n_checked >= 24 and len(set(last_bytes)) > 0.8 * n_checked
 
 
-def _resize(
-    pixels: np.ndarray, extent: tuple[float, float], size: Size, resample: str
-) -> np.ndarray:
+def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels:
     """Return pixels that fill `extent` rows and columns at `size`, antialiased."""
     rows, columns = extent
     height, width = size
     if extent == size:
         return pixels
     if resample == "lanczos":
-        box = (0, 0, columns, rows)
         image = Image.fromarray(pixels)
-        return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS, box))
+        box = (0, 0, columns, rows)
+        image = image.resize((width, height), Image.Resampling.LANCZOS, box)
+        return np.asarray(image)
 
     ratio = max(rows / height, columns / width)
     if ratio <= CUBIC_LIMIT:
@@ -312,22 +330,23 @@ def _resize(
     if ratio <= LINEAR_LIMIT:
         return _resize_to(pixels, extent, size, cv2.INTER_LINEAR)
     if ratio <= WHOLE_LIMIT:
-        multiple = (ceil(rows / height) * height, ceil(columns / width) * width)
+        row_factor = ceil(rows / height)
+        column_factor = ceil(columns / width)
+        multiple = (row_factor * height, column_factor * width)
         pixels = _resize_to(pixels, extent, multiple, cv2.INTER_CUBIC)
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
-def _resize_to(
-    pixels: np.ndarray, extent: tuple[float, float], size: Size, method: int
-) -> np.ndarray:
+def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixels:
     # By exact factors, because the last row and column may be filled in part.
-    fy = size[0] / extent[0]
-    fx = size[1] / extent[1]
+    height, width = size
+    fy = height / extent[0]
+    fx = width / extent[1]
     resized = cv2.resize(pixels, None, fx=fx, fy=fy, interpolation=method)
-    return resized[: size[0], : size[1]]
+    return resized[:height, :width]
 
 
-def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
+def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
         rgb = np.asarray(to_srgb(image, header.profile))
@@ -335,7 +354,7 @@ def _to_upright_srgb(pixels: np.ndarray, header: Header) -> np.ndarray:
     return _rotate(pixels, header)
 
 
-def _rotate(pixels: np.ndarray, header: Header) -> np.ndarray:
+def _rotate(pixels: Pixels, header: Header) -> Pixels:
     """Return the pixels upright. NumPy would take ten times as long to copy them."""
     change = ORIENTATIONS[header.orientation]
     if change.transposes:
@@ -370,25 +389,25 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
     return (height * columns + width // 2) // width, columns
 
 
-def _crop_middle(pixels: np.ndarray, size: Size) -> np.ndarray:
+def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
     height, width = size
     top = (pixels.shape[0] - height) // 2
     left = (pixels.shape[1] - width) // 2
     return pixels[top : top + height, left : left + width]
 
 
-def resize_mask(mask: np.ndarray, settings: ImageSettings) -> np.ndarray:
+def resize_mask(mask: Pixels, settings: ImageSettings) -> Pixels:
     """Return a mask, uint8 (height, width), resized and cropped as its image is.
 
     It contains no new values.
     """
     height, width = mask.shape
-    scaled_size = _scaled_size(height, width, settings)
-    mask = cv2.resize(mask, scaled_size[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
+    rows, columns = _scaled_size(height, width, settings)
+    mask = cv2.resize(mask, (columns, rows), interpolation=cv2.INTER_NEAREST_EXACT)
     return _crop_middle(mask, output_size(height, width, settings))
 
 
-def psnr(a: np.ndarray, b: np.ndarray) -> float:
+def psnr(a: Pixels, b: Pixels) -> float:
     """Return the peak signal-to-noise ratio of two uint8 arrays in dB; inf if equal."""
     value = cv2.PSNR(a, b)  # 361 if equal, under 150 if one level differs
     return value if value < 300 else float("inf")

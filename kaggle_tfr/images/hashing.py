@@ -38,19 +38,24 @@ def hash_image(luma: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
     """
     perceptual, *mirrored = _hash_cosines(luma)
     across = _shrink(luma, 9, 8)
+    left = across[:, :-1]
+    right = across[:, 1:]
     down = _shrink(luma, 8, 9)
+    top = down[:-1]
+    bottom = down[1:]
     bits = [
         imagehash.average_hash(luma).hash,
         perceptual,
-        across[:, 1:] > across[:, :-1],
+        right > left,
         _hash_wavelets(luma),
         *mirrored,
-        across[:, 1:] < across[:, :-1],
-        down[1:] > down[:-1],
-        down[1:] < down[:-1],
+        right < left,
+        bottom > top,
+        bottom < top,
     ]
     packed = np.packbits(bits)
-    return packed[:32], _measure_texture(luma), packed[32:]
+    texture = _measure_texture(luma)
+    return packed[:32], texture, packed[32:]
 
 
 def _shrink(luma: Image.Image, width: int, height: int) -> np.ndarray:
@@ -60,9 +65,11 @@ def _shrink(luma: Image.Image, width: int, height: int) -> np.ndarray:
 
 def _hash_cosines(luma: Image.Image) -> np.ndarray:
     """Return `imagehash.phash` of the image and its three mirror images, (4, 8, 8)."""
-    by_column = dct(_shrink(luma, 32, 32), axis=0)
-    cosines = dct(by_column, axis=1)[:8, :8] * MIRROR_SIGNS
-    return cosines > np.median(cosines, axis=(1, 2), keepdims=True)
+    small = _shrink(luma, 32, 32)
+    cosines = dct(dct(small, axis=0), axis=1)[:8, :8]
+    mirrored = cosines * MIRROR_SIGNS
+    medians = np.median(mirrored, axis=(1, 2), keepdims=True)
+    return mirrored > medians
 
 
 def _hash_wavelets(luma: Image.Image) -> np.ndarray:
@@ -77,8 +84,10 @@ def _hash_wavelets(luma: Image.Image) -> np.ndarray:
     # Haar's low band; rows first, as in pywt, so that it is rounded alike.
     weight = np.sqrt(0.5)
     while len(band) > 8:
-        band = weight * band[::2] + weight * band[1::2]
-        band = weight * band[:, ::2] + weight * band[:, 1::2]
+        even_rows = weight * band[::2]
+        band = even_rows + weight * band[1::2]
+        even_columns = weight * band[:, ::2]
+        band = even_columns + weight * band[:, 1::2]
     return band > np.median(band)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from PIL import ExifTags, Image, ImageCms, TiffImagePlugin
+from PIL import ExifTags, Image, ImageChops, ImageCms, TiffImagePlugin
 
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
@@ -157,7 +157,8 @@ def _walk_jpeg(data: bytes) -> Header | None:
             mode = {1: "L", 3: "RGB"}.get(channels)
             is_only_scan = segment[0] == channels
             has_end = data.rfind(b"\xff\xd9", position) >= 0
-            if not (mode and is_only_scan and has_end and bits == 8 and height * width):
+            is_whole = is_only_scan and has_end and height * width > 0
+            if bits != 8 or mode is None or not is_whole:
                 return None
             return Header("JPEG", height, width, 1, mode, plain=plain, scan=position)
         elif marker in (0xE1, 0xE2):  # EXIF and XMP; profiles and further images
@@ -172,9 +173,10 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     with rejecting(data):
         image = Image.open(io.BytesIO(data))
         check_size(*image.size)
+        orientation = 1
         # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
-        is_upright = image.format == "PNG" and PNG_TEXTS.isdisjoint(_list_chunks(data))
-        orientation = 1 if is_upright else _find_orientation(image)
+        if image.format != "PNG" or not PNG_TEXTS.isdisjoint(_list_chunks(data)):
+            orientation = _find_orientation(image)
         is_animated = getattr(image, "is_animated", False)
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
@@ -182,7 +184,8 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     width, height = image.size
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         # Pillow rotates TIFFs itself. Versions differ in whether `size` is rotated.
-        width, height = image.tag_v2[0x0100], image.tag_v2[0x0101]  # as stored
+        width = image.tag_v2[0x0100]  # as stored
+        height = image.tag_v2[0x0101]
     if ORIENTATIONS[orientation].transposes:
         width, height = height, width
     if image.format == "TIFF":
@@ -247,9 +250,10 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
     cube = np.indices((9, 9, 9)).T * (255 / 8)
     colors = cube.round().astype(np.uint8).reshape(27, 27, 3)
     samples = Image.fromarray(colors).convert(mode)
-    converted = np.asarray(ImageCms.applyTransform(samples, transform), int)
-    difference = np.abs(converted - np.asarray(samples.convert("RGB"))).max()
-    return transform if difference > 3 else None  # of 255 levels
+    converted = ImageCms.applyTransform(samples, transform) or samples
+    differences = ImageChops.difference(converted, samples.convert("RGB"))
+    max_difference = np.asarray(differences).max()
+    return transform if max_difference > 3 else None  # of 255 levels
 
 
 def count_channels(data: bytes) -> int:
@@ -270,8 +274,8 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
         if at_least:
             image.draft(None, (at_least, at_least))
         image.load()
-        pixels = np.asarray(to_rgb(image, _find_profile(image), data, bit_depth))
-        return apply_orientation(pixels, _find_orientation(image))
+        rgb = to_rgb(image, _find_profile(image), data, bit_depth)
+        return apply_orientation(np.asarray(rgb), _find_orientation(image))
 
 
 def to_rgb(
@@ -289,7 +293,8 @@ def to_rgb(
         raise _unsupported_mode(image)
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+        image = image.convert("RGB")
     elif image.mode not in ("RGB", *OWN_PROFILE_MODES):
         image = image.convert("RGB")
     return to_srgb(image, profile)
@@ -356,8 +361,8 @@ def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
         )
     if not is_dark and bit_depth != "stretch":
         return (values >> 8).astype(np.uint8)
-    every_value = np.arange(65536)
-    levels = np.interp(every_value, [low, max(high, low + 1)], [0, 255])
+    high = max(high, low + 1)
+    levels = np.interp(np.arange(65536), [low, high], [0, 255])
     return levels.round().astype(np.uint8)[values]
 
 

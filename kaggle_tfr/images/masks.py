@@ -34,12 +34,14 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
             f"pixels: {problem}. Does it belong to another image, or are height and "
             f"width swapped?"
         )
-    borders = np.column_stack(_split_code(code)).ravel()
+    starts, ends = _split_code(code)
+    borders = np.column_stack([starts, ends]).ravel()
     # Lengths of the stretches outside, inside, outside, … the mask.
     lengths = np.diff(borders, prepend=0, append=height * width)
     is_inside = np.arange(len(lengths)) % 2
     pixels = np.repeat(is_inside.astype(np.uint8), lengths)
-    return np.ascontiguousarray(pixels.reshape(width, height).T)
+    mask = pixels.reshape(width, height).T
+    return np.ascontiguousarray(mask)
 
 
 def encode_mask(mask: np.ndarray) -> str:
@@ -49,7 +51,8 @@ def encode_mask(mask: np.ndarray) -> str:
     '2 3'
     """
     is_inside = mask.T.ravel() != 0
-    borders = np.flatnonzero(np.diff(is_inside, prepend=False, append=False))
+    is_border = np.diff(is_inside, prepend=False, append=False)
+    borders = np.flatnonzero(is_border)
     return _format_code(borders[::2], borders[1::2])
 
 
@@ -62,7 +65,8 @@ def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -
         return code
     from kaggle_tfr.images.convert import resize_mask  # reading does without OpenCV
 
-    return encode_mask(resize_mask(decode_mask(code, height, width), settings))
+    mask = decode_mask(code, height, width)
+    return encode_mask(resize_mask(mask, settings))
 
 
 def join_codes(codes: Sequence[str]) -> str:
@@ -110,13 +114,15 @@ def _split_code(code: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the first pixel of each run, from 0, and the pixel after its last."""
     numbers = np.array(code.split(), np.int64)
     starts = numbers[::2] - 1
-    return starts, starts + numbers[1::2]
+    ends = starts + numbers[1::2]
+    return starts, ends
 
 
 def _format_code(starts: np.ndarray, ends: np.ndarray) -> str:
     """Return the code of the runs that `_split_code` describes."""
     runs = np.column_stack([starts + 1, ends - starts])
-    return " ".join(map(str, runs.ravel().tolist()))
+    numbers = runs.ravel().tolist()
+    return " ".join(map(str, numbers))
 
 
 def sample_mask(
@@ -128,18 +134,25 @@ def sample_mask(
     runs. Nearest pixel, centres aligned.
     height: of the whole mask. window: int (4,), its top, left, height and width.
     """
-    window = tf.cast(window, tf.int64)
-    rows = _find_sources(window[0], window[2], size[0])
-    columns = _find_sources(window[1], window[3], size[1])
-    pixels = columns * tf.cast(height, tf.int64) + rows[:, None]
+    top, left, window_height, window_width = tf.unstack(tf.cast(window, tf.int64))
+    rows = _find_sources(top, window_height, size[0])
+    columns = _find_sources(left, window_width, size[1])
+    height = tf.cast(height, tf.int64)
+    pixels = columns * height + rows[:, None]
 
-    numbers = tf.strings.to_number(tf.strings.split([code]).values, tf.int64)
+    words = tf.strings.split([code]).values
+    numbers = tf.strings.to_number(words, tf.int64)
     starts = numbers[::2] - 1
     ends = starts + numbers[1::2]
-    borders = tf.reshape(tf.stack([starts, ends], axis=1), [-1])
+    borders = tf.stack([starts, ends], axis=1)
     # Inside of a run, one more run has started than ended: the number is odd.
-    n_borders = tf.searchsorted(borders, tf.reshape(pixels, [-1]), side="right")
-    return tf.reshape(tf.cast(n_borders % 2, tf.uint8), size)
+    n_borders = tf.searchsorted(
+        tf.reshape(borders, [-1]),
+        tf.reshape(pixels, [-1]),
+        side="right",
+    )
+    is_inside = tf.cast(n_borders % 2, tf.uint8)
+    return tf.reshape(is_inside, size)
 
 
 def _find_sources(
@@ -147,4 +160,5 @@ def _find_sources(
 ) -> "tf.Tensor":
     """Return the pixel under the centre of each of `count` equal steps, int64."""
     n_halves = 2 * tf.cast(count, tf.int64)
-    return start + tf.range(1, n_halves, 2) * length // n_halves
+    centres = tf.range(1, n_halves, 2)  # in halves of a step
+    return start + centres * length // n_halves
