@@ -261,14 +261,7 @@ def _write_kernel(folder: Path, kernel: Kernel) -> None:
         "language": "python",
         "kernel_type": "notebook",
         "is_private": True,
-        "enable_gpu": False,
-        "enable_tpu": False,
         "enable_internet": True,
-        "keywords": [],
-        "dataset_sources": [],
-        "competition_sources": [],
-        "kernel_sources": [],
-        "model_sources": [],
         **kernel.metadata,
     }
     notebook = folder / metadata["code_file"]

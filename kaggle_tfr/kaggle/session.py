@@ -28,16 +28,13 @@ def copy_plan(kernel: str, work: str) -> None:
     _copy_files(source, work)
 
 
-def restore_previous_output(kernel: str, folder: str) -> int:
-    """Copy the output of this kernel's previous version, to resume it.
-
-    Returns the number of copied files, 0 when there is no previous version.
-    """
+def restore_previous_output(kernel: str, folder: str) -> None:
+    """Copy the output of this kernel's previous version, if any, to resume it."""
     try:
         source = find_input(kernel)
     except FileNotFoundError:
-        return 0
-    return _copy_files(source, folder)
+        return
+    _copy_files(source, folder)
 
 
 def check_parts(work: str, n_parts: int) -> None:
@@ -50,17 +47,13 @@ def check_parts(work: str, n_parts: int) -> None:
         )
 
 
-def _copy_files(source: str, folder: str) -> int:
-    """Copy the files that `folder` does not have yet; return their number."""
+def _copy_files(source: str, folder: str) -> None:
+    """Copy the files that `folder` does not have yet."""
     paths = [path for path in sorted(Path(source).rglob("*")) if path.is_file()]
     # plan.json comes last: where it exists, the rest of the plan does too.
     paths.sort(key=lambda path: path.name == "plan.json")
-    copied = 0
     for path in paths:
         target = Path(work_dir(folder), path.relative_to(source))
         is_leftover = path.suffix in (".tmp", ".lock")  # of a session that was killed
-        if path.name in _KAGGLE_FILES or is_leftover or target.exists():
-            continue
-        write_atomically(target, path.read_bytes())
-        copied += 1
-    return copied
+        if path.name not in _KAGGLE_FILES and not is_leftover and not target.exists():
+            write_atomically(target, path.read_bytes())
