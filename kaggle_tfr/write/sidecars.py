@@ -63,7 +63,11 @@ def _complete_indices(
     return sums
 
 
-def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
+def _publish_files(
+    scratch: str,
+    part_dir: str,
+    sums: dict[str, str],
+) -> None:
     """Move new files and SHA256SUMS to the part, shards.csv last.
 
     sums: of the part's shards and indices. Files with the right content stay.
@@ -82,7 +86,11 @@ def _publish_files(scratch: str, part_dir: str, sums: dict[str, str]) -> None:
         storage.publish_file(f"{scratch}/{name}", f"{part_dir}/{name}")
 
 
-def _list_texts(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str, str]:
+def _list_texts(
+    work_dir: str,
+    plan: Plan,
+    rows: Sequence[ShardRow],
+) -> dict[str, str]:
     """Return the text of each small file beside the shards, by its name."""
     # Without resizing, originals keep their bytes and their format.
     image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"

@@ -211,7 +211,7 @@ def _open_part(part_dir: str) -> Part:
 
     sums = read_sums(part_dir)
     if plan and rows:
-        problems |= _check_tables(part_dir, plan, rows)
+        problems |= _check_tables(part_dir, plan, rows, sums)
         for row in rows:  # which are read later
             sums.pop(row.file, "")
     else:
@@ -222,16 +222,21 @@ def _open_part(part_dir: str) -> Part:
 
 
 def _check_tables(
-    part_dir: str, plan: Plan, rows: Sequence[ShardRow]
+    part_dir: str,
+    plan: Plan,
+    rows: Sequence[ShardRow],
+    sums: Mapping[str, str],
 ) -> dict[str, str]:
-    """Compare the files that list the shards with each other; return the problems."""
+    """Compare the files that list the shards with each other; return the problems.
+
+    sums: of SHA256SUMS.
+    """
     problems = _check_shard_list(part_dir, plan, rows)
     if not journal.is_closed(part_dir):
         problems["shards.csv"] = "the part is unfinished; run 04_write again"
     if renew_metadata(part_dir, plan, rows):
         problems[DATASET_FILE] = "it is missing, or does not describe this part"
-    sums_of_shards = {row.file: row.sha256 for row in rows}
-    if sums_of_shards.items() - read_sums(part_dir).items():
+    if any(sums.get(row.file) != row.sha256 for row in rows):
         problems[SUMS] = "it is missing or broken, or lacks a shard"
     return problems
 
@@ -247,10 +252,11 @@ def _check_shard_list(
             problems[plan.file_name(shard)] = (
                 f"the plan has {shard.count} images, but not shards.csv and rejects.csv"
             )
-    listed = {f"{part_dir}/{row.file}" for row in rows}
+    listed = {row.file for row in rows}
     for path, *_ in list_names(part_dir):
-        if path not in listed:
-            problems[path.removeprefix(f"{part_dir}/")] = "not in shards.csv"
+        file = path.removeprefix(f"{part_dir}/")
+        if file not in listed:
+            problems[file] = "not in shards.csv"
     return problems
 
 
