@@ -11,48 +11,67 @@ from kaggle_tfr.images.hashing import FLAT, HASHES, hash_image
 from kaggle_tfr.images.orientation import INVERSE, apply_orientation
 
 
-def hashes_of(codes):
-    """The table of `load_hashes` for these codes."""
-    words = np.asarray(codes, np.uint8).view(">u8").astype(np.uint64)
-    hashes = pd.DataFrame(dict(zip(HASHES, words.T, strict=True)))
+def make_hashes(codes):
+    """Return the table of `load_hashes` for these codes."""
+    words = codes.view(">u8").astype(np.uint64)
+    hashes = pd.DataFrame(words, columns=[*HASHES])
     return hashes.assign(texture=FLAT, digest="", problem="")
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_hardly_any_images_are_no_special_case(n):
-    """Two images give their pair; images without a hash are in no pair."""
-    codes = np.zeros((n, 32), np.uint8)
-    codes[1:, 0] = 7
-    assert find_pairs(hashes_of(codes), 25)["distance"].tolist() == [3] * (n == 2)
-    assert find_pairs(hashes_of(codes).assign(problem="broken"), 25).empty
+def test_two_images_are_one_pair():
+    """Three different bits are a distance of 3."""
+    codes = np.zeros((2, 32), np.uint8)
+    codes[1, 0] = 0b111
+
+    pairs = find_pairs(make_hashes(codes), 25)
+
+    assert pairs[["a", "b", "distance"]].to_numpy().tolist() == [[0, 1, 3]]
+
+
+@pytest.mark.parametrize("n_images", [0, 1, 2])
+def test_images_without_a_hash_are_in_no_pair(n_images):
+    """A table without a good image has no pairs, and neither has a single image."""
+    hashes = make_hashes(np.zeros((n_images, 32), np.uint8))
+
+    assert find_pairs(hashes.assign(problem="broken"), 25).empty
+    assert find_pairs(hashes.head(1), 25).empty
+
+
+def hash_pixels(pixels):
+    """Return the words of `HASHES` and `ROTATION_BITS` of a grey image."""
+    hashes, _, rotation_bits = hash_image(Image.fromarray(pixels.copy()))
+    codes = np.append(hashes, rotation_bits)
+    return codes.view(">u8").astype(np.uint64)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_pair_given_in_either_order_has_the_same_orientation(orientation):
+@pytest.mark.parametrize(("a", "b"), [(0, 1), (1, 0)])
+def test_the_order_of_a_pair_does_not_change_its_orientation(a, b, orientation):
     """It is the EXIF orientation that rotates the later row's image as the earlier."""
     first = np.asarray(scene(256, 256, seed=3).convert("L"))
-    later = apply_orientation(first, INVERSE[orientation])
-    assert np.array_equal(apply_orientation(later, orientation), first)
-    words = []
-    for pixels in (first, later):
-        bits, _, turned_bits = hash_image(Image.fromarray(pixels.copy()))
-        words.append(np.append(bits, turned_bits).view(">u8").astype(np.uint64))
+    second = apply_orientation(first, INVERSE[orientation])
+    words = np.array([hash_pixels(first), hash_pixels(second)])
+    candidates = pd.DataFrame({"a": a, "b": b, "orientation": range(1, 9)})
 
-    for a, b in ((0, 1), (1, 0)):
-        candidates = pd.DataFrame({"a": a, "b": b, "orientation": range(1, 9)})
-        found = measure_pairs(np.array(words), candidates)
-        columns = ["a", "b", "orientation"]
-        assert found[columns].to_numpy().tolist() == [[0, 1, orientation]]
+    pairs = measure_pairs(words, candidates)
+
+    assert np.array_equal(apply_orientation(second, orientation), first)
+    ends = pairs[["a", "b", "orientation"]]
+    assert ends.to_numpy().tolist() == [[0, 1, orientation]]
 
 
 def test_many_equal_hashes_are_one_cluster_and_not_five_billion_pairs():
-    """Each of 100,000 is paired with the first alone; small groups are paired in full."""
-    many, few = np.random.default_rng(0).integers(0, 256, (2, 32), np.uint8)
-    near = many.copy()
-    near[0] ^= 7
-    codes = np.concatenate([np.tile(many, (100_000, 1)), np.tile(few, (4, 1)), [near]])
-    found = find_pairs(hashes_of(codes), 25)
-    assert len(found) == 99_999 + 6 + 1
-    is_near = found["distance"] == 3
-    assert found.loc[is_near, ["a", "b"]].to_numpy().tolist() == [[0, 100_004]]
-    assert ((found["a"] >= 100_000) & (found["distance"] == 0)).sum() == 6
+    """Each of 100,000 is paired with the first alone; a small group in full."""
+    rng = np.random.default_rng(0)
+    frequent, rare = rng.integers(0, 256, (2, 32), np.uint8)
+    near = frequent.copy()
+    near[0] ^= 0b111
+    codes = np.array([frequent] * 100_000 + [rare] * 4 + [near])
+
+    pairs = find_pairs(make_hashes(codes), 25)
+
+    assert len(pairs) == 99_999 + 6 + 1
+    near_pairs = pairs[pairs["distance"] == 3]
+    assert near_pairs[["a", "b"]].to_numpy().tolist() == [[0, 100_004]]
+    is_rare = pairs["a"] >= 100_000
+    assert pairs["distance"][is_rare].tolist() == [0] * 6
