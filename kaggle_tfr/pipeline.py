@@ -26,8 +26,8 @@ def build_dataset(**parameters: Any) -> pd.DataFrame:
     """
     check_parameters(parameters)
     values = {**DEFAULTS, **parameters}
-    work = notebook.start(values)
     try:
+        work = notebook.start(values)
         explore_images(values, work)
         deduplicate_images(values, work)
         plan_dataset(values, work)

@@ -10,7 +10,7 @@ from support.chain import make_input
 from support.plans import digests
 
 import kaggle_tfr
-from kaggle_tfr import driver
+from kaggle_tfr import driver, lock, parallel
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,17 @@ def test_an_unknown_parameter_is_an_error_with_the_near_miss(tmp_path, monkeypat
         with pytest.raises(ValueError, match='Did you mean "IMAGE_SIZE"'):
             kaggle_tfr.build_dataset(WORK_DIR=str(tmp_path / "work"), **{name: 64})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_start_releases_the_work_folder(tmp_path, monkeypatch):
+    """Another run may use WORK_DIR after an error of the backend, too."""
+    monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
+    work = str(tmp_path / "work")
+    with pytest.raises(ConnectionError):
+        kaggle_tfr.build_dataset(
+            WORK_DIR=work, BACKEND="dask", SCHEDULER="tcp://127.0.0.1:1"
+        )
+    lock.take(work, holder="another run").release()
 
 
 def test_an_import_of_the_package_imports_no_library(root):
