@@ -237,18 +237,9 @@ def _read_more(
     changes: the parameters that differ from the main input's. Its LABEL_MAP has the
     main input's name of a class, "" to leave the class out.
     """
-    folder = storage.resolve(settings.input_dir, changes["INPUT_DIR"])
-    if not storage.is_folder(folder):
-        folder = find_input(changes["INPUT_DIR"])
-    # A few rows can be too few to detect the kind of labels.
-    values: dict[str, Any] = {"label_kind": labels.kind}
-    values |= {name.lower(): value for name, value in changes.items()}
-    values |= {"input_dir": folder.rstrip("/"), "label_map": ""}
-    settings = replace(settings, **values)
-    if not settings.reads_csv and "SPLIT_COLUMN" not in changes:
-        settings = replace(settings, split_column="")
+    settings = _change_settings(settings, changes, labels.kind)
+    folder = settings.input_dir
     images, more_labels = _read_input(settings)
-
     source = f"MORE_INPUTS, input {number} ('{folder}')"
     if more_labels.kind != labels.kind:
         raise ValueError(
@@ -260,6 +251,26 @@ def _read_more(
     new_names = {name: str(label_map.get(name, name) or "") for name in names}
     _check_classes(new_names, labels, source)
     return _align_labels(images, new_names, labels)
+
+
+def _change_settings(
+    settings: InputSettings, changes: Mapping[str, Any], label_kind: str
+) -> InputSettings:
+    """Return the settings of a further input, which reads its own classes.
+
+    Without a SPLIT_COLUMN it has that of the main input, if it is a CSV too.
+    """
+    folder = storage.resolve(settings.input_dir, changes["INPUT_DIR"])
+    if not storage.is_folder(folder):
+        folder = find_input(changes["INPUT_DIR"])
+    # A few rows can be too few to detect the kind of labels.
+    values: dict[str, Any] = {"label_kind": label_kind}
+    values |= {name.lower(): value for name, value in changes.items()}
+    values |= {"input_dir": folder.rstrip("/"), "label_map": ""}
+    settings = replace(settings, **values)
+    if not settings.reads_csv and "SPLIT_COLUMN" not in changes:
+        settings = replace(settings, split_column="")
+    return settings
 
 
 def _check_classes(new_names: Mapping[str, str], labels: Labels, source: str) -> None:
@@ -292,15 +303,23 @@ def _align_labels(
         problem = problem.mask(is_left_out, "left out by LABEL_MAP: " + names)
         labelled, _ = single_label_table(renamed, list(labels.classes))
     else:
-        columns = pd.DataFrame(labels.blanks(), images.index)
-        for name, new_name in new_names.items():
-            if new_name:
-                is_held = images[name] != labels.blanks()[new_name]
-                columns[new_name] = columns[new_name].mask(is_held, images[name])
+        columns = _rename_columns(images, new_names, labels.blanks())
         labelled, _ = multi_label_table(columns, labels.kind, problem)
         images = images.drop(columns=list(new_names))
     images = images.drop(columns=["label", "label_name", "problem"])
     return pd.concat([images, labelled.assign(problem=problem)], axis=1)
+
+
+def _rename_columns(
+    images: pd.DataFrame, new_names: Mapping[str, str], blanks: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return the main input's label columns, blank where the further input has none."""
+    columns = pd.DataFrame(blanks, images.index)
+    for name, new_name in new_names.items():
+        if new_name:
+            has_label = images[name] != blanks[new_name]
+            columns[new_name] = columns[new_name].mask(has_label, images[name])
+    return columns
 
 
 def _keep_validation(

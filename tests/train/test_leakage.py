@@ -16,50 +16,60 @@ def simulate(seed, share=0.5, gain=0.6, n=300, repeats=3):
     rng = np.random.default_rng(seed)
     copied = rng.random(n) < share
     clusters = np.append(np.arange(n), np.flatnonzero(copied))
-    chance, luck = rng.beta(2, 2, n)[clusters], rng.random((2, repeats, n))
-    mood = rng.normal(0, 0.02, (2, repeats, 1))
-    known = chance + copied[clusters] * gain * (1 - chance)
-    leaky, honest = (
-        luck[k][:, clusters] < (known, chance)[k] + mood[k] for k in (0, 1)
-    )
-    of_both = 2 * share / (1 + share)  # of the rows, those with a copy
-    return leaky, honest, clusters, of_both * gain * 0.5  # a chance is 0.5 on average
+    chance = rng.beta(2, 2, n)[clusters]
+    leaky_luck, honest_luck = rng.random((2, repeats, n))
+    leaky_mood, honest_mood = rng.normal(0, 0.02, (2, repeats, 1))
+    known_chance = chance + copied[clusters] * gain * (1 - chance)
+    leaky = leaky_luck[:, clusters] < known_chance + leaky_mood
+    honest = honest_luck[:, clusters] < chance + honest_mood
+
+    share_of_rows_with_a_copy = 2 * share / (1 + share)
+    mean_chance = 0.5
+    truth = share_of_rows_with_a_copy * gain * mean_chance
+    return leaky, honest, clusters, truth
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_the_interval_holds_the_planted_inflation(share):
+def test_the_interval_contains_the_planted_inflation(share):
     """In at least 19 of 20 seeds, and it is not so wide that it would hold anything."""
-    held, widths = 0, []
+    contains_truth = []
+    widths = []
     for seed in range(20):
         *answers, truth = simulate(seed, share)
         _, low, high = train.estimate_inflation(*answers)
-        held += low <= truth <= high
+        contains_truth.append(low <= truth <= high)
         widths.append(high - low)
-    assert held >= 19
+
+    assert sum(contains_truth) >= 19
     assert np.median(widths) < 0.16
 
 
 def test_without_copies_nothing_is_added():
-    """The interval holds 0 where both ways are one."""
-    held = [
-        train.estimate_inflation(*simulate(seed, share=0.0)[:3]) for seed in range(20)
-    ]
-    assert sum(low <= 0 <= high for _, low, high in held) >= 19
+    """The interval contains 0 if no image has a copy."""
+    contains_zero = []
+    for seed in range(20):
+        *answers, _ = simulate(seed, share=0.0)
+        _, low, high = train.estimate_inflation(*answers)
+        contains_zero.append(low <= 0 <= high)
+
+    assert sum(contains_zero) >= 19
 
 
-def test_a_picture_is_judged_by_a_network_that_did_not_learn_from_it():
+def test_an_image_is_classified_by_a_network_that_did_not_learn_from_it():
     """Grey levels separate the classes, and the same seed gives the same answers."""
-    pictures = np.repeat([20, 230], 24)[:, None, None, None] + np.zeros((1, 8, 8, 3))
-    pictures, labels = pictures.astype(np.uint8), np.repeat([0, 1], 24)
+    labels = np.repeat([0, 1], 24)
+    grey_levels = np.array([20, 230], np.uint8)[labels]
+    pictures = np.broadcast_to(grey_levels[:, None, None, None], (48, 8, 8, 3))
     folds = np.arange(48) % 3
     options = {"epochs": 12, "batch_size": 8, "seed": 0}
+
     right = train.score_folds(pictures, labels, folds, **options)
     again = train.score_folds(pictures, labels, folds, **options)
+
     assert right.shape == (48,)
     assert right.mean() > 0.9
     assert (right == again).all()
     # A class that is in one fold alone is unknown to the network that judges it.
-    alone = train.score_folds(
-        pictures, labels, np.where(labels == 1, 0, 1 + folds), **options
-    )
+    folds_apart = np.where(labels == 1, 0, 1 + folds)
+    alone = train.score_folds(pictures, labels, folds_apart, **options)
     assert not alone[labels == 1].any()
