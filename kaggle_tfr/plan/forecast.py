@@ -51,8 +51,8 @@ class Forecast:
     n_sampled: images measured.
     workers: how many of them worked at the same time.
     quantile: of Student's t, the half width of an interval in standard errors.
-    strata: columns rows, sampled, ratio, spread, upper; the first row is for the
-        originals that pass through.
+    edges: see `cut_strata`.
+    strata: see `_fit_ratios`; the first row is for the originals that pass through.
     """
 
     n_images: int
@@ -62,6 +62,7 @@ class Forecast:
     seconds: Interval
     workers: float
     quantile: float
+    edges: Array = field(repr=False, compare=False)
     strata: pd.DataFrame = field(repr=False, compare=False)
 
 
@@ -88,17 +89,17 @@ def make_forecast(
     # ones may make up most of the bytes.
     sample = min(sample, max(MIN_SAMPLE, len(table) // 20))
     predicted = predict(table, image)
-    upper = cut_strata(predicted, sample)
-    stratum = number_strata(predicted, upper)
+    edges = cut_strata(predicted, sample)
+    stratum = number_strata(predicted, edges)
     chosen = draw_sample(table["label"].to_numpy(), stratum, seed, sample)
     measured = _measure(table.loc[chosen], schema, image, compression)
     if measured.empty:
         raise ValueError(
             f"All {len(chosen)} images of the sample were rejected, the first is "
-            f"'{table['path'][chosen[0]]}'. Has the input changed since 01_explore? "
-            f"Run it again."
+            f"'{table['path'][chosen[0]]}'. If the input has changed, run 01_explore "
+            "again."
         )
-    return estimate(predicted, upper, measured)
+    return estimate(predicted, edges, measured)
 
 
 def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
@@ -114,8 +115,7 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
 
     exact = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
     exact &= (after == before.to_numpy()).all(axis=1) & image.pass_through
-    if "orientation" in table:
-        exact &= table["orientation"] == 1
+    exact &= table["orientation"] == 1
 
     bytes_per_pixel = table["n_bytes"] / before.prod(axis=1).clip(1)
     size = after.prod(axis=1) * np.sqrt(bytes_per_pixel.clip(1e-3))
@@ -129,23 +129,22 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
 
 
 def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
-    """Return the largest size of each stratum.
+    """Return the sizes that separate the strata, in ascending order.
 
-    The first stratum holds the exact rows; the others hold equal sums of sizes.
+    The strata hold equal sums of sizes. Exact rows are in a stratum of their own.
     """
     sizes = np.sort(predicted["size"][~predicted["exact"]])
     if not len(sizes):
-        return np.array([np.inf])
+        return sizes
     running_total = np.cumsum(sizes)
-    n_strata = max(1, min(MAX_STRATA, sample // MIN_PER_STRATUM))
+    n_strata = min(MAX_STRATA, sample // MIN_PER_STRATUM)
     cuts = np.linspace(0, running_total[-1], n_strata + 1)[1:-1]
-    inner = np.unique(sizes[np.searchsorted(running_total, cuts)])
-    return np.concatenate([[0], inner, [np.inf]])
+    return np.unique(sizes[np.searchsorted(running_total, cuts)])
 
 
-def number_strata(predicted: pd.DataFrame, upper: Array) -> Array:
-    """Return the stratum of each row; see `cut_strata`."""
-    number = 1 + np.searchsorted(upper[1:-1], predicted["size"])
+def number_strata(predicted: pd.DataFrame, edges: Array) -> Array:
+    """Return the stratum of each row: 0 for exact rows; for `edges` see `cut_strata`."""
+    number = 1 + np.searchsorted(edges, predicted["size"])
     return np.where(predicted["exact"], 0, number)
 
 
@@ -221,83 +220,97 @@ def _load_libraries() -> None:
     encode({"label": 0, "image_id": ""}, image, load_schema("default"), settings)
 
 
-def estimate(predicted: pd.DataFrame, upper: Array, measured: pd.DataFrame) -> Forecast:
+def estimate(predicted: pd.DataFrame, edges: Array, measured: pd.DataFrame) -> Forecast:
     """Return the forecast from measured images; see `predict` and `_measure`."""
-    stratum = number_strata(predicted, upper)
+    stratum = number_strata(predicted, edges)
     drawn = stratum[measured.index]
-    counts = {
-        "upper": upper,
-        "rows": np.bincount(stratum, minlength=len(upper)),
-        "sampled": np.bincount(drawn, minlength=len(upper)),
-    }
-    strata = pd.DataFrame(counts)
+    n_rows = np.bincount(stratum, minlength=len(edges) + 2)
 
     sampled = predicted.loc[measured.index]
     extra_bytes = measured["bytes"] - sampled["known"]
-    sizes = np.bincount(stratum, predicted["size"], len(upper))
-    strata = _fit_ratios(strata, extra_bytes, sampled["size"], drawn, sizes)
-    total = predicted["known"].sum() + (strata["ratio"] * sizes).sum()
-    size, quantile = _interval(total, strata)
+    sizes = np.bincount(stratum, predicted["size"], len(n_rows))
+    strata = _fit_ratios(extra_bytes, sampled["size"], drawn, n_rows, sizes)
+    size, quantile = _interval(strata, predicted["known"].sum())
 
     seconds = measured["end"] - measured["begin"]
     ones = pd.Series(1.0, seconds.index)
-    times = _fit_ratios(strata, seconds, ones, drawn, counts["rows"])
-    seconds_each, _ = _interval((times["ratio"] * times["rows"]).sum(), times)
+    times = _fit_ratios(seconds, ones, drawn, n_rows, n_rows)
+    seconds_each, _ = _interval(times)
     elapsed = measured["end"].max() - measured["begin"].min()
     return Forecast(
         n_images=len(predicted),
-        n_exact=int(strata["rows"][0]),
+        n_exact=int(n_rows[0]),
         n_sampled=len(measured),
         size=size,
         seconds=seconds_each,
         workers=max(1.0, float(seconds.sum() / max(elapsed, 1e-9))),
         quantile=quantile,
+        edges=edges,
         strata=strata,
     )
 
 
 def _fit_ratios(
-    strata: pd.DataFrame, y: pd.Series, x: pd.Series, drawn: Array, sums_x: Array
+    y: pd.Series, x: pd.Series, drawn: Array, n_rows: Array, sums_x: Array
 ) -> pd.DataFrame:
-    """Return the strata with the ratio of y to x, and the spread of y about it.
+    """Return one row per stratum: rows, sampled, ratio, total and spread.
 
-    A stratum without a sample has the ratio of all strata. A single image does not show
-    a spread: half the mean is a guess on the safe side.
-    y, x, drawn: of the sample; drawn is its stratum. sums_x: of all rows, by stratum.
+    ratio: of y to x; without a sample, that of all strata. total: of y, in all rows.
+    spread: standard deviation of y about ratio * x. A single image does not show it:
+    half the mean is a guess on the safe side.
+    y, x, drawn: of the sample; drawn is its stratum. n_rows, sums_x: of all rows, by
+    stratum.
     """
-    n_sampled = strata["sampled"].to_numpy()
-    ratio = np.full(len(strata), y.sum() / x.sum())
-    sampled_y = np.bincount(drawn, y, len(strata))
-    sampled_x = np.bincount(drawn, x, len(strata))
+    n_strata = len(n_rows)
+    n_sampled = np.bincount(drawn, minlength=n_strata)
+    ratio = np.full(n_strata, y.sum() / x.sum())
+    sampled_y = np.bincount(drawn, y, n_strata)
+    sampled_x = np.bincount(drawn, x, n_strata)
     np.divide(sampled_y, sampled_x, out=ratio, where=n_sampled > 0)
+    total = ratio * sums_x
 
-    squares = np.bincount(drawn, (y - ratio[drawn] * x) ** 2, len(strata))
+    squares = np.bincount(drawn, (y - ratio[drawn] * x) ** 2, n_strata)
     spread = np.sqrt(squares / (n_sampled - 1).clip(1))
-    guess = np.abs(ratio) * sums_x / strata["rows"].clip(1) / 2
-    return strata.assign(ratio=ratio, spread=np.where(n_sampled > 1, spread, guess))
+    guess = np.abs(total) / n_rows.clip(1) / 2
+    return pd.DataFrame(
+        {
+            "rows": n_rows,
+            "sampled": n_sampled,
+            "ratio": ratio,
+            "total": total,
+            "spread": np.where(n_sampled > 1, spread, guess),
+        }
+    )
 
 
-def _variance_of_mean(strata: pd.DataFrame) -> pd.Series:
-    """Return the variance of the mean of each stratum. Source: Cochran, theorem 5.3."""
-    unsampled = 1 - strata["sampled"] / strata["rows"].clip(1)
-    return unsampled * strata["spread"] ** 2 / strata["sampled"].clip(1)
-
-
-def _interval(total: float, strata: pd.DataFrame) -> tuple[Interval, float]:
+def _interval(strata: pd.DataFrame, known: float = 0.0) -> tuple[Interval, float]:
     """Return the interval of the mean of all rows, and the quantile of t behind it.
 
-    The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
+    known: the sum of what is not estimated. The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
     """
     n_rows = strata["rows"].sum()
-    variances = strata["rows"] ** 2 * _variance_of_mean(strata)
+    variances = _find_variance(strata, strata["rows"])
     variance = variances.sum()
     per_freedom = (variances**2 / (strata["sampled"] - 1).clip(1)).sum()
     freedom = np.clip(variance**2 / max(per_freedom, 1e-300), 3, 10_000)
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
 
-    mean = float(total / n_rows)
+    mean = float((known + strata["total"].sum()) / n_rows)
     margin = float(quantile * np.sqrt(variance) / n_rows)
     return (mean, max(mean - margin, 0.0), mean + margin), quantile
+
+
+def _find_variance(strata: pd.DataFrame, count: pd.Series) -> pd.Series:
+    """Return the variance of the sum of `count` rows that are drawn from each stratum.
+
+    The mean of the stratum is uncertain, and so is which of its rows are drawn.
+    Source: Cochran, theorem 5.3.
+    """
+    n_rows = strata["rows"].clip(1)
+    unsampled = 1 - strata["sampled"] / n_rows
+    of_mean = unsampled * strata["spread"] ** 2 / strata["sampled"].clip(1)
+    of_draw = count * (1 - count / n_rows) * strata["spread"] ** 2
+    return count**2 * of_mean + of_draw
 
 
 def forecast_groups(
@@ -307,24 +320,16 @@ def forecast_groups(
 
     A group is a random share of the table, and may weigh more than the mean.
     """
-    strata = forecast.strata
     predicted = predict(table, image)
-    stratum = number_strata(predicted, strata["upper"].to_numpy())
-    ratio = strata["ratio"].to_numpy()[stratum]
+    stratum = number_strata(predicted, forecast.edges)
+    ratio = forecast.strata["ratio"].to_numpy()[stratum]
     rows = table[by].assign(stratum=stratum, count=1)
     rows["expected"] = predicted["known"] + ratio * predicted["size"]
     cells = rows.groupby([*by, "stratum"], observed=True).sum()
-    cells = cells.join(strata, on="stratum")
-    cells["variance"] = _variance_of_cells(cells)
+    cells["variance"] = _find_variance(
+        cells.join(forecast.strata, on="stratum"), cells["count"]
+    )
 
-    columns = ["count", "expected", "variance"]
-    groups = cells.groupby(by, observed=True)[columns].sum()
+    groups = cells.groupby(by, observed=True).sum()
     margin = forecast.quantile * np.sqrt(groups.pop("variance"))
     return groups.assign(high=groups["expected"] + margin)
-
-
-def _variance_of_cells(cells: pd.DataFrame) -> pd.Series:
-    """Return the variance of the bytes of `count` rows, drawn from each stratum."""
-    left_out = (1 - cells["count"] / cells["rows"]).clip(0)
-    of_share = cells["count"] * left_out * cells["spread"] ** 2
-    return cells["count"] ** 2 * _variance_of_mean(cells) + of_share

@@ -56,15 +56,15 @@ def make_table(n_bytes, folds=1, *, labels=0, side=100):
 def forecast_sizes(table, image, true_bytes, seeds=(0,), sample=400):
     """Yield one forecast per seed, of records whose sizes are known."""
     predicted = forecasts.predict(table, image)
-    upper = forecasts.cut_strata(predicted, sample)
-    stratum = forecasts.number_strata(predicted, upper)
+    edges = forecasts.cut_strata(predicted, sample)
+    stratum = forecasts.number_strata(predicted, edges)
     labels = table["label"].to_numpy()
     for seed in seeds:
         chosen = forecasts.draw_sample(labels, stratum, seed, sample)
         begin = np.arange(len(chosen))
         columns = {"bytes": true_bytes[chosen], "begin": begin, "end": begin + 1}
         measured = pd.DataFrame(columns, chosen)
-        yield forecasts.estimate(predicted, upper, measured)
+        yield forecasts.estimate(predicted, edges, measured)
 
 
 def check_intervals(table, image, true_bytes, max_width, sample=400):
