@@ -339,12 +339,11 @@ def format_carrier(modules: Mapping[str, str] = MODULES) -> str:
 def _zip_package() -> bytes:
     """Return the package's modules as a zip archive; equal modules give equal bytes."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compresslevel=9) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for path in sorted(PACKAGE.rglob("*.py")):
             name = path.relative_to(PACKAGE.parent).as_posix()
             entry = zipfile.ZipInfo(name)  # dated 1980
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, path.read_bytes())
+            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
     return buffer.getvalue()
 
 

@@ -199,7 +199,7 @@ def find_damage(part_dir: str) -> str:
 
 def find_missing_output(output: str) -> str:
     """Return why a kernel's output is not a complete plan, part or model, or ""."""
-    parts = sorted(path for path in Path(output).glob("part-*") if path.is_dir())
+    parts = sorted(Path(output).glob("part-*/"))
     for part in parts:
         if not (part / "shards.csv").exists():
             return f"{part.name} is not finished; push again to resume it"

@@ -158,10 +158,6 @@ def push_kernels(
             time.sleep(POLL_SECONDS)
         _push_ready(kernels, at_once)
 
-    for kernel in kernels:
-        if kernel.state == "waiting":
-            missing = ", ".join(_list_unfinished(kernel, kernels))
-            kernel.problem = f"not pushed: it needs the output of {missing}"
     columns = ["name", "state", "problem", "output"]
     return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
 
@@ -213,20 +209,30 @@ def _resume(kernel: _Kernel) -> None:
 def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
     """Push the kernels whose sources are finished, while fewer than `at_once` run."""
     for kernel in kernels:
-        n_running = sum(other.state == "running" for other in kernels)
-        is_ready = n_running < at_once and not _list_unfinished(kernel, kernels)
-        if kernel.state != "waiting" or not is_ready:
+        if kernel.state != "waiting":
             continue
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                text = json.dumps(kernel.metadata)
-                Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
-                call("kernels_push", folder)
-            kernel.state = "running"
-            kernel.save()
-            print(f"{kernel.name}: pushed")
-        except KaggleError as error:
-            kernel.fail(str(error))
+        missing = _list_unfinished(kernel, kernels)
+        n_running = sum(other.state == "running" for other in kernels)
+        if missing:
+            names = ", ".join(missing)
+            kernel.problem = f"not pushed: it needs the output of {names}"
+        elif n_running < at_once:
+            _push(kernel)
+
+
+def _push(kernel: _Kernel) -> None:
+    """Push a kernel; it fails if Kaggle rejects it."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            text = json.dumps(kernel.metadata)
+            Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
+            call("kernels_push", folder)
+    except KaggleError as error:
+        kernel.fail(str(error))
+    else:
+        kernel.state = "running"
+        kernel.save()
+        print(f"{kernel.name}: pushed")
 
 
 def _poll_kernel(kernel: _Kernel) -> None:
