@@ -281,8 +281,8 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
         return None  # not the end of the image: Pillow decides
     end = marker.start()
     has_zeros = data.find(bytes(32), header.scan, end) >= 0
-    is_normal = ZEROS_END_BLOCKS.search(data, 0, header.scan)
-    if has_zeros and not is_normal:
+    may_have_zeros = ZEROS_END_BLOCKS.search(data, 0, header.scan)
+    if has_zeros and not may_have_zeros:
         raise RejectedImage("damaged: zeros in its scan")
     return end
 
@@ -391,8 +391,9 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
 
 def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
     height, width = size
-    top = (pixels.shape[0] - height) // 2
-    left = (pixels.shape[1] - width) // 2
+    rows, columns = pixels.shape[:2]
+    top = (rows - height) // 2
+    left = (columns - width) // 2
     return pixels[top : top + height, left : left + width]
 
 

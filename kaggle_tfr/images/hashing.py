@@ -66,8 +66,9 @@ def _shrink(luma: Image.Image, width: int, height: int) -> np.ndarray:
 def _hash_cosines(luma: Image.Image) -> np.ndarray:
     """Return `imagehash.phash` of the image and its three mirror images, (4, 8, 8)."""
     small = _shrink(luma, 32, 32)
-    cosines = dct(dct(small, axis=0), axis=1)[:8, :8]
-    mirrored = cosines * MIRROR_SIGNS
+    by_column = dct(small, axis=0)
+    cosines = dct(by_column, axis=1)
+    mirrored = cosines[:8, :8] * MIRROR_SIGNS
     medians = np.median(mirrored, axis=(1, 2), keepdims=True)
     return mirrored > medians
 
@@ -79,7 +80,8 @@ def _hash_wavelets(luma: Image.Image) -> np.ndarray:
     all pixels first, which leaves the same places above the median.
     """
     short_side = min(luma.size)
-    side = max(8, 1 << (short_side.bit_length() - 1))
+    exponent = short_side.bit_length() - 1
+    side = max(8, 1 << exponent)
     band = _shrink(luma, side, side) / 255
     # Haar's low band; rows first, as in pywt, so that it is rounded alike.
     weight = np.sqrt(0.5)

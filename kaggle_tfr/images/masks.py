@@ -100,12 +100,14 @@ def find_code_problem(code: str, height: int, width: int) -> str:
         return f"run-length code counts from 1, but contains {numbers.min()}"
 
     # Unsigned, because the sum of two numbers below 2**63 may need one bit more.
-    starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
-    last = starts + lengths - 1
+    numbers = numbers.astype(np.uint64)
+    starts = numbers[::2]
+    last = starts + numbers[1::2] - 1
     n_pixels = height * width
     if len(last) and last.max() > n_pixels:
         return f"run-length code leaves the image: pixel {last.max()} of {n_pixels}"
-    if (starts[1:] <= last[:-1]).any():
+    goes_back = starts[1:] <= last[:-1]
+    if goes_back.any():
         return "run-length code has runs that overlap or go back"
     return ""
 
@@ -126,7 +128,10 @@ def _format_code(starts: np.ndarray, ends: np.ndarray) -> str:
 
 
 def sample_mask(
-    code: "tf.Tensor", height: "tf.Tensor", window: "tf.Tensor", size: Sequence[int]
+    code: "tf.Tensor",
+    height: "tf.Tensor",
+    window: "tf.Tensor",
+    size: "Sequence[int | tf.Tensor]",
 ) -> "tf.Tensor":
     """Return a window of a mask resized to `size`, uint8 of 0 and 1, by TensorFlow.
 
@@ -134,7 +139,8 @@ def sample_mask(
     runs. Nearest pixel, centres aligned.
     height: of the whole mask. window: int (4,), its top, left, height and width.
     """
-    top, left, window_height, window_width = tf.unstack(tf.cast(window, tf.int64))
+    window = tf.cast(window, tf.int64)
+    top, left, window_height, window_width = tf.unstack(window)
     rows = _find_sources(top, window_height, size[0])
     columns = _find_sources(left, window_width, size[1])
     height = tf.cast(height, tf.int64)
@@ -144,10 +150,10 @@ def sample_mask(
     numbers = tf.strings.to_number(words, tf.int64)
     starts = numbers[::2] - 1
     ends = starts + numbers[1::2]
-    borders = tf.stack([starts, ends], axis=1)
+    borders = tf.reshape(tf.stack([starts, ends], axis=1), [-1])
     # Inside of a run, one more run has started than ended: the number is odd.
     n_borders = tf.searchsorted(
-        tf.reshape(borders, [-1]),
+        borders,
         tf.reshape(pixels, [-1]),
         side="right",
     )

@@ -2,11 +2,17 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kaggle_tfr.images.masks import decode_mask, encode_mask, find_code_problem
+from kaggle_tfr.images.masks import (
+    decode_mask,
+    encode_mask,
+    find_code_problem,
+    sample_mask,
+)
 
 SHAPES = array_shapes(min_dims=2, max_dims=2, max_side=9)
 
@@ -28,6 +34,24 @@ def test_a_mask_survives_its_code(mask):
     assert find_code_problem(code, *mask.shape) == ""
     assert np.array_equal(decode_mask(code, *mask.shape), mask)
     assert np.array_equal(decode_slowly(code, *mask.shape), mask)
+
+
+@given(
+    arrays(np.uint8, SHAPES, elements=st.integers(0, 1)),
+    st.tuples(st.integers(1, 20), st.integers(1, 20)),
+)
+def test_a_mask_is_sampled_at_the_centres_of_its_pixels(mask, size):
+    """The size may be tensors, as that of an image that TensorFlow has decoded."""
+    height, width = mask.shape
+    # In whole numbers, because a centre may be exactly between two pixels.
+    rows = (2 * np.arange(size[0]) + 1) * height // (2 * size[0])
+    columns = (2 * np.arange(size[1]) + 1) * width // (2 * size[1])
+
+    code = encode_mask(mask)
+    window = [0, 0, height, width]
+    sampled = sample_mask(code, height, window, tf.unstack(tf.constant(size)))
+
+    assert np.array_equal(sampled, mask[rows][:, columns])
 
 
 @pytest.mark.parametrize(
