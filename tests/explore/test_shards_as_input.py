@@ -406,8 +406,24 @@ def test_labels_may_be_numbers_of_a_labels_json(species):
     assert images["problem"].tolist() == ["", unknown, "no label"]
 
 
+def test_the_labels_json_of_a_further_input_may_leave_labels_out(tmp_path):
+    """A label without a class is not a class that the main input lacks."""
+    main = [make_example(image=IMAGES[0], label=b"x")]
+    further = [make_example(image=IMAGES[1], label=1)]
+    write_shard(tmp_path / "in" / "a.tfrec", main)
+    write_shard(tmp_path / "more" / "b.tfrec", further)
+    (tmp_path / "more" / "labels.json").write_text('{"classes": [null, "x"]}')
+    more_inputs = [{"INPUT_DIR": str(tmp_path / "more")}]
+
+    images, labels = read(tmp_path / "in", **LABELLED, more_inputs=more_inputs)
+
+    assert labels.classes == ("x",)
+    assert images["label"].tolist() == [0, 0]
+    assert images["source"].tolist() == [0, 1]
+
+
 def test_lists_of_0_and_1_are_several_labels(tmp_path):
-    """Their names are in labels.json; a list of another length is no label."""
+    """Their names are in labels.json; other numbers and lengths reject the record."""
     names = ["cat", "dog"]
     schema = {
         "fields": [
@@ -420,7 +436,8 @@ def test_lists_of_0_and_1_are_several_labels(tmp_path):
     }
     labels = {"kind": "multi", "classes": names, "label_columns": names}
     image = make_picture(9)
-    records = [make_example(image=image, tags=tags) for tags in ([1, 0], [1, 1], [0])]
+    lists = [[1, 0], [1, 1], [0], [2, 0]]
+    records = [make_example(image=image, tags=tags) for tags in lists]
     write_shard(tmp_path / "in" / "a.tfrec", records)
     (tmp_path / "in" / "schema.json").write_text(json.dumps(schema))
     (tmp_path / "in" / "labels.json").write_text(json.dumps(labels))
@@ -429,9 +446,11 @@ def test_lists_of_0_and_1_are_several_labels(tmp_path):
 
     assert labels.kind == "multi"
     assert labels.label_columns == ("cat", "dog")
-    assert images[names].to_numpy().tolist() == [[1, 0], [1, 1], [0, 0]]
-    assert images["label_name"].tolist() == ["cat", "cat|dog", ""]
-    assert images["problem"].tolist() == ["", "", "no label in column 'dog'"]
+    assert images[names].to_numpy().tolist() == [[1, 0], [1, 1], [0, 0], [0, 0]]
+    assert images["label_name"].tolist() == ["cat", "cat|dog", "", ""]
+    missing = "no label in column 'dog'"
+    wrong = "label column 'cat' contains '2', not 0 or 1"
+    assert images["problem"].tolist() == ["", "", missing, wrong]
 
 
 def test_run_length_codes_are_masks(tmp_path):
@@ -613,6 +632,21 @@ def test_each_split_needs_a_label(tagged):
     missing = r"no record of the split 'validation' has a label in"
     with pytest.raises(ValueError, match=missing):
         read(tagged, **LABELLED, input_schema=schema)
+
+
+def test_test_records_need_labels_if_one_of_them_has_a_label(tmp_path):
+    """All records of a split have the same features: labels would be lost."""
+    records = make_records(IMAGES[:3])
+    write_shard(tmp_path / "in" / "train.tfrec", records)
+    write_shard(
+        tmp_path / "in" / "test.tfrec", [records[0], make_example(image=IMAGES[9])]
+    )
+
+    images, _ = read(tmp_path / "in", **LABELLED)
+
+    tests = images[images["split"] == "test"]
+    assert tests["label"].tolist() == [0, -1]
+    assert tests["problem"].tolist() == ["", "no label"]
 
 
 def test_input_schema_chooses_the_label(tagged):
