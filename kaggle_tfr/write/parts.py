@@ -258,7 +258,7 @@ def _list_tasks(
 ) -> Iterator[ShardTask]:
     """Yield the missing shards as tasks until a problem is known.
 
-    problems: those of finished tasks, to which this function adds its own.
+    problems: of finished tasks; a problem that is found before a task is added.
     """
     plan = run.plan.for_worker()
     for shard, rows in read_rows(run.work_dir, missing):

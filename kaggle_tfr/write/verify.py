@@ -291,7 +291,7 @@ def _list_checks(part: Part, work_dir: str, n_sources: int) -> Iterator[ShardChe
 def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
     """Return a split's table with its column `split`, empty if it cannot be read.
 
-    A broken table is a fault of its own.
+    `_open_part` reports a broken table.
     """
     text_columns = ["image_id", "label_name", "file"]
     for schema_field in (*plan.schema.fields, *plan.schema.test_fields):
