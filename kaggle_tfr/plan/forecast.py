@@ -143,7 +143,7 @@ def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
 
 
 def number_strata(predicted: pd.DataFrame, edges: Array) -> Array:
-    """Return the stratum of each row: 0 for exact rows; for `edges` see `cut_strata`."""
+    """Return the stratum of each row, 0 for exact rows. edges: of `cut_strata`."""
     number = 1 + np.searchsorted(edges, predicted["size"])
     return np.where(predicted["exact"], 0, number)
 
@@ -286,7 +286,8 @@ def _fit_ratios(
 def _interval(strata: pd.DataFrame, known: float = 0.0) -> tuple[Interval, float]:
     """Return the interval of the mean of all rows, and the quantile of t behind it.
 
-    known: the sum of what is not estimated. The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
+    known: the sum of what is not estimated.
+    The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
     """
     n_rows = strata["rows"].sum()
     variances = _find_variance(strata, strata["rows"])

@@ -274,7 +274,7 @@ def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
 
 
 def test_a_number_of_shards_or_of_images_in_one_is_kept():
-    """16 shards of 10, 20 and 50 images are 2, 4 and 10; 7,000 images in 3,000s, three."""
+    """16 shards of 10, 20 and 50 images are 2, 4 and 10."""
     by_number = shards_per_group(make_groups(10, 20, 50), 1, choose(n_shards=16))
     assert by_number == {("train", 0): 2, ("train", 1): 4, ("train", 2): 10}
     assert shards_per_group(make_groups(7000), 1, choose(shard_images=3000)) == {
