@@ -1,4 +1,4 @@
-"""hashes.parquet: what 01 knows of each file, so that a rerun and the later steps need not ask."""
+"""hashes.parquet keeps what 01 has read of each file, for a rerun and later steps."""
 
 import pandas as pd
 import pytest
@@ -40,7 +40,7 @@ def reads(monkeypatch):
 
 
 def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
-    """Each row is of its own file; a truncated one gets a problem, a rejected one keeps its own."""
+    """Each row describes its file; an image with a problem keeps it."""
     images = measure(
         images[::-1].assign(problem=[""] * 11 + ["no label"]), work_dir=str(tmp_path)
     )
@@ -63,7 +63,7 @@ def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
 
 
 def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
-    """A new, a changed and a rejected file are read again; the rest come from hashes.parquet."""
+    """Only a new, a changed and a rejected file are read again."""
     work = str(tmp_path)
     measure(images, work_dir=work)
     reads.clear()
@@ -88,7 +88,7 @@ def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
 
 
 def test_a_file_of_an_earlier_version_is_made_anew(images, tmp_path):
-    """A hashes.parquet that lacks a column stands for nothing, and is no error."""
+    """A hashes.parquet that lacks a column is ignored, without an error."""
     measured = measure(images, work_dir=str(tmp_path))
     old = pd.read_parquet(tmp_path / "hashes.parquet")
     old.drop(columns="height").to_parquet(tmp_path / "hashes.parquet")
@@ -98,7 +98,7 @@ def test_a_file_of_an_earlier_version_is_made_anew(images, tmp_path):
 def test_what_was_done_before_a_stop_is_not_done_again(
     images, reads, monkeypatch, tmp_path
 ):
-    """A run that dies half-way leaves its hashes behind, and the next does the rest alone."""
+    """The next run keeps the hashes of a run that was killed, and computes the rest."""
 
     def die_half_way(function, items, **_):
         for item in items:
@@ -119,7 +119,7 @@ def test_what_was_done_before_a_stop_is_not_done_again(
 
 
 def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads, tmp_path):
-    """Of a LIMIT: the next full run opens only what changed; the file is the same in any order."""
+    """After a LIMIT, the next full run opens only what has changed."""
     work = str(tmp_path)
     measured = measure(images, work_dir=work)
     (tmp_path / "03.jpg").write_bytes(saved(scene(90, 120, seed=99)))

@@ -92,7 +92,7 @@ def save_special_images():
 
 
 def test_hash_and_record_see_the_same_image():
-    """Both have alpha over white, 8 of 16 bits, the palette's colours, and are upright."""
+    """Both are upright, with alpha over white, 8 of 16 bits and the palette's colours."""
     settings = ImageSettings(None, "none", bit_depth="stretch")
     for data, shown in save_special_images():
         record = saved(Image.fromarray(record_pixels(data, settings)), "PNG")
@@ -125,7 +125,7 @@ def test_hashes_of_a_rotated_image_follow_from_the_stored_bits(data_dir):
 
 
 def test_only_images_without_texture_count_as_flat(data_dir):
-    """One shade, a ramp, and noise on one shade are flat; no flower, photo or scene is."""
+    """One shade, a ramp, and noise on one shade are flat; no flower or photo is."""
     rng = np.random.default_rng(0)
     ramp = np.tile(np.linspace(0, 255, 400), (300, 1))
     one_shade = np.full((300, 400), 90.0)

@@ -169,7 +169,7 @@ def test_channels_are_counted_as_tensorflow_decodes_them(name):
 
 
 def check_special_png(data, expected, limit):
-    """Check that records, hashes and the reference of verify see the expected pixels."""
+    """Check that records, hashes and verify's reference see the expected pixels."""
     record = record_pixels(data, UNCHANGED)
     luma = np.asarray(check_image(data)[1])
     assert largest_difference(record, expected) <= limit
@@ -228,7 +228,7 @@ def test_a_wide_gamut_photo_is_converted_when_it_shrinks():
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 @pytest.mark.parametrize(("resample", "limit"), [("area", 25), ("lanczos", 3)])
 def test_fine_stripes_become_grey_below_half_size(kind, resample, limit):
-    """Of 127 levels, Lanczos leaves none, area steps 24, and OpenCV's default over 70."""
+    """Lanczos leaves 0 of 127 levels, area steps 24, and OpenCV's default over 70."""
     stripes = np.zeros((1024, 1024, 3), np.uint8)
     stripes[:, ::2] = 255
     data = saved(Image.fromarray(stripes), kind)
@@ -294,7 +294,7 @@ def test_lanczos_is_pillows(data_dir):
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 600))
 def test_short_side_shrinks_to_the_side_and_keeps_the_shape(height, width, side):
-    """The short side is exact, the long one within half a pixel; nothing is enlarged."""
+    """The short side is exact, the long one within half a pixel; none is enlarged."""
     short, long = sorted(output_size(height, width, ImageSettings((side, side))))
     assert short == min(side, height, width)
     shape = max(height, width) / min(height, width)
@@ -381,7 +381,7 @@ SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     ],
 )
 def test_an_image_that_needs_no_change_keeps_its_bytes(data, chosen):
-    """These are JPEG that are small enough, and with "none" every plain JPEG and PNG."""
+    """These are small JPEG, and with "none" every plain JPEG and PNG."""
     assert convert(data, chosen).data == data
     assert largest_difference(read_pixels(data), show(data)) <= 2
 

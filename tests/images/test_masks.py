@@ -77,7 +77,7 @@ def test_a_mask_is_sampled_at_the_centres_of_its_pixels(mask, size):
     ],
 )
 def test_each_fault_of_a_code_has_its_words(code, problem):
-    """Decoding such a code raises an error that names code, size and the likely cause."""
+    """Decoding such a code raises an error with code, size and the likely cause."""
     assert find_code_problem(code, 2, 2) == problem
     if problem:
         with pytest.raises(

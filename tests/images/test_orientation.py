@@ -16,7 +16,7 @@ PAIRS = [(first, second) for first in ORIENTATIONS for second in ORIENTATIONS]
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_applying_an_orientation_does_what_pillow_does(orientation):
-    """Pillow's exif_transpose changes an image with this orientation in the same way."""
+    """Pillow's exif_transpose changes such an image in the same way."""
     image = Image.fromarray(PIXELS)
     image.getexif()[0x0112] = orientation
 
