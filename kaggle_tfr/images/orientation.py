@@ -34,7 +34,7 @@ CLOCKWISE_TURNS = (1, 6, 3, 8)  # by 0, 90, 180 and 270 degrees
 
 
 def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Return a view of stored pixels (rows, columns, …), which is upright."""
+    """Return a view of the pixels (rows, columns, …), changed by an orientation."""
     change = ORIENTATIONS[orientation]
     if change.transposes:
         pixels = pixels.swapaxes(0, 1)

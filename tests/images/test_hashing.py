@@ -42,7 +42,7 @@ def count_bits(bits, other_bits):
 
 
 def test_bits_of_a_whole_image_are_those_that_imagehash_prints():
-    """The four hashes follow each other; those of a known image have never changed."""
+    """The four hashes follow each other; a known image's have never changed."""
     for data in (HOPPER.read_bytes(), saved(scene(seed=3), quality=80)):
         bits = hash_image(opened(data).convert("L"))[0]
         assert bits.tobytes().hex() == reference_hash(data)
@@ -92,7 +92,7 @@ def save_special_images():
 
 
 def test_hash_and_record_see_the_same_image():
-    """Both are upright, with alpha over white, 8 of 16 bits and the palette's colours."""
+    """Both are upright, with alpha over white, 8 of 16 bits and a palette's colours."""
     settings = ImageSettings(None, "none", bit_depth="stretch")
     for data, shown in save_special_images():
         record = saved(Image.fromarray(record_pixels(data, settings)), "PNG")
