@@ -23,9 +23,9 @@ def compare_shares(
     group_column: str = "",
     extra_in_validation: bool = False,
 ) -> pd.DataFrame:
-    """Compare the folds with the shares that `assign_folds` was asked for.
+    """Compare the folds with the requested shares.
 
-    rows, folded: its input and its result with the same parameters.
+    rows, folded: the input and the result of `assign_folds` with the same parameters.
     One row for each band of class sizes, and one for all classes. Columns: classes;
     images, those that may validate, counted once for each label; asked and validation
     (images); fold 0, fold 1, … (shares of the rest); in every fold (classes).
@@ -72,10 +72,10 @@ def find_missing_classes(
 ) -> pd.DataFrame:
     """List the classes without an image in train, a fold, or the validation split.
 
-    folded: of `assign_folds`. Test images and images without a label are not counted.
+    folded: the result of `assign_folds`. Test images and images without a label are not counted.
     label_columns: of multi-label images; each column is a class.
     One row a class, the largest class first. Columns: class (its name), images (with
-    this class), missing_from (such as "fold 0, validation"; "train" stands for all
+    this class), missing_from (such as "fold 0, validation"; "train" means all
     folds).
     """
     labelled = folded[folded["split"] != "test"]
@@ -88,7 +88,7 @@ def find_missing_classes(
     counts, folds = _count_by_place(labelled, label_columns)
     is_missing = counts == 0
     is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
-    # "train" stands for all folds. A single fold does not validate.
+    # "train" means all folds. A single fold does not validate.
     is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
 
     is_missing = is_missing[is_missing.any(axis=1)]

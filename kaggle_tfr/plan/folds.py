@@ -106,7 +106,7 @@ def join_groups(
         )
     number = _number_groups(table, group_column)
 
-    # Of equally large splits, the one whose name is first counts as smaller.
+    # Equally large splits are in the order of their names.
     sizes = table.groupby("split").size().sort_values(kind="stable")
     rank = pd.Series(pd.Categorical(table["split"], sizes.index).codes)
     smallest = rank.groupby(number).transform("min")
@@ -159,14 +159,14 @@ def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix
 
 
 def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
-    """Count the images that `assign_folds` moves from their given split to another one.
+    """Count the images that `assign_folds` moves to another split.
 
-    What `validation_size` holds out is not counted. Columns: given, split (where they
+    What `validation_size` holds out is not counted. Columns: before, split (where they
     go), images.
     """
     split = join_groups(rows, group_column).split
-    moves = pd.DataFrame({"given": rows["split"], "split": split})
-    moves = moves[moves["given"] != moves["split"]]
+    moves = pd.DataFrame({"before": rows["split"], "split": split})
+    moves = moves[moves["before"] != moves["split"]]
     return moves.value_counts().reset_index(name="images")
 
 
@@ -175,7 +175,7 @@ def describe_moved(moved: pd.DataFrame) -> str:
     if moved.empty:
         return "Every image stays in the split that it was given."
     counts = moved.itertuples(index=False)
-    listed = ", ".join(f"{n:,} from {given} to {split}" for given, split, n in counts)
+    listed = ", ".join(f"{n:,} from {before} to {split}" for before, split, n in counts)
     return (
         f"Images move to the split of other images of their cluster or group: {listed}."
     )
@@ -265,7 +265,7 @@ def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.n
     except ImportError as error:
         raise ImportError(
             "Images of several labels are stratified by iterative-stratification, "
-            f"which is not installed: {error}. On Kaggle turn the internet on, or "
+            f"which is not installed: {error}. On Kaggle, enable the internet, or "
             "attach its wheel; see docs/kaggle.md."
         ) from None
     rng = check_random_state(seed)
@@ -287,7 +287,7 @@ def _assign_clusters(
     loads = np.zeros(len(shares))
     max_excess = inf
     if np.ptp(shares):
-        # A random offset, so that every position is held out with equal probability.
+        # A random offset: every position is held out with the intended probability.
         loads = np.diff(np.round(np.cumsum(shares) * rng.integers(10_000)), prepend=0)
         max_excess = sizes.max() - 0.5
 

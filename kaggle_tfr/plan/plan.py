@@ -294,9 +294,9 @@ def _find_name_problem(name: str, reserved: set[str]) -> str:
 
 
 def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
-    """Return the SHA-256 of the settings and of all that decides the records.
+    """Return the SHA-256 of the settings, and of the columns that decide the records.
 
-    The place of the images does not.
+    The paths of the images are not part of it.
     """
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):

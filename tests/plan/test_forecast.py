@@ -312,7 +312,7 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     ],
 )
 def test_impossible_limits_name_the_parameter(choice, message):
-    """The error says which parameter cannot hold, and what would."""
+    """The error contains the parameter, its value, and what to change."""
     table = make_table([500_000] * 20, 3)
     (forecast,) = forecast_sizes(
         table, choose(image_size=10_000).image, np.full(20, 500_000.0)
