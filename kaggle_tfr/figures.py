@@ -21,9 +21,8 @@ from matplotlib import font_manager, ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
-from kaggle_tfr.storage import write_atomically
+from kaggle_tfr.storage import is_remote, write_atomically
 
 BLUE = "#31688e"
 ORANGE = "#e07b39"
@@ -60,26 +59,19 @@ OTHER_FONTS = (
 )
 
 
-def choose_fonts(installed: Collection[str]) -> list[str]:
-    """Return Matplotlib's own font, then those of `OTHER_FONTS` that are installed.
-
-    >>> choose_fonts({"Arial", "Noto Sans CJK JP"})
-    ['sans-serif', 'Noto Sans CJK JP']
-    """
-    return ["sans-serif", *(name for name in OTHER_FONTS if name in installed)]
-
+INSTALLED_FONTS = {font.name for font in font_manager.fontManager.ttflist}
 
 STYLE: Any = {
-    "axes.grid": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "figure.dpi": 110,
-    "font.family": choose_fonts(
-        {font.name for font in font_manager.fontManager.ttflist}
-    ),
+    "font.family": [
+        "sans-serif",  # Matplotlib's own font
+        *(name for name in OTHER_FONTS if name in INSTALLED_FONTS),
+    ],
     "font.size": 9,
     "legend.frameon": False,
     "text.parse_math": False,
@@ -89,21 +81,27 @@ styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]
 
 
 class StyledFigure(Figure):
-    """A figure in this module's style, also for ticks made only when it is drawn."""
+    """A figure that is in this module's style also when it is drawn later."""
 
     def draw(self, renderer: Any) -> None:
+        # Matplotlib makes some ticks only now, in the style that is in force.
         with plt.rc_context(STYLE):
             super().draw(renderer)
 
-    def get_tightbbox(self, *arguments: Any, **options: Any) -> Any:
-        with plt.rc_context(STYLE):
-            return super().get_tightbbox(*arguments, **options)
-
 
 def new_figure(
-    rows: int, columns: int, width: float, height: float, **options: Any
+    width: float,
+    height: float,
+    title: str = "",
+    *,
+    rows: int = 1,
+    columns: int = 1,
+    **options: Any,
 ) -> tuple[Figure, np.ndarray]:
-    """Make a closed figure, width × height inches, and its axes (rows, columns)."""
+    """Make a closed figure with a title, and its axes (rows, columns).
+
+    width, height: in inches. options: of `plt.subplots`.
+    """
     figure, axes = plt.subplots(
         rows,
         columns,
@@ -114,12 +112,14 @@ def new_figure(
         **options,
     )
     plt.close(figure)
+    text = _wrap(title, int(width / TITLE_INCHES))
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
     return figure, axes
 
 
-def _new_plot(width: float, height: float) -> tuple[Figure, Axes]:
+def _new_plot(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     """Make a figure with one plot, of that size in inches."""
-    figure, axes = new_figure(1, 1, width, height)
+    figure, axes = new_figure(width, height, title)
     return figure, axes[0, 0]
 
 
@@ -135,8 +135,8 @@ def count_of(number: int, noun: str, ending: str = "s") -> str:
 def count_classes(label_names: pd.Series, label_columns: Sequence[str] = ()) -> str:
     """Count the classes of images, or their labels and the combinations of them.
 
-    >>> count_classes(pd.Series(["cat", "dog", ""])), count_classes(pd.Series([""]))
-    ('2 classes', 'no class')
+    >>> count_classes(pd.Series(["cat", "dog", ""]))
+    '2 classes'
     >>> count_classes(pd.Series(["cat|dog", "dog", ""]), ["cat", "dog"])
     '2 labels in 3 combinations'
     """
@@ -144,8 +144,8 @@ def count_classes(label_names: pd.Series, label_columns: Sequence[str] = ()) -> 
         combinations = count_of(label_names.nunique(), "combination")
         return f"{count_of(len(label_columns), 'label')} in {combinations}"
 
-    named = label_names[label_names.astype(str) != ""]
-    return count_of(named.nunique(), "class", "es") if len(named) else "no class"
+    named = label_names[label_names != ""]
+    return count_of(named.nunique(), "class", "es")
 
 
 def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
@@ -153,23 +153,19 @@ def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFram
 
     A label column holds 0 and 1, or the code of a mask, which is empty for "no".
     """
-    marks = {}
-    for name in label_columns:
-        values = table[name]
-        is_number = values.dtype.kind in "iufb"
-        marks[name] = values > 0 if is_number else values.fillna("") != ""
-    return pd.DataFrame(marks, index=table.index)
+    values = table[list(label_columns)]
+    return values.notna() & ~values.isin([0, ""])
 
 
-def list_names(names: Sequence[Any] | pd.Index, most: int = 3) -> str:
-    """List the first names, and count the others.
+def list_names(names: Sequence[Any] | pd.Index) -> str:
+    """List the first three names, and count the others.
 
     >>> list_names(["a", "b"]), list_names(["a", "b", "c", "d", "e"])
     ('a, b', 'a, b, c and 2 more')
     """
-    text = ", ".join(shorten(str(name), 30) for name in names[:most])
-    if len(names) > most:
-        text += f" and {len(names) - most:,} more"
+    text = ", ".join(shorten(str(name)) for name in names[:3])
+    if len(names) > 3:
+        text += f" and {len(names) - 3:,} more"
     return text
 
 
@@ -181,20 +177,14 @@ def shorten(text: str, longest: int = LONGEST_NAME) -> str:
     >>> shorten("a_photograph_of_the_garden.jpg", 16), shorten("two\nlines")
     ('a_photog…den.jpg', 'two\\nlines')
     """
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(map(_replace_undrawable, text))
+    text = "".join(map(_replace_undrawable, text))
     if _width(text) <= longest:
         return text
 
-    middle = len(text) // 2
-    head = text[:middle]
-    tail = text[middle:]
-    while _width(head) + 1 + _width(tail) > longest:
-        if _width(head) > _width(tail):
-            head = head[:-1]
-        else:
-            tail = tail[1:]
-    return f"{head}…{tail}"
+    while _width(text) >= longest:  # the ellipsis has a column, too
+        middle = len(text) // 2
+        text = text[:middle] + text[middle + 1 :]
+    return text[:middle] + "…" + text[middle:]
 
 
 def _replace_undrawable(character: str) -> str:
@@ -218,13 +208,12 @@ def _drawable_characters() -> frozenset[int]:
     return frozenset(code for code in codes if chr(code).isprintable())
 
 
-def _set_title(figure: Figure, title: str) -> None:
-    """Write a title over the whole figure, in as many lines as it needs."""
-    longest = int(figure.get_figwidth() / TITLE_INCHES)
+def _wrap(text: str, longest: int) -> str:
+    """Break a text into at most six lines of at most `longest` columns."""
     lines = list[str]()
-    for line in title.splitlines():
-        lines += textwrap.wrap(shorten(line, 1000), longest) or [""]
-    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10, fontweight="bold")
+    for line in text.splitlines():
+        lines += textwrap.wrap(line, longest, break_long_words=False)
+    return "\n".join(shorten(line, longest) for line in lines[:6])
 
 
 def _set_plain_ticks(axis: Axis) -> None:
@@ -244,46 +233,48 @@ def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
 
     figure: None, where a line was printed instead, removes the copy of an earlier run.
     """
-    if "://" not in str(folder):
-        path = Path(folder) / "figures" / f"{name}.png"
-        path.unlink(missing_ok=True)
-        if figure:
-            png = io.BytesIO()
-            figure.savefig(png, format="png", dpi=110)
-            write_atomically(path, png.getvalue())
+    if is_remote(folder):
+        return figure
+
+    path = Path(folder) / "figures" / f"{name}.png"
+    path.unlink(missing_ok=True)
+    if figure:
+        png = io.BytesIO()
+        figure.savefig(png)
+        write_atomically(path, png.getvalue())
     return figure
 
 
 @styled
-def plot_class_balance(
-    label_names: pd.Series, labels: pd.DataFrame | None = None
-) -> Figure | None:
+def plot_class_balance(label_names: pd.Series, labels: pd.DataFrame) -> Figure | None:
     """Plot images per class, largest first: bars, or a curve for many classes.
 
-    labels: the label columns of images that may have several; then a bar is a label.
+    labels: the label columns of images that may have several, and then a bar is a
+    label; no column otherwise.
     """
-    columns = [] if labels is None else [str(name) for name in labels]
     images = count_of(len(label_names), "image")
+    columns = labels.columns.tolist()
     title = f"{images} of {count_classes(label_names, columns)}"
     if label_names.empty:
         print(f"{title}: there is nothing to draw")
         return None
 
-    counts = label_names.replace("", NO_LABEL).value_counts()
-    if labels is not None and columns:
-        counts = list_marks(labels, columns).sum().sort_values(ascending=False)
+    if columns:
+        marks = list_marks(labels, columns)
+        counts = marks.sum().sort_values(ascending=False)
+    else:
+        counts = label_names.replace("", NO_LABEL).value_counts()
     title += f", {counts.min():,} to {counts.max():,} each"
     title += f", median {counts.median():,.0f}"
     if len(counts) <= MANY_CLASSES:
         return plot_counts(counts, title, "images")
 
-    figure, axis = _new_plot(7, 3.2)
-    axis.loglog(np.arange(1, len(counts) + 1), counts.to_numpy(), color=BLUE)
-    axis.set_xlabel("label, by rank" if columns else "class, by rank")
-    axis.set_ylabel("images")
+    figure, axis = _new_plot(7, 3.2, title)
+    ranks = np.arange(1, len(counts) + 1)
+    axis.loglog(ranks, counts.to_numpy(), color=BLUE)
+    axis.set(xlabel="rank of the class", ylabel="images")
     _set_log_ticks(axis.xaxis)
     _set_log_ticks(axis.yaxis)
-    _set_title(figure, title)
     return figure
 
 
@@ -295,42 +286,38 @@ def plot_sizes(images: pd.DataFrame) -> Figure | None:
         print("There is no good image, so there are no sizes to draw")
         return None
 
-    figure, axes = new_figure(1, 2, 9, 3.6)
+    figure, axes = new_figure(9, 3.6, columns=2)
     _draw_widths_and_heights(axes[0, 0], good)
     _draw_aspect_ratios(axes[0, 1], good["width"] / good["height"])
     return figure
 
 
 def _draw_widths_and_heights(axis: Axes, images: pd.DataFrame) -> None:
-    longest = images[["width", "height"]].max(axis=1)
-    shortest = images[["width", "height"]].min(axis=1)
+    sides = images[["width", "height"]]
+    longest = sides.max(axis=1)
+    shortest = sides.min(axis=1)
     # A panorama must not squeeze all others into a corner.
     edge = min(longest.max(), 2 * longest.quantile(0.99)) * 1.05
-    n_beyond = int((longest > edge).sum())
-    sample = images.sample(min(len(images), 20_000), random_state=0)
-
-    axis.scatter(
-        sample["width"], sample["height"], s=8, alpha=0.35, color=BLUE, linewidths=0
-    )
-    axis.plot([0, edge], [0, edge], color=GREY, linewidth=0.8, linestyle=":")
-    axis.set(xlim=(0, edge), ylim=(0, edge))
-    axis.set(xlabel="width, pixels", ylabel="height, pixels")
-    axis.locator_params("y", integer=True)
     title = f"Short sides of {shortest.min():,.0f} to {shortest.max():,.0f} pixels"
+    n_beyond = (longest > edge).sum()
     if n_beyond:
         title += f", {n_beyond:,} are beyond the edge"
-    axis.set_title(title)
+
+    sample = sides.sample(min(len(sides), 20_000), random_state=0)
+    axis.scatter(sample["width"], sample["height"], s=4, alpha=0.35, color=BLUE)
+    axis.axline((0, 0), slope=1, color=GREY, linestyle=":")
+    axis.set(xlim=(0, edge), ylim=(0, edge), title=title)
+    axis.set(xlabel="width, pixels", ylabel="height, pixels")
 
 
 def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
     """Draw a histogram of width divided by height, from 1:4 to 4:1."""
     bins = np.geomspace(1 / 4, 4, 41).tolist()
     axis.hist(ratios.clip(1 / 4, 4), bins=bins, color=BLUE)
-    axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+    axis.axvline(1, color=GREY, linestyle=":")
     axis.set(xscale="log", xlabel="width : height", ylabel="images")
     axis.set_xticks([1 / 4, 1 / 2, 1, 2, 4], ["≤ 1:4", "1:2", "1:1", "2:1", "≥ 4:1"])
     axis.minorticks_off()
-    axis.locator_params("y", integer=True)
     axis.set_title(
         f"{(ratios > 1).mean():.0%} are wide, {(ratios < 1).mean():.0%} are tall"
     )
@@ -341,8 +328,8 @@ def plot_counts(
     counts: Mapping[str, int] | pd.Series, title: str, xlabel: str
 ) -> Figure:
     """Plot named counts as horizontal bars, in their order."""
-    counts = pd.Series(counts).round().astype("int64")
-    figure, axis = _new_plot(7, 0.9 + 0.28 * max(len(counts), 2))
+    counts = pd.Series(counts, dtype=float)
+    figure, axis = _new_plot(7, 0.9 + 0.28 * max(len(counts), 2), title)
     bars = axis.barh(range(len(counts)), counts.to_numpy(), color=BLUE)
     axis.bar_label(bars, fmt="{:,.0f}", padding=3)
     _name_rows(axis, counts.index)
@@ -350,7 +337,6 @@ def plot_counts(
     axis.margins(x=0.12)
     axis.locator_params("x", integer=True)
     axis.set_xlabel(xlabel)
-    _set_title(figure, title)
     return figure
 
 
@@ -369,19 +355,16 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
         print(title)
         return None
 
-    figure, axis = _new_plot(7, 3)
-    edges = np.arange(-0.5, max(int(distances.max()), max_bits) + 1.5).tolist()
+    figure, axis = _new_plot(7, 3, title)
+    edges = np.arange(-0.5, max(distances.max(), max_bits) + 1.5).tolist()
     axis.hist([inside, outside], bins=edges, stacked=True, color=[BLUE, GREY])
     axis.locator_params("y", integer=True)
     if axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
         _set_plain_ticks(axis.yaxis)
-    axis.axvline(max_bits + 0.5, color=ORANGE, linewidth=1.2)
-    top = axis.get_ylim()[1]
-    axis.text(
-        max_bits, top, f"MAX_BITS = {max_bits}", color=ORANGE, ha="right", va="top"
-    )
-    axis.set(xlabel="differing bits of 256", ylabel="pairs", title=title)
+    axis.axvline(max_bits + 0.5, color=ORANGE, label=f"MAX_BITS = {max_bits}")
+    axis.legend()
+    axis.set(xlabel="differing bits of 256", ylabel="pairs")
     return figure
 
 
@@ -407,40 +390,42 @@ def plot_grid(
 
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
-    pair_ratios = [1.0, 1.0, gap] if gap else [1.0, 1.0]
-    ratios = pair_ratios * (columns // 2) + [1.0] * (columns % 2)
+    widths = np.ones(columns)
+    if gap:
+        widths = np.insert(widths, range(2, columns, 2), gap)
     # A long title needs its space above few images, too.
-    width = max(side * sum(ratios), TITLE_INCHES * len(title))
     figure, axes = new_figure(
-        rows, len(ratios), width, side * rows + 0.4, width_ratios=ratios
+        max(side * widths.sum(), TITLE_INCHES * len(title)),
+        side * rows + 0.4,
+        title,
+        rows=rows,
+        columns=len(widths),
+        width_ratios=widths,
+        subplot_kw={"xticks": [], "yticks": [], "frame_on": False},
     )
-    for axis in axes.flat:
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
-
-    cells = axes[:, np.equal(ratios, 1)].ravel()
+    cells = axes[:, widths == 1].ravel()
     for axis, image, text in zip(cells, images, titles, strict=False):
         _draw_image(axis, image, text, side, color)
-    _set_title(figure, title)
     return figure
 
 
 def _draw_image(
     axis: Axes, image: np.ndarray, title: str, side: float, color: str
 ) -> None:
-    """Draw an image that is `side` inches wide, under a title of at most six lines."""
+    """Draw an image that is `side` inches wide, under its title."""
     axis.imshow(image)
     axis.set_anchor("N")  # the titles of a row are on one line
+    axis.set_frame_on(True)
     axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
 
     font_size = 7.5
     longest = int(side * 72 / (font_size * CHARACTER_WIDTH))
-    lines = list[str]()
-    for line in str(title).splitlines():
-        lines += textwrap.wrap(line, longest, break_long_words=False) or [""]
-    text = "\n".join(shorten(line, longest) for line in lines[:6])
     axis.set_title(
-        text, color=color, fontsize=font_size, fontweight="normal", loc="center", y=1.0
+        _wrap(str(title), longest),
+        color=color,
+        fontsize=font_size,
+        fontweight="normal",
+        loc="center",
     )
 
 
@@ -478,7 +463,7 @@ def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure
     table: rows with split, fold and label_name. label_columns: of images that may have
     several labels; one row of the figure is one label then.
     """
-    table = table[(table["split"] != "test") | (table["label_name"].astype(str) != "")]
+    table = table[(table["split"] != "test") | (table["label_name"] != "")]
     counts = _count_by_fold(table, label_columns)
     classes = count_classes(table["label_name"], label_columns)
     if counts.shape[1] < 2:
@@ -491,18 +476,24 @@ def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure
     noun = "fold" if has_folds else "split"
     without_share = ["test", NEVER_VALIDATES] if has_folds else ["test"]
     compared = counts.drop(columns=without_share, errors="ignore")
-    excess = _subtract_fair_shares(compared.to_numpy())
     title = f"{classes} × {count_of(compared.shape[1], noun)}: "
-    is_missing = (compared == 0).any(axis=1) & (compared.sum(axis=1) > 0)
-    if is_missing.any():
-        title += f"missing from a {noun}: {list_names(compared.index[is_missing])}"
+    excess = _subtract_fair_shares(compared)
+    incomplete = _find_incomplete(compared)
+    if len(incomplete):
+        title += f"missing from a {noun}: {list_names(incomplete)}"
     else:
-        furthest = np.abs(excess).max(initial=0)
+        furthest = np.abs(excess).max()
         title += f"none is off its share by more than {furthest:.1f} images"
 
     if len(counts) > MANY_CLASSES:
         return _plot_excess(excess, title)
     return _plot_fold_counts(counts, title)
+
+
+def _find_incomplete(counts: pd.DataFrame) -> pd.Index:
+    """Return the classes (rows) that are missing from some folds, but not from all."""
+    is_present = counts > 0
+    return counts.index[is_present.any(axis=1) & ~is_present.all(axis=1)]
 
 
 def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
@@ -514,42 +505,40 @@ def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.Data
         counts = list_marks(table, label_columns).groupby(columns).sum().T
     else:
         counts = pd.crosstab(table["label_name"].replace("", NO_LABEL), columns)
-    totals = counts.sum(axis=1)
-    return counts.loc[totals.sort_values(ascending=False, kind="stable").index]
+    order = np.argsort(-counts.sum(axis=1), kind="stable")
+    return counts.iloc[order]
 
 
-def _subtract_fair_shares(counts: np.ndarray) -> np.ndarray:
+def _subtract_fair_shares(counts: pd.DataFrame) -> np.ndarray:
     """Return how many images each cell (class × fold) has more than its fair share."""
-    class_totals = counts.sum(axis=1, keepdims=True)
-    fold_totals = counts.sum(axis=0, keepdims=True)
-    return counts - class_totals * fold_totals / max(counts.sum(), 1)
+    images = counts.to_numpy()
+    fair_shares = np.outer(images.sum(axis=1), images.sum(axis=0))
+    return images - fair_shares / max(1, images.sum())
 
 
 def _plot_excess(excess: np.ndarray, title: str) -> Figure:
-    figure, axis = _new_plot(7, 3.2)
+    figure, axis = _new_plot(7, 3.2, title)
     axis.hist(excess.ravel(), bins=61, color=BLUE, log=True)
     axis.set(xlabel="images more than its share", ylabel="classes × folds")
     _set_log_ticks(axis.yaxis)
-    _set_title(figure, title)
     return figure
 
 
 def _plot_fold_counts(counts: pd.DataFrame, title: str) -> Figure:
     width = max(7.0, 2.2 + 0.65 * counts.shape[1])
     height = 1.1 + 0.3 * max(len(counts), 2)
-    figure, axis = _new_plot(width, height)
-    shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0).to_numpy()
-    _draw_counts(axis, counts, shares, darkest=max(shares.max(initial=0) * 1.3, 0.01))
+    figure, axis = _new_plot(width, height, title)
+    _draw_counts(axis, counts)
     axis.set_xlabel("images; the darker, the more of the class")
-    _set_title(figure, title)
     return figure
 
 
-def _draw_counts(
-    axis: Axes, counts: pd.DataFrame, shares: np.ndarray, darkest: float
-) -> AxesImage:
-    """Draw a table of numbers, coloured by their shares from 0 to `darkest`."""
-    image = axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=darkest)
+def _draw_counts(axis: Axes, counts: pd.DataFrame) -> None:
+    """Draw a table of numbers; the darker a cell, the larger its share of the row."""
+    totals = counts.sum(axis=1).clip(lower=1)
+    shares = counts.div(totals, axis=0).to_numpy()
+    darkest = min(1.0, 1.3 * shares.max(initial=0))
+    axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=darkest)
     for (row, column), count in np.ndenumerate(counts.to_numpy()):
         color = "white" if shares[row, column] > 0.65 * darkest else "black"
         axis.text(
@@ -559,7 +548,6 @@ def _draw_counts(
     _name_rows(axis, counts.index)
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
-    return image
 
 
 @styled
@@ -577,24 +565,15 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
         print(title, *(rows.index + ": " + rows["text"]), sep="\n")
         return None
 
-    figure, axis = _new_plot(7, 0.9 + 0.42 * max(len(rows), 2))
-    below = percent["value"] - percent["low"]
-    above = percent["high"] - percent["value"]
-    bars = axis.barh(
-        rows.index,
-        percent["value"],
-        color=np.where(fits, BLUE, RED),
-        xerr=np.clip((below, above), 0, None),
-        capsize=3,
-        error_kw={"linewidth": 0.9},
-    )
+    figure, axis = _new_plot(7, 0.9 + 0.42 * max(len(rows), 2), title)
+    bars = axis.barh(rows.index, percent["value"], color=np.where(fits, BLUE, RED))
+    axis.hlines(rows.index, percent["low"], percent["high"], color="black")
     axis.bar_label(bars, rows["text"], padding=5)
-    axis.axvline(100, color=ORANGE, linewidth=1.2, label="limit")
-    axis.set_xlim(0, max(130.0, float(percent["high"].max()) * 1.4))
+    axis.axvline(100, color=ORANGE, label="limit")
+    axis.set_xlim(0, max(130, percent["high"].max() * 1.4))
     axis.set_xlabel("% of the limit")
     axis.invert_yaxis()
     axis.legend(loc="lower right")
-    _set_title(figure, title)
     return figure
 
 
@@ -604,37 +583,29 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
 
     sources: columns psnr and psnr_swapped, in dB, and problem.
     """
-    n_wrong = int((sources["problem"] != "").sum())
-    title = (
-        f"{count_of(len(sources), 'record')} beside their sources: "
-        f"{n_wrong} swapped or rotated"
-    )
+    n_wrong = (sources["problem"] != "").sum()
+    records = count_of(len(sources), "record")
+    title = f"{records} beside their sources: {n_wrong} swapped or rotated"
     if sources.empty:
         print(title)
         return None
 
     psnr = sources[["psnr", "psnr_swapped"]].clip(upper=MAX_PSNR)
-    n_equal = int((psnr["psnr"] == MAX_PSNR).sum())
     start = psnr.to_numpy().min() - 2
     end = MAX_PSNR + 2
-    figure, axis = _new_plot(7, 3.4)
+    figure, axis = _new_plot(7, 3.4, title)
     axis.fill_between(
-        [start, end], [start + 1, end + 1], end + 1, color=RED, alpha=0.15, linewidth=0
+        [start, end],
+        [start + 1, end + 1],
+        end + 1,
+        color=RED,
+        alpha=0.15,
+        label="fails: swapped colours fit better by 1 dB",
     )
-    axis.text(
-        start + 1, MAX_PSNR, "fails: swapped colours fit better by 1 dB", color=RED
-    )
-    axis.text(
-        MAX_PSNR - 1,
-        start + 1,
-        f"{n_equal} of 60 dB or more:\nthe pixels of the source, kept",
-        ha="right",
-    )
-    axis.scatter(
-        psnr["psnr"], psnr["psnr_swapped"], s=14, color=BLUE, alpha=0.6, linewidths=0
-    )
-    axis.set(xlim=(start, end), ylim=(start, end + 1), title=title)
-    axis.set_xlabel("PSNR as written, dB")
+    axis.scatter(psnr["psnr"], psnr["psnr_swapped"], s=8, color=BLUE, label="record")
+    axis.legend(loc="upper left")
+    axis.set(xlim=(start, end), ylim=(start, end + 1))
+    axis.set_xlabel(f"PSNR as written, dB; {MAX_PSNR} or more: equal pixels")
     axis.set_ylabel("with red and blue swapped, dB")
     return figure
 
@@ -642,10 +613,10 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
 @styled
 def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
     """Plot each metric by epoch, training and validation, of `model.fit`'s history."""
-    validated = [name for name in history if f"val_{name}" in history]
     # Keras divides the loss of validation by the padding too, so it is misleading.
-    names = [name for name in validated if name != "loss"] or ["loss"]
-    figure, axes = new_figure(1, len(names), 3.9 * len(names), 2.9)
+    metrics = [name for name in history if f"val_{name}" in history and name != "loss"]
+    names = metrics or ["loss"]
+    figure, axes = new_figure(3.9 * len(names), 2.9, columns=len(names))
     for axis, name in zip(axes.flat, names, strict=True):
         validation = history[f"val_{name}"]
         epochs = np.arange(1, len(validation) + 1)
@@ -661,7 +632,7 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
 
 @styled
 def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure | None:
-    """Plot true by predicted class: share of the row as colour, images as numbers.
+    """Plot images by true and predicted class; the darker, the more of the row.
 
     For more than 40 classes, those of the most frequent mistakes; without a mistake, a
     line is printed.
@@ -679,33 +650,25 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
         drawn = _find_most_confused(mistakes)
         title += f", the {len(drawn)} most confused of {len(classes):,} classes"
 
-    counts, shares = _tabulate(confusions, drawn)
     names = [shorten(str(classes[number]), 30) for number in drawn]
+    counts = _tabulate(confusions, drawn)
     counts = counts.set_axis(names, axis=0).set_axis(names, axis=1)
     side = min(12, 2 + 0.55 * max(len(names), 6))
-    figure, axis = _new_plot(side + 1.2, side)
-    colours = _draw_counts(axis, counts, shares, darkest=1.0)
-    figure.colorbar(colours, ax=axis, label="share of the true class", shrink=0.8)
-    is_crowded = len(names) > 8 or max(map(len, names), default=0) > 10
+    figure, axis = _new_plot(side, side, title)
+    _draw_counts(axis, counts)
+    longest_name = max(map(len, names), default=0)
+    is_crowded = len(names) * longest_name > 60
     axis.tick_params(axis="x", rotation=90 if is_crowded else 0)
     axis.set(xlabel="predicted class", ylabel="true class")
-    _set_title(figure, title)
     return figure
 
 
-def _tabulate(
-    confusions: pd.DataFrame, drawn: list[int]
-) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return images by true (rows) and predicted class, and their shares of the rows.
-
-    A share is of all images of the true class, also those predicted as other classes.
-    """
+def _tabulate(confusions: pd.DataFrame, drawn: list[int]) -> pd.DataFrame:
+    """Return the images by true (rows) and predicted class, of the drawn classes."""
     is_drawn = confusions[["true", "predicted"]].isin(drawn).all(axis=1)
     pairs = confusions[is_drawn]
     counts = pairs.pivot_table("images", "true", "predicted", aggfunc="sum")
-    counts = counts.reindex(index=drawn, columns=drawn).fillna(0).astype("int64")
-    totals = confusions.groupby("true")["images"].sum().reindex(drawn).fillna(1)
-    return counts, counts.div(totals, axis=0).to_numpy()
+    return counts.reindex(index=drawn, columns=drawn).fillna(0).astype("int64")
 
 
 def _find_most_confused(mistakes: pd.DataFrame) -> list[int]:
@@ -723,17 +686,14 @@ def plot_leakage(
 
     low, high: the 95 % interval of what random folds add.
     """
-    figure, axis = _new_plot(7, 1.9)
+    figure, axis = _new_plot(7, 1.9, title)
     bars = axis.barh([0, 1], [leaky, honest], color=[ORANGE, BLUE])
     axis.bar_label(bars, fmt="{:.1%}", label_type="center", color="white")
-    below = leaky - honest - low
-    above = high - (leaky - honest)
-    axis.errorbar(leaky, 0, xerr=[[below], [above]], color="black", capsize=4)
+    axis.hlines(0, honest + low, honest + high, color="black")
     axis.set_yticks(
         [0, 1], ["folds at random,\ncopies in both", "each cluster\nin one fold"]
     )
     axis.invert_yaxis()
     axis.set_xlim(0, 1)
-    axis.set_xlabel("share of right answers; whiskers: 95 % interval of what is added")
-    _set_title(figure, title)
+    axis.set_xlabel("share of right answers; line: 95 % interval of what is added")
     return figure

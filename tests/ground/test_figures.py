@@ -80,9 +80,13 @@ def list_row_names(figure):
 
 
 FIGURES = {
-    "class_balance": lambda: figures.plot_class_balance(IMAGES["label_name"]),
-    "many_classes": lambda: figures.plot_class_balance(make_folds(100)["label_name"]),
-    "even_classes": lambda: figures.plot_class_balance(EVEN_COUNTS),
+    "class_balance": lambda: figures.plot_class_balance(
+        IMAGES["label_name"], IMAGES[[]]
+    ),
+    "many_classes": lambda: figures.plot_class_balance(
+        make_folds(100)["label_name"], pd.DataFrame()
+    ),
+    "even_classes": lambda: figures.plot_class_balance(EVEN_COUNTS, pd.DataFrame()),
     "sizes": lambda: figures.plot_sizes(IMAGES),
     "counts": lambda: figures.plot_counts({"empty file": 2}, "Rejected", "images"),
     "no_counts": lambda: figures.plot_counts({}, "Rejected", "images"),
