@@ -113,7 +113,13 @@ def new_figure(
     )
     plt.close(figure)
     text = _wrap(title, int(width / TITLE_INCHES))
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    figure.suptitle(
+        text,
+        x=0.01,
+        ha="left",
+        fontsize=10,
+        fontweight="bold",
+    )
     return figure, axes
 
 
@@ -216,16 +222,11 @@ def _wrap(text: str, longest: int) -> str:
     return "\n".join(shorten(line, longest) for line in lines[:6])
 
 
-def _set_plain_ticks(axis: Axis) -> None:
-    """Write the ticks of a logarithmic axis as numbers instead of formulas."""
+def _set_log_ticks(axis: Axis) -> None:
+    """Label 1, 2, 5, 10, 20, 50 … on a logarithmic axis, as plain numbers."""
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter("{x:,.10g}")
     axis.set_minor_formatter(ticker.NullFormatter())
-
-
-def _set_log_ticks(axis: Axis) -> None:
-    """Label 1, 2, 5, 10, 20, 50 … on a logarithmic axis."""
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    _set_plain_ticks(axis)
 
 
 def save_figure(figure: Figure | None, folder: str, name: str) -> Figure | None:
@@ -304,10 +305,18 @@ def _draw_widths_and_heights(axis: Axes, images: pd.DataFrame) -> None:
         title += f", {n_beyond:,} are beyond the edge"
 
     sample = sides.sample(min(len(sides), 20_000), random_state=0)
-    axis.scatter(sample["width"], sample["height"], s=4, alpha=0.35, color=BLUE)
+    axis.scatter(
+        sample["width"],
+        sample["height"],
+        s=4,
+        alpha=0.35,
+        color=BLUE,
+    )
     axis.axline((0, 0), slope=1, color=GREY, linestyle=":")
-    axis.set(xlim=(0, edge), ylim=(0, edge), title=title)
-    axis.set(xlabel="width, pixels", ylabel="height, pixels")
+    axis.set(xlim=(0, edge), ylim=(0, edge))
+    axis.set_title(title)
+    axis.set_xlabel("width, pixels")
+    axis.set_ylabel("height, pixels")
 
 
 def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
@@ -316,11 +325,15 @@ def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
     axis.hist(ratios.clip(1 / 4, 4), bins=bins, color=BLUE)
     axis.axvline(1, color=GREY, linestyle=":")
     axis.set(xscale="log", xlabel="width : height", ylabel="images")
-    axis.set_xticks([1 / 4, 1 / 2, 1, 2, 4], ["≤ 1:4", "1:2", "1:1", "2:1", "≥ 4:1"])
-    axis.minorticks_off()
-    axis.set_title(
-        f"{(ratios > 1).mean():.0%} are wide, {(ratios < 1).mean():.0%} are tall"
+    axis.set_xticks(
+        [1 / 4, 1 / 2, 1, 2, 4],
+        ["≤ 1:4", "1:2", "1:1", "2:1", "≥ 4:1"],
     )
+    axis.minorticks_off()
+    axis.locator_params("y", integer=True)
+    wide = (ratios > 1).mean()
+    tall = (ratios < 1).mean()
+    axis.set_title(f"{wide:.0%} are wide, {tall:.0%} are tall")
 
 
 @styled
@@ -341,7 +354,8 @@ def plot_counts(
 
 
 def _name_rows(axis: Axes, names: Collection[Any]) -> None:
-    axis.set_yticks(range(len(names)), [shorten(str(name)) for name in names])
+    labels = [shorten(str(name)) for name in names]
+    axis.set_yticks(range(len(labels)), labels)
 
 
 @styled
@@ -356,12 +370,17 @@ def plot_distances(distances: pd.Series, max_bits: int) -> Figure | None:
         return None
 
     figure, axis = _new_plot(7, 3, title)
-    edges = np.arange(-0.5, max(distances.max(), max_bits) + 1.5).tolist()
-    axis.hist([inside, outside], bins=edges, stacked=True, color=[BLUE, GREY])
+    longest = max(distances.max(), max_bits)
+    axis.hist(
+        [inside, outside],
+        bins=np.arange(-0.5, longest + 1.5).tolist(),
+        stacked=True,
+        color=[BLUE, GREY],
+    )
     axis.locator_params("y", integer=True)
     if axis.get_ylim()[1] > 200:
         axis.set_yscale("symlog", linthresh=10)
-        _set_plain_ticks(axis.yaxis)
+        axis.yaxis.set_major_formatter("{x:,.0f}")
     axis.axvline(max_bits + 0.5, color=ORANGE, label=f"MAX_BITS = {max_bits}")
     axis.legend()
     axis.set(xlabel="differing bits of 256", ylabel="pairs")
@@ -435,7 +454,12 @@ def plot_pairs(
     title: str = "",
 ) -> Figure | None:
     """Plot pairs of images, uint8 (height, width, 3), each under its own title."""
-    return plot_grid([*chain(*images)], [*chain(*titles)], title=title, gap=0.12)
+    return plot_grid(
+        list(chain(*images)),
+        list(chain(*titles)),
+        title=title,
+        gap=0.12,
+    )
 
 
 def plot_masks(image: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure | None:
@@ -451,7 +475,11 @@ def plot_masks(image: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure | N
     }
     title = f"The image of one record, and {count_of(len(covered), 'mask')} over it"
     return plot_grid(
-        [image, *covered.values()], ["", *covered], columns=5, side=2.6, title=title
+        [image, *covered.values()],
+        ["", *covered],
+        title=title,
+        columns=5,
+        side=2.6,
     )
 
 
@@ -463,7 +491,8 @@ def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure
     table: rows with split, fold and label_name. label_columns: of images that may have
     several labels; one row of the figure is one label then.
     """
-    table = table[(table["split"] != "test") | (table["label_name"] != "")]
+    has_label = table["label_name"] != ""
+    table = table[has_label | (table["split"] != "test")]
     counts = _count_by_fold(table, label_columns)
     classes = count_classes(table["label_name"], label_columns)
     if counts.shape[1] < 2:
@@ -492,8 +521,9 @@ def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure
 
 def _find_incomplete(counts: pd.DataFrame) -> pd.Index:
     """Return the classes (rows) that are missing from some folds, but not from all."""
-    is_present = counts > 0
-    return counts.index[is_present.any(axis=1) & ~is_present.all(axis=1)]
+    is_missing = counts.min(axis=1) == 0
+    is_present = counts.max(axis=1) > 0
+    return counts.index[is_missing & is_present]
 
 
 def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
@@ -504,7 +534,8 @@ def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.Data
     if label_columns:
         counts = list_marks(table, label_columns).groupby(columns).sum().T
     else:
-        counts = pd.crosstab(table["label_name"].replace("", NO_LABEL), columns)
+        names = table["label_name"].replace("", NO_LABEL)
+        counts = pd.crosstab(names, columns)
     order = np.argsort(-counts.sum(axis=1), kind="stable")
     return counts.iloc[order]
 
@@ -512,8 +543,9 @@ def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.Data
 def _subtract_fair_shares(counts: pd.DataFrame) -> np.ndarray:
     """Return how many images each cell (class × fold) has more than its fair share."""
     images = counts.to_numpy()
-    fair_shares = np.outer(images.sum(axis=1), images.sum(axis=0))
-    return images - fair_shares / max(1, images.sum())
+    class_totals = images.sum(axis=1)
+    fold_shares = images.sum(axis=0) / max(1, images.sum())
+    return images - np.outer(class_totals, fold_shares)
 
 
 def _plot_excess(excess: np.ndarray, title: str) -> Figure:
@@ -537,12 +569,22 @@ def _draw_counts(axis: Axes, counts: pd.DataFrame) -> None:
     """Draw a table of numbers; the darker a cell, the larger its share of the row."""
     totals = counts.sum(axis=1).clip(lower=1)
     shares = counts.div(totals, axis=0).to_numpy()
-    darkest = min(1.0, 1.3 * shares.max(initial=0))
-    axis.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=darkest)
+    axis.imshow(
+        shares,
+        aspect="auto",
+        cmap="Blues",
+        vmin=0,
+        # A half of the colours, so that black numbers are readable on each of them.
+        vmax=2 * shares.max(initial=0),
+    )
     for (row, column), count in np.ndenumerate(counts.to_numpy()):
-        color = "white" if shares[row, column] > 0.65 * darkest else "black"
         axis.text(
-            column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color
+            column,
+            row,
+            f"{count:,}",
+            ha="center",
+            va="center",
+            fontsize=8,
         )
     axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str))
     _name_rows(axis, counts.index)
@@ -552,12 +594,12 @@ def _draw_counts(axis: Axes, counts: pd.DataFrame) -> None:
 
 @styled
 def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
-    """Plot bars with their uncertainty as a share of their limits.
+    """Plot bars as shares of their limits; pale: to the upper end of the uncertainty.
 
     Where all are below 2 % of the limit, the texts are printed instead.
-    rows: columns value, low, high, limit (one unit) and text, the label of the bar.
+    rows: columns value, high, limit (one unit) and text, the label of the bar.
     """
-    percent = rows[["value", "low", "high"]].div(rows["limit"], axis=0) * 100
+    percent = 100 * rows[["value", "high"]].div(rows["limit"], axis=0)
     fits = rows["high"] <= rows["limit"]
     too_large = ", ".join(rows.index[~fits])
     title += f": too much for {too_large}" if too_large else ": all within"
@@ -566,11 +608,13 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
         return None
 
     figure, axis = _new_plot(7, 0.9 + 0.42 * max(len(rows), 2), title)
-    bars = axis.barh(rows.index, percent["value"], color=np.where(fits, BLUE, RED))
-    axis.hlines(rows.index, percent["low"], percent["high"], color="black")
+    colors = np.where(fits, BLUE, RED)
+    highest = percent.max(axis=1)
+    bars = axis.barh(rows.index, highest, color=colors, alpha=0.4)
+    axis.barh(rows.index, percent["value"], color=colors)
     axis.bar_label(bars, rows["text"], padding=5)
     axis.axvline(100, color=ORANGE, label="limit")
-    axis.set_xlim(0, max(130, percent["high"].max() * 1.4))
+    axis.set_xlim(0, max(130, highest.max() * 1.4))
     axis.set_xlabel("% of the limit")
     axis.invert_yaxis()
     axis.legend(loc="lower right")
@@ -602,9 +646,16 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
         alpha=0.15,
         label="fails: swapped colours fit better by 1 dB",
     )
-    axis.scatter(psnr["psnr"], psnr["psnr_swapped"], s=8, color=BLUE, label="record")
+    axis.scatter(
+        psnr["psnr"],
+        psnr["psnr_swapped"],
+        s=8,
+        color=BLUE,
+        label="record",
+    )
     axis.legend(loc="upper left")
-    axis.set(xlim=(start, end), ylim=(start, end + 1))
+    axis.set_xlim(start, end)
+    axis.set_ylim(start, end + 1)
     axis.set_xlabel(f"PSNR as written, dB; {MAX_PSNR} or more: equal pixels")
     axis.set_ylabel("with red and blue swapped, dB")
     return figure
@@ -624,7 +675,9 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
         axis.plot(epochs, validation, ".-", color=BLUE, label="validation")
         metric = name.capitalize().replace("_", " ")
         axis.set_title(f"{metric}: {validation[-1]:.3f} at the end")
-        axis.set(xlabel="epoch", xlim=(0.5, len(epochs) + 0.5), ylim=(0, None))
+        axis.set_xlabel("epoch")
+        axis.set_xlim(0.5, len(epochs) + 0.5)
+        axis.set_ylim(0)
         axis.locator_params("x", integer=True)
     axes.flat[0].legend()
     return figure
@@ -652,13 +705,11 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
 
     names = [shorten(str(classes[number]), 30) for number in drawn]
     counts = _tabulate(confusions, drawn)
-    counts = counts.set_axis(names, axis=0).set_axis(names, axis=1)
+    counts.index = counts.columns = pd.Index(names)
     side = min(12, 2 + 0.55 * max(len(names), 6))
     figure, axis = _new_plot(side, side, title)
     _draw_counts(axis, counts)
-    longest_name = max(map(len, names), default=0)
-    is_crowded = len(names) * longest_name > 60
-    axis.tick_params(axis="x", rotation=90 if is_crowded else 0)
+    axis.tick_params(axis="x", rotation=90)
     axis.set(xlabel="predicted class", ylabel="true class")
     return figure
 
