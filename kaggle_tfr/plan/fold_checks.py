@@ -72,7 +72,8 @@ def find_missing_classes(
 ) -> pd.DataFrame:
     """List the classes without an image in train, a fold, or the validation split.
 
-    folded: the result of `assign_folds`. Test images and images without a label are not counted.
+    folded: the result of `assign_folds`. Test images and images without a label are
+        not counted.
     label_columns: of multi-label images; each column is a class.
     One row a class, the largest class first. Columns: class (its name), images (with
     this class), missing_from (such as "fold 0, validation"; "train" means all
