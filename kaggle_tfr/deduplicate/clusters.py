@@ -76,7 +76,8 @@ def find_clusters(
     members["keeper"] = _choose_keepers(members, keep)
     members = _trace_steps(members, graph)
     members["test_id"] = _find_id(members, members["test"])
-    members["leak"] = members["test_id"].notna() & (leaks == "drop")
+    is_leak = members["test_id"].notna()
+    members["leak"] = is_leak & (leaks == "drop")
     is_chosen = members["keeper"] | (keep == "all")
     is_kept = is_chosen & members["candidate"] & ~members["leak"]
     members["keep"] = is_kept | members["test"]
@@ -102,7 +103,11 @@ def _build_graph(pairs: pd.DataFrame) -> tuple[np.ndarray, csr_matrix]:
     return rows, graph
 
 
-def _compare_labels(members: pd.DataFrame, kind: str, conflicts: str) -> pd.DataFrame:
+def _compare_labels(
+    members: pd.DataFrame,
+    kind: str,
+    conflicts: str,
+) -> pd.DataFrame:
     """Add conflict, and candidate: whether the labels allow that the image is kept.
 
     An image without a label agrees with every other image.
@@ -111,8 +116,8 @@ def _compare_labels(members: pd.DataFrame, kind: str, conflicts: str) -> pd.Data
     is_labelled = (members["label"] >= 0) & ~members["test"]
     label = members["label"].where(is_labelled)
     if kind != "single":
-        sets = [frozenset(names.split("|")) for names in members["label_name"]]
-        codes, _ = pd.factorize(pd.Series(sets))
+        names = members["label_name"].str.split("|")
+        codes, _ = pd.factorize(names.map(frozenset))
         label = label.mask(is_labelled, codes)
     n_labels = label.groupby(cluster).transform("nunique")
     conflict = (n_labels > 1) & ~members["test"]
@@ -140,8 +145,9 @@ def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.Series:
         order["pixels"] = -height * members["width"]
         order["n_bytes"] = -members["n_bytes"]
         order["name"] = members["image_id"]
-    ranked = pd.DataFrame(order).sort_values([*order], kind="stable")
-    return ~ranked["cluster"].duplicated().sort_index()
+    ranked = pd.DataFrame(order).sort_values([*order])
+    is_best = ~ranked["cluster"].duplicated()
+    return is_best.sort_index()
 
 
 def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
@@ -180,14 +186,16 @@ def _explain(members: pd.DataFrame, keep: str) -> pd.Series:
     way = " by way of " + members["through"]
     reason = reason.mask(members["through"] != original, reason + way)
 
-    n_labelled = (~members["test"]).groupby(cluster).transform("sum")
+    is_labelled = ~members["test"]
+    n_labelled = is_labelled.groupby(cluster).transform("sum")
     kept = f"kept: {keep} of " + n_labelled.astype(str)
     reason = reason.mask(members["keep"], kept)
 
     conflicting = name_labels(members)[members["conflict"]]
     labels = conflicting.groupby(cluster).unique()
     conflict = "conflict: " + labels.map(sorted).str.join(", ")
-    reason = reason.mask(~members["candidate"], cluster.map(conflict))
+    conflict = cluster.map(conflict)
+    reason = reason.mask(~members["candidate"], conflict)
 
     leak = "leak: test image " + members["test_id"] + " shows the same"
     reason = reason.mask(members["leak"], leak)

@@ -27,7 +27,8 @@ def count_by_radius(
     label_a = label[pairs["a"]]
     label_b = label[pairs["b"]]
     is_labelled = (label_a >= 0) & (label_b >= 0)
-    agrees = pd.Series(label_a == label_b, dtype=float).where(is_labelled)
+    agrees = pd.Series(label_a == label_b, dtype=float)
+    agrees = agrees.where(is_labelled)
 
     rows = []
     distance = pairs["distance"].to_numpy()
@@ -72,8 +73,10 @@ def pairs_added(
 ) -> pd.DataFrame:
     """Return the pairs over `max_bits` apart when no image is rotated."""
     words = hashes[[*HASHES]].to_numpy(np.uint64)
-    differing = np.bitwise_count(words[pairs["a"]] ^ words[pairs["b"]])
-    return pairs[differing.sum(axis=1) > max_bits]
+    words_a = words[pairs["a"]]
+    words_b = words[pairs["b"]]
+    distance = np.bitwise_count(words_a ^ words_b).sum(axis=1)
+    return pairs[distance > max_bits]
 
 
 def pairs_of_clusters(
@@ -94,12 +97,16 @@ def pairs_of_clusters(
         kind="stable",
         ascending=[True, False, True],
     )
-    kept = clusters.groupby("cluster")[["image_id", by]].transform("first")
-    differing = clusters[clusters[by] != kept[by]].drop_duplicates("cluster")
+    columns = clusters.groupby("cluster")[["image_id", by]]
+    kept = columns.transform("first")
+    differing = clusters[clusters[by] != kept[by]]
+    differing = differing.drop_duplicates("cluster")
     kept_id = kept["image_id"][differing.index]
 
-    is_good = (images["problem"] == "") & (images["split"] != "test")
-    row = pd.Series(np.flatnonzero(is_good), images["image_id"][is_good])
+    is_good = images["problem"] == ""
+    is_test = images["split"] == "test"
+    rows = np.flatnonzero(is_good & ~is_test)
+    row = pd.Series(rows, images["image_id"].iloc[rows])
     return pd.DataFrame(
         {
             "a": row[kept_id].to_numpy(),
@@ -114,7 +121,7 @@ def load_pairs(
     pairs: pd.DataFrame,
     most: int = 12,
     outcomes: Sequence[str] = (),
-) -> tuple[list[tuple[np.ndarray, ...]], list[tuple[str, ...]]]:
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
     """Load the first `most` pairs: two pixel arrays and two titles for each pair.
 
     pairs: of `find_pairs` or `verify_geometry`, or their columns a, b and distance. If
@@ -123,28 +130,36 @@ def load_pairs(
         titles then contain them and the sizes in place of the labels.
     """
     pairs = pairs.head(most)
-    rows = images.iloc[pairs[["a", "b"]].to_numpy().ravel()]
+    ends = pairs[["a", "b"]].to_numpy()
+    rows = images.iloc[ends.ravel()]
     captions = _describe_sizes(rows, outcomes) if outcomes else _describe_labels(rows)
     pixels = load_pixels(list(rows["path"]), side=200)
     names = list(rows["image_id"])
     for number, pair in enumerate(pairs.to_dict("records")):
         second = 2 * number + 1
-        pixels[second] = apply_orientation(pixels[second], pair.get("orientation", 1))
+        orientation = pair.get("orientation", 1)
+        pixels[second] = apply_orientation(pixels[second], orientation)
         names[second] += ": " + _describe_distance(pair)
 
-    titles = [f"{name}\n{text}" for name, text in zip(names, captions, strict=True)]
+    names_and_captions = zip(names, captions, strict=True)
+    titles = [f"{name}\n{caption}" for name, caption in names_and_captions]
     return _pair(pixels), _pair(titles)
 
 
-def _pair(values: list[Any]) -> list[tuple[Any, ...]]:
+def _pair(values: list[Any]) -> list[tuple[Any, Any]]:
     """Return each value at an even position with the next value."""
-    return list(zip(values[::2], values[1::2], strict=True))
+    firsts = values[::2]
+    seconds = values[1::2]
+    return list(zip(firsts, seconds, strict=True))
 
 
 def _describe_sizes(rows: pd.DataFrame, outcomes: Sequence[str]) -> list[str]:
     """Return texts such as "kept 640 × 480"; the outcomes alternate."""
-    sizes = zip(cycle(outcomes), rows["width"], rows["height"], strict=False)
-    return [f"{outcome} {width} × {height}" for outcome, width, height in sizes]
+    sizes = zip(rows["width"], rows["height"], strict=True)
+    return [
+        f"{outcome} {width} × {height}"
+        for outcome, (width, height) in zip(cycle(outcomes), sizes, strict=False)
+    ]
 
 
 def _describe_labels(rows: pd.DataFrame) -> list[str]:

@@ -51,9 +51,13 @@ class Features:
         """Return the features of the mirror image."""
         # A descriptor is a grid of 4 rows × 4 columns × 8 directions of edges.
         grid = self.descriptors.reshape(-1, 4, 4, 8)
-        mirrored = grid[:, ::-1, :, [0, 7, 6, 5, 4, 3, 2, 1]].reshape(-1, 128)
-        places = self.places * np.array([-1, 1], np.float32)
-        return Features(places, mirrored, self.strength)
+        directions = -np.arange(8) % 8
+        mirrored = grid[:, ::-1, :, directions]
+        return Features(
+            places=self.places * np.array([-1, 1], np.float32),
+            descriptors=mirrored.reshape(-1, 128),
+            strength=self.strength,
+        )
 
 
 NO_FEATURES = Features(
@@ -88,7 +92,10 @@ def verify_geometry(
         "bytes_b": n_bytes[pairs["b"]],
         "mirrored": np.isin(pairs["orientation"], UNDO[1]),
     }
-    results = {"inliers": np.int64(-1), "orientation": np.int64(1)}
+    results = {
+        "inliers": np.int64(-1),
+        "orientation": np.int64(1),
+    }
     table = compute_columns(
         _verify_block,
         pd.DataFrame(key | results),
@@ -150,8 +157,12 @@ def find_features(path: str) -> Features:
 
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     scale = SIDE / min(grey.shape)
+    height, width = grey.shape
     # Without the limit a narrow strip would become a huge image.
-    size = [min(round(side * scale), 4 * SIDE) for side in grey.shape[::-1]]
+    size = (
+        min(round(width * scale), 4 * SIDE),
+        min(round(height * scale), 4 * SIDE),
+    )
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     grey = cv2.resize(grey, size, interpolation=method)
 
@@ -183,11 +194,15 @@ def count_inliers(features: Features, others: Features) -> tuple[int, int]:
     # Copies are at most twice as large as the other image.
     if not 0.5 <= np.hypot(x, y) <= 2:
         return 0, 0
-    quarters = round(np.arctan2(y, x) / (np.pi / 2)) % 4
+    degrees = np.degrees(np.arctan2(y, x))
+    quarters = round(degrees / 90) % 4
     return int(is_inlier.sum()), quarters
 
 
-def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray]:
+def _match(
+    features: Features,
+    others: Features,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of matching features in both images, float32 (n, 2) each."""
     if not len(others.places):
         return NO_FEATURES.places, NO_FEATURES.places

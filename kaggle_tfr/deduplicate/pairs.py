@@ -52,7 +52,8 @@ def _group_equal(hashes: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
     For images of almost no texture it is the first row with an equal file.
     """
     is_flat = hashes["texture"].to_numpy() < FLAT
-    key = pd.DataFrame(np.where(is_flat[:, None], 0, words))
+    words = np.where(is_flat[:, None], 0, words)
+    key = pd.DataFrame(words)
     key["digest"] = np.where(is_flat, hashes["digest"], "")
     key["is_flat"] = is_flat
 
@@ -71,7 +72,8 @@ def _search_orientations(
     """Return columns a < b, rows of words, and orientation; a pair may have several."""
     codes = words_to_codes(words)
     plain = np.ascontiguousarray(codes[:, :32])
-    found = pd.DataFrame(near_pairs(plain, max_bits).T, columns=["a", "b"])
+    pairs = near_pairs(plain, max_bits)
+    found = pd.DataFrame(pairs.T, columns=["a", "b"])
     tables = [found.assign(orientation=1)]
     if rotated_bits is not None:
         for orientation in range(2, 9):
@@ -134,7 +136,10 @@ def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     return pairs[["a", "b", "orientation"]]
 
 
-def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
+def measure_pairs(
+    words: np.ndarray,
+    candidates: pd.DataFrame,
+) -> pd.DataFrame:
     """Measure the distances between rows a and b, b in an orientation, as `find_pairs`.
 
     words: uint64 (n, 4), or (n, 10) where there are other orientations than 1.
@@ -159,9 +164,13 @@ def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
     return measured.drop_duplicates(["a", "b"], ignore_index=True)
 
 
-def _count_differing_bits(words: np.ndarray, candidates: pd.DataFrame) -> np.ndarray:
+def _count_differing_bits(
+    words: np.ndarray,
+    candidates: pd.DataFrame,
+) -> np.ndarray:
     """Return the distance of each candidate in each of the hashes: int64 (n, 4)."""
-    bits = np.empty((len(candidates), len(HASHES)), np.int64)
+    shape = (len(candidates), len(HASHES))
+    bits = np.empty(shape, np.int64)
     for orientation in candidates["orientation"].unique().tolist():
         pairs = candidates[candidates["orientation"] == orientation]
         words_a = words[pairs["a"], :4]
@@ -169,5 +178,6 @@ def _count_differing_bits(words: np.ndarray, candidates: pd.DataFrame) -> np.nda
         if orientation > 1:
             codes = rotate_codes(words_to_codes(words_b), orientation)
             words_b = codes.view(">u8")
-        bits[pairs.index] = np.bitwise_count(words_a ^ words_b[:, :4])
+        differing = words_a ^ words_b[:, :4]
+        bits[pairs.index] = np.bitwise_count(differing)
     return bits

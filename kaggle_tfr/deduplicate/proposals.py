@@ -34,14 +34,16 @@ def propose_copies(
     hashes, pairs: of `load_hashes` and `find_pairs`, with `rotated_bits`.
     Images that share mirrored details are proposed as mirror images.
     """
-    is_searched = (hashes["problem"] == "") & (hashes["texture"] >= FLAT)
-    rows = np.flatnonzero(is_searched)
+    is_good = hashes["problem"] == ""
+    is_flat = hashes["texture"] < FLAT
+    rows = np.flatnonzero(is_good & ~is_flat)
     codes, row = _encode_images(images["path"].iloc[rows])
     votes = _count_votes(codes, rows[row])
 
     # Details do not contain the rotation: the nearest of four by the hashes is taken.
     candidates = votes.loc[votes.index.repeat(4), ["a", "b"]]
-    candidates["orientation"] = UNDO[votes["mirrored"]].ravel()
+    orientations = UNDO[votes["mirrored"]]
+    candidates = candidates.assign(orientation=orientations.ravel())
     words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
     proposed = measure_pairs(words, candidates)
 
@@ -62,23 +64,31 @@ def _encode_images(paths: pd.Series) -> tuple[np.ndarray, np.ndarray]:
         ordered=True,
     )
     codes = [code for block in results for code in block]
-    position = np.repeat(np.arange(len(paths)), [len(code) for code in codes])
+    n_details = [len(code) for code in codes]
+    position = np.repeat(np.arange(len(paths)), n_details)
     no_codes = np.empty((0, 64), np.uint8)
     return np.concatenate([no_codes, *codes]), position
 
 
 def _encode_block(paths: list[str]) -> list[np.ndarray]:
     """Return codes of each image's details, and of these mirrored: uint8 (n, 64)."""
-    planes = np.random.default_rng(0).standard_normal((128, 256)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    planes = rng.standard_normal((128, 256)).astype(np.float32)
     # Descriptors are never negative: their common part must not decide the bits.
     planes -= planes.mean(axis=0)
     codes = []
     for path in paths:
         features = find_features(path)
-        order = np.argsort(-features.strength, kind="stable")[:MAX_DETAILS]
-        plain = root_sift(features.descriptors[order]) @ planes
-        mirrored = root_sift(features.mirror().descriptors[order]) @ planes
-        projections = np.hstack([plain, mirrored])
+        order = np.argsort(-features.strength, kind="stable")
+        strongest = order[:MAX_DETAILS]
+        plain = features.descriptors[strongest]
+        mirrored = features.mirror().descriptors[strongest]
+        projections = np.hstack(
+            [
+                root_sift(plain) @ planes,
+                root_sift(mirrored) @ planes,
+            ]
+        )
         codes.append(np.packbits(projections > 0, axis=1))
     return codes
 
@@ -98,10 +108,17 @@ def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
     a = a[is_plain]
     mirrored, b = np.divmod(b[is_plain], len(row))
 
-    ends = {"a": row[a], "b": row[b]}
-    shared = pd.DataFrame({"mirrored": mirrored, **ends, "detail": a})
-    shared = shared[shared["a"] < shared["b"]].drop_duplicates()
-    votes = shared.groupby(["mirrored", "a", "b"], as_index=False).size()
+    shared = pd.DataFrame(
+        {
+            "mirrored": mirrored,
+            "a": row[a],
+            "b": row[b],
+            "detail": a,
+        }
+    )
+    shared = shared[shared["a"] < shared["b"]]
+    pairs = shared.drop_duplicates().groupby(["mirrored", "a", "b"])
+    votes = pairs.size().reset_index(name="size")
     votes = votes[votes["size"] > 1]
     votes = votes.sort_values("size", kind="stable", ascending=False)
     return votes.drop_duplicates(["a", "b"])

@@ -165,7 +165,10 @@ def _search_tables(
     )
 
 
-def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.ndarray]:
+def permute_bits(
+    codes: np.ndarray,
+    group_sizes: tuple[int, ...],
+) -> list[np.ndarray]:
     """Return the numbers of the bits in each block, so that each key takes many values.
 
     Bits of an image hash are correlated: neighbouring pixels are often alike. A key of
@@ -178,7 +181,8 @@ def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.nda
     room = np.diff(group_ends * BITS // group_ends[-1], prepend=0)
     groups: list[list[int]] = [[] for _ in group_sizes]
     cost = np.zeros((len(groups), BITS))
-    most_correlated_first = np.argsort(-correlation.sum(axis=0), kind="stable")
+    total = correlation.sum(axis=0)
+    most_correlated_first = np.argsort(-total, kind="stable")
     for bit in most_correlated_first:
         number = int(np.argmin(cost[:, bit]))
         groups[number].append(bit)
@@ -188,7 +192,8 @@ def permute_bits(codes: np.ndarray, group_sizes: tuple[int, ...]) -> list[np.nda
 
     blocks: list[np.ndarray] = []
     for bits, size in zip(groups, group_sizes, strict=True):
-        blocks += [np.array(bits[start::size], int) for start in range(size)]
+        for start in range(size):
+            blocks.append(np.array(bits[start::size], int))
     return blocks
 
 
@@ -196,8 +201,9 @@ def _correlate_bits(codes: np.ndarray) -> np.ndarray:
     """Return the squared correlations of a sample's bits: float64 (256, 256)."""
     step = max(1, len(codes) // SAMPLE)
     sample = codes[::step][:SAMPLE]
+    bits = np.unpackbits(sample, axis=1)
     with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
-        correlation = np.corrcoef(np.unpackbits(sample, axis=1), rowvar=False)
+        correlation = np.corrcoef(bits, rowvar=False)
     return np.nan_to_num(np.asarray(correlation)) ** 2
 
 
@@ -218,9 +224,11 @@ def _cut_blocks(
     blocks = np.empty((len(block_bits), len(codes)), np.uint16)
     for start in range(0, len(codes), SLICE):
         rows = slice(start, start + SLICE)
-        bits = np.unpackbits(np.ascontiguousarray(codes[rows].T), axis=0)
-        ordered = np.ascontiguousarray(np.packbits(bits[order], axis=0).T)
-        words[:, rows] = ordered.view(np.uint64).T
+        code_bytes = np.ascontiguousarray(codes[rows].T)
+        bits = np.unpackbits(code_bytes, axis=0)
+        ordered = np.packbits(bits[order], axis=0)
+        ordered_codes = np.ascontiguousarray(ordered.T)
+        words[:, rows] = ordered_codes.view(np.uint64).T
         blocks[:, rows] = weights @ bits.astype(np.float32)
     return words, blocks
 
@@ -240,7 +248,7 @@ def search_table(
     # Start with the two words that contain least of the key, because they differ most.
     # A single word would let most pairs pass.
     word_of_key = key_blocks[0] * len(words) // len(blocks)
-    first_words = words[[word_of_key - 2, word_of_key - 3]]
+    first_words = (word_of_key - 2, word_of_key - 3)
     no_pairs = np.empty((2, 0), np.int64)
     found = _search_buckets(words, key, first_words, radius)
     return np.hstack([no_pairs, *found])
@@ -249,22 +257,22 @@ def search_table(
 def _search_buckets(
     words: np.ndarray,
     key: np.ndarray,
-    first_words: np.ndarray,
+    first_words: tuple[int, int],
     radius: int,
 ) -> Iterator[np.ndarray]:
     """Yield int64 (2, m) of rows with equal keys whose words are within the radius.
 
-    first_words: uint64 (2, n), the words that are compared first.
+    first_words: numbers of the two words that are compared first.
     Codes are sorted by bucket, and each is compared with the next one, then with the
     one after that, and so on, as far as the largest bucket reaches.
     """
     order, sizes = _sort_by_bucket(key)
     ends = np.cumsum(sizes)
     bucket_end = np.repeat(ends, sizes)
-    word, other_word = first_words[:, order]
-    for offset in range(1, int(sizes.max(initial=0))):
+    word, other_word = (words[number][order] for number in first_words)
+    for offset in range(1, sizes.max(initial=0)):
         n_larger = np.searchsorted(-sizes, -offset)
-        stop = int(ends[n_larger - 1]) - offset
+        stop = ends[n_larger - 1] - offset
         for start in range(0, stop, SLICE):
             end = min(start + SLICE, stop)
             left = slice(start, end)
@@ -299,9 +307,10 @@ def _keep_near(
     radius: int,
 ) -> np.ndarray:
     """Return the pairs that are within the radius, smaller row first: int64 (2, m)."""
-    distance = np.bitwise_count(words[:, a] ^ words[:, b]).sum(axis=0)
-    near = distance <= radius
-    return np.sort([a[near], b[near]], axis=0)
+    differing = np.bitwise_count(words[:, a] ^ words[:, b])
+    is_near = differing.sum(axis=0) <= radius
+    pairs = np.stack([a[is_near], b[is_near]])
+    return np.sort(pairs, axis=0)
 
 
 def compare_all(
