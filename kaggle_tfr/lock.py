@@ -61,10 +61,7 @@ def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
     try:
         file.truncate(0)
         # After it is locked, so that one of two that start at once sees the other.
-        pattern = WHOLE if part else PART.format("*")
-        for rival in storage.list_files(pattern, work_dir):
-            with suppress(FileNotFoundError), open(rival, encoding="utf-8") as locked:
-                _lock(locked, fcntl.LOCK_SH)
+        _check_rivals(WHOLE if part else PART.format("*"), work_dir)
     except BaseException:
         lock.release()
         raise
@@ -72,6 +69,13 @@ def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
     since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     print(f"{holder}, {process}, since {since}", end="", file=file, flush=True)
     return lock
+
+
+def _check_rivals(pattern: str, work_dir: str) -> None:
+    """Raise a WorkDirBusyError if another process has locked such a file."""
+    for rival in storage.list_files(pattern, work_dir):
+        with suppress(FileNotFoundError), open(rival, encoding="utf-8") as file:
+            _lock(file, fcntl.LOCK_SH)
 
 
 def _lock(file: TextIO, mode: int) -> None:

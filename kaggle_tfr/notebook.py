@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import Values, check_globals, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
-from kaggle_tfr.session import prepare
+from kaggle_tfr.session import find_shell, prepare
 from kaggle_tfr.storage import remove_leftovers
 from kaggle_tfr.tables import NO_MATH
 
@@ -55,7 +54,7 @@ def _lock_for_notebook(work: str, part: int) -> None:
     if os.environ.get(lock.INSIDE) == work:
         return
     _locks.append(lock.take(work, part, holder="a notebook"))
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     if shell:
         shell.events.register("post_run_cell", _release_after_error)
 

@@ -8,9 +8,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 from importlib import metadata
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import joblib
@@ -24,6 +24,7 @@ WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
 # Tasks beyond two a thread, so that workers that join later find work.
 EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
+Function = Callable[[Any], Any]
 RESUME_HINT = "Finished work is kept; run the same notebook again, and it resumes."
 # The choice of `use_backend`: backend and n_jobs of joblib, and a Dask client.
 _active: dict[str, Any] = {}
@@ -53,7 +54,7 @@ def prepare_worker() -> None:
         mallopt(-1, 64 << 20)
 
 
-def _call_in_worker(function: Callable[[Any], Any], item: Any) -> Any:
+def _call_in_worker(function: Function, item: Any) -> Any:
     """Prepare this process of a backend once, and return the result of the call."""
     prepare_worker()
     return function(item)
@@ -91,8 +92,13 @@ def use_backend(
     address = client.scheduler.address
     # Work that stays on this machine is done in threads.
     _active.update(backend="threading", n_jobs=workers, client=client, address=address)
-    threads = sum(client.nthreads().values())
+    threads = _count_threads(client)
     return f"Dask at {address}, {threads} worker threads"
+
+
+def _count_threads(client: Any) -> int:
+    """Return the number of worker threads in the cluster."""
+    return sum(client.nthreads().values())
 
 
 def close_backend() -> None:
@@ -109,7 +115,7 @@ def blocks(items: Any, size: int) -> list[Any]:
 
 
 def run(
-    function: Callable[[Any], Any],
+    function: Function,
     items: Iterable[Any],
     *,
     label: str,
@@ -144,7 +150,7 @@ def run(
 
 
 def _run_here(
-    function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
+    function: Function, items: Iterable[Any], *, ordered: bool
 ) -> Generator[Any, None, None]:
     """Yield results from threads or processes of this machine."""
     parallel = joblib.Parallel(
@@ -219,47 +225,51 @@ def _check_workers(client: Any, scheduler: str) -> None:
 # joblib's own Dask backend (1.6) waits forever for a task that kills its workers and
 # for an item that cannot be pickled.
 def _run_on_cluster(
-    function: Callable[[Any], Any], items: Iterable[Any], *, ordered: bool
+    function: Function, items: Iterable[Any], *, ordered: bool
 ) -> Generator[Any, None, None]:
     """Yield results from the cluster; at the end, cancel the tasks that are left."""
-    import cloudpickle  # comes with dask
     from dask.distributed import as_completed
 
     client = _active["client"]
     _check_connection(client)
-    # Bytes travel with their task: Dask would send a table ahead to a single worker,
-    # and lose it with that worker.
-    calls = (
-        cloudpickle.dumps(partial(_call_in_worker, function, item)) for item in items
-    )
-    window = 2 * sum(client.nthreads().values()) + EXTRA_TASKS
+    items = iter(items)
+    window = 2 * _count_threads(client) + EXTRA_TASKS
     in_flight: dict[Any, None] = {}  # futures, oldest first
     results: dict[Any, Any] = {}  # of futures that wait for older ones
     completed = as_completed(loop=client.loop, with_results=True, raise_errors=False)
     try:
         while True:
-            for call in islice(calls, window - len(in_flight)):
-                _check_connection(client)
-                future = client.submit(_call_packed, call, pure=False)
+            for item in islice(items, window - len(in_flight)):
+                future = _submit(client, function, item)
                 completed.add(future)
                 in_flight[future] = None
             if not in_flight:
                 return
             future, result = _next_result(client, completed)
             results[future] = result
-            first = next(iter(in_flight)) if ordered else future
-            while first in results:
-                del in_flight[first]
-                yield results.pop(first)
-                first = next(iter(in_flight), None)
+            candidates = list(in_flight) if ordered else [future]
+            for future in takewhile(results.__contains__, candidates):
+                del in_flight[future]
+                yield results.pop(future)
     finally:
         if client.status == "running":
             client.cancel(list(in_flight))
 
 
+def _submit(client: Any, function: Function, item: Any) -> Any:
+    """Send a call to the cluster and return its future."""
+    import cloudpickle  # comes with dask
+
+    _check_connection(client)
+    # Bytes travel with their task: Dask would send a table ahead to a single worker,
+    # and lose it with that worker.
+    call = cloudpickle.dumps((function, item))
+    return client.submit(_call_packed, call, pure=False)
+
+
 def _call_packed(call: bytes) -> Any:
     """Return, on a worker, the result of a pickled call."""
-    return pickle.loads(call)()  # noqa: S301  # from `_run_on_cluster`
+    return _call_in_worker(*pickle.loads(call))  # noqa: S301  # from `_submit`
 
 
 def _next_result(client: Any, completed: Any) -> tuple[Any, Any]:
@@ -299,14 +309,17 @@ def _lost_connection() -> ConnectionError:
     )
 
 
+def _is_page_open() -> bool:
+    """Return whether this is a notebook in a browser, not one that a program runs."""
+    is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
+    is_run = is_batch or session.TERMINAL in os.environ
+    return hasattr(session.find_shell(), "kernel") and not is_run
+
+
 @contextlib.contextmanager
 def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar; yield the function that moves it to a count."""
-    # Programs other than a notebook's kernel may have imported IPython too.
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
-    is_saved = is_batch or session.TERMINAL in os.environ
-    if total and hasattr(shell, "kernel") and not is_saved:
+    if total and _is_page_open():
         from fastprogress.fastprogress import progress_bar
 
         notebook_bar = progress_bar(range(total), total=total)

@@ -12,7 +12,7 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
-from kaggle_tfr.schema import load_schema
+from kaggle_tfr.schema import Labels, RecordSchema, load_schema
 from kaggle_tfr.storage import read_parquet
 
 
@@ -101,10 +101,23 @@ def plan_dataset(values: Values, work: str) -> None:
         max_bits=duplicates.max_bits,
         group_column=values["GROUP_COLUMN"],
     )
+    schema = load_schema(values["SCHEMA"], rows, labels)
+    planned, table = _plan_shards(values, folded, labels, schema)
+    planned = replace(
+        planned,
+        outcomes=deduplicate.count_outcomes(images, clusters),
+        checks={**vars(duplicates), **checks},
+    )
+    plan.save_plan(planned, table, work)
+
+
+def _plan_shards(
+    values: Values, folded: pd.DataFrame, labels: Labels, schema: RecordSchema
+) -> tuple[plan.Plan, pd.DataFrame]:
+    """Forecast the size of records; return the plan and the table of its images."""
     settings = make_settings(
         plan.PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth}
     )
-    schema = load_schema(values["SCHEMA"], rows, labels)
     forecast = plan.make_forecast(
         folded,
         schema,
@@ -112,13 +125,7 @@ def plan_dataset(values: Values, work: str) -> None:
         compression=values["COMPRESSION"],
         seed=values["SEED"],
     )
-    planned, table = plan.make_plan(folded, forecast, labels, schema, settings)
-    planned = replace(
-        planned,
-        outcomes=deduplicate.count_outcomes(images, clusters),
-        checks={**vars(duplicates), **checks},
-    )
-    plan.save_plan(planned, table, work)
+    return plan.make_plan(folded, forecast, labels, schema, settings)
 
 
 def write_shards(values: Values, work: str) -> pd.DataFrame:
@@ -149,9 +156,7 @@ def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
         write.save_stats(sums, f"{folder}/stats.json")
     if values["MEAN_RGB"]:
         originals = read_parquet(f"{work}/plan.parquet", columns=["path", "split"])
-        write.save_mean_rgb(
-            write.channel_stats_of_files(originals),
-            write.combine_stats(checked.stats.values()),
-            work,
-        )
+        stats_of_files = write.channel_stats_of_files(originals)
+        stats_of_records = write.combine_stats(checked.stats.values())
+        write.save_mean_rgb(stats_of_files, stats_of_records, work)
     write.account_parts(plan.read_plan(work), shards, work)

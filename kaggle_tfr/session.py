@@ -81,6 +81,12 @@ def hours_left() -> float:
     return session_hours() - RESERVE_HOURS - hours_used
 
 
+def find_shell() -> Any:
+    """Return the IPython shell that runs this process's code, None without one."""
+    # Programs other than a notebook's kernel may have imported IPython too.
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
 class _LazyModule:
     """A module that is imported, after `prepare`, when one of its names is used."""
 

@@ -67,10 +67,7 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         list_folder = partial(_list_folder, schema=schema)
         shards = pd.concat(list(threads.map(list_folder, folders)), ignore_index=True)
         _check_repeated(shards["file"])
-        # The folder around parts may contain the plan that they should be of.
-        fingerprints = {parent: read_fingerprint(parent) for parent in parents}
-        fingerprints |= zip(shards["folder"], shards.pop("fingerprint"), strict=True)
-        check_one_plan(fingerprints, advice=READ_APART)
+        _check_plans(parents, shards.pop("fingerprint"), shards["folder"])
         paths = [f"{folder}/labels.json" for folder in folders]
         labels = share_labels(folders, threads.map(storage.read_text, paths))
         shards = _check_files(shards, threads)
@@ -98,6 +95,16 @@ def _check_repeated(files: pd.Series) -> None:
             "Name every folder once in TFREC_DIRS, not both a part and the folder "
             "around it."
         )
+
+
+def _check_plans(
+    parents: Sequence[str], fingerprints: pd.Series, folders: pd.Series
+) -> None:
+    """Raise a ValueError unless all shards are of one plan."""
+    # The folder around parts may contain the plan that they should be of.
+    fingerprint_of = {parent: read_fingerprint(parent) for parent in parents}
+    fingerprint_of |= zip(folders, fingerprints, strict=True)
+    check_one_plan(fingerprint_of, advice=READ_APART)
 
 
 def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
@@ -280,10 +287,9 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
 
     fingerprints = {}
     for part in _find_parts(folder):
-        table = read_part_table(part, columns=["file", "split"])
-        paths = [storage.join(part, file) for file in table["file"]]
-        split_of = dict(zip(paths, table["split"], strict=True))
-        listed = {path: split_of[path] for path in paths if is_any or path in splits}
+        listed = _read_splits(part)
+        if not is_any:
+            listed = {path: listed[path] for path in listed if path in splits}
         if listed:
             splits |= listed
             fingerprints[part] = read_fingerprint(part)
@@ -297,29 +303,43 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     return dict(sorted(splits.items()))
 
 
+def _read_splits(part_dir: str) -> dict[str, str]:
+    """Return the split of each shard in shards.csv by its path."""
+    table = read_part_table(part_dir, columns=["file", "split"])
+    return {
+        storage.join(part_dir, file): split
+        for file, split in table.itertuples(index=False)
+    }
+
+
 def choose_schema(folder: str, file: str = "", schema: SchemaLike = "") -> RecordSchema:
     """Return `schema` as a RecordSchema, or without it the folder's schema.json.
 
     file: a shard, for the error. Raises: ValueError: there is no schema.
     """
-    if not schema:
-        path = f"{folder}/schema.json"
-        text = storage.read_text(path)
-        if text:
-            return RecordSchema.parse(text, path, COPY_AGAIN)
-        raise ValueError(
-            f"'{folder}' has no schema.json, so the features of '{file}' are unknown. "
-            'Set a `schema`: a preset such as "cassava", or a mapping of its features.'
-        )
-    loaded = load_schema(schema)
-    if loaded.kind != "single" or loaded.label_keys:
-        return loaded
-    # A preset only has the names of its table's columns: text columns in place of a
-    # label are masks.
-    texts = [field for field in loaded.fields if field.type == "bytes"]
+    if schema:
+        return _name_masks(load_schema(schema))
+    path = f"{folder}/schema.json"
+    text = storage.read_text(path)
+    if text:
+        return RecordSchema.parse(text, path, COPY_AGAIN)
+    raise ValueError(
+        f"'{folder}' has no schema.json, so the features of '{file}' are unknown. "
+        'Set a `schema`: a preset such as "cassava", or a mapping of its features.'
+    )
+
+
+def _name_masks(schema: RecordSchema) -> RecordSchema:
+    """Return the schema with its masks: its text columns, if it has no label.
+
+    A preset only has the names of its table's columns.
+    """
+    if schema.kind != "single" or schema.label_keys:
+        return schema
+    texts = [field for field in schema.fields if field.type == "bytes"]
     columns = [source for field in texts for source in field.sources]
     masks = tuple(column for column in columns if column not in SOURCES)
-    return replace(loaded, kind="masks", label_columns=masks) if masks else loaded
+    return replace(schema, kind="masks", label_columns=masks) if masks else schema
 
 
 def _inspect(row: Any) -> tuple[int, str, int]:
@@ -328,8 +348,7 @@ def _inspect(row: Any) -> tuple[int, str, int]:
     row: of `find_shards`. Raises: ValueError: they differ from the row's.
     """
     size = storage.size_and_time(row.file)[0]
-    is_listed = row.bytes >= 0
-    if is_listed and row.bytes != size:
+    if row.bytes not in (-1, size):
         raise ValueError(
             f"'{row.file}' has {size:,} bytes, but {row.bytes:,} in shards.csv: it "
             "is truncated, or of another run. Copy it again, or write the part again."
@@ -337,18 +356,26 @@ def _inspect(row: Any) -> tuple[int, str, int]:
     compression = row.compression
     if compression == "?":
         compression = "GZIP" if is_gzip(row.file) else ""
+    return size, compression, _find_count(row, compression)
 
+
+def _find_count(row: Any, compression: str) -> int:
+    """Return the number of records in a shard that may be in shards.csv or its name.
+
+    row: of `find_shards`. Raises: ValueError: the name has another number.
+    """
     # The size is enough for a listed shard. Frames on disk are quick to count.
-    is_quick = not (is_listed or compression or storage.is_remote(row.file))
-    count = row.count
-    if is_quick or count < 0:
-        count = count_records(row.file, compression)
+    is_listed = row.bytes >= 0
+    is_slow = is_listed or compression or storage.is_remote(row.file)
+    if is_slow and row.count >= 0:
+        return row.count
+    count = count_records(row.file, compression)
     if row.count not in (-1, count):
         raise ValueError(
             f"'{row.file}' contains {count:,} records, but {row.count:,} by its name. "
             "It is truncated or misnamed. Copy it again, or give it another name."
         )
-    return size, compression, count
+    return count
 
 
 def _check_schema(row: Any) -> None:
@@ -364,16 +391,21 @@ def _check_schema(row: Any) -> None:
         record = next(data.as_numpy_iterator(), b"")
         tf.io.parse_single_example(record, feature_spec(row.schema))
     except tf.errors.OpError:
-        found = [
-            f"{name}: {str(feature.WhichOneof('kind')).removesuffix('_list')}"
-            for name, feature in sorted(parse_record(record).items())
-        ]
-        wanted = [f"{field.name}: {field.type}" for field in row.schema.fields]
+        wanted = ", ".join(f"{field.name}: {field.type}" for field in row.schema.fields)
         raise ValueError(
             f"'{row.file}' does not match its schema: its records have "
-            f"{', '.join(found) or 'nothing'}; the schema wants {', '.join(wanted)}. "
+            f"{_describe_features(record) or 'nothing'}; the schema wants {wanted}. "
             "Set the `schema` of find_shards, fix schema.json, or copy the shard again."
         ) from None
+
+
+def _describe_features(record: bytes) -> str:
+    """Return the name and the type of each feature of a record."""
+    types = [
+        f"{name}: {str(feature.WhichOneof('kind')).removesuffix('_list')}"
+        for name, feature in sorted(parse_record(record).items())
+    ]
+    return ", ".join(types)
 
 
 def count_records(file: str, compression: str = "") -> int:
@@ -381,14 +413,8 @@ def count_records(file: str, compression: str = "") -> int:
 
     Raises: ValueError: it is truncated, or is not a TFRecord file.
     """
-    from kaggle_tfr.session import tf
-
     if storage.is_remote(file) or compression:
-        data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
-        try:
-            return int(data.reduce(np.int64(0), lambda count, _: count + 1))
-        except tf.errors.DataLossError as error:
-            raise ValueError(f"'{file}' {NOT_RECORDS}: {error.message}.") from None
+        return _count_by_tensorflow(file, compression)
     count = 0
     end = 0
     size = os.path.getsize(file)
@@ -403,6 +429,17 @@ def count_records(file: str, compression: str = "") -> int:
             f"the file ends at {size:,}."
         )
     return count
+
+
+def _count_by_tensorflow(file: str, compression: str) -> int:
+    """Return the number of records in a shard, all of which are read."""
+    from kaggle_tfr.session import tf
+
+    data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
+    try:
+        return int(data.reduce(np.int64(0), lambda count, _: count + 1))
+    except tf.errors.DataLossError as error:
+        raise ValueError(f"'{file}' {NOT_RECORDS}: {error.message}.") from None
 
 
 def sha256_of_text(text: str) -> str:
