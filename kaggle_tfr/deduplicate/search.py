@@ -277,12 +277,17 @@ def _search_buckets(
             end = min(start + SLICE, stop)
             left = slice(start, end)
             right = slice(start + offset, end + offset)
-            distance = np.bitwise_count(word[left] ^ word[right])
-            distance += np.bitwise_count(other_word[left] ^ other_word[right])
+            distance = _compare_slices(word, left, right)
+            distance += _compare_slices(other_word, left, right)
             near = np.flatnonzero(distance <= radius) + start
             near = near[bucket_end[near] > near + offset]
             if len(near):
                 yield _keep_near(words, order[near], order[near + offset], radius)
+
+
+def _compare_slices(word: np.ndarray, left: slice, right: slice) -> np.ndarray:
+    """Return the number of different bits of each left word and its right word."""
+    return np.bitwise_count(word[left] ^ word[right])
 
 
 def _sort_by_bucket(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
