@@ -8,7 +8,8 @@ import pandas as pd
 
 from benchmarks.duplicates import status_mb
 from kaggle_tfr.write import parts
-from kaggle_tfr.write.parts import ShardOutcome
+from kaggle_tfr.write.journal import ShardRow
+from kaggle_tfr.write.shard import ShardOutcome
 
 ROWS_IN_SHARD = 1000
 
@@ -16,10 +17,19 @@ ROWS_IN_SHARD = 1000
 def pretend_to_write(task):
     """Return the outcome of a shard whose images do not exist."""
     shard = task.shard
-    row = {"file": task.plan.file_name(shard), "split": shard.split, "fold": shard.fold}
-    row |= {"count": shard.count, "bytes": 1, "sha256": "0" * 64, "part": shard.part}
-    row |= {"shard": shard.index, "refused": 0, "rejects": [], "number": shard.number}
-    return ShardOutcome(shard, row, "", task.allowance_bytes)
+    row = ShardRow(
+        file=task.plan.file_name(shard),
+        split=shard.split,
+        fold=shard.fold,
+        count=shard.count,
+        bytes=1,
+        sha256="0" * 64,
+        part=shard.part,
+        shard=shard.index,
+        refused=0,
+        number=shard.number,
+    )
+    return ShardOutcome(shard, task.limit_bytes, row)
 
 
 def plan_rows(n, folder):
@@ -37,7 +47,12 @@ def plan_rows(n, folder):
     table = table.assign(height=1500, width=2000, n_bytes=500_000)
     labels = Labels("single", ("x",), name="rows")
     count = n // ROWS_IN_SHARD
-    values = {"IMAGE_SIZE": 384, "N_FOLDS": 0, "SHARD_NAME": "{name}-{i}-{count}.tfrec"}
+    values = {
+        "IMAGE_SIZE": 384,
+        "N_FOLDS": 0,
+        "SHARD_NAME": "{name}-{i}-{count}.tfrec",
+        "COMPRESSION": "GZIP",  # without indices, which nobody writes here
+    }
     settings = make_settings(PlanSettings, values)
     shards = [
         Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)

@@ -23,7 +23,7 @@ SMALL |= {"TEST_PATH_TEMPLATE": "", "BACKEND": "threading"}
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """Speeds are not measured here, and what `notebook.start` sets does not stay."""
-    monkeypatch.setattr(display, "measure_speed", lambda *_: 1.0)
+    monkeypatch.setattr(display, "measure_speed", lambda *_, **__: 1.0)
     monkeypatch.setenv(RECORDS_FOLDER, "")
 
 
