@@ -60,7 +60,7 @@ def choose_fold(
     validation = shards[splits == "validation"]
     folds = sorted(set(training["fold"]) - {-1})
     if len(folds) > 1:
-        is_chosen = (training["fold"] == fold) & (fold >= 0)
+        is_chosen = training["fold"].isin({fold} - {-1})
         validation = training[is_chosen]
         training = training[~is_chosen]
 
@@ -88,10 +88,10 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
 
 def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int:
     """Count the batches of an epoch: full ones in training, all of them otherwise."""
-    n_records = int(shards["count"].sum())
+    n_full, rest = divmod(int(shards["count"].sum()), batch_size)
     if training:
-        return max(1, n_records // batch_size)
-    return -(-n_records // batch_size)
+        return max(1, n_full)
+    return n_full + (rest > 0)
 
 
 def read_batches(
@@ -131,7 +131,7 @@ def read_batches(
         extra=extra,
     )
     if training:
-        records = _read_records(shards, shuffle=True, repeat=True, seed=seed)
+        records = _read_records(shards, training=True, seed=seed)
         examples = records.map(decode, num_parallel_calls=CORES, deterministic=False)
         # A short last batch would make the shape dynamic, and XLA compile twice.
         batches = examples.batch(batch_size, drop_remainder=True)
@@ -171,11 +171,10 @@ def to_devices(
     yield from waiting
 
 
-def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Dataset:
-    """Read every record once, as a dictionary of its features, in order or shuffled.
+def read_images(shards: pd.DataFrame) -> tf.data.Dataset:
+    """Read every record once, in order, as a dictionary of its features.
 
     The image is uint8 (height, width, 3); run-length masks are uint8 (height, width).
-    seed: shuffles the records; None keeps their order.
     """
     schema = one_schema(shards)
 
@@ -183,26 +182,29 @@ def read_images(shards: pd.DataFrame, seed: int | None = None) -> tf.data.Datase
         values = tf.io.parse_single_example(record, feature_spec(schema))
         encoded = values[schema.image_key]
         image = tf.io.decode_image(encoded, 3, expand_animations=False)
+        values[schema.image_key] = image
         if schema.kind == "masks":
             height, width = tf.unstack(tf.shape(image)[:2])
-            window = [0, 0, height, width]
             for name in schema.label_keys:
-                code = values[name]
-                values[name] = sample_mask(code, height, window, (height, width))
-        return values | {schema.image_key: image}
+                values[name] = sample_mask(
+                    values[name],
+                    height,
+                    window=[0, 0, height, width],
+                    size=(height, width),
+                )
+        return values
 
-    records = _read_records(shards, shuffle=seed is not None, seed=seed)
+    records = _read_records(shards, training=False)
     return records.map(decode, num_parallel_calls=2).prefetch(1)
 
 
 def _read_records(
-    shards: pd.DataFrame,
-    *,
-    shuffle: bool = False,
-    repeat: bool = False,
-    seed: int | None = None,
+    shards: pd.DataFrame, *, training: bool, seed: int | None = None
 ) -> tf.data.Dataset:
-    """Read the serialized examples of all shards, from several shards at a time."""
+    """Read the serialized examples of several shards at a time.
+
+    training: endless and shuffled, instead of once in order.
+    """
     is_remote = storage.is_remote(shards["file"].iloc[0])
     shards_at_once = REMOTE_SHARDS_AT_ONCE if is_remote else LOCAL_SHARDS_AT_ONCE
     buffer_bytes = REMOTE_BUFFER_BYTES if is_remote else LOCAL_BUFFER_BYTES
@@ -210,7 +212,7 @@ def _read_records(
     files = tf.data.Dataset.from_tensor_slices(
         (list(shards["file"]), list(shards["compression"]))
     )
-    if shuffle:
+    if training:
         files = files.shuffle(len(shards), seed=seed)
     # Interleaving whole files is what spreads the reads over connections.
     records = files.interleave(
@@ -219,27 +221,26 @@ def _read_records(
         block_length=16,
         # All at once from the start: AUTOTUNE would first have to measure a bucket.
         num_parallel_calls=min(shards_at_once, len(shards)),
-        deterministic=not shuffle,
+        deterministic=not training,
     )
-    if repeat:
-        # Before the shuffle: after it, every epoch would wait for a buffer to fill.
-        records = records.repeat()
-        if is_remote:
-            # A full shuffle buffer waits for its one missing record at each epoch.
-            records = records.prefetch(
-                _count_fitting(shards, AHEAD_RECORDS, AHEAD_BYTES)
-            )
-    if shuffle:
-        buffer = _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES)
-        records = records.shuffle(buffer, seed=seed)
-    return records
+    if not training:
+        return records
+
+    # Before the shuffle: after it, every epoch would wait for a buffer to fill.
+    records = records.repeat()
+    if is_remote:
+        # A full shuffle buffer waits for its one missing record at each epoch.
+        records = records.prefetch(_count_fitting(shards, AHEAD_RECORDS, AHEAD_BYTES))
+    n_shuffled = _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES)
+    return records.shuffle(n_shuffled, seed=seed)
 
 
 def _count_fitting(shards: pd.DataFrame, most: int, limit_bytes: int) -> int:
     """Count the records of the shards that fit in so many bytes, from 1 to `most`."""
-    n_records = max(1, int(shards["count"].sum()))
+    n_records = int(shards["count"].sum())
     n_bytes = max(1, int(shards["bytes"].sum()))
-    return max(1, min(n_records, most, limit_bytes * n_records // n_bytes))
+    n_fitting = limit_bytes * n_records // n_bytes
+    return max(1, min(n_records, most, n_fitting))
 
 
 def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
@@ -247,10 +248,12 @@ def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
     mean, std = np.asarray(mean_std, np.float32)
     factor = 1 / (np.float32(255) * std)
     offset = mean / std
+
     # Compiled, this is one pass over a batch; op by op it takes longer than decoding.
-    scale = tf.function(
-        lambda pixels: tf.cast(pixels, tf.float32) * factor - offset, jit_compile=True
-    )
+    @tf.function(jit_compile=True)
+    def scale(pixels: tf.Tensor) -> tf.Tensor:
+        return tf.cast(pixels, tf.float32) * factor - offset
+
     return (scale(images), *rest)
 
 
@@ -261,33 +264,37 @@ def _read_once(
 
     While reading: an error where the shards do not contain the promised records.
     """
-    n_steps = count_steps(shards, batch_size, training=False)
+    n_records = int(shards["count"].sum())
     check_count = partial(_check_count, shards)
 
     def add_count(seen: tf.Tensor, batch: tuple) -> tuple:
-        mask = batch[2]
-        seen += tf.math.count_nonzero(mask)
+        seen += tf.math.count_nonzero(batch[2])
         return seen, (seen, batch)
 
-    def is_wanted(step: tf.Tensor, counted: tuple) -> tf.Tensor:
-        seen, _ = counted
+    def is_wanted(seen: tf.Tensor, batch: tuple) -> tf.Tensor:
+        has_records = batch[2][0] > 0
         return tf.cond(
-            step < n_steps,
+            has_records & (seen <= n_records),
             lambda: True,
             lambda: tf.numpy_function(check_count, [seen], tf.bool),
         )
 
-    examples = _read_records(shards).map(decode, num_parallel_calls=CORES)
+    records = _read_records(shards, training=False)
+    examples = _append_padding(records.map(decode, num_parallel_calls=CORES))
+    batches = examples.batch(batch_size, drop_remainder=True)
+    counted_batches = batches.scan(np.int64(0), add_count)
+    # The pass ends at a batch of padding only, or where surplus records are read.
+    batches = counted_batches.take_while(is_wanted).map(lambda _, batch: batch)
+    n_steps = count_steps(shards, batch_size, training=False)
+    return batches.apply(tf.data.experimental.assert_cardinality(n_steps))
+
+
+def _append_padding(examples: tf.data.Dataset) -> tf.data.Dataset:
+    """Append endless blank examples, whose mask is 0.0 like all their values."""
     blank = tf.nest.map_structure(
         lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
     )
-    padding = tf.data.Dataset.from_tensors(blank).repeat()
-    # One batch more than expected is read: surplus records would be in it.
-    batches = examples.concatenate(padding).batch(batch_size, drop_remainder=True)
-    counted_batches = batches.scan(np.int64(0), add_count)
-    wanted = counted_batches.enumerate().take_while(is_wanted)
-    batches = wanted.map(lambda _, counted: counted[1])
-    return batches.apply(tf.data.experimental.assert_cardinality(n_steps))
+    return examples.concatenate(tf.data.Dataset.from_tensors(blank).repeat())
 
 
 def _check_count(shards: pd.DataFrame, seen: int) -> bool:
@@ -298,13 +305,12 @@ def _check_count(shards: pd.DataFrame, seen: int) -> bool:
     expected = int(shards["count"].sum())
     if seen == expected:
         return False
-    rows = shards[["file", "compression", "count"]].itertuples(index=False, name=None)
-    for file, compression, promised in rows:
-        count = count_records(file, compression)
-        if count != promised:
+    for _, shard in shards.iterrows():
+        count = count_records(shard["file"], shard["compression"])
+        if count != shard["count"]:
             raise ValueError(
-                f"'{file}' contains {count:,} records, its name or shards.csv says "
-                f"{promised:,}. Copy the shard again, or write it again."
+                f"'{shard['file']}' contains {count:,} records, its name or shards.csv "
+                f"says {shard['count']:,}. Copy the shard again, or write it again."
             )
     raise OSError(
         f"{seen:,} of {expected:,} records arrived, though every shard contains its "
@@ -343,11 +349,8 @@ def decode_record(
         height = image_size[0]
         masks = [sample_mask(code, height, window, size) for code in label_values]
         label = tf.stack(masks, -1)
-    elif schema.kind == "multi":
-        flags = [tf.cast(value, tf.float32) for value in label_values]
-        label = tf.concat([tf.reshape(flag, [-1]) for flag in flags], 0)
     else:
-        label = label_values[0] if label_values else tf.constant(-1, tf.int64)
+        label = _join_labels(label_values, schema.kind)
     if one_hot:
         label = tf.one_hot(label, one_hot)
 
@@ -361,6 +364,14 @@ def decode_record(
     if extra:
         example += ({name: values[name] for name in extra},)
     return example
+
+
+def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
+    """Return the class, −1 without one, or the flags of several labels, float32."""
+    if kind == "multi":
+        flags = [tf.reshape(value, [-1]) for value in label_values]
+        return tf.concat([tf.cast(flag, tf.float32) for flag in flags], 0)
+    return label_values[0] if label_values else tf.constant(-1, tf.int64)
 
 
 def _flip_if(condition: tf.Tensor, image: tf.Tensor) -> tf.Tensor:

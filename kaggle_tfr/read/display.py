@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,21 +59,18 @@ def format_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
     labels: of `read_batches`: classes (n,) from −1, flags (n, classes), or masks
         (n, height, width, classes).
     """
+    names = [str(name) for name in classes]
+    absent = "" if labels.ndim == 1 else "none"
+    return [
+        ", ".join(np.compress(flags, names)) or absent
+        for flags in _find_flags(labels, len(names))
+    ]
+
+
+def _find_flags(labels: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return which classes each image has, bool (n, classes), of labels of any form."""
     if labels.ndim == 1:
-        known = range(len(classes))
-        return [
-            str(classes[label]) if label in known else "" for label in labels.tolist()
-        ]
-
-    titles = []
-    for flags in _find_flags(labels):
-        names = [str(classes[number]) for number in np.flatnonzero(flags).tolist()]
-        titles.append(", ".join(names) or "none")
-    return titles
-
-
-def _find_flags(labels: np.ndarray) -> np.ndarray:
-    """Return bool (n, classes) of flags (n, classes) or masks (n, h, w, classes)."""
+        return labels[:, None] == np.arange(n_classes)
     return labels > 0 if labels.ndim == 2 else np.any(labels, axis=(1, 2))
 
 
@@ -90,18 +88,20 @@ def pair_with_sources(
     image_key = shard["schema"].image_key
     images: list[tuple[np.ndarray, np.ndarray]] = []
     titles: list[tuple[str, str]] = []
-    n_records = count if sources else 0
-    records = read_images(shards.head(1)).take(n_records).as_numpy_iterator()
-    for number, record in enumerate(records):
+    if not sources:
+        return images, titles
+
+    records = read_images(shards.head(1)).take(count)
+    for number, record in enumerate(records.as_numpy_iterator()):
         image_id, path = sources.get(number, ("", ""))
         try:
             source = read_upright(read_image_bytes(path))
         except (*PER_IMAGE_ERRORS, RejectedImage):
             continue  # removed or changed since it was written
         image = record[image_key]
-        images.append((source, image))
         source_title = f"{image_id}\n{_format_size(source)}"
         record_title = f"record {number}\n{_format_size(image)}"
+        images.append((source, image))
         titles.append((source_title, record_title))
     return images, titles
 
@@ -115,15 +115,13 @@ def _find_sources(shard: pd.Series, work_dir: str) -> dict[int, tuple[str, str]]
     if not csv or not storage.exists(plan):
         return {}
 
-    types = {"image_id": str, "file": str, "record": int}
-    rows = pd.read_csv(
-        io.StringIO(csv), usecols=list(types), dtype=types, na_filter=False
-    )
+    columns = ["image_id", "file", "record"]
+    rows = pd.read_csv(io.StringIO(csv), usecols=columns, dtype=str, na_filter=False)
     rows = rows[rows["file"] == shard["file"].removeprefix(folder).lstrip("/")]
     planned = storage.read_parquet(plan, columns=["image_id", "split", "path"])
     # A test image may have the id of a labelled one.
     rows = rows.merge(planned[planned["split"] == split], on="image_id")
-    return {row.record: (row.image_id, row.path) for row in rows.itertuples()}
+    return {int(row.record): (row.image_id, row.path) for row in rows.itertuples()}
 
 
 def _format_size(image: np.ndarray) -> str:
@@ -137,14 +135,14 @@ def find_first_masks(shards: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.nda
     The image is uint8 (height, width, 3), a mask uint8 (height, width). Without a mask
     in the first 50 records: those of the first record.
     """
-    schema = shards["schema"].iloc[0]
+    schema = one_schema(shards)
     first_record = None
     for record in read_images(shards).take(50).as_numpy_iterator():
         masks = {key: record[key] for key in schema.label_keys}
-        if first_record is None:
-            first_record = record[schema.image_key], masks
+        image_and_masks = record[schema.image_key], masks
         if any(mask.any() for mask in masks.values()):
-            return record[schema.image_key], masks
+            return image_and_masks
+        first_record = first_record or image_and_masks
     if first_record is None:
         raise ValueError("There is no record in these shards.")
     return first_record
@@ -158,20 +156,13 @@ def count_images(batches: tf.data.Dataset, n_classes: int) -> tuple[int, np.ndar
     n_images = 0
     per_class = np.zeros(n_classes, np.int64)
     for _, labels, mask in batches.as_numpy_iterator():
-        labels_of_images = labels[mask > 0]
-        n_images += len(labels_of_images)
-        if labels.ndim == 1:
-            is_class = (labels_of_images >= 0) & (labels_of_images < n_classes)
-            known = labels_of_images[is_class]
-            per_class += np.bincount(known, minlength=n_classes)
-        else:
-            per_class += _find_flags(labels_of_images).sum(axis=0)
+        flags = _find_flags(labels[mask > 0], n_classes)
+        n_images += len(flags)
+        per_class += flags.sum(axis=0)
     return n_images, per_class
 
 
-def describe_missing_classes(
-    per_class: Sequence[int], classes: Sequence[Any], most: int = 5
-) -> str:
+def describe_missing_classes(per_class: Sequence[int], classes: Sequence[Any]) -> str:
     """Name the classes without a validation image. per_class: images of each class.
 
     >>> describe_missing_classes([3, 0], ["day", "night"])
@@ -179,21 +170,17 @@ def describe_missing_classes(
     >>> describe_missing_classes([3, 1], ["day", "night"])
     'Each of 2 classes has validation images.'
     """
-    counts = zip(classes, per_class, strict=True)
-    # None is a gap in LABEL_MAP.
-    count_of_class = {str(name): count for name, count in counts if name is not None}
-    n_classes = len(count_of_class)
-    missing = [name for name, count in count_of_class.items() if not count]
-    if not n_classes:
+    counts = pd.Series(per_class, index=pd.Index(classes, dtype=object))
+    counts = counts[counts.index.notna()]  # None is a gap in LABEL_MAP
+    missing = counts.index[counts == 0]
+    if counts.empty:
         return "The records have no classes."
-    if not missing:
-        return f"Each of {n_classes:,} classes has validation images."
+    if missing.empty:
+        return f"Each of {len(counts):,} classes has validation images."
 
-    names = ", ".join(missing[:most])
-    if len(missing) > most:
-        names += f" and {len(missing) - most:,} more"
+    names = textwrap.shorten(", ".join(map(str, missing)), 100, placeholder=" …")
     return (
-        f"Warning: no score covers {len(missing):,} of {n_classes:,} classes, "
+        f"Warning: no score covers {len(missing):,} of {len(counts):,} classes, "
         f"which have no validation image: {names}"
     )
 
@@ -209,22 +196,23 @@ def list_reader_steps(
     schema = one_schema(shards)
     size = as_size(image_size)
 
-    def decode_whole(record: tf.Tensor) -> tf.Tensor:
+    def decode_whole(record: tf.Tensor) -> tuple[tf.Tensor]:
         values = tf.io.parse_single_example(record, feature_spec(schema))
         encoded = values[schema.image_key]
         image = tf.io.decode_image(encoded, 3, expand_animations=False)
         window = choose_window(tf.shape(image)[:2], size, "random")
-        return fit_to_size(cut_window(image, window), size)
+        return (fit_to_size(cut_window(image, window), size),)
 
     decode_part = partial(decode_record, schema=schema, size=size, crop="random")
     files = tf.data.Dataset.from_tensor_slices(
         (list(shards["file"]), list(shards["compression"]))
     )
     records = files.flat_map(tf.data.TFRecordDataset).repeat()
+    in_parallel = partial(records.map, num_parallel_calls=CORES)
     examples = {
         "records, one after the other": records.map(decode_whole),
-        "+ decoded on all cores": records.map(decode_whole, num_parallel_calls=CORES),
-        "+ only the window decoded": records.map(decode_part, num_parallel_calls=CORES),
+        "+ decoded on all cores": in_parallel(decode_whole),
+        "+ only the window decoded": in_parallel(decode_part),
     }
     batches = {
         name: data.batch(batch_size, drop_remainder=True)
@@ -245,8 +233,8 @@ def measure_speed(batches: tf.data.Dataset, seconds: float = 1.0) -> float:
     n_images = 0
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
-        images = tf.nest.flatten(next(iterator))[0]
-        n_images += int(images.shape[0])
+        images, *_ = next(iterator)
+        n_images += len(images)
     return n_images / (time.perf_counter() - start)
 
 
@@ -255,7 +243,7 @@ def compare_speeds(
 ) -> pd.Series:
     """Return the median images per second of each dataset, measured alternately."""
     rates = [
-        {name: measure_speed(data, seconds=0.5) for name, data in datasets.items()}
+        {name: measure_speed(data, 0.5) for name, data in datasets.items()}
         for _ in range(rounds)
     ]
     return pd.DataFrame(rates).median()

@@ -159,16 +159,12 @@ def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
 
 
 def test_whole_images_are_read_as_they_were_written(shards):
-    """read_images decodes each record whole, in order, or shuffled by a seed."""
-    in_order = list(read_images(shards).as_numpy_iterator())
-    shuffled = list(read_images(shards, seed=3).as_numpy_iterator())
+    """read_images decodes each record whole, in order."""
+    records = list(read_images(shards).as_numpy_iterator())
 
-    labels = [int(record["label"]) for record in in_order]
-    shuffled_labels = [int(record["label"]) for record in shuffled]
-    assert in_order[0]["image"].shape == (32, 48, 3)
+    labels = [int(record["label"]) for record in records]
+    assert records[0]["image"].shape == (32, 48, 3)
     assert sorted(labels) == list(range(53))
-    assert sorted(shuffled_labels) == list(range(53))
-    assert shuffled_labels != labels
 
 
 def test_a_fold_is_chosen_by_its_number(shards):
