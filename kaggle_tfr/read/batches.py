@@ -103,7 +103,6 @@ def read_batches(
     crop: Crop | None = None,
     mean_std: MeanStd | None = None,
     flip: bool = False,
-    one_hot: int = 0,
     extra: Sequence[str] = (),
     seed: int | None = None,
 ) -> tf.data.Dataset:
@@ -112,11 +111,11 @@ def read_batches(
     training: endless and shuffled, (images, labels). Otherwise one exact pass in order,
         (images, labels, mask); the mask is 1.0 for an image and 0.0 for the padding of
         the last batch, as Keras's sample_weight.
-    labels: int64 classes; float32 (batch, classes) if one-hot or multi-label; uint8
+    labels: int64 classes; float32 (batch, classes) if multi-label; uint8
         masks, stacked along the last axis.
     crop: "random" (the default in training) or "center", see `choose_window`.
     mean_std: return (pixel / 255 − mean) / std as float32.
-    flip, one_hot, extra: see `decode_record`.
+    flip, extra: see `decode_record`.
     Raises: ValueError; while reading, tf.errors.OpError, also for a wrong record count.
     """
     decode = partial(
@@ -127,7 +126,6 @@ def read_batches(
         jpeg=bool(shards["jpeg"].all()),
         training=training,
         flip=flip,
-        one_hot=one_hot,
         extra=extra,
     )
     if training:
@@ -327,7 +325,6 @@ def decode_record(
     jpeg: bool = False,
     training: bool = True,
     flip: bool = False,
-    one_hot: int = 0,
     extra: Sequence[str] = (),
 ) -> tuple:
     """Decode a record: (image, label), then 1.0 unless training, then the `extra`.
@@ -336,7 +333,6 @@ def decode_record(
         along the last axis.
     jpeg: all images are JPEG, so that none is tested for its format.
     flip: mirror half of the images from left to right.
-    one_hot: the number of classes; 0 leaves the label a number.
     extra: names of further features.
     """
     values = tf.io.parse_single_example(record, _choose_features(schema, extra))
@@ -351,8 +347,6 @@ def decode_record(
         label = tf.stack(masks, -1)
     else:
         label = _join_labels(label_values, schema.kind)
-    if one_hot:
-        label = tf.one_hot(label, one_hot)
 
     if flip:
         is_flipped = tf.random.uniform([]) < 0.5

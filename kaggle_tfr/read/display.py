@@ -75,9 +75,9 @@ def _find_flags(labels: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def pair_with_sources(
-    shards: pd.DataFrame, work_dir: str, count: int = 9
+    shards: pd.DataFrame, work_dir: str
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[tuple[str, str]]]:
-    """Pair the first records with their source images, and make a title for each.
+    """Pair the first nine records with their source images, and make a title for each.
 
     Returns (source, record) images, uint8 (h, w, 3), upright, and their titles. Empty
     unless WORK_DIR has the plan, and the part the CSV of the split; a record whose
@@ -91,7 +91,7 @@ def pair_with_sources(
     if not sources:
         return images, titles
 
-    records = read_images(shards.head(1)).take(count)
+    records = read_images(shards.head(1)).take(9)
     for number, record in enumerate(records.as_numpy_iterator()):
         image_id, path = sources.get(number, ("", ""))
         try:
