@@ -212,14 +212,17 @@ def make_parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"kaggle-tfr {__version__}"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_sample(commands)
-    _add_init(commands)
-    _add_notebooks(commands)
-    _add_run(commands)
-    _add_verify(commands)
-    _add_kernel(commands)
-    _add_push(commands)
-    _add_publish(commands)
+    for add_command in (
+        _add_sample,
+        _add_init,
+        _add_notebooks,
+        _add_run,
+        _add_verify,
+        _add_kernel,
+        _add_push,
+        _add_publish,
+    ):
+        add_command(commands)
     return parser
 
 

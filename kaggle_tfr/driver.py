@@ -94,12 +94,7 @@ def _list_runs(
 
 def summarize(work: str, out_dir: str = "") -> str:
     """Return, as lines to print, where the files of a run are, and the accounting."""
-    parts_dir = work_dir(out_dir or work)
-    listings = []
-    if is_folder(parts_dir):
-        listings = list_files("part-*/shards.csv", parts_dir)
-    # By length first, so that part-10 follows part-2.
-    listings.sort(key=lambda path: (len(path), path))
+    listings = _list_parts(work_dir(out_dir or work))
     lines = [_describe_part(path, work) for path in listings]
     lines.append(f"notebooks  {_copies_folder(work)}/")
     if not is_remote(work):  # in a bucket, figures are in the notebooks only
@@ -109,6 +104,15 @@ def summarize(work: str, out_dir: str = "") -> str:
     if len(accounting):
         lines += ["", accounting.to_string(index=False)]
     return "\n".join(lines)
+
+
+def _list_parts(parts_dir: str) -> list[str]:
+    """Return the path of each part's shards.csv, in the order of the parts."""
+    if not is_folder(parts_dir):
+        return []
+    listings = list_files("part-*/shards.csv", parts_dir)
+    # By length first, so that part-10 follows part-2.
+    return sorted(listings, key=lambda path: (len(path), path))
 
 
 def _describe_part(listing: str, work: str) -> str:

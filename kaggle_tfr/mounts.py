@@ -80,18 +80,25 @@ def find_input(source: str | os.PathLike[str]) -> str:
 
     candidates = _list_candidates(source)
     for candidate in candidates:
-        # A folder may have "[1]" in its name: only the star of an owner is a pattern.
-        pattern = glob.escape(candidate).replace("/[*]/", "/*/")
-        for folder in sorted(glob.glob(pattern)):
-            # A mount that is not ready yet is an empty folder.
-            if not folder.startswith(KAGGLE_INPUT) or os.listdir(folder):
-                return folder
-
+        folder = _find_mount(candidate)
+        if folder:
+            return folder
     paths = "\n  ".join(candidates)
     raise FileNotFoundError(
         f"'{source}' {MISSING_INPUT}. Looked in:\n  {paths}\nAttach the dataset to the "
         "notebook, or give an absolute path or a gs:// address."
     )
+
+
+def _find_mount(path: str) -> str:
+    """Return the folder of this path, "" for none. Its owner may be a star."""
+    # A folder may have "[1]" in its name: only the star of an owner is a pattern.
+    pattern = glob.escape(path).replace("/[*]/", "/*/")
+    for folder in sorted(glob.glob(pattern)):
+        # A mount that is not ready yet is an empty folder.
+        if not folder.startswith(KAGGLE_INPUT) or os.listdir(folder):
+            return folder
+    return ""
 
 
 def _list_candidates(source: str) -> list[str]:

@@ -151,9 +151,8 @@ def parse_shard_name(path: str) -> tuple[str, int]:
     >>> parse_shard_name("d-val.tfrecord-00000-of-00001")
     ('validation', -1)
     """
-    words = _SPLIT.findall(path)
-    split = SPLIT_NAMES[words[-1]] if words else "train"
+    words = ["train", *_SPLIT.findall(path)]
     if f"/{TEST_FOLDER}" in f"/{path}":
-        split = "test"
+        words.append("test")
     count = _COUNT.search(path)
-    return split, int(count[1]) if count else -1
+    return SPLIT_NAMES[words[-1]], int(count[1]) if count else -1

@@ -340,10 +340,7 @@ def check_value(name: str, value: Any) -> None:
         )
     parameter = PARAMETERS[name]
     _check_type(parameter, value)
-    if parameter.choices and value not in parameter.choices:
-        raise ValueError(
-            f"{name} is {value!r}. It can be {', '.join(map(repr, parameter.choices))}."
-        )
+    _check_choice(parameter, value)
     items = value if isinstance(value, list) else [value]
     if name == "MORE_INPUTS":
         _check_inputs(items)
@@ -366,6 +363,12 @@ def _check_type(parameter: Parameter, value: Any) -> None:
             f"be of type {names}, for example {parameter.default!r}. In YAML, quotes "
             "make a string, and 1e-3 without a sign and a point is a string too."
         )
+
+
+def _check_choice(parameter: Parameter, value: Any) -> None:
+    if parameter.choices and value not in parameter.choices:
+        choices = ", ".join(map(repr, parameter.choices))
+        raise ValueError(f"{parameter.name} is {value!r}. It can be {choices}.")
 
 
 def _check_list(parameter: Parameter, items: Sequence[Any]) -> None:

@@ -414,7 +414,7 @@ def _copy_if_needed(shard: str, folder: str, status: tuple[int, int]) -> str:
     # Files in Kaggle's working folder become output, which has a limit.
     if storage.is_remote(folder) or folder.startswith("/kaggle/"):
         folder = _temporary_folder()
-    copy = storage.join(folder, f"{_name_files(shard)}-{status[0]}-{status[1]}.copy")
+    copy = storage.join(folder, _name_copy(shard, status))
     if not os.path.exists(copy):
         with storage.new_file(copy) as temporary, storage.local_copy(shard) as local:
             if is_gzip(local):
@@ -430,6 +430,11 @@ def _name_files(shard: str) -> str:
     return f"{os.path.basename(shard)}-{digest[:16]}"
 
 
+def _name_copy(shard: str, status: tuple[int, int]) -> str:
+    """Return the name of the copy of a shard with this size and time."""
+    return f"{_name_files(shard)}-{status[0]}-{status[1]}.copy"
+
+
 def forget_records(folder: str, shards: Iterable[str]) -> None:
     """Remove indexes and copies that are not of the present state of these shards.
 
@@ -439,11 +444,9 @@ def forget_records(folder: str, shards: Iterable[str]) -> None:
         return
     current = set()
     for shard in shards:
-        name = _name_files(shard)
-        current.add(f"{name}.frames")
+        current.add(f"{_name_files(shard)}.frames")
         with contextlib.suppress(FileNotFoundError):
-            size, changed = storage.size_and_time(shard)
-            current.add(f"{name}-{size}-{changed}.copy")
+            current.add(_name_copy(shard, storage.size_and_time(shard)))
     for pattern in ("*.frames", "*.copy"):
         for path in storage.list_files(pattern, folder):
             if os.path.basename(path) not in current:
@@ -453,7 +456,7 @@ def forget_records(folder: str, shards: Iterable[str]) -> None:
 def _split_address(path: AnyPath) -> tuple[str, int] | None:
     """Return shard and number of an address such as "x.tfrec#17", None for a path."""
     shard, _, number = str(path).rpartition("#")
-    if not shard or not number.isdecimal():
+    if not (shard and number.isdecimal()):
         return None
     if shard not in _indexes and (storage.exists(path) or storage.is_folder(shard)):
         return None
@@ -477,13 +480,13 @@ def read_image_bytes(path: AnyPath) -> bytes:
         features = index.read_features(number)
     keys = [index.image_key] if index.image_key else list_image_features(features)
     images = [image for key in keys for image in features[key].bytes_list.value]
-    if len(images) != 1:
-        raise OSError(
-            f"'{path}': the feature of its image is unknown (candidates: {keys}). Set "
-            f"{RECORDS_FOLDER} to the folder records/ of the WORK_DIR in which "
-            "01_explore ran."
-        )
-    return images[0]
+    if len(images) == 1:
+        return images[0]
+    raise OSError(
+        f"'{path}': the feature of its image is unknown (candidates: {keys}). Set "
+        f"{RECORDS_FOLDER} to the folder records/ of the WORK_DIR in which 01_explore "
+        "ran."
+    )
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import io
 import os
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from kaggle_tfr.tables import clean_table, show_table
 PAGE = Path(__file__).with_suffix(".html")
 WIDE = Markup('<div class="wide">{}</div>')
 FIGURE = Markup('<img alt="{}" src="data:image/webp;base64,{}">')
+HEADING = re.compile(r"(#+) (?:\d+[.·]? ?·? )?(.*)")  # without its number
 LEFT_OUT = {"Parameters", "Save", "Next"}  # sections of the notebooks
 HideFolders = Callable[[str], str]  # replaces private folders in a text
 
@@ -38,8 +39,19 @@ def write_report(values: Values, copies: Path) -> None:
     """
     values = {**DEFAULTS, **values}
     work = values["WORK_DIR"]
+    page = _render(values, copies).encode()
+    storage.write_atomically(f"{work}/report.html", page)
+    parts_dir = Path(work_dir(values["OUT_DIR"] or work))
+    for table in parts_dir.glob("part-*/shards.csv"):
+        part = str(table.parent)
+        if is_of_plan(part, work):
+            storage.write_atomically(f"{part}/report.html", page)
+
+
+def _render(values: Values, copies: Path) -> str:
+    """Return the page as HTML."""
     hide = partial(_hide_folders, _name_folders(values))
-    accounting = show_table(read_accounting(work), {"share": "{:.1%}"})
+    accounting = show_table(read_accounting(values["WORK_DIR"]), {"share": "{:.1%}"})
     notebooks = {}
     for copy in sorted(copies.glob("0?_*.ipynb")):
         notebooks[copy.stem] = _read_notebook(copy, hide)
@@ -48,19 +60,12 @@ def write_report(values: Values, copies: Path) -> None:
         autoescape=True,
         trim_blocks=True,
     )
-    html = template.render(
+    return template.render(
         name=values["NAME"],
         day=f"{datetime.now(UTC):%Y-%m-%d}",
         accounting=clean_table(accounting.html, hide),
         notebooks=notebooks,
     )
-
-    storage.write_atomically(f"{work}/report.html", html.encode())
-    parts_dir = Path(work_dir(values["OUT_DIR"] or work))
-    for table in parts_dir.glob("part-*/shards.csv"):
-        part = str(table.parent)
-        if is_of_plan(part, work):
-            storage.write_atomically(f"{part}/report.html", html.encode())
 
 
 def read_accounting(work: str) -> pd.DataFrame:
@@ -103,28 +108,30 @@ def _read_notebook(copy: Path, hide: HideFolders) -> list[Markup]:
     section = ""
     pieces: list[Markup] = []
     for cell in nbformat.read(copy, 4).cells:
-        text = cell.source if cell.cell_type == "markdown" else ""
-        heading = re.match(r"(#+) (?:\d+[.·]? ?·? )?(.*)", text)
-        if heading:
+        heading = HEADING.match(cell.source)
+        is_text = cell.cell_type == "markdown"
+        if is_text and heading:
             section = heading[2]
-            text = text[heading.end() :].strip()
         is_lesson = "lesson" in cell.metadata.get("tags", ())
         if is_lesson or section in LEFT_OUT:
             continue
-        if heading:
-            level = len(heading[1]) + 1  # h1 is the page's title
-            pieces.append(Markup("<h{0}>{1}</h{0}>").format(level, section))
-        if text:
-            pieces.append(_format_text(text))
+        if is_text:
+            pieces += _format_text(cell.source)
         for output in cell.get("outputs", ()):
             pieces.append(_format_output(output, section, hide))
     return pieces
 
 
-def _format_text(text: str) -> Markup:
-    """Return a paragraph of Markdown as HTML, its code in <code>."""
-    words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(f"<p>{words}</p>")  # noqa: S704
+def _format_text(text: str) -> Iterator[Markup]:
+    """Yield a heading of Markdown and the paragraph below it as HTML."""
+    heading = HEADING.match(text)
+    if heading:
+        level = len(heading[1]) + 1  # h1 is the page's title
+        yield Markup("<h{0}>{1}</h{0}>").format(level, heading[2])
+        text = text[heading.end() :].strip()
+    if text:
+        words = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+        yield Markup(f"<p>{words}</p>")  # noqa: S704
 
 
 def _format_output(output: Any, section: str, hide: HideFolders) -> Markup:

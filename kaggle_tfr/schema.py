@@ -221,13 +221,7 @@ def load_schema(
     Raises: ValueError: an unknown preset, source or type; a missing column; no image.
     """
     if isinstance(schema, str):
-        if schema not in PRESETS:
-            raise ValueError(
-                f"SCHEMA is '{schema}'.{near_miss(schema, PRESETS)} There are "
-                f"{', '.join(PRESETS)}; or write a schema: "
-                f"{{feature: {{from: column, type: int64}}}}."
-            )
-        schema = PRESETS[schema]
+        schema = _find_preset(schema)
     if not isinstance(schema, RecordSchema):
         fields = [_make_field(name, spec, images) for name, spec in schema.items()]
         schema = RecordSchema(tuple(fields))
@@ -236,6 +230,16 @@ def load_schema(
             "SCHEMA has no field with the image. Add one, such as 'image: image'."
         )
     return schema if images is None else _fit(schema, images, labels)
+
+
+def _find_preset(name: str) -> dict[str, Any]:
+    if name in PRESETS:
+        return PRESETS[name]
+    raise ValueError(
+        f"SCHEMA is '{name}'.{near_miss(name, PRESETS)} There are "
+        f"{', '.join(PRESETS)}; or write a schema: "
+        "{feature: {from: column, type: int64}}."
+    )
 
 
 def list_fields(schema: RecordSchema) -> pd.DataFrame:
@@ -259,31 +263,30 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
     source = spec.get("from", name)
     if isinstance(source, str):
         size = RAGGED if source in ("one_hot", "labels") else 0
-        type_ = SOURCES.get(source)
+        type_ = _type_of(source, images)
     else:
         source = tuple(source)
         size = len(source)
-        type_ = SOURCES.get(source[0])
-    if not type_ and images is not None and source in images:
-        type_ = COLUMN_TYPES.get(images[source].dtype.kind)
+        type_ = SOURCES.get(source[0], "bytes")
     size = spec.get("size", size)
     if size == "ragged":
         size = RAGGED
-    return Field(name, source, spec.get("type") or type_ or "bytes", size)
+    return Field(name, source, spec.get("type") or type_, size)
+
+
+def _type_of(source: str, images: pd.DataFrame | None) -> str:
+    """Return the type of the values from a source or a column of the table."""
+    if source in SOURCES:
+        return SOURCES[source]
+    if images is None or source not in images:
+        return "bytes"
+    return COLUMN_TYPES.get(images[source].dtype.kind, "bytes")
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:
     """Return the schema with the kind, classes and label columns of a table."""
     columns = labels.label_columns
-    fields = []
-    for field in schema.fields:
-        if field.source != "label" or labels.kind == "single":
-            fields.append(field)
-        elif labels.kind == "multi":
-            fields.append(replace(field, source="labels", size=len(columns)))
-        else:
-            fields += [Field(column, column) for column in columns]
-
+    fields = [new for field in schema.fields for new in _fit_label(field, labels)]
     is_test = (images["label"] < 0) & (images.get("split", "") == "test")
     test_images = images[is_test]
     test_fields = _drop_labels(fields, test_images, columns) if is_test.any() else []
@@ -292,6 +295,16 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
     return RecordSchema(
         tuple(fields), labels.kind, len(labels.classes), columns, tuple(test_fields)
     )
+
+
+def _fit_label(field: Field, labels: Labels) -> list[Field]:
+    """Return the fields that replace a field of a schema for single labels."""
+    columns = labels.label_columns
+    if field.source != "label" or labels.kind == "single":
+        return [field]
+    if labels.kind == "multi":
+        return [replace(field, source="labels", size=len(columns))]
+    return [Field(column, column) for column in columns]
 
 
 def _drop_labels(
@@ -351,14 +364,8 @@ def encode(
     Raises: ValueError: a value does not fit its field; names image, field and value.
     """
     schema = schema.for_split(row.get("split", ""))
-    size = (row.get("height", 0), row.get("width", 0))
-    if schema.kind == "masks" and size != (image.height, image.width):
-        codes = {
-            name: resize_code(row[name], *size, settings)
-            for name in schema.label_columns
-        }
-        row = {**row, **codes}
-
+    if schema.kind == "masks":
+        row = _resize_masks(row, image, schema.label_columns, settings)
     example = example_class()()
     for field in schema.fields:
         value = _find_value(field.source, row, image, schema)
@@ -367,6 +374,20 @@ def encode(
         value_list.extend(_convert_value(value, field, row.get("image_id")))
     # Otherwise the features are in the order of a hash table.
     return example.SerializeToString(deterministic=True)
+
+
+def _resize_masks(
+    row: Mapping[str, Any],
+    image: "EncodedImage",
+    columns: Sequence[str],
+    settings: "ImageSettings",
+) -> Mapping[str, Any]:
+    """Return the row with its run-length codes resized as its image was."""
+    size = (row.get("height", 0), row.get("width", 0))
+    if size == (image.height, image.width):
+        return row
+    codes = {name: resize_code(row[name], *size, settings) for name in columns}
+    return {**row, **codes}
 
 
 def _find_value(
@@ -423,21 +444,24 @@ def _convert_value(value: Any, field: Field, image_id: Any) -> list:
 def _to_list(value: Any, field: Field) -> list:
     """Return the values of a feature.
 
-    A list may be a list, an array, or text: "[1, 2]" or "1 2".
     Raises: ValueError, TypeError, OverflowError: the value does not fit the field.
     """
     if not field.size:
         return [_to_python(value, field.type)]
-    if isinstance(value, str):
-        is_json = value.lstrip().startswith("[")
-        items = json.loads(value) if is_json else value.split()
-    elif isinstance(value, list | tuple | np.ndarray):
-        items = list(value)
-    else:
-        raise ValueError(f"{value!r} is not a list")
+    items = _list_items(value)
     if field.size not in (RAGGED, len(items)):
         raise ValueError(f"a list of {len(items)} where SCHEMA has {field.size}")
     return [_to_python(item, field.type) for item in items]
+
+
+def _list_items(value: Any) -> list:
+    """Return the items of a list, an array, or a text: "[1, 2]" or "1 2"."""
+    if isinstance(value, str):
+        is_json = value.lstrip().startswith("[")
+        return json.loads(value) if is_json else value.split()
+    if isinstance(value, list | tuple | np.ndarray):
+        return list(value)
+    raise ValueError(f"{value!r} is not a list")
 
 
 def _to_python(value: Any, type_: str) -> bytes | int | float:

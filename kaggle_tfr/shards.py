@@ -65,7 +65,7 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         )
     with ThreadPoolExecutor(LOOKUPS) as threads:
         list_folder = partial(_list_folder, schema=schema)
-        shards = pd.concat(list(threads.map(list_folder, folders)), ignore_index=True)
+        shards = pd.concat(threads.map(list_folder, folders), ignore_index=True)
         _check_repeated(shards["file"])
         _check_plans(parents, shards.pop("fingerprint"), shards["folder"])
         paths = [f"{folder}/labels.json" for folder in folders]
@@ -76,10 +76,9 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
 
 def _check_files(shards: pd.DataFrame, threads: ThreadPoolExecutor) -> pd.DataFrame:
     """Return the shards with records, with the values that only the files reveal."""
-    measures = list(threads.map(_inspect, shards.itertuples()))
-    columns = ["bytes", "compression", "count"]
-    shards[columns] = pd.DataFrame(measures, columns=columns)
-    shards = _drop_empty(shards)
+    measures = threads.map(_inspect, shards.itertuples())
+    measured = pd.DataFrame(measures, columns=["bytes", "compression", "count"])
+    shards = _drop_empty(shards.assign(**measured))
     # One record of a folder and split is enough for its schema: look-ups may be slow.
     first_shards = shards.drop_duplicates(["folder", "split", "schema"])
     list(threads.map(_check_schema, first_shards.itertuples()))

@@ -233,9 +233,10 @@ def publish_file(temporary: str, path: str) -> None:
         return
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
-    make_folder(os.path.dirname(path))
+    folder = os.path.dirname(path)
+    make_folder(folder)
     os.replace(temporary, path)
-    _sync_folder(os.path.dirname(path))
+    _sync_folder(folder)
 
 
 def remove_leftovers(folder: AnyPath, depth: int = 1) -> None:
@@ -333,9 +334,10 @@ def is_folder(path: AnyPath) -> bool:
 def make_folder(path: str) -> None:
     """Create a folder with its parents; a bucket needs none."""
     if path and not is_remote(path) and not exists(path):
-        make_folder(os.path.dirname(path))
+        parent = os.path.dirname(path)
+        make_folder(parent)
         os.makedirs(path, exist_ok=True)
-        _sync_folder(os.path.dirname(path))
+        _sync_folder(parent)
 
 
 def _sync_folder(folder: str) -> None:
