@@ -617,7 +617,7 @@ def plot_limits(rows: pd.DataFrame, title: str) -> Figure | None:
     axis.set_xlim(0, max(130, highest.max() * 1.4))
     axis.set_xlabel("% of the limit")
     axis.invert_yaxis()
-    axis.legend(loc="lower right")
+    axis.legend()
     return figure
 
 
@@ -649,7 +649,7 @@ def plot_source_check(sources: pd.DataFrame) -> Figure | None:
         color=RED,
         label="fails above: swapped colours fit better by 1 dB",
     )
-    axis.legend(loc="upper left")
+    axis.legend()
     axis.set_xlabel(f"PSNR as written, dB; {MAX_PSNR} or more: equal pixels")
     axis.set_ylabel("with red and blue swapped, dB")
     return figure
@@ -667,8 +667,7 @@ def plot_learning(history: Mapping[str, Sequence[float]]) -> Figure:
         epochs = np.arange(1, len(validation) + 1)
         axis.plot(epochs, history[name], ".-", color=GREY, label="training")
         axis.plot(epochs, validation, ".-", color=BLUE, label="validation")
-        metric = name.capitalize().replace("_", " ")
-        axis.set_title(f"{metric}: {validation[-1]:.3f} at the end")
+        axis.set_title(f"{name}: {validation[-1]:.3f} at the end")
         axis.set_xlabel("epoch")
         axis.set_xlim(0.5, len(epochs) + 0.5)
         axis.set_ylim(0)
