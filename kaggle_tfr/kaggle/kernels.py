@@ -73,6 +73,9 @@ MODULES = {
     "pyyaml": "yaml",
 }
 
+# Parameters that each kernel has its own values of.
+_SESSION_PARAMETERS = ("WORK_DIR", "OUT_DIR", "PART")
+
 # Folds a cell, in JupyterLab and on Kaggle.
 _KERNELSPEC = {"name": "python3", "display_name": "Python 3", "language": "python"}
 _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
@@ -170,27 +173,28 @@ def write_kernels(
     reject.
     """
     check_parameters(values)
+    values = {
+        key: value for key, value in values.items() if key not in _SESSION_PARAMETERS
+    }
     name = values.get("NAME", DEFAULTS["NAME"])
-    local = ("WORK_DIR", "OUT_DIR", "PART")
-    values = {key: value for key, value in values.items() if key not in local}
     slugs = _name_kernels(name, parts)
 
     if accelerator:
-        slug = to_slug(name, f"training-{accelerator.lower()}")
         dirs = list(sources) or values.get("TFREC_DIRS") or slugs
-        kernels = [_make_training_kernel(slug, dirs, values, accelerator)]
-        # A slug is the output of another kernel.
-        output = f"{KAGGLE_INPUT}/notebooks/{OWNER_PLACEHOLDER}"
-        inputs = [f"{output}/{path}" if path in slugs else path for path in dirs]
+        kernels = [_make_training_kernel(name, dirs, values, accelerator)]
+        inputs = [_find_output(path) if path in slugs else path for path in dirs]
     else:
         kernels = _make_kernels(to_slug(name, "tfrecords-plan"), slugs, values)
         inputs = list(sources) or _list_inputs(values)
 
+    folders = []
     for kernel in kernels:
+        folder = Path(out, kernel.slug)
         kernel.metadata["enable_internet"] = internet
         _attach(kernel, inputs)
-        _write_kernel(Path(out, kernel.slug), kernel)
-    return [str(Path(out, kernel.slug)) for kernel in kernels]
+        _write_kernel(folder, kernel)
+        folders.append(str(folder))
+    return folders
 
 
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
@@ -210,11 +214,17 @@ def _name_kernels(name: str, parts: int) -> list[str]:
 
 
 def _make_training_kernel(
-    slug: str, dirs: Sequence[str], values: Values, accelerator: str
+    name: str, dirs: Sequence[str], values: Values, accelerator: str
 ) -> Kernel:
-    values = {**values, "TFREC_DIRS": dirs}
+    slug = to_slug(name, f"training-{accelerator.lower()}")
     key = "enable_tpu" if accelerator.startswith("Tpu") else "enable_gpu"
-    return Kernel(slug, TRAINING, values, {"machine_shape": accelerator, key: True})
+    metadata = {"machine_shape": accelerator, key: True}
+    return Kernel(slug, TRAINING, {**values, "TFREC_DIRS": dirs}, metadata)
+
+
+def _find_output(slug: str) -> str:
+    """Return the folder where the output of another kernel of the user is mounted."""
+    return f"{KAGGLE_INPUT}/notebooks/{OWNER_PLACEHOLDER}/{slug}"
 
 
 def _make_whole_kernel(slug: str, values: Values) -> Kernel:
@@ -237,23 +247,42 @@ def _make_kernels(planner: str, slugs: Sequence[str], values: Values) -> list[Ke
         )
     openings = {EXPLORE: [f'restore_previous_output("{planner}", WORK_DIR)']}
     kernels = [Kernel(planner, PLANNING, values, openings=openings)]
-    for part, slug in enumerate(slugs, 1):
-        calls = [
-            f'copy_plan("{planner}", WORK_DIR)',
-            f'restore_previous_output("{slug}", OUT_DIR)',
-            f"check_parts(WORK_DIR, {len(slugs)})",
-        ]
-        # The plan is outside the output, so that a kernel leaves only its part.
-        folders = {"WORK_DIR": f"{KAGGLE_TEMP}/work", "OUT_DIR": KAGGLE_WORKING}
-        metadata = {"kernel_sources": [f"{OWNER_PLACEHOLDER}/{planner}"]}
-        part_values = {**values, **folders, "PART": part}
-        kernels.append(Kernel(slug, [WRITE], part_values, metadata, {WRITE: calls}))
+    for part in range(1, len(slugs) + 1):
+        kernels.append(_make_part_kernel(part, slugs, planner, values))
     return kernels
+
+
+def _make_part_kernel(
+    part: int, slugs: Sequence[str], planner: str, values: Values
+) -> Kernel:
+    """Return the kernel that writes one part of the plan of another kernel."""
+    slug = slugs[part - 1]
+    calls = [
+        f'copy_plan("{planner}", WORK_DIR)',
+        f'restore_previous_output("{slug}", OUT_DIR)',
+        f"check_parts(WORK_DIR, {len(slugs)})",
+    ]
+    # The plan is outside the output, so that a kernel leaves only its part.
+    folders = {"WORK_DIR": f"{KAGGLE_TEMP}/work", "OUT_DIR": KAGGLE_WORKING}
+    metadata = {"kernel_sources": [f"{OWNER_PLACEHOLDER}/{planner}"]}
+    part_values = {**values, **folders, "PART": part}
+    return Kernel(slug, [WRITE], part_values, metadata, {WRITE: calls})
 
 
 def _write_kernel(folder: Path, kernel: Kernel) -> None:
     """Write a kernel's metadata and notebook, and check them."""
-    metadata = {
+    metadata = _complete_metadata(kernel)
+    notebook = folder / metadata["code_file"]
+    notebook.parent.mkdir(parents=True, exist_ok=True)
+    notebook.write_text(_format_notebook(metadata["title"], kernel), encoding="utf-8")
+    text = json.dumps(metadata, indent=2) + "\n"
+    (folder / KERNEL_FILE).write_text(text, encoding="utf-8")
+    check_metadata(str(folder), KERNEL_FILE)
+
+
+def _complete_metadata(kernel: Kernel) -> dict[str, Any]:
+    """Return the kernel's metadata with the usual values of all other keys."""
+    return {
         "id": f"{OWNER_PLACEHOLDER}/{kernel.slug}",
         # A title that makes this very slug: Kaggle would otherwise choose another.
         "title": kernel.slug.replace("-", " "),
@@ -264,36 +293,52 @@ def _write_kernel(folder: Path, kernel: Kernel) -> None:
         "enable_internet": True,
         **kernel.metadata,
     }
-    notebook = folder / metadata["code_file"]
-    notebook.parent.mkdir(parents=True, exist_ok=True)
-    notebook.write_text(_format_notebook(metadata["title"], kernel), encoding="utf-8")
-    text = json.dumps(metadata, indent=2) + "\n"
-    (folder / KERNEL_FILE).write_text(text, encoding="utf-8")
-    check_metadata(str(folder), KERNEL_FILE)
 
 
 def _format_notebook(title: str, kernel: Kernel) -> str:
     """Return a notebook that carries the package and has the cells of all steps."""
-    names = ", ".join(f"`{step}`" for step in kernel.steps)
-    cells = [
-        new_markdown_cell(f"# {title}\n\nMade by `kaggle-tfr kernel` from {names}."),
-        new_code_cell(format_carrier(), metadata=_HIDDEN),
-        new_markdown_cell(
-            "## Parameters\n\nThe defaults, and below them the values of the recipe."
-        ),
-        *_make_parameter_cells(kernel),
-    ]
+    cells = _make_first_cells(title, kernel.steps)
+    cells.append(_make_recipe_cell(kernel))
     for step in kernel.steps:
         if calls := kernel.openings.get(step):
-            lines = [f"session.{call}" for call in calls]
-            lines.insert(0, "from kaggle_tfr.kaggle import session\n")
-            cells.append(new_code_cell("\n".join(lines)))
+            cells.append(_make_opening_cell(calls))
         cells += _read_cells(step)
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number:02d}"  # equal inputs give equal notebooks
     notebook = new_notebook(cells=cells, metadata={"kernelspec": _KERNELSPEC})
     # Whole sources instead of lists of lines: the archive's text stays smaller.
     return nbformat.writes(notebook, split_lines=False) + "\n"
+
+
+def _make_first_cells(title: str, steps: Sequence[str]) -> list[Any]:
+    """Return the cells of the title, the package, and the defaults of the steps."""
+    names = ", ".join(f"`{step}`" for step in steps)
+    lines = [line for step in steps for line in format_cell(step).splitlines()]
+    # A parameter of several notebooks is listed once.
+    defaults = "\n".join(dict.fromkeys(lines))
+    return [
+        new_markdown_cell(f"# {title}\n\nMade by `kaggle-tfr kernel` from {names}."),
+        new_code_cell(format_carrier(), metadata=_HIDDEN),
+        new_markdown_cell(
+            "## Parameters\n\nThe defaults, and below them the values of the recipe."
+        ),
+        new_code_cell(defaults, metadata={"tags": ["parameters"]}),
+    ]
+
+
+def _make_recipe_cell(kernel: Kernel) -> Any:
+    """Return the cell of the recipe's values, as papermill adds it."""
+    known = {p.name for step in kernel.steps for p in select_parameters(step)}
+    values = {name: value for name, value in kernel.values.items() if name in known}
+    source = translate_parameters("python3", "python", values, "From the recipe")
+    return new_code_cell(source, metadata={"tags": ["injected-parameters"]})
+
+
+def _make_opening_cell(calls: Sequence[str]) -> Any:
+    """Return the cell that prepares the session for a step."""
+    lines = [f"session.{call}" for call in calls]
+    lines.insert(0, "from kaggle_tfr.kaggle import session\n")
+    return new_code_cell("\n".join(lines))
 
 
 def _read_cells(step: str) -> list[Any]:
@@ -306,21 +351,6 @@ def _read_cells(step: str) -> list[Any]:
         if not is_parameters and not is_left_out:
             cells.append(cell)
     return cells
-
-
-def _make_parameter_cells(kernel: Kernel) -> list[Any]:
-    """Return the cells of the defaults and, as papermill adds it, of the recipe."""
-    lines = [line for step in kernel.steps for line in format_cell(step).splitlines()]
-    # A parameter of several notebooks is listed once.
-    source = "\n".join(dict.fromkeys(lines))
-    defaults = new_code_cell(source, metadata={"tags": ["parameters"]})
-    known = {p.name for step in kernel.steps for p in select_parameters(step)}
-    values = {name: kernel.values[name] for name in kernel.values if name in known}
-    injected = new_code_cell(
-        translate_parameters("python3", "python", values, "From the recipe"),
-        metadata={"tags": ["injected-parameters"]},
-    )
-    return [defaults, injected]
 
 
 def format_carrier(modules: Mapping[str, str] = MODULES) -> str:
@@ -376,17 +406,27 @@ def _find_source(folder: str) -> tuple[str, str]:
     ('dataset_sources', 'ada/tea')
     """
     folder = folder.rstrip("/")
-    path = folder.removeprefix(f"{KAGGLE_INPUT}/")
-    input_type, *names = path.split("/")
-    if input_type not in _INPUT_TYPES:
-        names = path.split("/")
-        # The oldest mounts, directly below /kaggle/input, leave the owner out.
-        has_owner = len(names) > 1 and path == folder
-        input_type = "datasets" if has_owner else "competitions"
+    input_type, names = _split_input(folder)
     key, n_names = _INPUT_TYPES[input_type]
-    if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", path) or len(names) < n_names:
+    is_path = re.fullmatch(r"[\w-]+(/[\w.-]+)*", "/".join(names))
+    if not is_path or len(names) < n_names:
         raise ValueError(
             f"'{folder}' is a folder of this machine. Set INPUT_DIR, TFREC_DIRS or "
             '--source to the slug on Kaggle, "competition" or "owner/dataset".'
         )
     return key, "/".join(names[:n_names])
+
+
+def _split_input(folder: str) -> tuple[str, list[str]]:
+    """Return the type of the Kaggle input that contains a folder, and its names.
+
+    >>> _split_input("/kaggle/input/datasets/ada/tea/train")
+    ('datasets', ['ada', 'tea', 'train'])
+    """
+    path = folder.removeprefix(f"{KAGGLE_INPUT}/")
+    names = path.split("/")
+    if names[0] in _INPUT_TYPES:
+        return names[0], names[1:]
+    # The oldest mounts, directly below /kaggle/input, leave the owner out.
+    has_owner = len(names) > 1 and path == folder
+    return ("datasets" if has_owner else "competitions"), names

@@ -57,10 +57,10 @@ def check_metadata(folder: str, file: str) -> dict[str, Any]:
 def _check_names(values: Mapping[str, Any], min_length: int) -> Iterator[str]:
     """Yield the faults of a kernel's or dataset's id and title."""
     name = str(values.get("id", ""))
-    slug = name.partition("/")[2]
     if not re.fullmatch(r"[A-Za-z0-9_-]+/[a-z0-9]+(-[a-z0-9]+)*", name):
         yield f"id: '{name}' is not 'owner/slug', the slug of a-z, 0-9 and single '-'."
-    for key, text in (("id", slug), ("title", str(values.get("title", "")))):
+    texts = {"id": name.partition("/")[2], "title": str(values.get("title", ""))}
+    for key, text in texts.items():
         if not min_length <= len(text) <= 50:
             yield (
                 f"{key}: '{text}' has {len(text)} characters; Kaggle requires "
@@ -74,13 +74,7 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     if "enable_internet" not in values:
         # Kaggle's default is not the documented one.
         yield "enable_internet: missing. Set it to true or false."
-    slug = str(values.get("id", "")).partition("/")[2]
-    title = str(values.get("title", ""))
-    if slug != to_slug(title):
-        yield (
-            f"title: Kaggle makes the slug '{to_slug(title)}' of '{title}', but id has "
-            f"'{slug}'."
-        )
+    yield from _check_title(values)
     shape = str(values.get("machine_shape", ""))
     if shape not in ("", *ACCELERATORS):
         # Kaggle would use another machine without a warning.
@@ -90,6 +84,17 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
         )
     yield from _check_sources(values)
     yield from _check_code(str(values.get("code_file", "")), folder)
+
+
+def _check_title(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fault of a title that Kaggle makes another slug of than the id's."""
+    slug = str(values.get("id", "")).partition("/")[2]
+    title = str(values.get("title", ""))
+    if slug != to_slug(title):
+        yield (
+            f"title: Kaggle makes the slug '{to_slug(title)}' of '{title}', but id has "
+            f"'{slug}'."
+        )
 
 
 def _check_sources(values: Mapping[str, Any]) -> Iterator[str]:
@@ -129,6 +134,11 @@ def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
             "04_write again, which also updates finished parts."
         )
     yield from _check_links(folder)
+    yield from _check_size(folder)
+
+
+def _check_size(folder: Path) -> Iterator[str]:
+    """Yield the faults of a dataset of too many bytes or files."""
     n_bytes = sum(path.stat().st_size for path in list_inside(folder))
     if n_bytes > MAX_DATASET_BYTES:
         yield (

@@ -67,14 +67,17 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
             f"{method} of '{name}' failed: {reason}. "
             "Run the same command again: it resumes where it stopped."
         ) from None
-
-    problem = getattr(answer, "error", "")
-    for source in ("dataset", "competition", "kernel", "model"):
-        if names := getattr(answer, f"invalid_{source}_sources", ()):
-            problem = f"there is no {source} source {', '.join(names)}"
-    if problem:
+    if problem := _find_rejection(answer):
         raise KaggleError(f"{method} of '{name}' was rejected: {problem}")
     return answer
+
+
+def _find_rejection(answer: Any) -> str:
+    """Return why the server rejected a request that it answered with success, or ""."""
+    for source in ("dataset", "competition", "kernel", "model"):
+        if names := getattr(answer, f"invalid_{source}_sources", ()):
+            return f"there is no {source} source {', '.join(names)}"
+    return getattr(answer, "error", "")
 
 
 def get_username() -> str:
@@ -151,15 +154,19 @@ def push_kernels(
     username = get_username()
     kernels = [_open_kernel(folder, username, output) for folder in folders]
     _push_ready(kernels, at_once)
-    while running := [kernel for kernel in kernels if kernel.state == "running"]:
+    while running := _list_running(kernels):
         for kernel in running:
             _poll_kernel(kernel)
-        if any(kernel.state == "running" for kernel in running):
+        if _list_running(running):
             time.sleep(POLL_SECONDS)
         _push_ready(kernels, at_once)
 
     columns = ["name", "state", "problem", "output"]
     return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
+
+
+def _list_running(kernels: Sequence[_Kernel]) -> list[_Kernel]:
+    return [kernel for kernel in kernels if kernel.state == "running"]
 
 
 def _list_unfinished(kernel: _Kernel, kernels: Sequence[_Kernel]) -> list[str]:
@@ -175,13 +182,12 @@ def _list_unfinished(kernel: _Kernel, kernels: Sequence[_Kernel]) -> list[str]:
 
 def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
     """Return the kernel of a folder, in the state that an earlier call has saved."""
-    text = json.dumps(check_metadata(folder, KERNEL_FILE))
-    text = text.replace(f'"{OWNER_PLACEHOLDER}/', f'"{username}/')
-    metadata = json.loads(text)
-    code = Path(folder, metadata["code_file"]).resolve()
-    metadata["code_file"] = str(code)
-    digest = hashlib.sha256(text.encode() + code.read_bytes()).hexdigest()
+    metadata = _read_metadata(folder, username)
     name = metadata["id"]
+    code = Path(folder, metadata["code_file"]).resolve()
+    text = json.dumps(metadata).encode()
+    digest = hashlib.sha256(text + code.read_bytes()).hexdigest()
+    metadata["code_file"] = str(code)
     kernel = _Kernel(name, metadata, digest, os.path.join(output, Path(name).name))
     _resume(kernel)
     if kernel.state != "waiting":
@@ -189,15 +195,15 @@ def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
     return kernel
 
 
+def _read_metadata(folder: str, username: str) -> dict[str, Any]:
+    """Return a kernel's checked metadata, with the user as owner."""
+    text = json.dumps(check_metadata(folder, KERNEL_FILE))
+    return json.loads(text.replace(f'"{OWNER_PLACEHOLDER}/', f'"{username}/'))
+
+
 def _resume(kernel: _Kernel) -> None:
     """Set the state that an earlier call has saved, if the kernel is still the same."""
-    path = f"{kernel.output}.json"
-    saved: dict[str, Any] = {}
-    with suppress(ValueError):  # a full disk or a user may have damaged the file
-        saved = parse_json(read_text(path), path, "")
-    state = saved.get("state")
-    if saved.get("digest") != kernel.digest:
-        return
+    state = _read_state(kernel)
     if state == "finished" and find_missing_output(kernel.output):
         kernel.state = "running"  # its output is fetched again
     elif state in ("running", "finished"):
@@ -206,17 +212,25 @@ def _resume(kernel: _Kernel) -> None:
         kernel.metadata["kernel_sources"] = [*kernel.sources, kernel.name]
 
 
+def _read_state(kernel: _Kernel) -> str:
+    """Return the saved state of a kernel with the same metadata and code, or ""."""
+    path = f"{kernel.output}.json"
+    saved: dict[str, Any] = {}
+    with suppress(ValueError):  # a full disk or a user may have damaged the file
+        saved = parse_json(read_text(path), path, "")
+    return saved.get("state", "") if saved.get("digest") == kernel.digest else ""
+
+
 def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
     """Push the kernels whose sources are finished, while fewer than `at_once` run."""
     for kernel in kernels:
         if kernel.state != "waiting":
             continue
         missing = _list_unfinished(kernel, kernels)
-        n_running = sum(other.state == "running" for other in kernels)
         if missing:
             names = ", ".join(missing)
             kernel.problem = f"not pushed: it needs the output of {names}"
-        elif n_running < at_once:
+        elif len(_list_running(kernels)) < at_once:
             _push(kernel)
 
 
@@ -244,10 +258,7 @@ def _poll_kernel(kernel: _Kernel) -> None:
             print(f"{kernel.name}: {status}")
         kernel.status = status
         if status in ("complete", "error", "cancel acknowledged"):
-            _fetch_output(kernel)
-            if status != "complete":
-                _handle_failure(kernel, answer.failure_message or status)
-            kernel.save()
+            _finish(kernel, answer.failure_message or status)
         kernel.failed_requests = 0
     except KaggleError as error:
         # A session continues while the network is down, so a few failures mean nothing.
@@ -256,12 +267,28 @@ def _poll_kernel(kernel: _Kernel) -> None:
             kernel.fail(str(error))
 
 
+def _finish(kernel: _Kernel, reason: str) -> None:
+    """Fetch the output of a kernel that has ended, and save its state.
+
+    reason: why it has ended, if it has failed.
+    """
+    _fetch_output(kernel)
+    if kernel.status != "complete":
+        _handle_failure(kernel, reason)
+    kernel.save()
+
+
 def _fetch_output(kernel: _Kernel) -> None:
     """Download the output of a kernel that has ended, and set its state and problem."""
     # The client keeps a damaged file of the right size unless it is forced.
     for force in (False, True):
-        options = {"force": force, "page_size": 200}
-        call("kernels_output", kernel.name, kernel.output, **options)
+        call(
+            "kernels_output",
+            kernel.name,
+            kernel.output,
+            force=force,
+            page_size=200,
+        )
         kernel.problem = find_missing_output(kernel.output)
         if "damaged" not in kernel.problem:
             break
@@ -331,15 +358,8 @@ def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
     """Check all parts; return their folders by the datasets' names."""
     parts: dict[str, str] = {}
     for folder in folders:
-        remove_leftovers(folder, PART_LEVELS)
-        with explain_os_errors(folder):
-            metadata = check_metadata(folder, DATASET_FILE)
-            damage = find_damage(folder)
-        if damage:
-            raise ValueError(
-                f"'{folder}' is damaged: {damage}. Run 04_write again to fix it."
-            )
-        name = metadata["id"].replace(f"{OWNER_PLACEHOLDER}/", f"{username}/")
+        owner_and_slug = _check_part(folder)
+        name = owner_and_slug.replace(f"{OWNER_PLACEHOLDER}/", f"{username}/")
         if name in parts:
             raise ValueError(
                 f"'{parts[name]}' and '{folder}' have the same id, {name}. Change one "
@@ -347,6 +367,19 @@ def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
             )
         parts[name] = folder
     return parts
+
+
+def _check_part(folder: str) -> str:
+    """Remove the leftovers of a part and check it; return the id of its dataset."""
+    remove_leftovers(folder, PART_LEVELS)
+    with explain_os_errors(folder):
+        metadata = check_metadata(folder, DATASET_FILE)
+        damage = find_damage(folder)
+    if damage:
+        raise ValueError(
+            f"'{folder}' is damaged: {damage}. Run 04_write again to fix it."
+        )
+    return metadata["id"]
 
 
 @contextmanager
@@ -360,17 +393,22 @@ def _stage(folder: str, name: str) -> Iterator[str]:
     shutil.rmtree(staged, ignore_errors=True)  # of a call that was killed
     staged.mkdir(parents=True)
     try:
-        for path in list_upload(folder):
-            if path.is_file():
-                (staged / path.name).symlink_to(path.resolve())
-            else:
-                _pack_folder(path, staged / f"{path.name}.tar")
+        _link_files(folder, staged)
         metadata = json.loads(read_text(f"{folder}/{DATASET_FILE}"))
         text = json.dumps(metadata | {"id": name})
         (staged / DATASET_FILE).write_text(text, encoding="utf-8")
         yield str(staged)
     finally:
         shutil.rmtree(staged)
+
+
+def _link_files(folder: str, staged: Path) -> None:
+    """Create the links to a part's files, and the tar of each subfolder."""
+    for path in list_upload(folder):
+        if path.is_file():
+            (staged / path.name).symlink_to(path.resolve())
+        else:
+            _pack_folder(path, staged / f"{path.name}.tar")
 
 
 def _pack_folder(folder: Path, archive: Path) -> None:
@@ -416,13 +454,17 @@ def _find_differences(name: str, staged: str) -> list[str]:
         for file in sorted(local.keys() | remote.keys())
         if local.get(file) != remote.get(file)
     ]
-    if not differences:
-        # Kaggle reports no checksums, but this file contains all of them.
-        with tempfile.TemporaryDirectory() as folder:
-            call("dataset_download_file", name, SUMS, folder)
-            if read_text(f"{folder}/{SUMS}") != read_text(f"{staged}/{SUMS}"):
-                differences.append(f"{SUMS} differs")
+    # Kaggle reports no checksums, but this file contains all of them.
+    if not differences and _download_sums(name) != read_text(f"{staged}/{SUMS}"):
+        differences.append(f"{SUMS} differs")
     return differences
+
+
+def _download_sums(name: str) -> str:
+    """Return the text of a dataset's SHA256SUMS."""
+    with tempfile.TemporaryDirectory() as folder:
+        call("dataset_download_file", name, SUMS, folder)
+        return read_text(f"{folder}/{SUMS}")
 
 
 def _list_staged(staged: str, remote: Container[str]) -> dict[str, int]:
