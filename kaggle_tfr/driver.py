@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -41,10 +41,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     works in the folder; RuntimeError: a cell failed.
     """
     work, runs = _list_runs(values, notebooks)
-    # Writing a part needs only the plan, so several machines may write one each.
-    is_writing = runs.keys() <= {"04_write", "05_read_and_visualize", "06_train"}
-    part = values.get("PART", 0) if is_writing else 0
-    lock_of_run = lock.take(work, part, holder="a run")
+    lock_of_run = lock.take(work, _choose_part(values, runs), holder="a run")
     try:
         copies = _copies_folder(work)
         copies.mkdir(parents=True, exist_ok=True)
@@ -56,6 +53,13 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     finally:
         lock_of_run.release()
     return work
+
+
+def _choose_part(values: Values, notebooks: Iterable[str]) -> int:
+    """Return the part that a run works in, 0 if it needs the whole work folder."""
+    # Writing a part needs only the plan, so several machines may write one each.
+    needs_plan_only = {"04_write", "05_read_and_visualize", "06_train"}
+    return values.get("PART", 0) if needs_plan_only.issuperset(notebooks) else 0
 
 
 def describe_run(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
@@ -76,12 +80,12 @@ def describe_run(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -
 
 def _list_runs(
     values: Values, notebooks: Sequence[str]
-) -> tuple[str, dict[str, dict[str, Any]]]:
+) -> tuple[str, dict[str, Values]]:
     """Check everything; return the work folder and each notebook's parameters."""
     check_parameters(values)
     work = work_dir(values.get("WORK_DIR", ""))
     values = {**values, "WORK_DIR": work}
-    runs = {}
+    runs: dict[str, Values] = {}
     for notebook in notebooks:
         name = NOTEBOOK_NAMES[notebook]
         runs[name] = {
@@ -131,7 +135,7 @@ def _copies_folder(work: str) -> Path:
     return Path(work_dir("") if is_remote(work) else work) / "notebooks"
 
 
-def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
+def _run_notebook(source: Path, copy: Path, values: Values) -> None:
     """Run a notebook with these parameters and save the executed copy.
 
     What its cells print appears here at once.
@@ -159,7 +163,7 @@ def _run_notebook(source: Path, copy: Path, values: dict[str, Any]) -> None:
     print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
 
 
-def _execute(source: Path, copy: Path, values: dict[str, Any]) -> None:
+def _execute(source: Path, copy: Path, values: Values) -> None:
     """Run a notebook in a new kernel by papermill."""
     import papermill
     from traitlets.config import Config

@@ -65,10 +65,14 @@ def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
     except BaseException:
         lock.release()
         raise
-    process = f"process {os.getpid()} on {socket.gethostname()}"
-    since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    print(f"{holder}, {process}, since {since}", end="", file=file, flush=True)
+    print(f"{holder}, {_describe_process()}", end="", file=file, flush=True)
     return lock
+
+
+def _describe_process() -> str:
+    """Return the number of this process, its machine and the time."""
+    time = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"process {os.getpid()} on {socket.gethostname()}, since {time}"
 
 
 def _check_rivals(pattern: str, work_dir: str) -> None:

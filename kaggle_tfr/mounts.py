@@ -6,7 +6,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-from kaggle_tfr.storage import is_remote
+from kaggle_tfr.storage import AnyPath, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
@@ -14,7 +14,7 @@ KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
 
 # Since 2026 Kaggle also mounts inputs by type and owner: competitions/<slug>,
 # datasets/<owner>/<slug>.
-MOUNT_FOLDERS = ("competitions", "datasets", "datasets/*", "notebooks/*")
+MOUNT_FOLDERS = ("", "/competitions", "/datasets", "/datasets/*", "/notebooks/*")
 
 # `push` searches a kernel's log for these words.
 MISSING_INPUT = "is neither a folder here nor a Kaggle input"
@@ -62,7 +62,7 @@ def work_dir(folder: str = "") -> str:
     return os.path.abspath(project_dir() / Path(folder or "work").expanduser())
 
 
-def find_input(source: str | os.PathLike[str]) -> str:
+def find_input(source: AnyPath) -> str:
     """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
 
     source: a path, a slug ("flowers"), or an owner and a slug ("me/flowers");
@@ -107,8 +107,7 @@ def _list_candidates(source: str) -> list[str]:
     candidates = [str(path.absolute()), str((project_dir() / path).absolute())]
     if not path.is_absolute():
         slug = source.strip("/")
-        candidates.append(f"{KAGGLE_INPUT}/{slug}")
-        candidates += [f"{KAGGLE_INPUT}/{folder}/{slug}" for folder in MOUNT_FOLDERS]
+        candidates += [f"{KAGGLE_INPUT}{folder}/{slug}" for folder in MOUNT_FOLDERS]
         if "/" in slug:  # the oldest mounts leave the owner out
             candidates.append(f"{KAGGLE_INPUT}/{slug.partition('/')[2]}")
     return list(dict.fromkeys(candidates))

@@ -92,8 +92,7 @@ def use_backend(
     address = client.scheduler.address
     # Work that stays on this machine is done in threads.
     _active.update(backend="threading", n_jobs=workers, client=client, address=address)
-    threads = _count_threads(client)
-    return f"Dask at {address}, {threads} worker threads"
+    return f"Dask at {address}, {_count_threads(client)} worker threads"
 
 
 def _count_threads(client: Any) -> int:

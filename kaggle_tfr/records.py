@@ -41,6 +41,8 @@ READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a
 _LENGTH = re.compile(rb"(?s)(?=(?!\0{4}).{4}\0{4})")
 _HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4}ftyp"
 _IMAGE = re.compile(rb"(?s)" + _HEADS)  # how image files begin
+Features = Mapping[str, Any]  # of a record, by their names
+Status = tuple[int, int]  # size and time, of `storage.size_and_time`
 # Source: TensorFlow's feature.proto and example.proto.
 _EXAMPLE = """
 name: "kaggle_tfr/example.proto" package: "kaggle_tfr" syntax: "proto3"
@@ -178,7 +180,7 @@ def example_class() -> Any:
     return message_factory.GetMessageClass(descriptor)
 
 
-def parse_record(record: bytes) -> Mapping[str, Any]:
+def parse_record(record: bytes) -> Features:
     """Return the features of a serialized `tf.train.Example` by name.
 
     Raises: ValueError: the bytes are something else.
@@ -189,7 +191,7 @@ def parse_record(record: bytes) -> Mapping[str, Any]:
         raise ValueError("the record is not a tf.train.Example") from None
 
 
-def list_image_features(features: Mapping[str, Any]) -> list[str]:
+def list_image_features(features: Features) -> list[str]:
     """Return the names of the features with one value that is like an image file."""
     names = []
     for name in sorted(features):
@@ -268,7 +270,7 @@ class ShardIndex:
     file: str
     bounds: np.ndarray
     image_key: str = ""
-    status: tuple[int, int] = (0, 0)
+    status: Status = (0, 0)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -287,7 +289,7 @@ class ShardIndex:
         """Return a serialized record. Raises: DamagedRecord, OSError."""
         return read_frame(self.file, *self.find_frame(number), shard=self.shard)
 
-    def read_features(self, number: int) -> Mapping[str, Any]:
+    def read_features(self, number: int) -> Features:
         """Return the features of a record by name. Raises: DamagedRecord, OSError."""
         record = self.read_record(number)
         try:
@@ -382,7 +384,7 @@ def index_shard(shard: str, image_key: str = "") -> ShardIndex:
     return index
 
 
-def _load_index(shard: str, image_key: str, status: tuple[int, int]) -> ShardIndex:
+def _load_index(shard: str, image_key: str, status: Status) -> ShardIndex:
     """Return the kept index if the shard is unchanged, else make and keep one."""
     folder = os.environ.get(RECORDS_FOLDER) or _temporary_folder()
     path = storage.join(folder, f"{_name_files(shard)}.frames")
@@ -406,7 +408,7 @@ def _temporary_folder() -> str:
     return folder
 
 
-def _copy_if_needed(shard: str, folder: str, status: tuple[int, int]) -> str:
+def _copy_if_needed(shard: str, folder: str, status: Status) -> str:
     """Return the shard, or its plain local copy if it is in GZIP or in a bucket."""
     # TensorFlow reads 4 MiB from a bucket for any record, so a whole copy is less.
     if not storage.is_remote(shard) and not is_gzip(shard):
@@ -430,7 +432,7 @@ def _name_files(shard: str) -> str:
     return f"{os.path.basename(shard)}-{digest[:16]}"
 
 
-def _name_copy(shard: str, status: tuple[int, int]) -> str:
+def _name_copy(shard: str, status: Status) -> str:
     """Return the name of the copy of a shard with this size and time."""
     return f"{_name_files(shard)}-{status[0]}-{status[1]}.copy"
 

@@ -35,6 +35,7 @@ SOURCES = {
     "split": "bytes",
 }
 COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
+Row = Mapping[str, Any]  # of a table, by its columns
 RAGGED = -1  # the size of a list of any length
 FIELD_HELP = "{from: column, type: bytes | int64 | float, size: n | ragged}"
 
@@ -207,8 +208,11 @@ class RecordSchema(JsonDataclass):
         return RecordSchema(self.test_fields) if is_unlabelled else self
 
 
+SchemaLike = str | Mapping[str, Any] | RecordSchema
+
+
 def load_schema(
-    schema: str | Mapping[str, Any] | RecordSchema,
+    schema: SchemaLike,
     images: pd.DataFrame | None = None,
     labels: Labels = Labels(),
 ) -> RecordSchema:
@@ -353,7 +357,7 @@ def feature_spec(schema: RecordSchema) -> dict[str, Any]:
 
 
 def encode(
-    row: Mapping[str, Any],
+    row: Row,
     image: "EncodedImage",
     schema: RecordSchema,
     settings: "ImageSettings",
@@ -377,11 +381,11 @@ def encode(
 
 
 def _resize_masks(
-    row: Mapping[str, Any],
+    row: Row,
     image: "EncodedImage",
     columns: Sequence[str],
     settings: "ImageSettings",
-) -> Mapping[str, Any]:
+) -> Row:
     """Return the row with its run-length codes resized as its image was."""
     size = (row.get("height", 0), row.get("width", 0))
     if size == (image.height, image.width):
@@ -392,7 +396,7 @@ def _resize_masks(
 
 def _find_value(
     source: str | tuple[str, ...],
-    row: Mapping[str, Any],
+    row: Row,
     image: "EncodedImage",
     schema: RecordSchema,
 ) -> Any:
@@ -417,7 +421,7 @@ def _find_value(
     return row[source]
 
 
-def _one_hot(row: Mapping[str, Any], n_classes: int) -> list[float]:
+def _one_hot(row: Row, n_classes: int) -> list[float]:
     label = row["label"]
     if not 0 <= label < n_classes:
         raise ValueError(

@@ -18,8 +18,16 @@ from kaggle_tfr import storage
 from kaggle_tfr.mounts import find_input
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
 from kaggle_tfr.records import FRAME_BYTES, is_gzip, parse_record
-from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, feature_spec, load_schema
+from kaggle_tfr.schema import (
+    SOURCES,
+    Labels,
+    RecordSchema,
+    SchemaLike,
+    feature_spec,
+    load_schema,
+)
 from kaggle_tfr.session import prepare
+from kaggle_tfr.storage import AnyPath
 
 # The checksums of a finished part, for `sha256sum -c`: of all its files but Kaggle's
 # metadata and report.html.
@@ -39,8 +47,7 @@ NOT_RECORDS = "is truncated or is not a TFRecord file (copy or write it again)"
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
-Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-SchemaLike = str | Mapping[str, Any] | RecordSchema
+Folders = AnyPath | Sequence[AnyPath]
 
 
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
@@ -188,9 +195,7 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
 
     −1, and "?" for the compression, are values that only the file reveals.
     """
-    listed = read_part_table(folder)
-    paths = [storage.join(folder, file) for file in listed["file"]]
-    shards = listed.assign(file=paths)
+    shards = _read_listing(folder)
     if shards.empty:
         shards = pd.DataFrame(list_names(folder), columns=SHARD_COLUMNS)
     if shards.empty:
@@ -286,11 +291,11 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
 
     fingerprints = {}
     for part in _find_parts(folder):
-        listed = _read_splits(part)
+        listed = _read_listing(part, ["file", "split"])
         if not is_any:
-            listed = {path: listed[path] for path in listed if path in splits}
-        if listed:
-            splits |= listed
+            listed = listed[listed["file"].isin(list(splits))]
+        if len(listed):
+            splits |= zip(listed["file"], listed["split"], strict=True)
             fingerprints[part] = read_fingerprint(part)
     advice = "Set INPUT_DIR to one of them, MORE_INPUTS to the other."
     check_one_plan(fingerprints, advice=advice)
@@ -302,13 +307,13 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     return dict(sorted(splits.items()))
 
 
-def _read_splits(part_dir: str) -> dict[str, str]:
-    """Return the split of each shard in shards.csv by its path."""
-    table = read_part_table(part_dir, columns=["file", "split"])
-    return {
-        storage.join(part_dir, file): split
-        for file, split in table.itertuples(index=False)
-    }
+def _read_listing(
+    part_dir: str, columns: Sequence[str] = SHARD_COLUMNS
+) -> pd.DataFrame:
+    """Return columns of shards.csv, with the path of each shard as its file."""
+    table = read_part_table(part_dir, columns=columns)
+    paths = [storage.join(part_dir, file) for file in table["file"]]
+    return table.assign(file=paths)
 
 
 def choose_schema(folder: str, file: str = "", schema: SchemaLike = "") -> RecordSchema:

@@ -302,13 +302,18 @@ def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
     first, _, rest = pattern.lstrip("/").partition("/")
     with os.scandir(str(folder)) as entries:
         for entry in entries:
-            is_hidden = entry.name.startswith(".") and not first.startswith(".")
-            if is_hidden or not fnmatch.fnmatchcase(entry.name, first):
+            if not _is_match(entry.name, first):
                 continue
             if not rest:
                 yield entry
             elif _is_true(entry.is_dir):
                 yield from _match(entry.path, rest)
+
+
+def _is_match(name: str, pattern: str) -> bool:
+    """Return whether a name matches; only a pattern with a dot lists hidden names."""
+    is_hidden = name.startswith(".") and not pattern.startswith(".")
+    return not is_hidden and fnmatch.fnmatchcase(name, pattern)
 
 
 def _is_true(check: Callable[[], bool]) -> bool:
