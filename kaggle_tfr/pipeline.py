@@ -51,12 +51,11 @@ def explore_images(values: Values, work: str) -> None:
 
 def deduplicate_images(values: Values, work: str) -> None:
     """Find the near-duplicates and decide which images to keep, as 02 does."""
-    images, labels = explore.load_images(work)
+    images, _ = explore.load_images(work)
     pairs = _find_pairs(values, images, work)
     clusters = deduplicate.find_clusters(
         images,
         pairs,
-        kind=labels.kind,
         keep=values["KEEP"],
         conflicts=values["CONFLICTS"],
         leaks=values["LEAKS"],

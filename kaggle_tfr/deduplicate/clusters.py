@@ -15,6 +15,7 @@ import pandas as pd
 from scipy.sparse import csgraph, csr_matrix
 
 from kaggle_tfr.deduplicate.display import name_labels
+from kaggle_tfr.deduplicate.pairs import select_accepted
 from kaggle_tfr.parameters import check_parameters
 
 COLUMNS = [
@@ -39,7 +40,6 @@ def find_clusters(
     images: pd.DataFrame,
     pairs: pd.DataFrame,
     *,
-    kind: str = "single",
     keep: str = "largest",
     conflicts: str = "drop",
     leaks: str = "report",
@@ -50,7 +50,6 @@ def find_clusters(
         and optionally source; `pairs` contains its row numbers.
     pairs: of `find_pairs` or `verify_geometry`, or columns a, b, distance (bits). If
         there is a column accepted, only accepted pairs count.
-    kind: of labels; unless it is "single", labels are compared as sets.
     keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
         source of each cluster, or "all".
     conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
@@ -64,23 +63,16 @@ def find_clusters(
     Raises: ValueError: `keep`, `conflicts` or `leaks` is unknown.
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
-    if "accepted" in pairs:
-        pairs = pairs[pairs["accepted"]]
-    rows, graph = _build_graph(pairs)
+    rows, graph = _build_graph(select_accepted(pairs))
+    _, component = csgraph.connected_components(graph, directed=False)
     members = images.iloc[rows].reset_index(drop=True)
-    component = csgraph.connected_components(graph, directed=False)[1]
     members["cluster"] = component.astype(np.int64)
     members["test"] = members["split"] == "test"
 
-    members = _compare_labels(members, kind, conflicts)
+    members = _compare_labels(members, conflicts)
     members["keeper"] = _choose_keepers(members, keep)
     members = _trace_steps(members, graph)
-    members["test_id"] = _find_id(members, members["test"])
-    is_leak = members["test_id"].notna()
-    members["leak"] = is_leak & (leaks == "drop")
-    is_chosen = members["keeper"] | (keep == "all")
-    is_kept = is_chosen & members["candidate"] & ~members["leak"]
-    members["keep"] = is_kept | members["test"]
+    members = _decide(members, keep, leaks)
     members["reason"] = _explain(members, keep)
     return members[COLUMNS]
 
@@ -93,48 +85,68 @@ def _build_graph(pairs: pd.DataFrame) -> tuple[np.ndarray, csr_matrix]:
     ends = pairs[["a", "b"]].to_numpy(np.int64)
     rows, nodes = np.unique(ends, return_inverse=True)
     node_a, node_b = nodes.reshape(-1, 2).T
-    bits = pairs["distance"].to_numpy(np.int64)
-    # Equal hashes are not a step, but a direct pair is preferred to a way through them.
-    cost = np.where(bits > 0, STEP_COST + bits, EQUAL_COST)
     graph = csr_matrix(
-        (cost, (node_a, node_b)),
+        (_count_costs(pairs), (node_a, node_b)),
         shape=(len(rows), len(rows)),
     )
     return rows, graph
 
 
-def _compare_labels(
-    members: pd.DataFrame,
-    kind: str,
-    conflicts: str,
-) -> pd.DataFrame:
+def _count_costs(pairs: pd.DataFrame) -> np.ndarray:
+    """Return the cost of the step between the images of each pair: int64 (n,).
+
+    Equal hashes are not a step, but a direct pair is preferred to a way through them.
+    """
+    bits = pairs["distance"].to_numpy(np.int64)
+    return np.where(bits > 0, STEP_COST + bits, EQUAL_COST)
+
+
+def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
     """Add conflict, and candidate: whether the labels allow that the image is kept.
 
     An image without a label agrees with every other image.
     """
+    is_test = members["test"]
     cluster = members["cluster"]
-    is_labelled = (members["label"] >= 0) & ~members["test"]
-    label = members["label"].where(is_labelled)
-    if kind != "single":
-        names = members["label_name"].str.split("|")
-        codes, _ = pd.factorize(names.map(frozenset))
-        label = label.mask(is_labelled, codes)
-    n_labels = label.groupby(cluster).transform("nunique")
-    conflict = (n_labels > 1) & ~members["test"]
-
+    label = members["label"].where((members["label"] >= 0) & ~is_test)
+    conflict = (_count_distinct(label, cluster) > 1) & ~is_test
     candidate = ~conflict | (conflicts == "keep")
     if conflicts == "majority":
-        votes = label.groupby([cluster, label]).transform("size")
-        most_votes = votes.groupby(cluster).transform("max")
-        winner = label.where(votes == most_votes)
-        n_winners = winner.groupby(cluster).transform("nunique")
-        candidate |= winner.notna() & (n_winners == 1)
+        candidate |= _is_of_majority(label, cluster)
     return members.assign(conflict=conflict, candidate=candidate)
+
+
+def _is_of_majority(label: pd.Series, cluster: pd.Series) -> pd.Series:
+    """Return whether more images of its cluster have an image's label than any other.
+
+    label: NaN for an image without a vote.
+    """
+    votes = label.groupby([cluster, label]).transform("size")
+    most_votes = votes.groupby(cluster).transform("max")
+    winner = label.where(votes == most_votes)
+    is_only_winner = _count_distinct(winner, cluster) == 1
+    return winner.notna() & is_only_winner
+
+
+def _count_distinct(values: pd.Series, cluster: pd.Series) -> pd.Series:
+    """Return for each row the number of distinct values in its cluster, without NaN."""
+    return values.groupby(cluster).transform("nunique")
 
 
 def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.Series:
     """Return whether each image is the best one of its cluster to keep: bool."""
-    order = {
+    ranks = _rank(members, keep)
+    ranks = ranks.sort_values([*ranks])
+    is_best = ~ranks["cluster"].duplicated()
+    return is_best.sort_index()
+
+
+def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
+    """Return the columns that decide which image is the best, the first column first.
+
+    The image with the lowest values is the best one.
+    """
+    ranks = {
         "cluster": members["cluster"],
         "test": members["test"],
         "minority": ~members["candidate"],
@@ -142,33 +154,53 @@ def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.Series:
     }
     if keep != "first":
         height = members["height"].astype(np.int64)
-        order["pixels"] = -height * members["width"]
-        order["n_bytes"] = -members["n_bytes"]
-        order["name"] = members["image_id"]
-    ranked = pd.DataFrame(order).sort_values([*order])
-    is_best = ~ranked["cluster"].duplicated()
-    return is_best.sort_index()
+        ranks["pixels"] = -height * members["width"]
+        ranks["n_bytes"] = -members["n_bytes"]
+        ranks["name"] = members["image_id"]
+    return pd.DataFrame(ranks)
 
 
 def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
     """Add steps, distance, chain, and through: the next image towards the keeper."""
     keepers = np.flatnonzero(members["keeper"])
-    cost, previous, _ = csgraph.dijkstra(
-        graph,
-        directed=False,
-        indices=keepers,
-        min_only=True,
-        return_predecessors=True,
-    )
-    previous[keepers] = keepers
-    last_cost = (cost - cost[previous]).astype(np.int64)
-    steps = pd.Series(cost.astype(np.int64) // STEP_COST)
+    cost, following = _find_ways(graph, keepers)
+    last_cost = cost - cost[following]
+    steps = pd.Series(cost // STEP_COST)
     most_steps = steps.groupby(members["cluster"]).transform("max")
     return members.assign(
         steps=steps,
         distance=last_cost % EQUAL_COST,
         chain=most_steps > MAX_STEPS,
-        through=members["image_id"].to_numpy()[previous],
+        through=members["image_id"].to_numpy()[following],
+    )
+
+
+def _find_ways(graph: csr_matrix, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cost of the cheapest way from each node to an end, and its next node.
+
+    The next node of an end is the end.
+    """
+    cost, following, _ = csgraph.dijkstra(
+        graph,
+        directed=False,
+        indices=ends,
+        min_only=True,
+        return_predecessors=True,
+    )
+    following[ends] = ends
+    return cost.astype(np.int64), following
+
+
+def _decide(members: pd.DataFrame, keep: str, leaks: str) -> pd.DataFrame:
+    """Add keep, and leak: whether an image is dropped because of the image test_id."""
+    test_id = _find_id(members, members["test"])
+    is_leak = test_id.notna() & (leaks == "drop")
+    is_chosen = members["keeper"] | (keep == "all")
+    is_kept = is_chosen & members["candidate"] & ~is_leak
+    return members.assign(
+        test_id=test_id,
+        leak=is_leak,
+        keep=is_kept | members["test"],
     )
 
 
@@ -180,23 +212,30 @@ def _find_id(members: pd.DataFrame, is_chosen: pd.Series) -> pd.Series:
 
 def _explain(members: pd.DataFrame, keep: str) -> pd.Series:
     """Return for each row why the image is kept or dropped; the last rule counts."""
-    cluster = members["cluster"]
-    original = _find_id(members, members["keeper"])
-    reason = "duplicate of " + original
-    way = " by way of " + members["through"]
-    reason = reason.mask(members["through"] != original, reason + way)
-
-    is_labelled = ~members["test"]
-    n_labelled = is_labelled.groupby(cluster).transform("sum")
+    is_test = members["test"]
+    n_labelled = (~is_test).groupby(members["cluster"]).transform("sum")
     kept = f"kept: {keep} of " + n_labelled.astype(str)
-    reason = reason.mask(members["keep"], kept)
-
-    conflicting = name_labels(members)[members["conflict"]]
-    labels = conflicting.groupby(cluster).unique()
-    conflict = "conflict: " + labels.map(sorted).str.join(", ")
-    conflict = cluster.map(conflict)
-    reason = reason.mask(~members["candidate"], conflict)
-
     leak = "leak: test image " + members["test_id"] + " shows the same"
+
+    reason = _name_original(members)
+    reason = reason.mask(members["keep"], kept)
+    reason = reason.mask(~members["candidate"], _name_conflict(members))
     reason = reason.mask(members["leak"], leak)
-    return reason.mask(members["test"], "test image: always kept")
+    return reason.mask(is_test, "test image: always kept")
+
+
+def _name_original(members: pd.DataFrame) -> pd.Series:
+    """Return the text that names the keeper of each image, and the way to it."""
+    original = _find_id(members, members["keeper"])
+    through = members["through"]
+    direct = "duplicate of " + original
+    return direct.mask(through != original, direct + " by way of " + through)
+
+
+def _name_conflict(members: pd.DataFrame) -> pd.Series:
+    """Return the text that names the labels of each image's cluster, NaN for one."""
+    is_labelled = members["conflict"] & (members["label"] >= 0)
+    names = name_labels(members[is_labelled])
+    labels = names.groupby(members["cluster"]).unique()
+    text = "conflict: " + labels.map(sorted).str.join(", ")
+    return members["cluster"].map(text)

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy.sparse import coo_matrix, csgraph
 
 from kaggle_tfr.deduplicate.outcomes import match_clusters
-from kaggle_tfr.deduplicate.pairs import MAX_EQUAL
+from kaggle_tfr.deduplicate.pairs import MAX_EQUAL, select_accepted
 from kaggle_tfr.naming import SPLIT_NAMES
 
 RANKS = {"test": 0, "validation": 1, "train": 2}
@@ -24,9 +24,7 @@ def find_leaks(
     than 20 images have equal hashes, each has pairs with the first one of every other
     split only.
     """
-    if "accepted" in pairs:
-        pairs = pairs[pairs["accepted"]]
-    leaks = _pair_splits(images, pairs)
+    leaks = _pair_splits(images, select_accepted(pairs))
     leaks = leaks.sort_values(["a", "distance", "b"])
     leaks = leaks.drop_duplicates(["a", "b"], ignore_index=True)
 

@@ -136,6 +136,11 @@ def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     return pairs[["a", "b", "orientation"]]
 
 
+def select_accepted(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the accepted pairs, or all pairs if they are not verified."""
+    return pairs[pairs["accepted"]] if "accepted" in pairs else pairs
+
+
 def measure_pairs(
     words: np.ndarray,
     candidates: pd.DataFrame,

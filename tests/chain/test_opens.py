@@ -49,7 +49,7 @@ def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
     explore.save_images(images, labels, work)
     hashes = explore.load_hashes(images, work)
     pairs = deduplicate.find_pairs(hashes, 25)
-    deduplicate.find_clusters(images, pairs, kind=labels.kind)
+    deduplicate.find_clusters(images, pairs)
     assert count_openings(images) == [1] * 50
     explore.measure(listed, labels, work)
     assert opened.total() == 50

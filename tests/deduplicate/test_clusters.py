@@ -19,7 +19,10 @@ CONFLICTS = st.sampled_from(PARAMETERS["CONFLICTS"].choices)
 
 
 def make_images(labels, sizes=10, **columns):
-    """Return images a, b, c, … with these labels and widths; "test" is no label."""
+    """Return images a, b, c, … with these labels and widths.
+
+    "" and "test" are not labels.
+    """
     names = [chr(97 + row) for row in range(len(labels))]
     images = pd.DataFrame(
         {
@@ -99,19 +102,16 @@ def test_pixels_then_bytes_then_name_decide():
         ("rose, tulip, lily", "majority", ""),
         ("tulip, tulip, tulip", "drop", "a"),
         ("rose, , rose", "drop", "a"),
-        ("fish|sugar, sugar|fish, ", "drop", "a"),
-        ("fish|sugar, fish, fish", "drop", ""),
     ],
 )
 def test_conflicts_decides_which_image_of_several_labels_is_kept(
     labels, conflicts, expected
 ):
-    """An image without a label agrees with all; several labels are compared as sets."""
+    """An image without a label agrees with all images."""
     images = make_images(labels.split(", "), [30, 20, 10])
     pairs = make_pairs(ab=2, bc=2)
-    kind = "multi" if "|" in labels else "single"
 
-    clusters = find_clusters(images, pairs, kind=kind, conflicts=conflicts)
+    clusters = find_clusters(images, pairs, conflicts=conflicts)
 
     assert kept_ids(clusters) == expected
 
@@ -127,6 +127,19 @@ def test_the_reason_of_a_conflict_names_all_labels_of_the_cluster(conflicts):
     reason = clusters.set_index("image_id")["reason"]
     assert reason["a"] == "conflict: rose, tulip"
     assert set(reason[["d", "e"]]) == {"conflict: lily, rose"}
+
+
+def test_the_reason_of_a_conflict_has_no_name_for_an_image_without_a_label():
+    """All images of the cluster are dropped for the labels of those that have one."""
+    images = make_images(["rose", "", "tulip"])
+    pairs = make_pairs(ab=2, bc=2)
+
+    clusters = find_clusters(images, pairs)
+    of_sources = find_clusters(images.assign(source=[0, 1, 1]), pairs)
+
+    assert set(clusters["reason"]) == {"conflict: rose, tulip"}
+    reason = "conflict: rose (source 0), tulip (source 1)"
+    assert set(of_sources["reason"]) == {reason}
 
 
 def test_a_chain_far_beyond_the_radius_is_flagged():
