@@ -7,7 +7,7 @@ a final name has a row. Once the part is complete, shards.csv replaces the journ
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -82,29 +82,33 @@ def open_part(
     if changes:
         clear_part(part_dir)
 
+    _claim_part(part_dir, plan, run_id)
+    rejects_sums = {name: sums[name] for name in sums if name == "rejects.csv"}
+    return _remove_other_shards(part_dir, plan, rejects_sums)
+
+
+def _claim_part(part_dir: str, plan: Plan, run_id: str) -> None:
+    """Write the id of the run and plan.json; remove temporary files of other runs."""
     storage.write_atomically(f"{part_dir}/{RUN}", run_id.encode())
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
     plan_path = f"{part_dir}/plan.json"
     text = plan.to_json()
     if storage.read_text(plan_path) != text:
         storage.write_atomically(plan_path, text.encode())
-    return _remove_other_shards(part_dir, plan, sums.get("rejects.csv", ""))
 
 
 def _remove_other_shards(
-    part_dir: str, plan: Plan, sha256_of_rejects: str
+    part_dir: str, plan: Plan, rejects_sums: Mapping[str, str]
 ) -> list[ShardRow]:
     """Remove the shards that do not agree with the plan; return the rows of the rest.
 
-    sha256_of_rejects: of rejects.csv when it was written, "" if it was not.
+    rejects_sums: sha256 of rejects.csv when it was written, empty if it was not.
     """
     rows = read_rows_of_part(part_dir)
     kept = match_plan(rows, plan)
     # Only rejects.csv names the rejected images: shards without it are written again.
-    if sha256_of_rejects:
-        rejects = {"rejects.csv": sha256_of_rejects}
-        if find_changed_files(part_dir, rejects):
-            kept = [row for row in kept if row.refused == 0]
+    if find_changed_files(part_dir, rejects_sums):
+        kept = [row for row in kept if row.refused == 0]
     kept_files = {row.file for row in kept}
     _remove_files(part_dir, _list_files(r for r in rows if r.file not in kept_files))
     return kept
@@ -155,16 +159,7 @@ def read_rows_of_part(part_dir: str) -> list[ShardRow]:
 
     Raises: ValueError: a row names a file outside the part.
     """
-    rows = []
-    rejects = _read_table(part_dir, "rejects.csv", REJECT_COLUMNS)
-    for values in _read_table(part_dir, "shards.csv", COLUMNS):
-        rejects_of_shard = [r for r in rejects if r["file"] == values["file"]]
-        rows.append(ShardRow(**values, rejects=rejects_of_shard))
-    for path in storage.list_files("journal/*.json", part_dir):
-        # The shard of an unreadable row is written again.
-        with suppress(ValueError, TypeError, RecursionError):
-            rows.append(ShardRow(**json.loads(storage.read_bytes(path))))
-
+    rows = [*_read_shards_csv(part_dir), *_read_journal(part_dir)]
     for row in rows:
         for name in (row.file, f"{row.split}.csv"):
             storage.check_inside(
@@ -174,6 +169,21 @@ def read_rows_of_part(part_dir: str) -> list[ShardRow]:
             )
     # A row of the journal replaces the one of shards.csv.
     return list({row.key: row for row in rows}.values())
+
+
+def _read_shards_csv(part_dir: str) -> Iterator[ShardRow]:
+    """Yield the rows of shards.csv, with their rejects from rejects.csv."""
+    rejects = _read_table(part_dir, "rejects.csv", REJECT_COLUMNS)
+    for values in _read_table(part_dir, "shards.csv", COLUMNS):
+        rejects_of_shard = [r for r in rejects if r["file"] == values["file"]]
+        yield ShardRow(**values, rejects=rejects_of_shard)
+
+
+def _read_journal(part_dir: str) -> Iterator[ShardRow]:
+    """Yield the rows of the journal; a shard whose row is broken is written again."""
+    for path in storage.list_files("journal/*.json", part_dir):
+        with suppress(ValueError, TypeError, RecursionError):
+            yield ShardRow(**json.loads(storage.read_bytes(path)))
 
 
 def _read_table(part_dir: str, name: str, columns: list[str]) -> list[dict[Any, Any]]:
@@ -187,7 +197,7 @@ def _read_table(part_dir: str, name: str, columns: list[str]) -> list[dict[Any, 
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
     """Return the rows that agree with the plan, with their shards' numbers.
 
-    File name and number of images must agree. The files themselves are not checked.
+    The files themselves are not checked.
     """
     shards: dict[ShardKey, Shard] = {
         (shard.part, shard.split, shard.fold, shard.index): shard
@@ -196,13 +206,15 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
     matching = []
     for row in rows:
         shard = shards.get(row.key)
-        if (
-            shard
-            and row.file == plan.file_name(shard, row.count)
-            and shard.count - row.count == row.refused == len(row.rejects)
-        ):
+        if shard and _is_row_of(shard, row, plan):
             matching.append(replace(row, number=shard.number))
     return matching
+
+
+def _is_row_of(shard: Shard, row: ShardRow, plan: Plan) -> bool:
+    """Return whether file name and number of images agree."""
+    has_name = row.file == plan.file_name(shard, row.count)
+    return has_name and shard.count - row.count == row.refused == len(row.rejects)
 
 
 def clear_part(part_dir: str) -> None:
