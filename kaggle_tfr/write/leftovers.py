@@ -43,14 +43,18 @@ def remove_other_parts(
     for part_dir in removed:
         _check_removable(part_dir)
     for part_dir in removed:
-        journal.clear_part(part_dir)
-        # Folders that contain other people's files stay.
-        for folder, _, _ in os.walk(part_dir, topdown=False):
-            with suppress(OSError):
-                os.rmdir(folder)
+        _remove_part(part_dir)
         print(f"The files of '{part_dir}', left over from another plan, were removed.")
     for part_dir in other_parts.keys() - removed:
         print(f"'{part_dir}' is of another plan. Write it too: set PART to its number.")
+
+
+def _remove_part(part_dir: str) -> None:
+    """Remove the files that 04_write wrote; folders with other people's files stay."""
+    journal.clear_part(part_dir)
+    for folder, _, _ in os.walk(part_dir, topdown=False):
+        with suppress(OSError):
+            os.rmdir(folder)
 
 
 def _find_other_parts(
@@ -64,16 +68,20 @@ def _find_other_parts(
     files += storage.list_files("part-*/shards.csv", parts_dir)  # all that readers need
     for path in files:
         part_dir, name = os.path.split(path)
-        match = re.search(r"/part-([1-9][0-9]*)$", part_dir)
+        number = _parse_number(part_dir)
         fingerprint = read_fingerprint(part_dir)
         # A plan.json without a fingerprint is not one of 03_plan.
-        if match is None or (name == "plan.json" and not fingerprint):
-            continue
-        number = int(match[1])
-        is_of_plan = fingerprint == plan.fingerprint and number <= plan.n_parts
-        if number not in part_dirs and not is_of_plan:
+        is_part = number > 0 and (fingerprint or name == "shards.csv")
+        is_other = fingerprint != plan.fingerprint or number > plan.n_parts
+        if is_part and is_other and number not in part_dirs:
             numbers[part_dir] = number
     return numbers
+
+
+def _parse_number(part_dir: str) -> int:
+    """Return the number in the name of a part's folder, 0 for another name."""
+    match = re.search(r"/part-([1-9][0-9]*)$", part_dir)
+    return int(match[1]) if match else 0
 
 
 def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
