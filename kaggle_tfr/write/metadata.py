@@ -65,10 +65,6 @@ def _describe_part(plan: Plan, part: int, shards: pd.DataFrame) -> str:
     """Return the description of a part, in Markdown."""
     image = plan.image
     size = "original size" if image.size is None else f"{image.resize} {image.size}"
-    names = [str(name) for name in plan.labels.classes]
-    classes = ", ".join(names[:20]) + (", …" if len(names) > 20 else ".")
-    by_fold = shards.groupby(["split", "fold"], as_index=False)["count"]
-    folds = by_fold.agg(["size", "sum"])
     return f"""\
 {shards["count"].sum():,} images in {len(shards)} TFRecord shards, \
 {shards["bytes"].sum() / 1e9:,.3f} GB; part {part} of {plan.n_parts}, \
@@ -76,10 +72,10 @@ each part a stratified sample of the whole.
 
 - Images: {size}, JPEG quality {image.quality}, {image.subsampling}.
 - Compression of the files: {plan.settings.compression or "none"}.
-- {len(names):,} classes: {classes}
+- {_list_classes(plan.labels.classes)}
 - {_describe_checks(plan.checks)}
 
-{_format_table(["split", "fold", "shards", "images"], folds.to_numpy().tolist())}
+{_count_images(shards)}
 
 `schema.json` says how to parse a record, `labels.json` names the labels, \
 `shards.csv` lists every file with its count and sha256, `plan.json` is the recipe:
@@ -88,6 +84,20 @@ each part a stratified sample of the whole.
 {json.dumps(asdict(plan.settings), indent=1)}
 ```
 """
+
+
+def _list_classes(classes: Sequence[object]) -> str:
+    """Return the number of classes and the names of the first 20."""
+    names = ", ".join(str(name) for name in classes[:20])
+    ending = ", …" if len(classes) > 20 else "."
+    return f"{len(classes):,} classes: {names}{ending}"
+
+
+def _count_images(shards: pd.DataFrame) -> str:
+    """Return a table of the shards and images of each split and fold."""
+    counts = shards.groupby(["split", "fold"], as_index=False)["count"]
+    rows = counts.agg(["size", "sum"]).to_numpy().tolist()
+    return _format_table(["split", "fold", "shards", "images"], rows)
 
 
 def _describe_checks(checks: Mapping[str, Any]) -> str:
@@ -105,13 +115,17 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
     if checks.get("mirrored"):  # plans of earlier versions do not contain it
         text += " Mirrored and rotated copies were searched for too."
 
+    return f"{text}\n\n{_list_numbers(checks)}"
+
+
+def _list_numbers(checks: Mapping[str, Any]) -> str:
+    """Return a table of the numbers found; the settings are in the text above it."""
     settings = asdict(DuplicateSettings())
     numbers = []
     for name, number in checks.items():
         if name not in settings:
             numbers.append([name.replace("_", " "), round(number, 4)])
-    table = _format_table(["leakage check of all parts", ""], numbers)
-    return f"{text}\n\n{table}"
+    return _format_table(["leakage check of all parts", ""], numbers)
 
 
 def _format_table(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
