@@ -3,7 +3,7 @@
 import threading
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +40,9 @@ class PartRun:
     shards: list[Shard]
     finished: dict[int, ShardRow]
 
+    def list_missing(self) -> list[Shard]:
+        return [shard for shard in self.shards if shard.number not in self.finished]
+
 
 class ByteBudget:
     """The bytes that a part has left, besides finished shards and reservations.
@@ -47,10 +50,12 @@ class ByteBudget:
     Tasks are listed in another thread than the one that takes their results.
     """
 
-    def __init__(self, bytes_left: int, missing: Iterable[Shard]) -> None:
+    def __init__(self, run: PartRun) -> None:
+        bytes_finished = sum(row.bytes for row in run.finished.values())
         self.lock = threading.Lock()
-        self.left = bytes_left
-        self.planned = sum(shard.bytes_high for shard in missing)  # not reserved yet
+        self.left = run.plan.shard_limit_bytes - bytes_finished
+        # Not reserved yet.
+        self.planned = sum(shard.bytes_high for shard in run.list_missing())
 
     def reserve(self, shard: Shard) -> tuple[int, str]:
         """Return (bytes that the shard may have, ""), or (0, why it does not fit).
@@ -143,24 +148,14 @@ def write_parts(
     plan = read_plan(work_dir)
     _check_plan(plan, part)
     parts_dir = out_dir or work_dir
-    part_dirs = {
-        number: storage.join(parts_dir, f"part-{number}")
-        for number in range(1, plan.n_parts + 1)
-        if part in (0, number)
-    }
+    numbers = [part] if part else range(1, plan.n_parts + 1)
+    part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
     storage.remove_leftovers(work_dir)
     leftovers.remove_other_parts(
         work_dir, parts_dir, plan, part_dirs, overwrite=overwrite
     )
 
-    run_id = uuid.uuid4().hex
-    runs = []
-    for number, part_dir in part_dirs.items():
-        rows = journal.open_part(part_dir, plan, run_id, overwrite=overwrite)
-        finished = _check_shards(part_dir, rows)
-        shards = [shard for shard in plan.shards if shard.part == number]
-        runs.append(PartRun(work_dir, plan, part_dir, run_id, shards, finished))
-
+    runs = _open_parts(work_dir, plan, part_dirs, overwrite=overwrite)
     written = list[ShardRow]()
     try:
         for run in runs:
@@ -194,6 +189,20 @@ def _check_plan(plan: Plan, part: int) -> None:
         )
 
 
+def _open_parts(
+    work_dir: str, plan: Plan, part_dirs: Mapping[int, str], *, overwrite: bool
+) -> list[PartRun]:
+    """Claim the parts, and find their finished shards."""
+    run_id = uuid.uuid4().hex
+    runs = []
+    for number, part_dir in part_dirs.items():
+        rows = journal.open_part(part_dir, plan, run_id, overwrite=overwrite)
+        finished = _check_shards(part_dir, rows)
+        shards = [shard for shard in plan.shards if shard.part == number]
+        runs.append(PartRun(work_dir, plan, part_dir, run_id, shards, finished))
+    return runs
+
+
 def _check_shards(part_dir: str, rows: Iterable[ShardRow]) -> dict[int, ShardRow]:
     """Return the rows of the shards that are as they were written, by number."""
     label = f"Checking finished shards of {part_dir}"
@@ -215,26 +224,33 @@ def _write_missing(run: PartRun) -> list[ShardRow]:
 
     Raises: OSError, SystemExit: see `write_parts`.
     """
-    missing = [shard for shard in run.shards if shard.number not in run.finished]
-    bytes_finished = sum(row.bytes for row in run.finished.values())
-    budget = ByteBudget(run.plan.shard_limit_bytes - bytes_finished, missing)
+    budget = ByteBudget(run)
     problems = list[str]()
-    if missing:
-        for outcome in parallel.run(
-            write_shard,
-            _list_tasks(run, missing, budget, problems),
-            label="Writing images",
-            total=sum(shard.count for shard in missing),
-            advance=lambda outcome: outcome.shard.count if outcome.row else 0,
-        ):
-            budget.release(outcome)
-            if outcome.row:
-                run.finished[outcome.shard.number] = outcome.row
-            else:
-                problems.append(outcome.problem)
+    for outcome in _run_tasks(run, budget, problems):
+        budget.release(outcome)
+        if outcome.row:
+            run.finished[outcome.shard.number] = outcome.row
+        else:
+            problems.append(outcome.problem)
     if problems:
         _stop(run, problems[0])
     return [run.finished[shard.number] for shard in run.shards]
+
+
+def _run_tasks(
+    run: PartRun, budget: ByteBudget, problems: list[str]
+) -> Iterable[ShardOutcome]:
+    """Return the outcomes of the missing shards; see `_list_tasks`."""
+    missing = run.list_missing()
+    if not missing:
+        return []
+    return parallel.run(
+        write_shard,
+        _list_tasks(run, missing, budget, problems),
+        label="Writing images",
+        total=sum(shard.count for shard in missing),
+        advance=lambda outcome: outcome.shard.count if outcome.row else 0,
+    )
 
 
 def _stop(run: PartRun, problem: str) -> None:
