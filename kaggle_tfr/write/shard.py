@@ -6,6 +6,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -84,13 +85,15 @@ def _explain_error(error: Exception, part_dir: str) -> str:
     if isinstance(error, FileNotFoundError | tf.errors.NotFoundError):
         return f"{text}. Put that file back."
 
-    is_full = isinstance(error, tf.errors.ResourceExhaustedError)
-    if is_full or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT):
-        fix = MAKE_ROOM
-    else:
-        fix = "Fix the cause that the error names."
+    fix = MAKE_ROOM if _is_disk_full(error) else "Fix the cause that the error names."
     free = storage.free_bytes(part_dir)
     return f"{text} ({free / 1e6:,.1f} MB are free for '{part_dir}'). {fix}"
+
+
+def _is_disk_full(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, tf.errors.ResourceExhaustedError)
 
 
 def _write_whole(task: ShardTask) -> ShardRow:
@@ -104,10 +107,9 @@ def _write_whole(task: ShardTask) -> ShardRow:
     temporary = os.path.join(scratch, f"{number}.{uuid.uuid4().hex}.tmp")
     try:
         bounds, rejects = _write_records(task, temporary)
-        row = _describe_shard(task, temporary, bounds, rejects)
+        row = _describe_shard(task, temporary, len(bounds) - 1, rejects)
         if not task.plan.settings.compression:
-            path = f"{task.part_dir}/index/{row.file}.idx"
-            storage.write_atomically(path, format_index(bounds).encode())
+            _write_index(task, row, bounds)
         _check_claim(task)
         # The row is written before the shard gets its name, so that no file with a
         # final name lacks its row.
@@ -120,26 +122,31 @@ def _write_whole(task: ShardTask) -> ShardRow:
     return row
 
 
-def _describe_shard(
-    task: ShardTask, temporary: str, bounds: list[int], rejects: list[dict[str, str]]
-) -> ShardRow:
-    """Return the row of a shard that was written to a temporary file.
+def _write_index(task: ShardTask, row: ShardRow, bounds: list[int]) -> None:
+    """Write the index of a shard that is not compressed.
 
     Raises: OSError: the file is not as long as its records.
     """
-    shard = task.shard
-    size = os.path.getsize(temporary)
-    if not task.plan.settings.compression and size != bounds[-1]:
+    if row.bytes != bounds[-1]:
         raise OSError(
-            f"'{temporary}' has {size:,} bytes after closing, expected {bounds[-1]:,}."
+            f"'{row.file}' has {row.bytes:,} bytes after closing, expected "
+            f"{bounds[-1]:,}."
         )
-    count = len(bounds) - 1
+    path = f"{task.part_dir}/index/{row.file}.idx"
+    storage.write_atomically(path, format_index(bounds).encode())
+
+
+def _describe_shard(
+    task: ShardTask, temporary: str, count: int, rejects: list[dict[str, str]]
+) -> ShardRow:
+    """Return the row of a shard whose records are in a temporary file."""
+    shard = task.shard
     return ShardRow(
         file=task.plan.file_name(shard, count),
         split=shard.split,
         fold=shard.fold,
         count=count,
-        bytes=size,
+        bytes=os.path.getsize(temporary),
         sha256=storage.sha256_of(temporary),
         part=shard.part,
         shard=shard.index,
@@ -173,14 +180,10 @@ def _write_records(
     """Return the bounds of the records in bytes, and the rejected images."""
     bounds = [0]
     rejects = []
-    next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
     images = stream_image_bytes(task.rows["path"])
-    options = tf.io.TFRecordOptions(compression_type=task.plan.settings.compression)
-    with tf.io.TFRecordWriter(temporary, options) as writer:
-        for row, data in zip(task.rows.to_dict("records"), images, strict=True):
-            if time.monotonic() > next_check:
-                _check_claim(task)
-                next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
+    compression = task.plan.settings.compression
+    with tf.io.TFRecordWriter(temporary, compression) as writer:
+        for row, data in zip(_claimed_rows(task), images, strict=True):
             try:
                 record = _encode_image(row, data, task.plan)
             except (RejectedImage, DamagedRecord) as rejection:
@@ -191,6 +194,16 @@ def _write_records(
             bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
             _check_limit(task, bounds)
     return bounds, rejects
+
+
+def _claimed_rows(task: ShardTask) -> Iterator[dict[Any, Any]]:
+    """Yield the rows of the shard's images; every few seconds check the claim."""
+    next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
+    for row in task.rows.to_dict("records"):
+        if time.monotonic() > next_check:
+            _check_claim(task)
+            next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
+        yield row
 
 
 def _check_limit(task: ShardTask, bounds: list[int]) -> None:
@@ -211,7 +224,15 @@ def _encode_image(row: dict[Any, Any], data: bytes | OSError, plan: Plan) -> byt
     """
     if isinstance(data, OSError):
         raise data
-    # Size and digest are those that 01 found, if it knew them.
+    _check_unchanged(row, data)
+    return encode(row, convert(data, plan.image), plan.schema, plan.image)
+
+
+def _check_unchanged(row: dict[Any, Any], data: bytes) -> None:
+    """Raise RejectedImage unless size and digest are those that 01 found.
+
+    01 does not know them for every image.
+    """
     size = row.get("n_bytes") or len(data)
     if size != len(data):
         raise RejectedImage(
@@ -219,4 +240,3 @@ def _encode_image(row: dict[Any, Any], data: bytes | OSError, plan: Plan) -> byt
         )
     if row.get("digest") not in (None, "", storage.digest(data)):
         raise RejectedImage(f"changed since 01_explore: other {size:,} bytes")
-    return encode(row, convert(data, plan.image), plan.schema, plan.image)
