@@ -55,12 +55,17 @@ def _complete_indices(
     for row in rows:
         name = f"index/{row.file}.idx"
         path = f"{part_dir}/{name}"
+        # The index of an empty shard is an empty file.
         if not storage.exists(path) or read_index(path)[-1] != row.bytes:
-            with storage.local_copy(f"{part_dir}/{row.file}") as shard:
-                bounds = list_frames(shard)
-            storage.write_atomically(path, format_index(bounds).encode())
+            _write_index(path, f"{part_dir}/{row.file}")
         sums[name] = storage.sha256_of(path)
     return sums
+
+
+def _write_index(path: str, shard: str) -> None:
+    with storage.local_copy(shard) as local:
+        bounds = list_frames(local)
+    storage.write_atomically(path, format_index(bounds).encode())
 
 
 def _publish_files(
@@ -92,20 +97,11 @@ def _list_texts(
     rows: Sequence[ShardRow],
 ) -> dict[str, str]:
     """Return the text of each small file beside the shards, by its name."""
-    # Without resizing, originals keep their bytes and their format.
-    image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
-    schema = plan.schema.to_json(
-        compression=plan.settings.compression, image_format=image_format
-    )
-    classes = []
-    for number, name in enumerate(plan.labels.classes):
-        line = str(name).replace("\n", " ")
-        classes.append(f"{number}:{line}\n")
     texts = {
         "plan.json": plan.to_json(),
-        "schema.json": schema,
+        "schema.json": _format_schema(plan),
         "labels.json": plan.labels.to_json(),
-        "labels.txt": "".join(classes),
+        "labels.txt": _format_classes(plan.labels.classes),
         "shards.csv": _format_csv(pd.DataFrame(rows, columns=COLUMNS)),
     }
     rejects = _list_rejects(rows)
@@ -115,6 +111,24 @@ def _list_texts(
     if submission and any(row.split == "test" for row in rows):
         texts[SUBMISSION] = submission
     return texts
+
+
+def _format_schema(plan: Plan) -> str:
+    """Return the text of schema.json."""
+    # Without resizing, originals keep their bytes and their format.
+    image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
+    return plan.schema.to_json(
+        compression=plan.settings.compression, image_format=image_format
+    )
+
+
+def _format_classes(classes: Iterable[object]) -> str:
+    """Return the text of labels.txt, a line for each class."""
+    lines = []
+    for number, name in enumerate(classes):
+        line = str(name).replace("\n", " ")
+        lines.append(f"{number}:{line}\n")
+    return "".join(lines)
 
 
 def _list_rejects(rows: Iterable[ShardRow]) -> pd.DataFrame:
@@ -137,8 +151,7 @@ def _write_image_tables(
     for row, (_, images) in zip(rows, tables, strict=True):
         table = _list_records(plan, row, images)
         with open(f"{folder}/{row.split}.csv", "ab") as file:
-            is_new = file.tell() == 0
-            text = _format_csv(table, header=is_new)
+            text = _format_csv(table, header=file.tell() == 0)
             file.write(text.encode())
 
 
