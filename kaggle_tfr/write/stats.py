@@ -47,20 +47,22 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     if n == 0:
         raise ValueError("there is no pixel to average: no good image, or no record.")
 
-    mean = {}
-    std = {}
-    for name in "RGB":
-        total = sums[name]
-        mean[name] = total / n
-        # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
-        numerator = n * sums[name * 2] - total**2
-        std[name] = (numerator / n**2) ** 0.5
+    mean = {name: sums[name] / n for name in "RGB"}
+    std = {name: _deviation(sums, name) for name in "RGB"}
     return {
         "mean": mean,
         "std": std,
         "images": sums["images"],
         "pixels": n,
     }
+
+
+def _deviation(sums: Sums, name: str) -> float:
+    """Return the population standard deviation of a channel."""
+    n = sums["pixels"]
+    # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
+    numerator = n * sums[name * 2] - sums[name] ** 2
+    return (numerator / n**2) ** 0.5
 
 
 def channel_stats_of_files(images: pd.DataFrame) -> Stats:
@@ -113,7 +115,11 @@ def save_stats(stats: Mapping[str, Sums], path: str) -> None:
         sums_of_all = sum(stats.values(), Counter())
         description = describe_sums(sums_of_all)
     _write_json(path, description | {"splits": splits})
+    _update_checksum(path)
 
+
+def _update_checksum(path: str) -> None:
+    """Write the file's sha256 to SHA256SUMS beside it, if there is one."""
     part_dir, _, name = path.rpartition("/")
     checksums = read_sums(part_dir)
     if checksums:

@@ -2,9 +2,8 @@
 
 import io
 import json
-import operator
+import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,22 +54,32 @@ def written(tmp_path_factory):
     is_train = images["split"] == "train"
     images["fold"] = images["fold"].where(is_train, -1)
     for row in images.itertuples():
-        darken = partial(operator.mul, BRIGHTNESS[row.split])
-        image = Image.open(row.path).point(darken)
-        image.save(row.path, quality=95)
-    images["n_bytes"] = [Path(path).stat().st_size for path in images["path"]]
+        darken_image(row.path, BRIGHTNESS[row.split])
+    images["n_bytes"] = images["path"].map(os.path.getsize)
+
     plan, table = two_parts(images, folder, n_shards=12)
-    save_plan(replace(plan, shard_limit_bytes=1 << 40), table, str(folder))
-    assert len(write_parts(str(folder))["part"].unique()) == 2
+    plan = replace(plan, shard_limit_bytes=1 << 40)
+    save_plan(plan, table, str(folder))
+    shards = write_parts(str(folder))
+    assert shards["part"].nunique() == 2
     return images, folder
+
+
+def darken_image(path, factor):
+    """Multiply the pixels of an image file by a factor."""
+    image = Image.open(path)
+    darkened = image.point(lambda value: value * factor)
+    darkened.save(path, quality=95)
 
 
 def read_images(files):
     """Return the images in shards, by TensorFlow's reader and Pillow."""
     features = {"image": tf.io.FixedLenFeature([], tf.string)}
     images = []
-    for record in tf.data.TFRecordDataset(list(map(str, files))):
-        data = tf.io.parse_single_example(record, features)["image"].numpy()
+    paths = [str(file) for file in files]
+    for record in tf.data.TFRecordDataset(paths):
+        example = tf.io.parse_single_example(record, features)
+        data = example["image"].numpy()
         image = Image.open(io.BytesIO(data))
         images.append(image.convert("RGB"))
     return images
@@ -79,25 +88,30 @@ def read_images(files):
 def test_stats_of_files_equal_numpy_s(written):
     """Every pixel of a split's files counts; files that cannot be read are left out."""
     images, work = written
-    (work / "bad.jpg").write_bytes(b"not an image")
+    bad_path = work / "bad.jpg"
+    bad_path.write_bytes(b"not an image")
     bad_images = images.iloc[[0, 0]].assign(
-        path=str(work / "bad.jpg"), problem=["not an image", ""]
+        path=str(bad_path),
+        problem=["not an image", ""],
     )
+    all_images = pd.concat([images, bad_images])
 
-    sums = stats.channel_stats_of_files(pd.concat([images, bad_images]))
+    sums = stats.channel_stats_of_files(all_images)
 
     for split, rows in images.groupby("split"):
         originals = [Image.open(path).convert("RGB") for path in rows["path"]]
-        check_stats(stats.describe_sums(sums[split]), originals)
-        assert sums[split]["images"] == len(rows)
+        description = stats.describe_sums(sums[split])
+        check_stats(description, originals)
+        assert description["images"] == len(rows)
 
 
 def test_a_part_s_stats_are_those_of_its_train_records(written, tmp_path):
     """stats.json describes train, and in "splits" each split."""
-    part = written[1] / "part-1"
+    _, work = written
+    part = work / "part-1"
     path = tmp_path / "stats.json"
-    sums = verify_parts(str(part)).stats[str(part)]
-    stats.save_stats(sums, str(path))
+    verified = verify_parts(str(part))
+    stats.save_stats(verified.stats[str(part)], str(path))
 
     saved = json.loads(path.read_text())
     splits = saved.pop("splits")
@@ -108,8 +122,9 @@ def test_a_part_s_stats_are_those_of_its_train_records(written, tmp_path):
         images = read_images(part / file for file in rows["file"])
         description = splits[split]
         check_stats(description, images)
-        assert description["images"] == len(images)
-        assert len(images) == rows["count"].sum()
+        n_images = rows["count"].sum()
+        assert description["images"] == n_images
+        assert len(images) == n_images
 
 
 def test_without_train_the_stats_are_of_all_splits(tmp_path):
@@ -134,28 +149,31 @@ def test_stats_of_no_pixel_are_an_error(tmp_path):
 def test_mean_rgb_has_imagenet_s_form(written):
     """mean_rgb/ has {"R", "G", "B"} of files and of records, for each split."""
     images, work = written
-    parts = [work / f"part-{number}" for number in (1, 2)]
-    verified = verify_parts([str(part) for part in parts])
-
+    verified = verify_parts(str(work))
     of_files = stats.channel_stats_of_files(images)
     of_records = stats.combine_stats(verified.stats.values())
     paths = stats.save_mean_rgb(of_files, of_records, str(work))
 
-    tables = []
-    for part in parts:
-        table = pd.read_csv(part / "shards.csv")
-        tables.append(table.assign(folder=part))
-    shards = pd.concat(tables)
-    expected_paths = set()
-    for split in SPLITS:
-        rows = shards[shards["split"] == split]
-        records = read_images(row.folder / row.file for row in rows.itertuples())
-        files = images.loc[images["split"] == split, "path"]
-        originals = [Image.open(path) for path in files]
-        for origin, decoded in (("files", originals), ("records", records)):
-            path = work / "mean_rgb" / f"{split}_{origin}.json"
-            mean = json.loads(path.read_text())
-            assert list(mean) == ["R", "G", "B"]
-            check_mean(mean, decoded)
-            expected_paths.add(path)
-    assert set(map(Path, paths)) == expected_paths
+    folder = work / "mean_rgb"
+    for split, rows in images.groupby("split"):
+        originals = [Image.open(path) for path in rows["path"]]
+        check_mean_file(folder / f"{split}_files.json", originals)
+        records = read_images(list_shards(work, split))
+        check_mean_file(folder / f"{split}_records.json", records)
+    assert len(set(paths)) == 6
+    assert set(map(Path, paths)) == set(folder.iterdir())
+
+
+def list_shards(work, split):
+    """Return the paths of a split's shards in both parts."""
+    files = []
+    for part in (work / "part-1", work / "part-2"):
+        shards = pd.read_csv(part / "shards.csv")
+        files += [part / file for file in shards.query("split == @split")["file"]]
+    return files
+
+
+def check_mean_file(path, images):
+    mean = json.loads(path.read_text())
+    assert list(mean) == ["R", "G", "B"]
+    check_mean(mean, images)
