@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
@@ -32,7 +32,7 @@ from kaggle_tfr.records import (
     read_image_bytes,
     read_index,
 )
-from kaggle_tfr.schema import encode
+from kaggle_tfr.schema import RecordSchema, encode
 from kaggle_tfr.shards import (
     SUMS,
     check_one_plan,
@@ -138,16 +138,9 @@ def verify_parts(
         faults += part.faults
 
     n_sources = ceil(sample / len(parts)) if work_dir else 0
-    checks = (_list_checks(part, work_dir, n_sources) for part in parts)
     matches = list[SourceMatch]()
     stats: dict[str, Stats] = {part_dir: defaultdict(Counter) for part_dir in part_dirs}
-    for check in parallel.run(
-        check_shard,
-        chain.from_iterable(checks),
-        label="Verifying records",
-        total=sum(row.count for part in parts for row in part.rows),
-        advance=lambda check: check.shard.count,
-    ):
+    for check in _read_shards(parts, work_dir, n_sources):
         faults += check.faults
         matches += check.matches
         stats[check.part_dir][check.shard.split].update(check.sums)
@@ -155,6 +148,20 @@ def verify_parts(
         pd.DataFrame(sorted(faults), columns=Fault._fields),
         pd.DataFrame(sorted(matches), columns=SourceMatch._fields),
         stats,
+    )
+
+
+def _read_shards(
+    parts: Sequence[Part], work_dir: str, n_sources: int
+) -> Iterator[ShardCheck]:
+    """Read the shards of all parts; n_sources: sources to compare, for each part."""
+    checks = (_list_checks(part, work_dir, n_sources) for part in parts)
+    return parallel.run(
+        check_shard,
+        chain.from_iterable(checks),
+        label="Verifying records",
+        total=sum(row.count for part in parts for row in part.rows),
+        advance=lambda check: check.shard.count,
     )
 
 
@@ -196,9 +203,9 @@ def _compare_plans(part_dirs: Sequence[str]) -> list[Fault]:
 
 def _open_part(part_dir: str) -> Part:
     """Read the plan and the rows of a part, and check its files but the shards."""
-    problems = {"plan.json": UNREADABLE, "shards.csv": UNREADABLE}
     plan = None
     rows = list[ShardRow]()
+    problems = {"plan.json": UNREADABLE, "shards.csv": UNREADABLE}
     with suppress(*PER_IMAGE_ERRORS, ValueError):
         plan = read_plan(part_dir)
         del problems["plan.json"]
@@ -211,7 +218,7 @@ def _open_part(part_dir: str) -> Part:
 
     sums = read_sums(part_dir)
     if plan and rows:
-        problems |= _check_tables(part_dir, plan, rows, sums)
+        problems = _check_tables(part_dir, plan, rows, sums)
         for row in rows:  # which are read later
             sums.pop(row.file, "")
     else:
@@ -231,7 +238,7 @@ def _check_tables(
 
     sums: of SHA256SUMS.
     """
-    problems = _check_shard_list(part_dir, plan, rows)
+    problems = _check_shard_list(plan, rows) | _find_unlisted_files(part_dir, rows)
     if not journal.is_closed(part_dir):
         problems["shards.csv"] = "the part is unfinished; run 04_write again"
     if renew_metadata(part_dir, plan, rows):
@@ -241,10 +248,8 @@ def _check_tables(
     return problems
 
 
-def _check_shard_list(
-    part_dir: str, plan: Plan, rows: Sequence[ShardRow]
-) -> dict[str, str]:
-    """Compare shards.csv with the plan, and with the names of the part's files."""
+def _check_shard_list(plan: Plan, rows: Sequence[ShardRow]) -> dict[str, str]:
+    """Return the problems of shards whose rows do not agree with the plan."""
     problems = dict[str, str]()
     numbers = {row.number for row in journal.match_plan(rows, plan)}
     for shard in plan.shards:
@@ -252,26 +257,27 @@ def _check_shard_list(
             problems[plan.file_name(shard)] = (
                 f"the plan has {shard.count} images, but not shards.csv and rejects.csv"
             )
-    listed = {row.file for row in rows}
-    for path, *_ in list_names(part_dir):
-        file = path.removeprefix(f"{part_dir}/")
-        if file not in listed:
-            problems[file] = "not in shards.csv"
     return problems
+
+
+def _find_unlisted_files(part_dir: str, rows: Iterable[ShardRow]) -> dict[str, str]:
+    """Return the problem of each file named like a shard that has no row."""
+    paths = [path for path, *_ in list_names(part_dir)]
+    files = {path.removeprefix(f"{part_dir}/") for path in paths}
+    files -= {row.file for row in rows}
+    return dict.fromkeys(files, "not in shards.csv")
 
 
 def _choose_sources(work_dir: str, part: int, n_sources: int) -> Sources:
     """Return a sample of a part's images."""
     if n_sources == 0:
         return {}
-    table = storage.read_parquet(
-        storage.join(work_dir, "plan.parquet"),
-        columns=["part", "split", "image_id", "path"],
-    )
-    table = table[table["part"] == part]
+    columns = ["split", "image_id", "path"]
+    plan_path = storage.join(work_dir, "plan.parquet")
+    table = storage.read_parquet(plan_path, columns=["part", *columns])
+    table = table.loc[table["part"] == part, columns]
     chosen = table.sample(min(n_sources, len(table)), random_state=0)
-    images = zip(chosen["split"], chosen["image_id"], strict=True)
-    return dict(zip(images, chosen["path"], strict=True))
+    return {(split, image): path for split, image, path in chosen.to_numpy()}
 
 
 def _list_checks(part: Part, work_dir: str, n_sources: int) -> Iterator[ShardCheck]:
@@ -293,11 +299,7 @@ def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
 
     `_open_part` reports a broken table.
     """
-    text_columns = ["image_id", "label_name", "file"]
-    for schema_field in (*plan.schema.fields, *plan.schema.test_fields):
-        if schema_field.type == "bytes":
-            text_columns += schema_field.sources
-    types = dict.fromkeys(text_columns, str)
+    types = dict.fromkeys(_list_text_columns(plan), str)
     path = f"{part_dir}/{split}.csv"
     with (
         suppress(*PER_IMAGE_ERRORS, ValueError),
@@ -307,6 +309,15 @@ def _read_image_table(part_dir: str, plan: Plan, split: str) -> pd.DataFrame:
         if {"image_id", "file"} <= set(table):
             return table.assign(split=split)
     return pd.DataFrame(columns=["file"])
+
+
+def _list_text_columns(plan: Plan) -> list[str]:
+    """Return the columns of a split's table that are text, even if they look else."""
+    columns = ["image_id", "label_name", "file"]
+    for schema_field in (*plan.schema.fields, *plan.schema.test_fields):
+        if schema_field.type == "bytes":
+            columns += schema_field.sources
+    return columns
 
 
 def check_shard(check: ShardCheck) -> ShardCheck:
@@ -327,21 +338,10 @@ def check_shard(check: ShardCheck) -> ShardCheck:
 
 
 def _check_records(check: ShardCheck, plain: AnyPath) -> None:
-    """Check the records of a decompressed shard: each one, their number and index."""
-    shard = check.shard
+    """Check the records of a decompressed shard: their number, index, and each one."""
     bounds = list_frames(plain)
-    count = len(bounds) - 1
-    if count != shard.count:
-        check.report(f"{count} records were found, shards.csv has {shard.count}")
-    if check.rows and len(check.rows) != shard.count:
-        check.report(f"{shard.split}.csv has {len(check.rows)} rows of this file")
-
-    index = read_index(f"{check.part_dir}/index/{shard.file}.idx")
-    if index not in ([0], bounds):
-        check.report("its records are not where its index has them")
-
+    _check_bounds(check, bounds)
     for number, (offset, end) in enumerate(pairwise(bounds)):
-        problem = ""
         try:
             record = read_frame(plain, offset, end - offset)
             problem = _check_record(check, number, record)
@@ -356,22 +356,30 @@ def _check_records(check: ShardCheck, plain: AnyPath) -> None:
             return
 
 
+def _check_bounds(check: ShardCheck, bounds: Sequence[int]) -> None:
+    """Compare the records' bounds with shards.csv, the split's table and the index."""
+    shard = check.shard
+    count = len(bounds) - 1
+    if count != shard.count:
+        check.report(f"{count} records were found, shards.csv has {shard.count}")
+    if check.rows and len(check.rows) != shard.count:
+        check.report(f"{shard.split}.csv has {len(check.rows)} rows of this file")
+
+    index = read_index(f"{check.part_dir}/index/{shard.file}.idx")
+    if index not in ([0], bounds):
+        check.report("its records are not where its index has them")
+
+
 def _check_record(check: ShardCheck, number: int, record: bytes) -> str:
     """Return the problem of a record, or ""; its image is decoded once."""
     try:
-        features = parse_record(record)
-    except ValueError as error:
-        return str(error)
-
-    key = check.plan.schema.for_split(check.shard.split).image_key
-    images = features[key].bytes_list.value
-    if len(images) != 1:
-        return f"'{key}' has {len(images)} images"
-    try:
-        header = read_header(images[0])
-        pixels = read_pixels(images[0])
+        image = _find_image(record, check.plan.schema.for_split(check.shard.split))
+        header = read_header(image)
+        pixels = read_pixels(image)
     except RejectedImage as rejection:
         return f"its image is rejected: {rejection}"
+    except ValueError as error:
+        return str(error)
     check.sums.update(sum_channels(pixels))
     if header.orientation != 1:
         return f"its image is rotated (EXIF orientation {header.orientation})"
@@ -380,7 +388,15 @@ def _check_record(check: ShardCheck, number: int, record: bytes) -> str:
 
     row = check.rows[number]
     problem = _compare_source(check, number, row["image_id"], pixels)
-    return problem or _find_difference(record, images[0], header, check.plan, row)
+    return problem or _find_difference(record, image, header, check.plan, row)
+
+
+def _find_image(record: bytes, schema: RecordSchema) -> bytes:
+    """Return the image of a record. Raises: ValueError: it has none, or several."""
+    images = parse_record(record)[schema.image_key].bytes_list.value
+    if len(images) != 1:
+        raise ValueError(f"'{schema.image_key}' has {len(images)} images")
+    return images[0]
 
 
 def _compare_source(
@@ -413,12 +429,14 @@ def _find_difference(
     }
     encoded = EncodedImage(image, header.height, header.width, header.format)
     try:
-        expected_record = encode(values, encoded, plan.schema, plan.image)
+        expected = encode(values, encoded, plan.schema, plan.image)
     except (ValueError, KeyError) as error:
         return f"the plan's row cannot be encoded: {error}"
-    if expected_record == record:
-        return ""
+    return "" if record == expected else _compare_features(record, expected)
 
+
+def _compare_features(record: bytes, expected_record: bytes) -> str:
+    """Return the first difference of two records that are not equal."""
     found = _list_features(record)
     expected = _list_features(expected_record)
     for name in sorted({*found, *expected}):
