@@ -1,7 +1,7 @@
 """Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -33,21 +33,31 @@ def compute_columns(
     path.
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
-    is_known, other_rows = _load_saved(path, table, columns, key)
+    saved, other_rows = _read_saved(path, table, key)
+    is_known = _fill_known(columns, saved, table[key])
+
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
-    tasks = blocks(missing, BLOCK)
-    total = len(missing)
-    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
     next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
-    for task, rows in zip(tasks, results, strict=True):
-        is_known[task.index] = True
+    for index, rows in _compute_blocks(compute, missing, label):
+        is_known[index] = True
         for name, values in zip(names, zip(*rows, strict=True), strict=True):
-            columns[name][task.index] = values
+            columns[name][index] = values
         if path and (is_known.all() or time.monotonic() > next_save):
             known_rows = table.assign(**columns)[is_known]
             next_save = _save(pd.concat([known_rows, other_rows]), path)
     return table.assign(**columns)
+
+
+def _compute_blocks(
+    compute: Callable[[pd.DataFrame], list[tuple]], table: pd.DataFrame, label: str
+) -> Iterator[tuple[pd.Index, list[tuple]]]:
+    """Yield the index and the computed values of each block of rows."""
+    tasks = blocks(table, BLOCK)
+    total = len(table)
+    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
+    for task, rows in zip(tasks, results, strict=True):
+        yield task.index, rows
 
 
 def _save(rows: pd.DataFrame, path: str) -> float:
@@ -59,22 +69,33 @@ def _save(rows: pd.DataFrame, path: str) -> float:
     return start + SECONDS_BETWEEN_SAVES + 10 * seconds
 
 
-def _load_saved(
-    path: str, table: pd.DataFrame, columns: Mapping[str, np.ndarray], key: list[str]
-) -> tuple[np.ndarray, pd.DataFrame]:
-    """Fill the columns from the file; return which rows it has, and its other rows."""
+def _read_saved(
+    path: str, table: pd.DataFrame, key: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of the file, and those of them that the table does not have.
+
+    There are none without a file. The first key column identifies a row.
+    """
     saved = table.iloc[:0]
     if path and storage.exists(path):
-        saved = storage.read_parquet(path)
-        if not set(table).issubset(saved):  # a file of an earlier version
-            saved = table.iloc[:0]
-
+        rows = storage.read_parquet(path)
+        if set(table).issubset(rows):  # else a file of an earlier version
+            saved = rows[list(table)]
     is_other = ~saved[key[0]].isin(table[key[0]])
-    other_rows = saved.loc[is_other, list(table)].sort_values(key)
-    saved = saved.drop_duplicates(key)
-    saved_keys = pd.MultiIndex.from_frame(saved[key])
-    saved_row = saved_keys.get_indexer(pd.MultiIndex.from_frame(table[key]))
+    return saved, saved[is_other].sort_values(key)
+
+
+def _fill_known(
+    columns: Mapping[str, np.ndarray], saved: pd.DataFrame, keys: pd.DataFrame
+) -> np.ndarray:
+    """Fill the columns from saved rows with the same keys; return bool: those filled.
+
+    keys: the key columns of the table's rows.
+    """
+    saved = saved.drop_duplicates(list(keys))
+    saved_keys = pd.MultiIndex.from_frame(saved[list(keys)])
+    saved_row = saved_keys.get_indexer(pd.MultiIndex.from_frame(keys))
     is_known = saved_row >= 0
     for name, values in columns.items():
         values[is_known] = saved[name].to_numpy()[saved_row[is_known]]
-    return is_known, other_rows
+    return is_known

@@ -52,11 +52,17 @@ def read_table(
         images["label"], _ = pd.factorize(combinations, sort=True)
     texts = ["image_id", "path", "split", "label_name", "problem"]
     images = images.astype(dict.fromkeys(texts, str))
-    if 0 < settings.limit < len(images):
-        # Spread evenly: the first rows of class folders would all be of one class.
-        chosen = np.arange(settings.limit) * len(images) // settings.limit
-        images = images.iloc[chosen].reset_index(drop=True)
+    images = _limit_rows(images, settings.limit)
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
+
+
+def _limit_rows(images: pd.DataFrame, limit: int) -> pd.DataFrame:
+    """Return `limit` rows spread evenly, or all if there are fewer or it is 0."""
+    if not 0 < limit < len(images):
+        return images
+    # The first rows of class folders would all be of one class.
+    chosen = np.arange(limit) * len(images) // limit
+    return images.iloc[chosen].reset_index(drop=True)
 
 
 def _read_inputs(settings: InputSettings) -> Table:
@@ -70,11 +76,18 @@ def _read_inputs(settings: InputSettings) -> Table:
     for number, changes in enumerate(settings.more_inputs, 1):
         more = _read_more(settings, number, changes, labels)
         more = _keep_validation(more, images["split"], number)
-        ids = more["image_id"]
-        ids = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
-        more = more.assign(image_id=ids, source=number)
-        images = pd.concat([images, more], ignore_index=True)
+        images = _append_input(images, more, number)
     return images, labels
+
+
+def _append_input(
+    images: pd.DataFrame, more: pd.DataFrame, number: int
+) -> pd.DataFrame:
+    """Return the rows, then those of a further input; repeated ids get its number."""
+    ids = more["image_id"]
+    ids = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
+    more = more.assign(image_id=ids, source=number)
+    return pd.concat([images, more], ignore_index=True)
 
 
 def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
@@ -100,13 +113,18 @@ def _complete_settings(
     if not storage.is_remote(input_dir):
         input_dir = os.path.abspath(input_dir)
     outputs = [work_dir(folder) for folder in excluded if folder]
-    is_output = storage.real_path(input_dir) in map(storage.real_path, outputs)
-    if is_output and not settings.reads_csv:
+    if not settings.reads_csv:
+        _check_not_output(input_dir, outputs)
+    return replace(settings, input_dir=input_dir.rstrip("/"), excluded=outputs)
+
+
+def _check_not_output(input_dir: str, outputs: Sequence[str]) -> None:
+    """Raise a ValueError if INPUT_DIR is a folder of output."""
+    if storage.real_path(input_dir) in map(storage.real_path, outputs):
         raise ValueError(
             f"INPUT_DIR '{input_dir}' is also WORK_DIR or OUT_DIR, whose files are not "
             "input. Set OUT_DIR or WORK_DIR to another folder."
         )
-    return replace(settings, input_dir=input_dir.rstrip("/"), excluded=outputs)
 
 
 def _read_input(settings: InputSettings) -> Table:
@@ -147,10 +165,14 @@ def _has_test_images(settings: InputSettings) -> bool:
         return False
     if (csv, template) != (DEFAULTS["TEST_CSV"], DEFAULTS["TEST_PATH_TEMPLATE"]):
         return True
-    if settings.source == "folders":
-        return False
+    return settings.reads_csv and _has_default_tests(settings.input_dir, csv)
 
-    input_dir = settings.input_dir
+
+def _has_default_tests(input_dir: str, csv: str) -> bool:
+    """Return whether the default CSV and folder of test images exist.
+
+    Raises: FileNotFoundError: only one of them exists.
+    """
     names = {csv, "test_images"}
     existing = {name for name in names if storage.exists(f"{input_dir}/{name}")}
     if len(existing) == 1:
@@ -182,15 +204,9 @@ def _read_test_csv(settings: InputSettings, labels: Labels) -> pd.DataFrame:
         split_column="",
         path_template=settings.test_path_template,
     )
-    id_column = test_settings.id_column
-    ids = csvs.read_csv(test_settings, "TEST_CSV")[id_column]
-    if labels.label_columns:  # a row may be a label's, such as 0011165.jpg_Fish
-        halves = ids.str.rpartition("_")
-        if halves[2].isin(labels.label_columns).all():
-            ids = halves[0]
-        ids = ids.drop_duplicates().reset_index(drop=True)
+    ids = _read_test_ids(test_settings, labels.label_columns)
     # TEST_PATH_TEMPLATE may call the id as PATH_TEMPLATE does.
-    names = pd.DataFrame({settings.id_column: ids, id_column: ids})
+    names = pd.DataFrame({settings.id_column: ids, test_settings.id_column: ids})
     try:
         unlabelled = unlabelled_table(ids.index)
         images, _ = rows.complete_rows(test_settings, names, unlabelled)
@@ -198,6 +214,19 @@ def _read_test_csv(settings: InputSettings, labels: Labels) -> pd.DataFrame:
         text = re.sub(r"\bPATH_TEMPLATE", "TEST_PATH_TEMPLATE", str(error))
         raise type(error)(f"test images: {text}") from None
     return images[["image_id", "path", "problem"]]
+
+
+def _read_test_ids(
+    test_settings: InputSettings, label_columns: Sequence[str]
+) -> pd.Series:
+    """Return the ids in TEST_CSV; an image has a row, or a row for each label."""
+    ids = csvs.read_csv(test_settings, "TEST_CSV")[test_settings.id_column]
+    if not label_columns:
+        return ids
+    halves = ids.str.rpartition("_")  # such as 0011165.jpg_Fish
+    if halves[2].isin(label_columns).all():
+        ids = halves[0]
+    return ids.drop_duplicates().reset_index(drop=True)
 
 
 def _match_test_files(settings: InputSettings) -> pd.DataFrame:
@@ -293,22 +322,30 @@ def _align_labels(
 
     new_names: the main input's class for each of the further input's, "" for none.
     """
-    problem = images["problem"]
-    is_good = problem == ""
-    is_test = images["split"] == "test"
-    problem = problem.mask(is_good & is_test, "test image of a further input")
     if labels.kind == "single":
-        names = images["label_name"]
-        renamed = names.map({**new_names, "": ""})
-        is_left_out = is_good & (renamed == "") & (names != "")
-        problem = problem.mask(is_left_out, "left out by LABEL_MAP: " + names)
-        labelled, _ = single_label_table(renamed, list(labels.classes))
+        labelled = _rename_classes(images, new_names, labels.classes)
     else:
         columns = _rename_columns(images, new_names, labels.blanks())
-        labelled, _ = multi_label_table(columns, labels.kind, problem)
+        labelled, _ = multi_label_table(columns, labels.kind, images["problem"])
         images = images.drop(columns=list(new_names))
+    problem = labelled["problem"]
+    is_test = (problem == "") & (images["split"] == "test")
+    labelled["problem"] = problem.mask(is_test, "test image of a further input")
     images = images.drop(columns=["label", "label_name", "problem"])
-    return pd.concat([images, labelled.assign(problem=problem)], axis=1)
+    return pd.concat([images, labelled], axis=1)
+
+
+def _rename_classes(
+    images: pd.DataFrame, new_names: Mapping[str, str], classes: Sequence[Any]
+) -> pd.DataFrame:
+    """Return label, label_name and problem by the main input's classes."""
+    names = images["label_name"]
+    renamed = names.map({**new_names, "": ""})
+    labelled, _ = single_label_table(renamed, list(classes))
+    problem = images["problem"]
+    is_left_out = (problem == "") & (renamed == "") & (names != "")
+    problem = problem.mask(is_left_out, "left out by LABEL_MAP: " + names)
+    return labelled.assign(problem=problem)
 
 
 def _rename_columns(

@@ -1,9 +1,9 @@
 """Read shards as the input: each record is a row, its path an address: "x.tfrec#17"."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -50,12 +50,7 @@ def read_records(settings: InputSettings) -> Table:
         schemas[str(split)] = _choose_schema(paths.tolist(), str(split), settings)
     records = _read_shards(shards, schemas, input_dir)
     records = pd.concat([records, outside], ignore_index=True)
-    if (records["problem"] != "").all():
-        raise ValueError(
-            f"none of the {len(shards)} shards in {input_dir} has a whole record; the "
-            f"first: {records['problem'][0]}. "
-            f"Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
-        )
+    _check_readable(records, len(shards), input_dir)
 
     known = _read_labels(shards["path"], input_dir)
     classes = read_classes(input_dir, settings.label_map)
@@ -64,10 +59,26 @@ def read_records(settings: InputSettings) -> Table:
         _check_labels(records, labelled, schemas)
     images = records.assign(image_id=_name_records(records, input_dir))
     images = images[["image_id", "path", "split"]]
-    used = ["path", "split", "problem", *_READ, *labels.label_columns]
-    others = records.drop(columns=used, errors="ignore").infer_objects()
-    others = others.convert_dtypes(convert_string=False, convert_floating=False)
+    others = _list_others(records, labels.label_columns)
     return pd.concat([images, labelled, others], axis=1), labels
+
+
+def _check_readable(records: pd.DataFrame, n_shards: int, input_dir: str) -> None:
+    """Raise a ValueError if each record has a problem."""
+    problem = records["problem"]
+    if (problem != "").all():
+        raise ValueError(
+            f"none of the {n_shards} shards in {input_dir} has a whole record; the "
+            f"first: {problem[0]}. "
+            f"Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
+        )
+
+
+def _list_others(records: pd.DataFrame, label_columns: Iterable[str]) -> pd.DataFrame:
+    """Return the columns of other features, with integers where all values are."""
+    used = ["path", "split", "problem", *_READ, *label_columns]
+    others = records.drop(columns=used, errors="ignore").infer_objects()
+    return others.convert_dtypes(convert_string=False, convert_floating=False)
 
 
 def _list_shards(settings: InputSettings) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -117,16 +128,23 @@ def _choose_schema(
         schema = ""
         shard_dir = os.path.dirname(paths[0])
         folder = _find_above(shard_dir, "schema.json", settings.input_dir)
-    if schema or folder:
-        try:
-            return choose_schema(folder, paths[0], schema).for_split(split)
-        except ValueError as error:
-            raise ValueError(f"INPUT_SCHEMA: {error}") from None
+    if not schema and not folder:
+        needs_label = split != "test" and bool(settings.label_columns)
+        return _infer_schema(paths, split, needs_label=needs_label)
+    try:
+        return choose_schema(folder, paths[0], schema).for_split(split)
+    except ValueError as error:
+        raise ValueError(f"INPUT_SCHEMA: {error}") from None
+
+
+def _infer_schema(
+    paths: Sequence[str], split: str, *, needs_label: bool
+) -> RecordSchema:
+    """Return the schema by the first shard with records that can be read."""
     for path in paths:
         inspected = islice(_walk_records(path), INSPECTED)
         records = [features for _, features, problem in inspected if not problem]
         if records:
-            needs_label = split != "test" and bool(settings.label_columns)
             return infer_schema(path, records, split, needs_label=needs_label)
     return load_schema({"image": "image"})  # no record can be read
 
@@ -143,11 +161,8 @@ def _walk_records(
         index = index_shard(path, image_key)
     except TimeoutError:
         raise
-    except FileNotFoundError:
-        yield 0, {}, "missing file"
-        return
     except OSError as error:
-        yield 0, {}, f"unreadable: {error.strerror or error}"
+        yield 0, {}, _explain(error)
         return
 
     missing = []
@@ -162,6 +177,13 @@ def _walk_records(
             yield number, {}, str(error)
     for number, offset in enumerate(missing, len(index)):
         yield number, {}, f"'{path}' at byte {offset:,}: the record is missing"
+
+
+def _explain(error: OSError) -> str:
+    """Return the problem of a shard that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return "missing file"
+    return f"unreadable: {error.strerror or error}"
 
 
 def _list_missing(path: str, input_dir: str, found: set[int]) -> list[int]:
@@ -196,21 +218,32 @@ def _read_shard(
     path, split = shard
     schema = schemas[split]
     image_key = schema.image_key
-    columns: dict[str, str] = {}
+    name_column = cache(partial(_name_column, schema=schema))
     rows = []
     for number, features, problem in _walk_records(path, image_key, input_dir):
         row = {"path": f"{path}#{number}", "split": split, "problem": problem}
-        images = features[image_key].bytes_list.value if image_key in features else []
-        if not problem and len(images) != 1:
+        if not problem and not _has_image(features, image_key):
             row["problem"] = f"no image in the feature '{image_key}'"
-        for name in sorted(features):
-            if name not in columns:
-                columns[name] = _name_column(name, schema)
-            value = _read_value(features[name], columns[name])
-            if value is not None:
-                row[columns[name]] = value
-        rows.append(row)
+        rows.append(row | _read_values(features, name_column))
     return pd.DataFrame(rows, dtype=object)
+
+
+def _read_values(
+    features: Mapping[str, Any], name_column: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return the values of a record by their columns, without empty ones."""
+    values = {}
+    for name in sorted(features):
+        column = name_column(name)
+        value = _read_value(features[name], column)
+        if value is not None:
+            values[column] = value
+    return values
+
+
+def _has_image(features: Mapping[str, Any], image_key: str) -> bool:
+    """Return whether the feature holds one image."""
+    return image_key in features and len(features[image_key].bytes_list.value) == 1
 
 
 def _read_value(feature: Any, column: str) -> Any:
@@ -271,16 +304,25 @@ def _label_records(
     else:
         columns = max((schema.label_columns for schema in schemas.values()), key=len)
         values = _spread_labels(records, known.label_columns or columns)
-        text = values.fillna("").astype(str)
         if kind == "multi":
+            text = values.fillna("").astype(str)
             table, labels = read_flags(text, is_test, kind, classes)
         else:
-            no_label = np.where(values.isna().any(axis=1), "no label", "")
-            table, labels = multi_label_table(text, kind, no_label)
+            table, labels = _read_codes(values)
         labels = replace(labels, classes=known.classes or labels.classes)
     table = unlabel_test_rows(table, labels, is_test)
-    problem = first_problem(records["problem"], table["problem"])
-    return table.assign(problem=problem), labels
+    return _join_problems(table, records["problem"]), labels
+
+
+def _read_codes(values: pd.DataFrame) -> Table:
+    """Return the table of masks; a record that lacks one of the features has none."""
+    problem = np.where(values.isna().any(axis=1), "no label", "")
+    return multi_label_table(values.fillna("").astype(str), "masks", problem)
+
+
+def _join_problems(table: pd.DataFrame, problem: pd.Series) -> pd.DataFrame:
+    """Return the table; a row that has a problem already keeps it."""
+    return table.assign(problem=first_problem(problem, table["problem"]))
 
 
 def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -307,8 +349,7 @@ def _name_classes(
     named = [_name_class(value, name_of) for value in records["label"]]
     columns = pd.DataFrame(named, records.index, ["class", "problem"])
     table, labels = single_label_table(columns["class"], classes or known or None)
-    problem = first_problem(columns["problem"], table["problem"])
-    return table.assign(problem=problem), labels
+    return _join_problems(table, columns["problem"]), labels
 
 
 def _name_class(value: Any, name_of: Mapping[int, str]) -> tuple[str, str]:
@@ -335,14 +376,14 @@ def _check_labels(
 
     All images of the split would be rejected, or written without labels.
     """
-    lacks_label = labelled["problem"].str.startswith("no label")
-    is_labelled = (labelled["problem"] == "") & (labelled["label"] >= 0)
+    is_good = labelled["problem"] == ""
+    is_usable = is_good | labelled["problem"].str.startswith("no label")
+    is_labelled = is_good & (labelled["label"] >= 0)
     for split, schema in schemas.items():
-        is_usable = (labelled["problem"] == "") | lacks_label
-        is_usable &= records["split"] == split
+        is_of_split = is_usable & (records["split"] == split)
         needs_label = split != "test" and schema.label_keys
-        if needs_label and is_usable.any() and not (is_usable & is_labelled).any():
-            columns = records[is_usable].dropna(axis=1, how="all").columns
+        if needs_label and is_of_split.any() and not (is_of_split & is_labelled).any():
+            columns = records[is_of_split].dropna(axis=1, how="all").columns
             others = columns.difference(["path", "split", "problem"])
             raise ValueError(
                 f"no record of the split '{split}' has a label in the feature "

@@ -95,11 +95,8 @@ def _split_mask_ids(
         return ids, rows[columns[0]]
 
     has_tail = ids.str.contains("_", regex=False)
-    is_plain = not has_tail.any()
-    if has_tail.all():  # may be plain too, as Carvana's 00087a6bd4dc_01.jpg
-        sample = rows.iloc[:: max(1, len(rows) // 20)]
-        paths, _ = _fill_paths(sample, settings)
-        is_plain = any(storage.exists(path) for path in paths if path)
+    # Ids with a tail may be plain too, as Carvana's 00087a6bd4dc_01.jpg.
+    is_plain = _name_files(rows, settings) if has_tail.all() else not has_tail.any()
     if is_plain:
         return ids, pd.Series(columns[0], rows.index)
     if not has_tail.all():
@@ -113,6 +110,13 @@ def _split_mask_ids(
     return halves[0], halves[2]
 
 
+def _name_files(rows: pd.DataFrame, settings: InputSettings) -> bool:
+    """Return whether ids name existing files as they are, by a sample of the rows."""
+    sample = rows.iloc[:: max(1, len(rows) // 20)]
+    paths, _ = _fill_paths(sample, settings)
+    return any(storage.exists(path) for path in paths if path)
+
+
 def complete_rows(
     settings: InputSettings, rows: pd.DataFrame, labelled: Table
 ) -> Table:
@@ -121,12 +125,7 @@ def complete_rows(
     labelled: the columns of labels of the rows.
     """
     table, labels = labelled
-    reserved = RESERVED.intersection(labels.label_columns)
-    if reserved:
-        raise ValueError(
-            f"a label is called '{min(reserved)}', like a column of images.parquet. "
-            "Rename the label in LABELS_CSV."
-        )
+    _check_label_names(labels)
     paths, path_problem = _fill_paths(rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
     table = unlabel_test_rows(table, labels, split == "test")
@@ -143,6 +142,16 @@ def complete_rows(
     if len(unlisted):
         images = pd.concat([images, unlisted], ignore_index=True)
     return images, labels
+
+
+def _check_label_names(labels: Labels) -> None:
+    """Raise a ValueError for a label column with the name of another column."""
+    reserved = RESERVED.intersection(labels.label_columns)
+    if reserved:
+        raise ValueError(
+            f"a label is called '{min(reserved)}', like a column of images.parquet. "
+            "Rename the label in LABELS_CSV."
+        )
 
 
 def _list_others(rows: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
@@ -163,14 +172,18 @@ def _find_repeats(ids: pd.Series, table: pd.DataFrame, split: pd.Series) -> pd.S
     """Return the problem of each row whose id has other rows, "" for other rows."""
     problem = pd.Series("", ids.index)
     problem = problem.mask(ids.duplicated(), "listed twice: the first row counts")
-    repeated = ids[ids.duplicated(keep=False)]
     names = first_problem(table["problem"], table["label_name"])
     for noun, values in (("labels", names), ("splits", split)):
-        values_of_id = values[repeated.index].groupby(repeated).unique().map(sorted)
-        listed = values_of_id[values_of_id.map(len) > 1].str.join(", ")
-        clash = ids.map(f"listed with different {noun}: " + listed)
+        clash = ids.map(f"listed with different {noun}: " + _list_clashes(ids, values))
         problem = clash.fillna(problem)
     return problem
+
+
+def _list_clashes(ids: pd.Series, values: pd.Series) -> pd.Series:
+    """Return the values of each id that has several, as text, by the ids."""
+    repeated = ids[ids.duplicated(keep=False)]
+    values_of_id = values[repeated.index].groupby(repeated).unique().map(sorted)
+    return values_of_id[values_of_id.map(len) > 1].str.join(", ")
 
 
 def _name_apart(
@@ -193,28 +206,33 @@ def _fill_paths(
     Raises: ValueError: PATH_TEMPLATE names a column that the rows lack, or fits no row.
     """
     template = settings.path_template
-    source = f"PATH_TEMPLATE '{template}'"
     rows = rows.assign(image_id=rows[settings.id_column])  # templates know both names
     columns = list(template_columns(template))
-    for column in columns:
-        if column not in rows:
-            raise ValueError(
-                f"{source} names the column '{column}', which does not exist."
-                f"{near_miss(column, rows.columns)} The columns are "
-                f"{', '.join(rows.columns)}."
-            )
+    _check_template(template, columns, list(map(str, rows)))
     filled = [
         _fill_template(dict(zip(columns, values, strict=True)), settings)
         for values in rows[columns].itertuples(index=False, name=None)
     ]
     paths, problems = zip(*filled, strict=True)
     if not any(paths):
+        source = f"PATH_TEMPLATE '{template}'"
         storage.check_inside(template, source, f"'{settings.input_dir}'")
         raise ValueError(
             f"{source} fits no row, the first is '{rows['image_id'].iloc[0]}': "
             f"{problems[0]}."
         )
     return pd.Series(paths, rows.index), pd.Series(problems, rows.index)
+
+
+def _check_template(template: str, columns: list[str], existing: list[str]) -> None:
+    """Raise a ValueError if one of the template's columns does not exist."""
+    for column in columns:
+        if column not in existing:
+            raise ValueError(
+                f"PATH_TEMPLATE '{template}' names the column '{column}', which does "
+                f"not exist.{near_miss(column, existing)} The columns are "
+                f"{', '.join(existing)}."
+            )
 
 
 def _fill_template(row: Mapping[str, Any], settings: InputSettings) -> tuple[str, str]:
@@ -238,13 +256,8 @@ def _list_unlisted(
 
     Raises: FileNotFoundError: none of the images exists.
     """
-    ending = re.split("[}/]", settings.path_template)[-1]
-    pattern = "*" + glob.escape(ending)
     listed = set(images["path"]) - {""}
-    found = set[str]()
-    for folder in set(map(os.path.dirname, listed)):
-        if storage.is_folder(folder):
-            found.update(files.list_images(pattern, folder, settings))
+    found = _find_beside(listed, settings)
     if listed.isdisjoint(found):
         raise FileNotFoundError(
             f"none of the {len(images)} images exists; the first would be "
@@ -262,3 +275,14 @@ def _list_unlisted(
         label_name="",
         **labels.blanks(),
     )
+
+
+def _find_beside(paths: set[str], settings: InputSettings) -> set[str]:
+    """Return the files that may be images in the folders of these paths."""
+    ending = re.split("[}/]", settings.path_template)[-1]
+    pattern = "*" + glob.escape(ending)
+    found = set[str]()
+    for folder in set(map(os.path.dirname, paths)):
+        if storage.is_folder(folder):
+            found.update(files.list_images(pattern, folder, settings))
+    return found

@@ -57,19 +57,22 @@ def read_splits(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
         return pd.Series("train", rows.index), pd.Series("", rows.index)
     check_column(column, rows, "LABELS_CSV", "SPLIT_COLUMN")
     text = rows[column].fillna("").astype(str).str.strip()
-    split_of_word = {word: name_split(word) for word in text.unique()}
-    splits = set(split_of_word.values())
-    if splits <= {"", "test"}:
-        words = ", ".join(map(repr, list(split_of_word)[:5]))
-        raise ValueError(
-            f"SPLIT_COLUMN '{column}' has no row to train on: it holds {words}. Set it "
-            "to a column of 'train', 'validation' and 'test', or leave it empty."
-        )
-
-    split = text.map(split_of_word)
+    split = text.map(_name_splits(text.unique(), column))
     problem = f"column '{column}' holds '" + text + "', which is not a split"
     problem = problem.mask(text.isin(MISSING), f"no split in column '{column}'")
     return split.replace("", "train"), problem.where(split == "", "")
+
+
+def _name_splits(words: Iterable[str], column: str) -> dict[str, str]:
+    """Return the split of each word. Raises: ValueError: none is to train on."""
+    split_of_word = {word: name_split(word) for word in words}
+    if set(split_of_word.values()) <= {"", "test"}:
+        listed = ", ".join(map(repr, list(split_of_word)[:5]))
+        raise ValueError(
+            f"SPLIT_COLUMN '{column}' has no row to train on: it holds {listed}. Set "
+            "it to a column of 'train', 'validation' and 'test', or leave it empty."
+        )
+    return split_of_word
 
 
 def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
@@ -78,13 +81,16 @@ def warn_unused(rows: pd.DataFrame, used: Iterable[str]) -> None:
     used: the columns of ids and labels.
     """
     for column in rows.columns.difference(list(used)):
-        if not _COLUMN_NAME.fullmatch(str(column)):
-            continue
-        words = set(rows[column].map(str)).difference(MISSING)
-        splits = set(map(name_split, words))
-        if "" not in splits and splits - {"train"}:
+        if _COLUMN_NAME.fullmatch(str(column)) and _has_splits(rows[column]):
             print(
                 f"WARNING: the column '{column}' of LABELS_CSV names splits, but "
                 "SPLIT_COLUMN is empty: every row becomes an image to train on. Set "
                 f"SPLIT_COLUMN to '{column}' to keep the given splits."
             )
+
+
+def _has_splits(cells: pd.Series) -> bool:
+    """Return whether cells name splits only, and not only "train"."""
+    words = set(cells.map(str)).difference(MISSING)
+    splits = set(map(name_split, words))
+    return "" not in splits and not splits <= {"train"}

@@ -32,6 +32,7 @@ MEASURED: dict = {
 HASH_NAMES = [*HASHES, *ROTATION_BITS]
 HASHED: dict = dict.fromkeys(HASH_NAMES, np.uint64(0)) | {"texture": np.float32(0)}
 COMPUTED = [*MEASURED, *HASHED, "problem"]
+RUN_EXPLORE = "Run 01_explore with this WORK_DIR."
 # The columns depend on these. The next run reads images with a problem again.
 KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]
 
@@ -54,22 +55,24 @@ def measure(
     path = work_dir and storage.join(work_dir, "hashes.parquet")
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     table = table.assign(bit_depth=labels.bit_depth, **MEASURED, **HASHED)
-    status = run(
-        _stat_files,
-        blocks(table["path"].tolist(), 1024),
-        label="Inspecting files",
-        total=len(table),
-        advance=len,
-        ordered=True,
-    )
-    sizes_and_times = np.array([*chain.from_iterable(status)], np.int64)
-    table[["file_bytes", "changed"]] = sizes_and_times.reshape(-1, 2)
+    table[["file_bytes", "changed"]] = _inspect_files(table["path"].tolist())
     table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
     )
     measured = {name: table[name].to_numpy() for name in (*MEASURED, "problem")}
     images = images.assign(**measured)
     return _check_codes(images, labels) if labels.kind == "masks" else images
+
+
+def _inspect_files(paths: list[str]) -> np.ndarray:
+    """Return int64 (n, 2): the results of `_stat_files` for all files."""
+    tasks = blocks(paths, 1024)
+    label = "Inspecting files"
+    total = len(paths)
+    status = run(
+        _stat_files, tasks, label=label, total=total, advance=len, ordered=True
+    )
+    return np.array([*chain.from_iterable(status)], np.int64).reshape(-1, 2)
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
@@ -96,11 +99,8 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
 
 def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str, Any]:
     """Return the columns of an image that are known, decoding it once."""
-    if isinstance(content, FileNotFoundError):
-        is_text = not storage.ESCAPED.search(path)
-        return {"problem": "missing file" if is_text else "name is not text"}
     if isinstance(content, OSError):
-        return {"problem": f"unreadable: {content.strerror or content}"}
+        return {"problem": _explain(content, path)}
     columns: dict[str, Any] = {"n_bytes": len(content)}
     try:
         header, grey = check_image(content, name=path, bit_depth=bit_depth)
@@ -111,6 +111,13 @@ def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str
     words = np.append(bits, rotation_bits).view(">u8").tolist()
     columns |= dict(zip(HASH_NAMES, words, strict=True)) | vars(header)
     return columns | {"texture": texture, "digest": storage.digest(content)}
+
+
+def _explain(error: OSError, path: str) -> str:
+    """Return the problem of a file that cannot be read."""
+    if not isinstance(error, FileNotFoundError):
+        return f"unreadable: {error.strerror or error}"
+    return "name is not text" if storage.ESCAPED.search(path) else "missing file"
 
 
 def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -131,12 +138,8 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
     path = storage.join(work_dir, "hashes.parquet")
-    advice = "Run 01_explore with this WORK_DIR."
-    if not storage.exists(path):
-        raise FileNotFoundError(f"there is no '{path}'. {advice}")
     columns = {**HASHED, "digest": ""}
-    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
-    saved = saved[saved["problem"] == ""].drop_duplicates("path")
+    saved = _read_hashes(path, list(columns))
     table = images[["image_id", "path"]].reset_index(drop=True).assign(**columns)
     good = np.flatnonzero(images["problem"] == "")
     saved_row = pd.Index(saved["path"]).get_indexer(table["path"][good])
@@ -144,11 +147,19 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     if len(missing):
         raise ValueError(
             f"'{path}' lacks {len(missing)} images, such as "
-            f"'{table['path'][missing[0]]}'. {advice}"
+            f"'{table['path'][missing[0]]}'. {RUN_EXPLORE}"
         )
     for name in columns:
         table.loc[good, name] = saved[name].to_numpy()[saved_row]
     return table.assign(problem=images["problem"].to_numpy())
+
+
+def _read_hashes(path: str, columns: list[str]) -> pd.DataFrame:
+    """Return the path and the columns of each good image in hashes.parquet."""
+    if not storage.exists(path):
+        raise FileNotFoundError(f"there is no '{path}'. {RUN_EXPLORE}")
+    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
+    return saved[saved["problem"] == ""].drop_duplicates("path")
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
@@ -166,15 +177,19 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     rejects = rejects.replace("\r", r"\\r", regex=True)
     path = storage.join(work_dir, "rejects.csv")
     storage.write_atomically(path, rejects.to_csv(index=False).encode())
-    if len(rejects) < len(images):
-        return
-    reasons = images["problem"].str.split(":").str[0].value_counts().head(5)
-    counts = ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
-    raise ValueError(
-        f"none of the {len(images):,} images can be used: {counts}. '{path}' lists "
-        "each image. Fix the files, or set the parameters of 01_explore so that it "
-        "reads others."
-    )
+    if len(rejects) == len(images):
+        raise ValueError(
+            f"none of the {len(images):,} images can be used: "
+            f"{_count_reasons(images['problem'])}. '{path}' lists "
+            "each image. Fix the files, or set the parameters of 01_explore so that it "
+            "reads others."
+        )
+
+
+def _count_reasons(problem: pd.Series) -> str:
+    """Return the five most frequent problems and their numbers as text."""
+    reasons = problem.str.split(":").str[0].value_counts().head(5)
+    return ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
