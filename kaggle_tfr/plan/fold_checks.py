@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr.images.hashing import FLAT, HASHES
-from kaggle_tfr.plan.folds import join_groups, list_first_rows, mark_labels
+from kaggle_tfr.plan.folds import Array, join_groups, list_first_rows, mark_labels
 
 CLASS_SIZES = {
     "1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf
@@ -31,16 +31,15 @@ def compare_shares(
     (images); fold 0, fold 1, … (shares of the rest); in every fold (classes).
     """
     groups = join_groups(rows, group_column, extra_in_validation)
-    counts, folds = _count_by_place(folded[groups.may_validate], label_columns)
+    validating = folded[groups.may_validate]
+    counts = _count_by_place(validating, label_columns)
+    folds = _name_folds(validating)
     table = counts.reindex(columns=["validation", *folds], fill_value=0)
     table["classes"] = 1
     table["images"] = counts.sum(axis=1)
     table["in every fold"] = (counts[folds] > 0).all(axis=1)
 
-    band = pd.cut(table["images"], [0, *CLASS_SIZES.values()], labels=[*CLASS_SIZES])
-    table = table.groupby(band.rename("class size"), observed=True).sum()
-    table = table.rename(index=str)
-    table.loc["all"] = table.sum()
+    table = _sum_bands(table)
     table[folds] = table[folds].div(table[folds].sum(axis=1), axis=0).round(4)
     table["asked"] = table["images"] * validation_size
 
@@ -52,19 +51,32 @@ def compare_shares(
     return table[columns]
 
 
-def _count_by_place(
-    table: pd.DataFrame, label_columns: Sequence[str]
-) -> tuple[pd.DataFrame, list[str]]:
-    """Count the images of each class by fold or split; list the names of the folds."""
+def _count_by_place(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
+    """Count the images of each class: columns fold 0, fold 1, …, then the splits."""
     row, label = mark_labels(table, label_columns).nonzero()
     fold_name = "fold " + table["fold"].astype(str)
     place = table["split"].mask(table["fold"] >= 0, fold_name).to_numpy()
     counts = pd.crosstab(label, place[row], colnames=[None])
 
-    n_folds = table["fold"].to_numpy().max(initial=-1) + 1
-    folds = [f"fold {number}" for number in range(n_folds)]
+    folds = _name_folds(table)
     splits = sorted(set(place).difference(folds))
-    return counts.reindex(columns=[*folds, *splits], fill_value=0), folds
+    return counts.reindex(columns=[*folds, *splits], fill_value=0)
+
+
+def _name_folds(table: pd.DataFrame) -> list[str]:
+    """Return "fold 0", "fold 1", … for the folds of a table."""
+    n_folds = table["fold"].to_numpy().max(initial=-1) + 1
+    return [f"fold {number}" for number in range(n_folds)]
+
+
+def _sum_bands(table: pd.DataFrame) -> pd.DataFrame:
+    """Sum the rows of classes of similar size, and of all classes."""
+    edges = [0, *CLASS_SIZES.values()]
+    band = pd.cut(table["images"], edges, labels=[*CLASS_SIZES])
+    sums = table.groupby(band.rename("class size"), observed=True).sum()
+    sums = sums.rename(index=str)
+    sums.loc["all"] = sums.sum()
+    return sums
 
 
 def find_missing_classes(
@@ -86,12 +98,8 @@ def find_missing_classes(
         classes = labelled.drop_duplicates("label").sort_values("label")
         names = classes["label_name"].tolist()
 
-    counts, folds = _count_by_place(labelled, label_columns)
-    is_missing = counts == 0
-    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
-    # "train" means all folds. A single fold does not validate.
-    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
-
+    counts = _count_by_place(labelled, label_columns)
+    is_missing = _mark_missing(counts, _name_folds(labelled))
     is_missing = is_missing[is_missing.any(axis=1)]
     missing_from = [", ".join(is_missing.columns[row]) for row in is_missing.to_numpy()]
     table = pd.DataFrame(
@@ -104,6 +112,15 @@ def find_missing_classes(
     return table.sort_values(
         "images", ascending=False, kind="stable", ignore_index=True
     )
+
+
+def _mark_missing(counts: pd.DataFrame, folds: list[str]) -> pd.DataFrame:
+    """Mark where a class has no image; "train" means all folds."""
+    is_missing = counts == 0
+    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
+    # A single fold does not validate.
+    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
+    return is_missing
 
 
 def check_leakage(
@@ -126,20 +143,22 @@ def check_leakage(
     Raises: ValueError: a number that must be 0 is not.
     """
     fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
-    is_test = table["split"] == "test"
-    test_clusters = set(table["cluster"][is_test].dropna())
-    other_clusters = set(table["cluster"][~is_test].dropna())
     numbers: dict[str, float] = {
         "images": len(table),
         "clusters_across_folds": _count_crossing(table, "cluster", fold),
         "max_share_deviation": _measure_deviation(table[table["fold"] >= 0]),
-        "clusters_across_test": len((test_clusters & other_clusters) - {-1}),
+        "clusters_across_test": _count_shared_with_test(table),
     }
     if group_column:
         numbers["groups_across_folds"] = _count_crossing(table, group_column, fold)
     if hashes is not None:
         numbers |= _count_near_pairs(table, fold, hashes, max_bits)
+    _check_across_folds(numbers)
+    return pd.Series(numbers, name="folds", dtype=object)
 
+
+def _check_across_folds(numbers: dict[str, float]) -> None:
+    """Raise a ValueError with the leaks from fold to fold, if there are any."""
     leaks = [
         f"{name} {number}"
         for name, number in numbers.items()
@@ -150,13 +169,20 @@ def check_leakage(
             f"The folds leak into one another: {', '.join(leaks)}. "
             "Run 02_deduplicate and 03_plan again."
         )
-    return pd.Series(numbers, name="folds", dtype=object)
 
 
-def _count_crossing(table: pd.DataFrame, column: str, fold: np.ndarray) -> int:
+def _count_crossing(table: pd.DataFrame, column: str, fold: Array) -> int:
     """Count the values of a column that are in several folds."""
     first_row = list_first_rows(table, column)
     return len(np.unique(first_row[fold != fold[first_row]]))
+
+
+def _count_shared_with_test(table: pd.DataFrame) -> int:
+    """Count the clusters with test rows and other rows."""
+    is_test = table["split"] == "test"
+    clusters = table["cluster"].dropna()
+    shared = set(clusters[is_test]) & set(clusters[~is_test])
+    return len(shared - {-1})
 
 
 def _measure_deviation(train: pd.DataFrame) -> float:
@@ -168,7 +194,7 @@ def _measure_deviation(train: pd.DataFrame) -> float:
 
 
 def _count_near_pairs(
-    table: pd.DataFrame, fold: np.ndarray, hashes: pd.DataFrame, max_bits: int
+    table: pd.DataFrame, fold: Array, hashes: pd.DataFrame, max_bits: int
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
     hashes = hashes.drop_duplicates("path").set_index("path").loc[table["path"]]
@@ -179,8 +205,7 @@ def _count_near_pairs(
     n_across = 0
     n_with_test = 0
     for row in sampled[is_compared[sampled]]:
-        differing = np.bitwise_count(words ^ words[:, [row]])
-        is_near = differing.sum(axis=0, dtype=np.uint16) <= max_bits
+        is_near = _count_bits(words, row) <= max_bits
         is_pair = is_near & is_compared & (fold != fold[row])
         has_test = is_test | is_test[row]
         n_with_test += int((is_pair & has_test).sum())
@@ -190,3 +215,12 @@ def _count_near_pairs(
         "sampled_pairs_across_folds": n_across,
         "sampled_pairs_with_test": n_with_test,
     }
+
+
+def _count_bits(words: Array, row: int) -> Array:
+    """Return the number of differing bits of each image and one image: uint16 (n,).
+
+    words: uint64 (4, n), the hashes of each image.
+    """
+    differing = np.bitwise_count(words ^ words[:, [row]])
+    return differing.sum(axis=0, dtype=np.uint16)

@@ -25,6 +25,7 @@ from scipy.sparse import csgraph, csr_matrix, hstack
 
 from kaggle_tfr.parameters import check_parameters
 
+Array = np.ndarray
 # A class of a cluster: its number, its images in the cluster, their share of the class,
 # and its images in this and all earlier clusters.
 ClassOfCluster = tuple[int, float, float, float]
@@ -40,9 +41,9 @@ class Groups:
         group.
     """
 
-    number: np.ndarray
-    split: np.ndarray
-    may_validate: np.ndarray
+    number: Array
+    split: Array
+    may_validate: Array
 
 
 def assign_folds(
@@ -72,24 +73,25 @@ def assign_folds(
     """
     check_parameters({"VALIDATION_SIZE": validation_size})
     groups = join_groups(table, group_column, extra_in_validation)
-    split = groups.split
     rows = np.flatnonzero(groups.may_validate)
     labels = mark_labels(table.iloc[rows], label_columns)
     draw = partial(stratified_group_split, multilabel=len(label_columns) > 1)
 
+    split = groups.split
     if validation_size and len(rows):
-        shares = np.array([1 - validation_size, validation_size])
+        shares = [1 - validation_size, validation_size]
         is_held_out = draw(groups.number[rows], labels, shares, seed) == 1
         split[rows[is_held_out]] = "validation"
         rows = rows[~is_held_out]
         labels = labels[~is_held_out]
 
     fold = np.full(len(table), -1)
+    is_train = split == "train"
     if n_folds < 2:
-        fold[split == "train"] = 0
-    elif (split == "train").any():
-        shares = np.full(n_folds, 1 / n_folds)
+        fold[is_train] = 0
+    elif is_train.any():
         # With the same seed, folds would follow the order of the held-out draw.
+        shares = [1 / n_folds] * n_folds
         fold[rows] = draw(groups.number[rows], labels, shares, seed + 1)
     return table.assign(split=split, fold=fold)
 
@@ -98,20 +100,9 @@ def join_groups(
     table: pd.DataFrame, group_column: str = "", extra_in_validation: bool = False
 ) -> Groups:
     """Join the rows of each cluster and of each group; overlapping ones become one."""
-    if group_column and group_column not in table:
-        raise ValueError(
-            f"The table has no column '{group_column}', only "
-            f"{', '.join(map(str, table))}. "
-            'Set GROUP_COLUMN to one of these, or to "".'
-        )
+    _check_column(table, group_column)
     number = _number_groups(table, group_column)
-
-    # Equally large splits are in the order of their names.
-    sizes = table.groupby("split").size().sort_values(kind="stable")
-    rank = pd.Series(pd.Categorical(table["split"], sizes.index).codes)
-    smallest = rank.groupby(number).transform("min")
-    split = sizes.index.to_numpy(object)[smallest]
-
+    split = _find_smallest_split(table["split"], number)
     may_validate = split == "train"
     if "source" in table and not extra_in_validation:
         extra = number[table["source"] != 0]
@@ -119,7 +110,26 @@ def join_groups(
     return Groups(number, split, may_validate)
 
 
-def _number_groups(table: pd.DataFrame, group_column: str) -> np.ndarray:
+def _check_column(table: pd.DataFrame, group_column: str) -> None:
+    """Raise a ValueError if the table lacks the column of GROUP_COLUMN."""
+    if group_column and group_column not in table:
+        raise ValueError(
+            f"The table has no column '{group_column}', only "
+            f"{', '.join(map(str, table))}. "
+            'Set GROUP_COLUMN to one of these, or to "".'
+        )
+
+
+def _find_smallest_split(split: pd.Series, number: Array) -> Array:
+    """Return the smallest split of each row's group: str (n,)."""
+    # Equally large splits are in the order of their names.
+    sizes = split.groupby(split).size().sort_values(kind="stable")
+    rank = pd.Series(pd.Categorical(split, sizes.index).codes)
+    smallest = rank.groupby(number).transform("min")
+    return sizes.index.to_numpy(object)[smallest]
+
+
+def _number_groups(table: pd.DataFrame, group_column: str) -> Array:
     """Return the number of each row's group: int (n,), from 0 in order of the rows."""
     n_rows = len(table)
     links = csr_matrix((n_rows, n_rows))
@@ -130,18 +140,18 @@ def _number_groups(table: pd.DataFrame, group_column: str) -> np.ndarray:
     return csgraph.connected_components(links, directed=False)[1]
 
 
-def list_first_rows(table: pd.DataFrame, column: str) -> np.ndarray:
+def list_first_rows(table: pd.DataFrame, column: str) -> Array:
     """Return the first row with the same value for each row: int (n,).
 
     It is the row itself for test rows, empty values, and cluster -1.
     """
     codes = pd.factorize(table[column])[0]
-    is_alone = (codes == -1) | (table["split"] == "test").to_numpy()
+    codes[table["split"].isin(["test"])] = -1
     if column == "cluster":
-        is_alone |= table[column].isin([-1]).to_numpy()
-    rows = np.arange(len(table))
-    first = pd.Series(rows).groupby(np.where(is_alone, -1, codes)).transform("min")
-    return np.where(is_alone, rows, first)
+        codes[table[column].isin([-1])] = -1
+    rows = pd.Series(range(len(table)))
+    first_rows = rows.groupby(codes).transform("min")
+    return np.where(codes == -1, rows, first_rows)
 
 
 def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
@@ -150,12 +160,18 @@ def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix
     Without `label_columns` the classes are the sorted values of the column label.
     """
     if not label_columns:
-        codes, classes = pd.factorize(table["label"], sort=True)
-        entries = (np.ones(len(table)), (np.arange(len(table)), codes))
-        return csr_matrix(entries, shape=(len(table), max(1, len(classes))))
+        return _mark_classes(table["label"])
     values = table[[*label_columns]]
     is_marked = ~values.isin([0, ""]) & values.notna()
     return csr_matrix(is_marked, dtype=float)
+
+
+def _mark_classes(label: pd.Series) -> csr_matrix:
+    """Return a sparse matrix (n, classes) with one 1 a row."""
+    codes, classes = pd.factorize(label, sort=True)
+    row_starts = np.arange(len(label) + 1)
+    entries = (np.ones(len(label)), codes, row_starts)
+    return csr_matrix(entries, shape=(len(label), max(1, len(classes))))
 
 
 def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
@@ -197,38 +213,44 @@ def assign_shards(
         shard.
     """
     label = table["label"].to_numpy()
-    shard = np.zeros(len(table), np.int64)
-    position = np.zeros(len(table), np.int64)
-    part = np.zeros(len(table), np.int64)
+    shard, part, position = np.zeros((3, len(table)), np.int64)
     n_before = 0
     rows_of_folds: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
     for number, (place, rows) in enumerate(sorted(rows_of_folds.items())):
         rng = np.random.default_rng([seed, number])
-        # Dealt like cards: sorted by label, each shard gets every n-th image.
-        by_label = _sort_shuffled(rows, label, rng)
-        shard[by_label] = np.arange(len(rows)) % n_shards[place]
-        by_shard = _sort_shuffled(rows, shard, rng)
-        position[by_shard] = pd.Series(rows).groupby(shard[by_shard]).cumcount()
+        shard[rows], position[rows] = _deal_images(label[rows], n_shards[place], rng)
         part[rows] = (n_before + shard[rows]) % n_parts + 1
         n_before += n_shards[place]
     return table.assign(shard=shard, part=part, position=position)
 
 
-def _sort_shuffled(
-    rows: np.ndarray, values: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return the rows sorted by their values, in random order where these are equal."""
-    rows = rng.permutation(rows)
+def _deal_images(
+    label: Array, n_shards: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return the shard of each image of a fold, and its position there: int64 (n,).
+
+    Dealt like cards: sorted by label, each shard gets every n-th image.
+    """
+    shard = np.empty(len(label), np.int64)
+    shard[_sort_shuffled(label, rng)] = np.arange(len(label)) % n_shards
+    by_shard = pd.Series(shard)[_sort_shuffled(shard, rng)]
+    position = by_shard.groupby(by_shard).cumcount()
+    return shard, position.sort_index().to_numpy()
+
+
+def _sort_shuffled(values: Array, rng: np.random.Generator) -> Array:
+    """Return the indices that sort the values; equal values are in random order."""
+    rows = rng.permutation(len(values))
     return rows[np.argsort(values[rows], kind="stable")]
 
 
 def stratified_group_split(
-    group: np.ndarray,
+    group: Array,
     labels: csr_matrix,
-    shares: np.ndarray,
+    shares: list[float],
     seed: int,
     multilabel: bool = False,
-) -> np.ndarray:
+) -> Array:
     """Return the bin of each row, int64 (n,): groups stay whole, classes are spread.
 
     group: int (n,). labels: of `mark_labels`; without `multilabel`, a row has one class
@@ -241,18 +263,24 @@ def stratified_group_split(
             f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or "
             "splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
-    is_unlabelled = labels.sum(axis=1) == 0
-    if not multilabel and is_unlabelled.any():
-        labels = hstack([labels, csr_matrix(is_unlabelled)])
     members = csr_matrix((np.ones(len(group)), (group, np.arange(len(group)))))
-    counts = (members @ labels).tocsr()
-
     if multilabel:
-        return _split_multilabel(counts, shares, seed)[group]
-    return _assign_clusters(counts, sizes, shares, seed)[group]
+        bins = _split_multilabel((members @ labels).tocsr(), shares, seed)
+    else:
+        counts = members @ _add_unlabelled(labels)
+        bins = _assign_clusters(counts.tocsr(), sizes, shares, seed)
+    return bins[group]
 
 
-def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.ndarray:
+def _add_unlabelled(labels: csr_matrix) -> csr_matrix:
+    """Add a class for the rows without one, if there are any."""
+    is_unlabelled = labels.sum(axis=1) == 0
+    if not is_unlabelled.any():
+        return labels
+    return hstack([labels, csr_matrix(is_unlabelled)])
+
+
+def _split_multilabel(counts: csr_matrix, shares: list[float], seed: int) -> Array:
     """Return the bin of each cluster by iterative stratification: int64 (clusters,).
 
     counts: images of each class in each cluster. Their number is ignored, only whether
@@ -271,36 +299,38 @@ def _split_multilabel(counts: csr_matrix, shares: np.ndarray, seed: int) -> np.n
     rng = check_random_state(seed)
     order = rng.permutation(counts.shape[0])
     bins = np.empty(counts.shape[0], np.int64)
-    bins[order] = IterativeStratification(counts[order].toarray() > 0, shares, rng)
+    has_class = counts[order].toarray() > 0
+    bins[order] = IterativeStratification(has_class, np.array(shares), rng)
     return bins
 
 
 def _assign_clusters(
-    counts: csr_matrix, sizes: np.ndarray, shares: np.ndarray, seed: int
-) -> np.ndarray:
+    counts: csr_matrix, sizes: Array, shares: list[float], seed: int
+) -> Array:
     """Return the bin of each cluster: int64 (clusters,).
 
     counts: images of each class in each cluster. sizes: images of each cluster.
     """
     rng = np.random.default_rng(seed)
     order = _draw_order(counts, sizes, rng)
-    loads = np.zeros(len(shares))
-    max_excess = inf
+    loads = [0.0] * len(shares)
     if np.ptp(shares):
-        # A random offset: every position is held out with the intended probability.
-        loads = np.diff(np.round(np.cumsum(shares) * rng.integers(10_000)), prepend=0)
-        max_excess = sizes.max() - 0.5
-
+        loads = _draw_loads(shares, rng)
     bins = np.empty(len(sizes), np.int64)
-    bins[order] = _fill_bins(
-        counts[order], sizes[order], shares.tolist(), loads.tolist(), max_excess
-    )
+    bins[order] = _fill_bins(counts[order], sizes[order], shares, loads)
     return bins
 
 
-def _draw_order(
-    counts: csr_matrix, sizes: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def _draw_loads(shares: list[float], rng: np.random.Generator) -> list[float]:
+    """Return the loads of the bins after a random number of images.
+
+    With such an offset, every position is held out with the intended probability.
+    """
+    totals = np.round(np.cumsum(shares) * rng.integers(10_000))
+    return np.diff(totals, prepend=0).tolist()
+
+
+def _draw_order(counts: csr_matrix, sizes: Array, rng: np.random.Generator) -> Array:
     """Return the clusters in the order of assignment, the largest first.
 
     Clusters of equal size are sorted by their rarest class, the largest such class
@@ -315,10 +345,9 @@ def _draw_order(
 
 def _fill_bins(
     counts: csr_matrix,
-    sizes: np.ndarray,
+    sizes: Array,
     shares: list[float],
     loads: list[float],
-    max_excess: float,
 ) -> list[int]:
     """Return the bin of each cluster, in the order of the clusters.
 
@@ -329,29 +358,25 @@ def _fill_bins(
 
     Unequal shares (a validation set of 2 %) need two more rules, or small classes would
     never be held out: a deficit counts in whole clusters, rounded up, so that many bins
-    tie; and no bin gets more than `max_excess` images too many.
+    tie; and no bin gets so many images too many as the largest cluster has.
 
     counts, sizes: as in `_assign_clusters`, the largest cluster first.
     loads: number of images in each bin at the start; the call changes it.
-    max_excess: `inf` for equal shares.
     Sources: Tijdeman, "The chairman assignment problem" (1980); Graham, "Bounds on
     Multiprocessing Timing Anomalies" (1969).
     """
     # Lists, because NumPy arrays with so few elements take several times longer.
     loads_of_class = np.zeros((counts.shape[1], len(shares))).tolist()
+    max_excess = sizes[0] - 0.5 if np.ptp(shares) else inf
     seen = sum(loads)
     bins = list[int]()
     for size, classes in zip(sizes.data, _list_classes(counts), strict=True):
         deficits = _measure_deficits(shares, classes, loads_of_class)
         if max_excess < inf and len(classes) == 1:
-            unit = classes[0][2] * size
-            deficits = [ceil(deficit / unit - 1e-9) for deficit in deficits]
-
+            deficits = _count_clusters(deficits, *classes)
         seen += size
         lacking = [share * seen - loads[k] for k, share in enumerate(shares)]
-        has_room = [lack >= size - max_excess for lack in lacking]
-        ranks = list(zip(has_room, deficits, lacking, strict=True))
-        chosen = ranks.index(max(ranks))
+        chosen = _choose_bin(deficits, lacking, size - max_excess)
         bins.append(chosen)
         loads[chosen] += size
         for label, images, *_ in classes:
@@ -359,9 +384,24 @@ def _fill_bins(
     return bins
 
 
-def _list_classes(
-    counts: csr_matrix,
-) -> Iterator[list[ClassOfCluster]]:
+def _count_clusters(deficits: list[float], class_: ClassOfCluster) -> list[float]:
+    """Return the deficits in clusters of this size, rounded up."""
+    _, images, weight, _ = class_
+    unit = weight * images
+    return [ceil(deficit / unit - 1e-9) for deficit in deficits]
+
+
+def _choose_bin(deficits: list[float], lacking: list[float], least_room: float) -> int:
+    """Return the bin with the largest deficit, if possible one with enough room.
+
+    lacking: images that each bin lacks in all classes together.
+    """
+    has_room = [lack >= least_room for lack in lacking]
+    ranks = list(zip(has_room, deficits, lacking, strict=True))
+    return ranks.index(max(ranks))
+
+
+def _list_classes(counts: csr_matrix) -> Iterator[list[ClassOfCluster]]:
     """Yield the classes of each cluster."""
     class_sizes = np.bincount(counts.indices, counts.data)
     weights = counts.data / class_sizes[counts.indices]
