@@ -22,20 +22,25 @@ def score_folds(
     pictures: uint8 (n, height, width, 3). labels: int (n,) from 0. folds: int (n,).
     Returns bool (n,).
     """
-    model = build_model(pictures.shape[1:3], int(labels.max()) + 1, seed=seed)
+    n_classes = int(labels.max()) + 1
+    model = build_model(pictures.shape[1:3], n_classes, seed=seed)
     model.optimizer.build(model.trainable_variables)
-    # To compile a new model for each fold would take longer than the training.
-    variables = [*model.variables, *model.optimizer.variables]
-    initial_values = [np.array(variable) for variable in variables]
-    is_right = np.zeros(len(labels), bool)
+    initial_state = model.get_state_tree(value_format="numpy_array")
+    predicted = np.empty_like(labels)
     for fold in np.unique(folds):
-        for variable, value in zip(variables, initial_values, strict=True):
-            variable.assign(value)
+        # To compile a new model for each fold would take longer than the training.
+        model.set_state_tree(initial_state)
         held_out = folds == fold
-        model.fit(pictures[~held_out], labels[~held_out], batch_size, epochs, verbose=0)
-        predicted = predict(model, pictures[held_out]).argmax(axis=-1)
-        is_right[held_out] = predicted == labels[held_out]
-    return is_right
+        model.fit(
+            pictures[~held_out],
+            labels[~held_out],
+            batch_size=batch_size,
+            epochs=epochs,
+            verbose=0,
+        )
+        logits = predict(model, pictures[held_out])
+        predicted[held_out] = logits.argmax(axis=-1)
+    return predicted == labels
 
 
 def estimate_inflation(
@@ -51,12 +56,19 @@ def estimate_inflation(
     (2015).
     """
     gains = leaky.astype(float) - honest
-    repeats, n_images = gains.shape
     share = float(gains.mean())
-    residuals = pd.Series(gains.mean(axis=0) - share)
-    cluster_sums = residuals.groupby(np.asarray(clusters)).sum()
-    n_clusters = len(cluster_sums)
-    variance = (cluster_sums**2).sum() / n_images**2 * n_clusters / (n_clusters - 1)
-    variance += gains.mean(axis=1).var(ddof=1) / repeats
+    gains_of_repeats = gains.mean(axis=1)
+    gains_of_images = gains.mean(axis=0)
+    variance = gains_of_repeats.var(ddof=1) / len(gains)
+    variance += _cluster_variance(gains_of_images, clusters)
     margin = 1.96 * float(np.sqrt(variance))
     return share, share - margin, share + margin
+
+
+def _cluster_variance(values: np.ndarray, clusters: np.ndarray) -> float:
+    """Return the variance of the mean of values that are alike in a cluster."""
+    residuals = pd.Series(values - values.mean())
+    sums = residuals.groupby(np.asarray(clusters)).sum()
+    n_clusters = len(sums)
+    correction = n_clusters / (n_clusters - 1)
+    return (sums**2).sum() / len(values) ** 2 * correction
