@@ -64,15 +64,21 @@ def find_devices(device: str = "auto") -> Devices:
             f"DEVICE is '{device}', but Keras on {backend} finds none ({error}). "
             f"{_advise()}"
         ) from None
+    if device == "auto" and devices.kind != "tpu":
+        _check_no_tpu(backend)
+    replicas = "replica" if devices.count == 1 else "replicas"
+    print(f"Training on {devices.name}: {devices.count} {replicas}")
+    return devices
+
+
+def _check_no_tpu(backend: str) -> None:
+    """Raise RuntimeError if this machine has a TPU, which the backend did not find."""
     tpu_signs = find_tpu_signs()
-    if device == "auto" and tpu_signs and devices.kind != "tpu":
+    if tpu_signs:
         raise RuntimeError(
             f"This machine has a TPU ({tpu_signs[0]}), which Keras on {backend} cannot "
             f"use. {_advise()}"
         )
-    replicas = "replica" if devices.count == 1 else "replicas"
-    print(f"Training on {devices.name}: {devices.count} {replicas}")
-    return devices
 
 
 def _check_backend() -> str:
@@ -108,11 +114,10 @@ def _find_jax(device: str) -> Devices:
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")  # leave a TPU to other processes
     devices = jax.devices(None if device == "auto" else device)
-    # On a single device a distribution would only make JAX compile each step twice.
-    is_parallel = len(devices) > 1
-    keras.distribution.set_distribution(
-        keras.distribution.DataParallel(devices=devices) if is_parallel else None
-    )
+    distribution = None
+    if len(devices) > 1:  # for a single device JAX would only compile each step twice
+        distribution = keras.distribution.DataParallel(devices=devices)
+    keras.distribution.set_distribution(distribution)
     jax.config.update("jax_default_device", devices[0])
     kind = devices[0].platform
     model = f"{count_cores()} cores" if kind == "cpu" else devices[0].device_kind

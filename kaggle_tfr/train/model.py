@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from kaggle_tfr.parameters import as_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import keras
     import tensorflow as tf
@@ -95,20 +96,31 @@ def build_model(
     the same logits twice.
     """
     keras.utils.set_random_seed(seed)
+    blocks = [_build_block(filters) for filters in (16, 32, 64, 96)]
     layers = [
         keras.Input((*as_size(image_size), 3), dtype="uint8"),
         normalization(),
+        *chain.from_iterable(blocks),
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(classes, dtype="float32"),
     ]
-    for filters in (16, 32, 64, 96):
-        layers += [
-            keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
-            # Few steps to average over: an epoch of the sample has only a dozen.
-            keras.layers.BatchNormalization(momentum=0.8),
-            keras.layers.Activation("relu"),
-        ]
-    layers.append(keras.layers.GlobalAveragePooling2D())
-    layers.append(keras.layers.Dense(classes, dtype="float32"))
     model = keras.Sequential(layers, name="small_network")
+    _compile(model)
+    return model
+
+
+def _build_block(filters: int) -> list[keras.Layer]:
+    """Return the layers that halve the sides of an image and find its features."""
+    return [
+        keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False),
+        # Few steps to average over: an epoch of the sample has only a dozen.
+        keras.layers.BatchNormalization(momentum=0.8),
+        keras.layers.Activation("relu"),
+    ]
+
+
+def _compile(model: keras.Model) -> None:
+    """Set the optimizer, the loss and the metrics of a classifier that gives logits."""
     cross_entropy = keras.metrics.SparseCategoricalCrossentropy(
         "cross_entropy", from_logits=True
     )
@@ -122,7 +134,6 @@ def build_model(
             cross_entropy,
         ],
     )
-    return model
 
 
 def count_confusions(model: keras.Model, batches: tf.data.Dataset) -> pd.DataFrame:
@@ -131,18 +142,22 @@ def count_confusions(model: keras.Model, batches: tf.data.Dataset) -> pd.DataFra
     The third column is `images`. Only pairs that occur are rows, so memory does not
     grow with the number of classes.
     """
-    pairs = []
+    columns = ["true", "predicted"]
+    pairs = [
+        pd.DataFrame({"true": labels, "predicted": predicted}, dtype=np.int64)
+        for _, labels, predicted in _classify(model, batches)
+    ]
+    return pd.concat(pairs).groupby(columns).size().reset_index(name="images")
+
+
+def _classify(
+    model: keras.Model, batches: tf.data.Dataset
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield (images, labels, predicted classes) of each validation batch, unpadded."""
     for images, labels, mask in batches.as_numpy_iterator():
         predicted = predict(model, images).argmax(axis=-1)
         is_image = mask > 0
-        columns = {"true": labels[is_image], "predicted": predicted[is_image]}
-        pairs.append(pd.DataFrame(columns, dtype=np.int64))
-    return (
-        pd.concat(pairs)
-        .groupby(["true", "predicted"])
-        .size()
-        .reset_index(name="images")
-    )
+        yield images[is_image], labels[is_image], predicted[is_image]
 
 
 def list_mistakes(
@@ -155,17 +170,26 @@ def list_mistakes(
 
     No batch after the last of them is read.
     """
-    mistakes: list[np.ndarray] = []
-    titles: list[str] = []
-    for images, labels, mask in batches.as_numpy_iterator():
-        predicted = predict(model, images).argmax(axis=-1)
-        is_mistake = (predicted != labels) & (mask > 0)
-        for row in np.flatnonzero(is_mistake):
-            mistakes.append(images[row])
-            titles.append(f"{classes[labels[row]]} → {classes[predicted[row]]}")
-        if len(titles) >= count:
-            break
-    return mistakes[:count], titles[:count]
+    mistakes = []
+    titles = []
+    for image, true, predicted in islice(_find_mistakes(model, batches), count):
+        mistakes.append(image)
+        titles.append(f"{classes[true]} → {classes[predicted]}")
+    return mistakes, titles
+
+
+def _find_mistakes(
+    model: keras.Model, batches: tf.data.Dataset
+) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yield each misclassified image with its true and its predicted class."""
+    for images, labels, predicted in _classify(model, batches):
+        is_mistake = predicted != labels
+        yield from zip(
+            images[is_mistake],
+            labels[is_mistake],
+            predicted[is_mistake],
+            strict=True,
+        )
 
 
 def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:

@@ -33,39 +33,41 @@ def write_submission(
     if test_shards.empty:
         print("There are no test shards, so there is nothing to submit.")
         return None
-    labels = test_shards["labels"].iloc[0]
-    if labels.kind != "single":
-        raise ValueError(
-            "A submission is written for one class per image, but the labels of "
-            f"'{test_shards['folder'].iloc[0]}' are of the kind '{labels.kind}'. Read "
-            "the test images with read.read_batches and write the file yourself."
-        )
+    classes = _find_classes(test_shards)
     ids, scores = _predict_test_images(model, test_shards, **choices)
     template = _read_template(test_shards)
-    submission = fill_submission(ids, scores, labels.classes, template)
+    submission = fill_submission(ids, scores, classes, template)
     text = submission.to_csv(index=False, lineterminator="\n")
     storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
     return submission
+
+
+def _find_classes(test_shards: pd.DataFrame) -> Sequence[Any]:
+    """Return the classes. Raises: ValueError: an image can have more than one."""
+    first = test_shards.iloc[0]
+    labels = first["labels"]
+    if labels.kind != "single":
+        raise ValueError(
+            "A submission is written for one class per image, but the labels of "
+            f"'{first['folder']}' are of the kind '{labels.kind}'. Read the test "
+            "images with read.read_batches and write the file yourself."
+        )
+    return labels.classes
 
 
 def _predict_test_images(
     model: keras.Model, test_shards: pd.DataFrame, **choices: Any
 ) -> tuple[list[str], np.ndarray]:
     """Return the ids of the test images, and float64 probabilities (n, classes)."""
-    id_key = one_schema(test_shards).key_of("image_id")
-    if not id_key:
-        raise ValueError(
-            f"the records of '{test_shards['file'].iloc[0]}' have no id. Plan with a "
-            "SCHEMA that has one, such as 'id: image_id'."
-        )
+    id_key = _find_id_key(test_shards)
     ids: list[str] = []
-    scores: list[np.ndarray] = []
+    logits: list[np.ndarray] = []
     batches = read_batches(test_shards, extra=[id_key], **choices)
     for images, _, mask, fields in batches.as_numpy_iterator():
         is_image = mask > 0
-        ids += [name.decode() for name in fields[id_key][is_image].tolist()]
-        scores.append(_softmax(predict(model, images)[is_image]))
-    return ids, np.concatenate(scores)
+        ids += [image_id.decode() for image_id in fields[id_key][is_image]]
+        logits.append(predict(model, images)[is_image])
+    return ids, _softmax(np.concatenate(logits))
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -73,6 +75,17 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     differences = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     odds = np.exp(differences)
     return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _find_id_key(test_shards: pd.DataFrame) -> str:
+    """Return the key of the records' ids. Raises: ValueError: they have none."""
+    id_key = one_schema(test_shards).key_of("image_id")
+    if not id_key:
+        raise ValueError(
+            f"the records of '{test_shards['file'].iloc[0]}' have no id. Plan with a "
+            "SCHEMA that has one, such as 'id: image_id'."
+        )
+    return id_key
 
 
 def _read_template(test_shards: pd.DataFrame) -> pd.DataFrame | None:
@@ -100,27 +113,38 @@ def fill_submission(
     """
     if template is None:
         template = pd.DataFrame({"image_id": list(ids), "label": ""})
-    names = [str(name) for name in classes]
     id_column, rows = _match_ids(template, ids)
-    is_missing = rows < 0
-    _print_missing(template.loc[is_missing, id_column].unique())
-    filled = scores[rows]
-    counts = np.bincount(scores.argmax(axis=1))
-    filled[is_missing] = np.arange(len(names)) == counts.argmax()
+    _print_missing(template.loc[rows < 0, id_column].unique())
+    filled = _fill_missing(scores, rows)
 
     submission = template.copy()
     columns = list(template.columns.drop(id_column))
+    names = [str(name) for name in classes]
     if len(columns) == 1:
         submission[columns[0]] = np.array(names, object)[filled.argmax(axis=1)]
-        return submission
+    else:
+        submission[columns] = filled[:, _find_positions(columns, names)]
+    return submission
+
+
+def _fill_missing(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the scores at positions; for -1, 1 for the class most often predicted."""
+    predicted = scores.argmax(axis=1)
+    most_common = np.bincount(predicted).argmax()
+    filled = scores[rows]
+    filled[rows < 0] = np.arange(scores.shape[1]) == most_common
+    return filled
+
+
+def _find_positions(columns: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Return the number of the class that each column is named after."""
     for column in columns:
-        if column not in names:
+        if column not in classes:
             raise ValueError(
                 f"{SUBMISSION} has the column '{column}', which is not a class."
-                f"{near_miss(column, names)} There are {', '.join(names)}."
+                f"{near_miss(column, classes)} There are {', '.join(classes)}."
             )
-        submission[column] = filled[:, names.index(column)]
-    return submission
+    return [classes.index(column) for column in columns]
 
 
 def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndarray]:
