@@ -703,8 +703,7 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
     figure, axis = _new_plot(side, side, title)
     _draw_counts(axis, counts)
     axis.tick_params(axis="x", rotation=90)
-    axis.set_xlabel("predicted class; the darker, the more of the true class")
-    axis.set_ylabel("true class")
+    axis.set(xlabel="predicted class", ylabel="true class; darker: more of the row")
     return figure
 
 
