@@ -34,24 +34,32 @@ from kaggle_tfr.schema import RecordSchema, load_schema
 from kaggle_tfr.shards import find_shards
 
 SMALL = {"image_size": 16}
+FOUR_TRAIN = ["train"] * 4
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """53 records numbered 0 to 52, in five shards of five folds."""
     files = {}
-    for fold, numbers in enumerate(np.array_split(np.arange(53), 5)):
+    groups = np.array_split(np.arange(53), 5)
+    for fold, numbers in enumerate(groups):
         records = [make_record(int(number)) for number in numbers]
         files[f"s-f{fold}-000-{len(numbers)}.tfrec"] = (fold, records)
-    return find_shards(write_part(tmp_path_factory.mktemp("part"), files))
+    folder = tmp_path_factory.mktemp("part")
+    return find_shards(write_part(folder, files))
 
 
 def list_labels(batches):
     """Return the labels that are not padding, in their order."""
-    labels_of_images = [
-        labels[mask == 1] for _, labels, mask in batches.as_numpy_iterator()
-    ]
-    return np.concatenate(labels_of_images).tolist()
+    labels_of_images = []
+    for _, labels, mask in batches.as_numpy_iterator():
+        labels_of_images += labels[mask == 1].tolist()
+    return labels_of_images
+
+
+def find_means(images):
+    """Return the mean of the pixels of each image."""
+    return images.mean(axis=(1, 2, 3))
 
 
 @pytest.mark.parametrize("batch_size", [1, 16, 53, 64])
@@ -62,17 +70,21 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
 
     for images, labels, mask in batches.as_numpy_iterator():
         is_image = mask == 1
-        all_labels += labels[is_image].tolist()
+        expected_levels = labels[is_image]
+        all_labels += expected_levels.tolist()
         # The label of each record is the grey level of its pixels; padding is black.
-        grey_levels = images[is_image].mean(axis=(1, 2, 3))
-        assert np.abs(grey_levels - labels[is_image]).max() <= 1
+        grey_levels = find_means(images[is_image])
+        padding = images[~is_image]
+        assert grey_levels == pytest.approx(expected_levels, abs=1)
+        assert not padding.any()
         assert images.dtype == np.uint8
-        assert (images[~is_image] == 0).all()
 
     assert sorted(all_labels) == list(range(53))
     assert all_labels == list_labels(batches)
-    assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
-    assert batches.cardinality() == count_steps(shards, batch_size, training=False)
+    n_steps = count_steps(shards, batch_size, training=False)
+    assert batches.cardinality() == n_steps
+    for spec in batches.element_spec:
+        assert spec.shape.is_fully_defined()
 
 
 def test_decoding_uses_as_many_threads_as_the_container_has_cores(root):
@@ -98,16 +110,15 @@ def test_training_is_endless_shuffled_and_fair(shards):
     """Each pass contains every image once, in a new order, and batches are full."""
     batches = read_batches(shards, batch_size=53, training=True, seed=1, **SMALL)
 
-    first, second, *others = [
-        labels for _, labels in batches.take(6).as_numpy_iterator()
-    ]
+    passes = list(batches.take(6).as_numpy_iterator())
+    first, second, *others = [labels for _, labels in passes]
 
     assert batches.cardinality() == tf.data.INFINITE_CARDINALITY
     assert not np.array_equal(first, np.sort(first))
     assert not np.array_equal(first, second)
     # The buffer contains all records, so that passes overlap, but only a little.
     all_labels = np.concatenate([first, second, *others])
-    assert set(all_labels.tolist()) == set(range(53))
+    assert set(all_labels) == set(range(53))
     assert count_steps(shards, 8, training=True) == 53 // 8
 
 
@@ -116,7 +127,7 @@ def test_options_change_the_content_of_a_batch(shards):
     batches = read_batches(
         shards,
         batch_size=4,
-        mean_std=((0.5,) * 3, (0.25,) * 3),
+        mean_std=([0.5, 0.5, 0.5], [0.25, 0.25, 0.25]),
         extra=["height"],
         **SMALL,
     )
@@ -124,7 +135,8 @@ def test_options_change_the_content_of_a_batch(shards):
 
     assert images.dtype == np.float32
     levels = labels / 255
-    assert np.allclose(images.mean(axis=(1, 2, 3)), (levels - 0.5) / 0.25, atol=0.03)
+    expected_means = (levels - 0.5) / 0.25
+    assert find_means(images) == pytest.approx(expected_means, abs=0.03)
     assert features["height"].tolist() == [32] * 4
     with pytest.raises(ValueError, match='Did you mean "height"'):
         read_batches(shards, batch_size=4, extra=["heigth"], **SMALL)
@@ -136,23 +148,34 @@ def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
     """The mask of the dark half of an image stays on that half."""
     halves = np.zeros((32, 32, 3), np.uint8)
     halves[:, 16:] = 255
-    is_dark = halves[..., 0] == 0
+    left_half = halves[..., 0] == 0
+    png = tf.io.encode_png(halves)
     record = make_example(
-        image=tf.io.encode_png(halves).numpy(),
+        image=png.numpy(),
         height=32,
         width=32,
-        dark=encode_mask(is_dark).encode(),
+        dark=encode_mask(left_half).encode(),
     )
     write_shard(tmp_path / "a.tfrec", [record] * 64)
-    schema = load_schema({"image": "image", "dark": {"from": "Dark", "type": "bytes"}})
+    fields = {
+        "image": "image",
+        "dark": {"from": "Dark", "type": "bytes"},
+    }
+    shards = find_shards(tmp_path, schema=load_schema(fields))
 
-    shards = find_shards(tmp_path, schema=schema)
-    batches = read_batches(shards, batch_size=64, training=True, flip=True, **SMALL)
+    batches = read_batches(
+        shards,
+        batch_size=64,
+        training=True,
+        flip=True,
+        **SMALL,
+    )
     images, masks = next(batches.as_numpy_iterator())
 
     assert masks.shape == (64, 16, 16, 1)
-    assert np.array_equal(masks[..., 0] == 1, images[..., 0] < 128)
-    is_original = images[:, 0, 0, 0] < 128
+    is_dark = images[..., 0] < 128
+    assert np.array_equal(masks[..., 0] == 1, is_dark)
+    is_original = is_dark[:, 0, 0]
     assert 10 < is_original.sum() < 54
 
 
@@ -181,26 +204,36 @@ def test_images_of_further_sources_always_train(shards):
 
     for fold in range(3):
         training, validation = choose_fold(table, fold)
-        assert sorted(training["fold"]) == sorted([-1, -1, *({0, 1, 2} - {fold})])
+        other_folds = {0, 1, 2} - {fold}
+        assert sorted(training["fold"]) == [-1, -1, *sorted(other_folds)]
         assert validation["fold"].tolist() == [fold]
-    with pytest.raises(
-        ValueError, match=r"Fold -1 cannot be validated.*folds \[0, 1, 2\]"
-    ):
+    message = r"Fold -1 cannot be validated.*folds \[0, 1, 2\]"
+    with pytest.raises(ValueError, match=message):
         choose_fold(table, -1)
-    table = shards.assign(fold=[0, 0, -1, -1, -1], split=["train"] * 4 + ["validation"])
-    assert [len(chosen) for chosen in choose_fold(table, 0)] == [4, 1]
+
+    table = shards.assign(
+        fold=[0, 0, -1, -1, -1],
+        split=[*FOUR_TRAIN, "validation"],
+    )
+    training, validation = choose_fold(table, 0)
+    assert len(training) == 4
+    assert len(validation) == 1
 
 
 @pytest.mark.parametrize("held_out", ["validation", "val", "dev"])
 def test_without_folds_the_validation_split_is_chosen(shards, held_out):
     """Splits need no fold number; an empty choice is an error, not an empty epoch."""
-    table = shards.assign(fold=0, split=["train"] * 4 + [held_out])
+    table = shards.assign(fold=0, split=[*FOUR_TRAIN, held_out])
+    no_shards = table.head(0)
 
-    assert [len(chosen) for chosen in choose_fold(table)] == [4, 1]
+    training, validation = choose_fold(table)
+
+    assert len(training) == 4
+    assert len(validation) == 1
     with pytest.raises(ValueError, match="VALIDATION_SIZE"):
-        choose_fold(table.iloc[:4])
+        choose_fold(table.head(4))
     with pytest.raises(ValueError, match="no record to read"):
-        read_batches(table[table["split"] == "test"], batch_size=4, **SMALL)
+        read_batches(no_shards, batch_size=4, **SMALL)
 
 
 def test_shards_of_several_schemas_are_an_error(shards):
@@ -214,66 +247,79 @@ def test_shards_of_several_schemas_are_an_error(shards):
 
 def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
     """The error names the splits and how to choose one; each split alone is read."""
-    unlabelled = RecordSchema(shards["schema"].iloc[0].fields[:1])
-    schemas = [*shards["schema"][:4], unlabelled]
-    mixed = shards.assign(split=["train"] * 4 + ["test"], schema=schemas)
+    labelled = shards["schema"][0]
+    unlabelled = RecordSchema(labelled.fields[:1])
+    mixed = shards.assign(
+        split=[*FOUR_TRAIN, "test"],
+        schema=[*[labelled] * 4, unlabelled],
+    )
 
     message = r"\(train\) and .* \(test\) have different schemas.*choose_fold"
     with pytest.raises(ValueError, match=message):
         read_batches(mixed, batch_size=4, **SMALL)
     with pytest.raises(ValueError, match=message):
         Records(mixed)
-    for split in ("train", "test"):
-        read_batches(mixed[mixed["split"] == split], batch_size=4, **SMALL)
+    for shards_of_split in (mixed.head(4), mixed.tail(1)):
+        read_batches(shards_of_split, batch_size=4, **SMALL)
 
 
 def test_the_window_equals_a_crop_by_pillow():
     """A centre crop of a JPEG equals Pillow's crop of the whole image, also resized."""
     data = save_noise(3, 90, 60)
+    size = (30, 30)
 
-    pixels, window, shape = decode_window(tf.constant(data), (30, 30), "center")
-    fitted = fit_to_size(pixels, (30, 30)).numpy()
+    pixels, window, shape = decode_window(tf.constant(data), size, "center")
+    fitted = fit_to_size(pixels, size)
 
     assert window.numpy().tolist() == [0, 15, 60, 60]
     assert shape.numpy().tolist() == [60, 90]
-    crop = Image.open(io.BytesIO(data)).crop((15, 0, 75, 60))
-    resized = np.asarray(crop.resize((30, 30), Image.Resampling.BILINEAR))
-    assert np.abs(pixels.numpy().astype(int) - np.asarray(crop)).mean() < 2
-    assert np.abs(fitted.astype(int) - resized).mean() < 2
+    image = Image.open(io.BytesIO(data))
+    crop = image.crop((15, 0, 75, 60))
+    resized = crop.resize(size, Image.Resampling.BILINEAR)
+    assert mean_difference(pixels, crop) < 2
+    assert mean_difference(fitted, resized) < 2
 
 
-@given(
-    *[st.integers(1, 4000)] * 2,
-    *[st.integers(1, 600)] * 2,
-    st.sampled_from(["random", "center"]),
-)
+def mean_difference(pixels, image):
+    levels = pixels.numpy().astype(int)
+    return np.abs(levels - np.asarray(image)).mean()
+
+
+IMAGE_SIDE = st.integers(1, 4000)
+BATCH_SIDE = st.integers(1, 600)
+CROP = st.sampled_from(["random", "center"])
+
+
+@given(IMAGE_SIDE, IMAGE_SIDE, BATCH_SIDE, BATCH_SIDE, CROP)
 @settings(max_examples=100)
 def test_a_window_is_the_largest_of_its_proportions(height, width, rows, columns, crop):
     """It is inside the image, touches two of its sides, and has those proportions."""
     image_size = tf.constant([height, width])
     window = choose_window(image_size, (rows, columns), crop)
     top, left, window_height, window_width = window.numpy().tolist()
+    bottom = top + window_height
+    right = left + window_width
 
-    assert 0 <= top <= top + window_height <= height
-    assert 0 <= left <= left + window_width <= width
+    assert 0 <= top < bottom <= height
+    assert 0 <= left < right <= width
     assert window_height == height or window_width == width
-    assert window_height >= 1
-    assert window_width >= 1
     excess = window_height * columns - window_width * rows
-    assert excess < max(rows, columns)
-    assert -excess < max(rows, columns) or 1 in (window_height, window_width)
+    tolerance = max(rows, columns)
+    assert excess < tolerance
+    assert -excess < tolerance or 1 in (window_height, window_width)
 
 
 def test_random_windows_reach_both_ends():
     """Every possible position occurs, also the first and the last one."""
 
     @tf.function
-    def choose_corner():
-        return choose_window(tf.constant([10, 14]), (10, 10), "random")[:2]
+    def choose_random_window():
+        return choose_window(tf.constant([10, 14]), (10, 10), "random")
 
-    corners = {tuple(choose_corner().numpy().tolist()) for _ in range(200)}
+    windows = [choose_random_window().numpy() for _ in range(200)]
 
-    assert corners == {(0, left) for left in range(5)}
+    assert {top for top, *_ in windows} == {0}
+    assert {left for _, left, *_ in windows} == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF", "JPEG"])
@@ -286,9 +332,11 @@ def test_other_formats_are_cut_like_jpegs(format_):
     encoded = tf.constant(save_noise(5, 90, 60, format_))
     pixels, window, _ = decode_window(encoded, (20, 30), "center", jpeg=is_jpeg)
 
-    assert window.numpy().tolist() == jpeg_window.numpy().tolist()
-    assert pixels.shape[:2] == tuple(window.numpy()[2:])
-    assert not is_jpeg or np.array_equal(pixels, jpeg_pixels)
+    _, _, height, width = window.numpy().tolist()
+    assert np.array_equal(window, jpeg_window)
+    assert pixels.shape[:2] == (height, width)
+    if is_jpeg:
+        assert np.array_equal(pixels, jpeg_pixels)
 
 
 @pytest.mark.parametrize("crop", ["random", "center"])
@@ -299,9 +347,15 @@ def test_masks_are_cut_like_their_image(crop):
     top, left, height, width = window.numpy()
 
     code = tf.constant(encode_mask(mask))
-    sampled = sample_mask(code, 20, window, (10, 10)).numpy()
-    whole = sample_mask(tf.constant("3 4 11 2 40 9"), 7, [0, 0, 7, 9], (7, 9)).numpy()
+    sampled = sample_mask(code, 20, window, (10, 10))
 
     cut = mask[top : top + height, left : left + width]
     assert np.array_equal(sampled, cut[1::2, 1::2])
-    assert np.array_equal(whole, decode_mask("3 4 11 2 40 9", 7, 9))
+
+
+def test_a_mask_at_its_own_size_is_decoded_exactly():
+    code = "3 4 11 2 40 9"
+
+    whole = sample_mask(tf.constant(code), 7, [0, 0, 7, 9], (7, 9))
+
+    assert np.array_equal(whole, decode_mask(code, 7, 9))
