@@ -81,6 +81,11 @@ class Column:
         return self.cells.nunique()
 
     @property
+    def counts(self) -> str:
+        """The numbers of its values and rows, for a comment."""
+        return f"{self.n_values} values in {len(self.cells)} rows"
+
+    @property
     def is_flag(self) -> bool:
         """Whether it contains 0 and 1, and at most a few cells with something else."""
         flags = self.cells.str.lower().map(FLAGS)
@@ -160,25 +165,36 @@ def _match_csv(
 
     None if no column names at least half of the images.
     """
-    beside = f"{_escape_braces(os.path.dirname(name))}/"
-    # Splits may number their images alike: those beside the CSV are likelier.
-    ordered = sorted(
-        templates, key=lambda t: (not t.startswith(beside), t.count("/"), t)
-    )
-    # The first ids may be those of other folders.
-    sample = table.iloc[:: max(1, len(table) // IDS)]
+    ordered = _sort_templates(templates, os.path.dirname(name))
     best = None
     most_hits = 0
     for column in map(str, table):
-        ids = [text for text in sample[column] if text not in MISSING]
-        # Of an image and a label, such as "0011165.jpg_Fish".
-        half_ids = [text.rpartition("_")[0] for text in ids if "_" in text]
-        for texts, template in product((ids, half_ids), ordered):
-            hits = _count_images(folder, template, texts)
-            if hits > most_hits and 2 * hits >= len(texts):
+        for ids, template in product(_sample_ids(table[column]), ordered):
+            hits = _count_images(folder, template, ids)
+            if hits > most_hits and 2 * hits >= len(ids):
                 most_hits = hits
                 best = Csv(name, table, column, template)
     return best
+
+
+def _sort_templates(templates: Iterable[str], csv_folder: str) -> list[str]:
+    """Return the likeliest templates first: those of images beside the CSV.
+
+    Splits may number their images alike.
+    """
+    beside = f"{_escape_braces(csv_folder)}/"
+    return sorted(templates, key=lambda t: (not t.startswith(beside), t.count("/"), t))
+
+
+def _sample_ids(cells: pd.Series) -> tuple[list[str], list[str]]:
+    """Return some cells, and those of an image and a label without the label.
+
+    Such a cell is "0011165.jpg_Fish".
+    """
+    # The first ids may be those of other folders.
+    step = max(1, len(cells) // IDS)
+    ids = [text for text in cells[::step] if text not in MISSING]
+    return ids, [text.rpartition("_")[0] for text in ids if "_" in text]
 
 
 def _count_images(folder: str, template: str, ids: Sequence[str]) -> int:
@@ -206,14 +222,20 @@ def _list_templates(image: str) -> list[str]:
     """
     *names, file = image.split("/")
     stem, extension = os.path.splitext(file)
+    folders = _name_folders(names, stem)
+    tails = ["{image_id}", "{image_id}" + _escape_braces(extension)]
+    heads = [folders[:depth] for depth in range(len(folders) + 1)]
+    return ["/".join([*head, tail]) for head in heads for tail in tails]
+
+
+def _name_folders(names: list[str], stem: str) -> list[str]:
+    """Return the templates of folders; the last ones may be characters of the id."""
     folders = [_escape_braces(name) for name in names]
     for count in range(len(names), 0, -1):
         if names[-count:] == list(stem[:count]):
             folders[-count:] = [f"{{image_id[{place}]}}" for place in range(count)]
             break
-    tails = ["{image_id}", "{image_id}" + _escape_braces(extension)]
-    heads = [folders[:depth] for depth in range(len(folders) + 1)]
-    return ["/".join([*head, tail]) for head in heads for tail in tails]
+    return folders
 
 
 def _escape_braces(name: str) -> str:
@@ -229,18 +251,24 @@ def _merge_splits(csvs: list[Csv], names: Sequence[str]) -> list[Csv]:
             file = csv.name.partition("/")[2]
             tail = csv.template.removeprefix(prefix)
             groups[file, csv.id_column, tail].append(csv)
-    for (file, id_column, tail), group in groups.items():
+    for (file, _, tail), group in groups.items():
         alike = [name for name in names if name.endswith(f"/{file}")]
         if 1 < len(group) == len(alike):
-            tables = [
-                csv.table.assign(**{FOLDER_COLUMN: csv.top_folder}) for csv in group
-            ]
-            # A test set may lack the columns of labels.
-            table = pd.concat(tables, ignore_index=True).fillna("")
-            template = f"{{{FOLDER_COLUMN}}}/{tail}"
-            merged = Csv(f"*/{glob.escape(file)}", table, id_column, template)
-            csvs = [merged, *(csv for csv in csvs if csv not in group)]
+            rest = [csv for csv in csvs if csv not in group]
+            csvs = [_merge(group, file, tail), *rest]
     return csvs
+
+
+def _merge(csvs: Sequence[Csv], file: str, tail: str) -> Csv:
+    """Return CSVs with the same form as one, with a column of their split folders.
+
+    file, tail: the CSV's name and the template, both below the split folder.
+    """
+    tables = [csv.table.assign(**{FOLDER_COLUMN: csv.top_folder}) for csv in csvs]
+    # A test set may lack the columns of labels.
+    table = pd.concat(tables, ignore_index=True).fillna("")
+    template = f"{{{FOLDER_COLUMN}}}/{tail}"
+    return Csv(f"*/{glob.escape(file)}", table, csvs[0].id_column, template)
 
 
 def detect_csvs(recipe: Recipe, csvs: Sequence[Csv], images: Iterable[str]) -> None:
@@ -271,8 +299,7 @@ def _detect_columns(recipe: Recipe, csv: Csv) -> None:
     """Add the parameters for the columns of labels, splits and groups."""
     columns = _list_columns(csv)
     rest = [column for column in columns if not column.has_splits]
-    groups = [column for column in rest if column.group_rank >= 0]
-    groups.sort(key=lambda column: column.group_rank)
+    groups = _find_groups(rest)
     candidates = [column for column in rest if column not in groups] or rest
     labels = _detect_labels(recipe, csv, candidates)
     top_folders = csv.ids.str.partition("/")[0]
@@ -281,6 +308,12 @@ def _detect_columns(recipe: Recipe, csv: Csv) -> None:
         for group in groups:
             if group not in labels:
                 _detect_group(recipe, group, labels)
+
+
+def _find_groups(columns: Iterable[Column]) -> list[Column]:
+    """Return the columns that may be groups, the likeliest first."""
+    groups = [column for column in columns if column.group_rank >= 0]
+    return sorted(groups, key=lambda column: column.group_rank)
 
 
 def _list_columns(csv: Csv) -> list[Column]:
@@ -330,9 +363,7 @@ def _add_classes(recipe: Recipe, column: Column, *others: Column) -> None:
 
     others: columns that could be the labels, too.
     """
-    recipe.note(
-        f"'{column.name}': {column.n_values} values in {len(column.cells)} rows"
-    )
+    recipe.note(f"'{column.name}': {column.counts}")
     words = column.cells.str.split().explode()
     if words.nunique() < column.n_values:
         recipe.parameters["LABEL_SEPARATOR"] = " "
@@ -367,19 +398,23 @@ def detect_validation(recipe: Recipe, splits: Iterable[str]) -> None:
 
 def _detect_group(recipe: Recipe, group: Column, labels: Sequence[Column]) -> None:
     """Add GROUP_COLUMN, or a comment if the column has few values or names classes."""
-    is_class = False
-    if len(labels) == 1:
-        is_class = group.cells.groupby(labels[0].cells).nunique().max() == 1
     is_small = group.n_values < DEFAULTS["N_FOLDS"]
-    counts = f"{group.n_values} values in {len(group.cells)} rows"
-    if is_class or is_small or "GROUP_COLUMN" in recipe.parameters:
-        recipe.doubt(f"GROUP_COLUMN could be '{group.name}' ({counts})")
+    has_group = "GROUP_COLUMN" in recipe.parameters
+    if is_small or has_group or _names_classes(group, labels):
+        recipe.doubt(f"GROUP_COLUMN could be '{group.name}' ({group.counts})")
         return
     recipe.parameters["GROUP_COLUMN"] = group.name
     recipe.note(
-        f"'{group.name}' repeats its values ({counts}): "
+        f"'{group.name}' repeats its values ({group.counts}): "
         "GROUP_COLUMN keeps images with the same value in one fold"
     )
+
+
+def _names_classes(group: Column, labels: Sequence[Column]) -> bool:
+    """Return whether all images of a class have the same value in the column."""
+    if len(labels) != 1:
+        return False
+    return group.cells.groupby(labels[0].cells).nunique().max() == 1
 
 
 def _detect_tests(
@@ -389,13 +424,7 @@ def _detect_tests(
     recipe.parameters["TEST_PATH_TEMPLATE"] = ""
     elsewhere = [test for test in tests if test.template != csv.template]
     if elsewhere:
-        test = elsewhere[0]
-        recipe.parameters |= {
-            "TEST_CSV": test.name,
-            "TEST_ID_COLUMN": test.id_column,
-            "TEST_PATH_TEMPLATE": test.template,
-        }
-        recipe.note(f"{test.name} names the test images {test.template}")
+        _add_tests(recipe, elsewhere[0])
     elif tests:
         recipe.doubt(
             f"{tests[0].name} names images among the labelled ones, "
@@ -404,6 +433,16 @@ def _detect_tests(
     elif pattern := _find_test_images(csv, images):
         recipe.parameters |= {"TEST_CSV": "", "TEST_PATH_TEMPLATE": pattern}
         recipe.doubt(f"{pattern} are test images? No CSV names them")
+
+
+def _add_tests(recipe: Recipe, test: Csv) -> None:
+    """Add the parameters for a CSV of test images."""
+    recipe.parameters |= {
+        "TEST_CSV": test.name,
+        "TEST_ID_COLUMN": test.id_column,
+        "TEST_PATH_TEMPLATE": test.template,
+    }
+    recipe.note(f"{test.name} names the test images {test.template}")
 
 
 def _find_test_images(csv: Csv, images: Iterable[str]) -> str:

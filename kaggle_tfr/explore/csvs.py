@@ -31,19 +31,26 @@ def read_csv(settings: InputSettings, parameter: str = "LABELS_CSV") -> pd.DataF
         )
 
     paths = _find_csvs(settings, parameter)
-    # One of several CSVs may list images without labels, such as a test set.
-    tables = [_read_as_text(path, id_column, parameter) for path in paths]
-    columns = template_columns(settings.path_template) | {settings.split_column}
-    if len(paths) > 1 or FOLDER_COLUMN in columns:
-        for table, path in zip(tables, paths, strict=True):
-            table[FOLDER_COLUMN] = _folder_below(settings.input_dir, path)
-    rows = pd.concat(tables, ignore_index=True)
+    rows = _read_all(paths, settings, parameter)
     for name in labels:
         check_column(name, rows, f"{parameter} '{paths[0]}'", "LABEL_COLUMN")
 
     is_text = rows.columns.isin([id_column, *labels, FOLDER_COLUMN])
     others = _infer_types(rows.loc[:, ~is_text])
     return pd.concat([rows.loc[:, is_text].fillna(""), others], axis=1)
+
+
+def _read_all(
+    paths: list[str], settings: InputSettings, parameter: str
+) -> pd.DataFrame:
+    """Return the rows of all CSVs as text, with their folders if these are needed."""
+    # One of several CSVs may list images without labels, such as a test set.
+    tables = [_read_as_text(path, settings.id_column, parameter) for path in paths]
+    columns = template_columns(settings.path_template) | {settings.split_column}
+    if len(paths) > 1 or FOLDER_COLUMN in columns:
+        for table, path in zip(tables, paths, strict=True):
+            table[FOLDER_COLUMN] = _folder_below(settings.input_dir, path)
+    return pd.concat(tables, ignore_index=True)
 
 
 def _infer_types(table: pd.DataFrame) -> pd.DataFrame:
@@ -63,9 +70,8 @@ def _find_csvs(settings: InputSettings, parameter: str) -> list[str]:
     """Return the path of the CSV, or the paths of all that match the pattern."""
     input_dir = settings.input_dir
     name = settings.labels_csv
-    path = storage.resolve(input_dir, name)
-    paths = [path]
-    if re.search(r"[*?\[]", name) and not storage.exists(path):
+    paths = [storage.resolve(input_dir, name)]
+    if re.search(r"[*?\[]", name) and not storage.exists(paths[0]):
         storage.check_inside(name, f"{parameter} '{name}'", f"'{input_dir}'")
         matches = storage.list_files(name, input_dir)
         paths = files.keep_inputs(matches, input_dir, settings.excluded)
@@ -86,24 +92,11 @@ def _folder_below(input_dir: str, path: str) -> str:
 
 
 def _read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
-    """Return a CSV's rows as text. One of the separators gives the column of the ids.
-
-    Cells beyond the header are dropped.
-    """
+    """Return a CSV's rows as text, with a column of the ids."""
     data = files.read_named_file(path, parameter)
     source = f"{parameter} '{path}'"
     try:
-        headers = {
-            separator: list(parse_text(io.BytesIO(data), separator, nrows=0))
-            for separator in SEPARATORS
-        }
-        separator = max(SEPARATORS, key=lambda mark: id_column in headers[mark])
-        rows = parse_text(
-            io.BytesIO(data),
-            separator,
-            usecols=range(len(headers[separator])),
-            index_col=False,  # else pandas shifts the columns of long rows
-        )
+        rows = _parse_rows(data, id_column)
     except ValueError as error:
         raise ValueError(
             f"{source} is not a CSV file in UTF-8: {error}. Save it as one."
@@ -115,6 +108,24 @@ def _read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
             f"{source} has a header and no row. Set {parameter} to another CSV."
         )
     return rows
+
+
+def _parse_rows(data: bytes, id_column: str) -> pd.DataFrame:
+    """Return the rows by the separator that gives the column of the ids.
+
+    Cells beyond the header are dropped.
+    """
+    headers = {
+        separator: list(parse_text(io.BytesIO(data), separator, nrows=0))
+        for separator in SEPARATORS
+    }
+    separator = max(SEPARATORS, key=lambda mark: id_column in headers[mark])
+    return parse_text(
+        io.BytesIO(data),
+        separator,
+        usecols=range(len(headers[separator])),
+        index_col=False,  # else pandas shifts the columns of long rows
+    )
 
 
 def parse_text(file: str | io.BytesIO, separator: str, **options: Any) -> pd.DataFrame:

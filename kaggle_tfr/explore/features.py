@@ -97,20 +97,22 @@ def _list_labels(values_of: Values, n_records: int) -> list[str]:
 
     A label may be missing in some records, which are rejected later.
     """
-    numbers = []
-    texts = []
-    unnamed = []
-    for name, values in values_of.items():
-        has_label_name = LABEL_NAME.fullmatch(name)
-        is_size = _SIZE_NAME.fullmatch(name)
-        if has_label_name and all(map(is_whole, values)):
-            numbers.append(name)
-        elif has_label_name and isinstance(values[0], bytes):
-            texts.append(name)
-        elif isinstance(values[0], int) and len(values) == n_records and not is_size:
-            unnamed.append(name)
-    is_clear = len(unnamed) == 1
-    return numbers or texts or (unnamed if is_clear else [])
+    named = {name: v for name, v in values_of.items() if LABEL_NAME.fullmatch(name)}
+    numbers = [name for name, values in named.items() if all(map(is_whole, values))]
+    texts = [name for name, values in named.items() if isinstance(values[0], bytes)]
+    return numbers or texts or _find_number(values_of, n_records)
+
+
+def _find_number(values_of: Values, n_records: int) -> list[str]:
+    """Return the only feature of integers in all records, besides sizes; [] if none."""
+    names = [
+        name
+        for name, values in values_of.items()
+        if isinstance(values[0], int)
+        and len(values) == n_records
+        and not _SIZE_NAME.fullmatch(name)
+    ]
+    return names if len(names) == 1 else []
 
 
 def _list_ids(values_of: Values, n_records: int) -> list[str]:

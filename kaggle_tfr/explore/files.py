@@ -57,10 +57,7 @@ def keep_inputs(
     paths: Sequence[str], input_dir: str, excluded: Sequence[str]
 ) -> list[str]:
     """Return the paths that are neither in an excluded folder nor of the system."""
-    root = f"{storage.real_path(input_dir).rstrip('/')}/"
-    outputs = {f"{storage.real_path(folder)}/" for folder in excluded} - {root}
-    # Relative to INPUT_DIR, which may be a link; folders outside stay absolute.
-    output_dirs = tuple(folder.removeprefix(root) for folder in outputs)
+    output_dirs = _list_outputs(input_dir, excluded)
     kept = []
     for path in paths:
         below = path.removeprefix(input_dir).strip("/")
@@ -68,6 +65,16 @@ def keep_inputs(
         if not is_output and SYSTEM_NAMES.isdisjoint(below.split("/")):
             kept.append(path)
     return kept
+
+
+def _list_outputs(input_dir: str, excluded: Sequence[str]) -> tuple[str, ...]:
+    """Return the excluded folders relative to INPUT_DIR, which may be a link.
+
+    Folders outside stay absolute, and INPUT_DIR itself is left out.
+    """
+    root = f"{storage.real_path(input_dir).rstrip('/')}/"
+    outputs = {f"{storage.real_path(folder)}/" for folder in excluded} - {root}
+    return tuple(folder.removeprefix(root) for folder in outputs)
 
 
 def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:

@@ -44,15 +44,12 @@ def _parse_paths(
     names = pd.Series(paths).str.removeprefix(f"{input_dir}/")
     folders = names.str.split("/")
     class_folder = folders.str[-2]
-    folder_above = folders.str[-3].fillna("")
     is_class = class_folder.isin(map(str, classes or []))
     own_split = class_folder.map(split_of).mask(is_class, "")
-    split = own_split.where(own_split != "", folder_above.map(split_of))
-
-    problem = own_split.mask(own_split != "", "no class folder")
-    is_text = ~class_folder.str.contains(storage.ESCAPED)
-    problem = problem.where(is_text, "class name is not text")
+    split_above = folders.str[-3].fillna("").map(split_of)
+    split = own_split.where(own_split != "", split_above)
     is_outside = files.find_outside(paths, input_dir)
+    problem = _find_problems(class_folder, own_split)
     return pd.DataFrame(
         {
             "image_id": names,
@@ -62,6 +59,16 @@ def _parse_paths(
             "problem": problem.mask(is_outside, files.LINK_PROBLEM),
         }
     )
+
+
+def _find_problems(class_folder: pd.Series, own_split: pd.Series) -> pd.Series:
+    """Return the problem of each file that is not in a class folder.
+
+    own_split: the split that the folder is called like, "" for a class.
+    """
+    problem = own_split.mask(own_split != "", "no class folder")
+    is_text = ~class_folder.str.contains(storage.ESCAPED)
+    return problem.where(is_text, "class name is not text")
 
 
 def _label(

@@ -67,7 +67,21 @@ def read_classes(input_dir: str, label_map: str | Mapping[str, int]) -> list | N
     """Return the classes of a LABEL_MAP so that index = label, None without a map."""
     if not label_map:
         return None
-    content = load_label_map(input_dir, label_map)
+    label_of = load_label_map(input_dir, label_map)
+    _check_label_map(label_of)
+    classes: list = [None] * (max(label_of.values()) + 1)
+    for name, label in zip(_parse_names(label_of), label_of.values(), strict=True):
+        if classes[label] is not None:
+            raise ValueError(
+                f"LABEL_MAP gives label {label} to both '{classes[label]}' and "
+                f"'{name}'. Give each class a different label."
+            )
+        classes[label] = name
+    return classes
+
+
+def _check_label_map(content: Any) -> None:
+    """Raise a ValueError unless a LABEL_MAP has a label from 0 for each class."""
     label_of = content if isinstance(content, Mapping) else {}
     wrong = {
         name: label
@@ -80,16 +94,6 @@ def read_classes(input_dir: str, label_map: str | Mapping[str, int]) -> list | N
             f"{wrong or content!r:.80}. Fix the map, or leave LABEL_MAP empty to "
             "number the sorted classes."
         )
-
-    classes: list = [None] * (max(label_of.values()) + 1)
-    for name, label in zip(_parse_names(label_of), label_of.values(), strict=True):
-        if classes[label] is not None:
-            raise ValueError(
-                f"LABEL_MAP gives label {label} to both '{classes[label]}' and "
-                f"'{name}'. Give each class a different label."
-            )
-        classes[label] = name
-    return classes
 
 
 def _parse_names(names: Iterable[Any]) -> list:
@@ -114,14 +118,19 @@ def number_classes(
     if classes is None:
         classes = sorted(_parse_names(unique_names))
     label_of = number_names(classes)
-    unknown = [name for name in unique_names if name not in label_of]
+    _check_known(unique_names, label_of)
+    return names.map(label_of).fillna(-1).to_numpy(np.int64), classes
+
+
+def _check_known(names: Iterable[str], label_of: Mapping[str, int]) -> None:
+    """Raise a ValueError if the LABEL_MAP lacks a class."""
+    unknown = [name for name in names if name not in label_of]
     if unknown:
         raise ValueError(
             f"LABEL_MAP has {len(label_of)} classes and lacks {len(unknown)} of the "
             f"data, the first is '{unknown[0]}'. Add them, or leave it empty to number "
             "the sorted classes."
         )
-    return names.map(label_of).fillna(-1).to_numpy(np.int64), classes
 
 
 def number_names(classes: Sequence[Any]) -> dict[str, int]:
@@ -157,14 +166,19 @@ def multi_label_table(columns: pd.DataFrame, kind: str, problem: Any) -> Table:
     all inputs; until then `label` is 0.
     """
     is_present = columns.to_numpy() != ("" if kind == "masks" else 0)
-    combinations, row = np.unique(is_present, axis=0, return_inverse=True)
-    names = ["|".join(columns.columns[is_held]) for is_held in combinations]
-    label_name = np.array(names, object)[row.ravel()]
+    label_name = _name_combinations(is_present, columns.columns)
     values = {"label": 0, "label_name": label_name, "problem": problem}
     table = pd.DataFrame(values, columns.index)
     label_columns = tuple(map(str, columns))
     labels = Labels(kind, label_columns, label_columns)
     return pd.concat([table, columns], axis=1), labels
+
+
+def _name_combinations(is_present: np.ndarray, names: pd.Index) -> np.ndarray:
+    """Return the joined names of the columns that are True in each row."""
+    combinations, row = np.unique(is_present, axis=0, return_inverse=True)
+    joined = ["|".join(names[is_held]) for is_held in combinations]
+    return np.array(joined, object)[row.ravel()]
 
 
 def read_flags(
@@ -180,13 +194,7 @@ def read_flags(
     n_labels = flags.sum(axis=1)
     if kind == "auto":
         decisive = n_labels[(problem == "") & ~is_test]
-        kind = "single" if len(decisive) and (decisive == 1).all() else "multi"
-        if kind == "single":
-            print(
-                f"Each row has exactly one 1 in {len(text.columns)} label columns: "
-                "they are read as one class per image. Set LABEL_KIND: multi to read "
-                "them as several labels."
-            )
+        kind = _choose_kind(decisive, len(text.columns))
     table, labels = multi_label_table(flags, "multi", problem)
     if kind == "multi":
         return table, labels
@@ -196,7 +204,19 @@ def read_flags(
     problem = first_problem(problem, several.where(n_labels > 1, ""))
     classes = classes or sorted(_parse_names(text))
     table, labels = single_label_table(names.where(problem == "", ""), classes)
-    return table.assign(problem=first_problem(problem, table["problem"])), labels
+    return keep_problems(problem, table), labels
+
+
+def _choose_kind(n_labels: pd.Series, n_columns: int) -> str:
+    """Return "single" and print it if each row has one label, else "multi"."""
+    if n_labels.empty or (n_labels != 1).any():
+        return "multi"
+    print(
+        f"Each row has exactly one 1 in {n_columns} label columns: "
+        "they are read as one class per image. Set LABEL_KIND: multi to read "
+        "them as several labels."
+    )
+    return "single"
 
 
 def _parse_flags(text: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
@@ -217,6 +237,11 @@ def first_problem(*problems: pd.Series) -> pd.Series:
     for problem in problems[1:]:
         first = first.where(first != "", problem)
     return first
+
+
+def keep_problems(problem: pd.Series, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of labels; rows that have a problem already keep it."""
+    return table.assign(problem=first_problem(problem, table["problem"]))
 
 
 def unlabel_test_rows(
@@ -256,10 +281,15 @@ def spread_codes(ids: pd.Series, names: pd.Series, codes: pd.Series) -> pd.DataF
     """
     codes = codes.str.strip()
     masks = pd.DataFrame({"id": ids, "name": names, "code": codes})
-    masks = masks[~codes.isin(EMPTY_CODES)]
-    is_repeated = masks.duplicated(["id", "name"], keep=False)
-    joined = masks[is_repeated].groupby(["id", "name"], as_index=False).agg(join_codes)
-    masks = pd.concat([masks[~is_repeated], joined])
+    masks = _join_repeated(masks[~codes.isin(EMPTY_CODES)])
     spread = masks.pivot_table("code", index="id", columns="name", aggfunc="first")
     spread = spread.reindex(index=ids.unique(), columns=sorted(set(names)))
     return spread.astype(object).fillna("")
+
+
+def _join_repeated(masks: pd.DataFrame) -> pd.DataFrame:
+    """Return id, name and code with the codes of each image and label as one code."""
+    key = ["id", "name"]
+    is_repeated = masks.duplicated(key, keep=False)
+    joined = masks[is_repeated].groupby(key, as_index=False).agg(join_codes)
+    return pd.concat([masks[~is_repeated], joined])

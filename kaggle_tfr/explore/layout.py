@@ -67,15 +67,12 @@ def write_recipe(source: str, out: str) -> list[str]:
     recipe = detect_layout(folder)
 
     is_slug = folder == input_folder and not os.path.isdir(source)
-    name = mounts.to_slug(os.path.basename(folder))[:40]
-    values = {
-        "NAME": name or "images",
-        "INPUT_DIR": source if is_slug else folder,
-        **recipe.parameters,
-    }
+    name = mounts.to_slug(os.path.basename(folder))[:40] or "images"
+    input_dir = source if is_slug else folder
+    values = {"NAME": name, "INPUT_DIR": input_dir, **recipe.parameters}
     for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
         values.setdefault(parameter, DEFAULTS[parameter])
-    title = f"Made by kaggle-tfr init from {values['INPUT_DIR']}."
+    title = f"Made by kaggle-tfr init from {input_dir}."
     save_recipe(values, [title, *recipe.comments], out)
 
     command = f"kaggle-tfr run {shlex.quote(out)}"
@@ -89,18 +86,7 @@ def detect_layout(folder: str) -> Recipe:
     Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the
     images.
     """
-    for with_products in (False, True):
-        tree = list_tree(folder, with_products=with_products)
-        if tree.images or tree.shards:
-            break
-    else:
-        names = ", ".join(tree.files[:5])
-        raise FileNotFoundError(
-            f"'{to_line(folder)}' has no image and no TFRecord shard. "
-            f"Files found: {to_line(names) or 'none'}. "
-            "Give the folder that contains the images or their folders."
-        )
-
+    tree = _find_inputs(folder)
     recipe = Recipe()
     csvs = []
     if tree.images:
@@ -120,6 +106,23 @@ def detect_layout(folder: str) -> Recipe:
     return recipe
 
 
+def _find_inputs(folder: str) -> Tree:
+    """Return the tree without what kaggle-tfr wrote; with it if nothing else exists.
+
+    Raises: FileNotFoundError: no image and no shard.
+    """
+    for with_products in (False, True):
+        tree = list_tree(folder, with_products=with_products)
+        if tree.images or tree.shards:
+            return tree
+    names = ", ".join(tree.files[:5])
+    raise FileNotFoundError(
+        f"'{to_line(folder)}' has no image and no TFRecord shard. "
+        f"Files found: {to_line(names) or 'none'}. "
+        "Give the folder that contains the images or their folders."
+    )
+
+
 def list_tree(folder: str, *, with_products: bool = False) -> Tree:
     """Return some files of a folder and its subfolders: enough to infer the layout."""
     inspected = []
@@ -131,13 +134,17 @@ def list_tree(folder: str, *, with_products: bool = False) -> Tree:
             continue
 
         folders, files = _list_folder(path)
-        tables = [name for name in files if TABLE.search(name)]
-        chosen = {*tables[:CSVS], *files[:FILES]}
-        inspected += [os.path.join(below, name) for name in sorted(chosen)]
+        inspected += [os.path.join(below, name) for name in _choose_files(files)]
         if below.count("/") < LEVELS - 1:
             limit = SUBFOLDERS if below else TOP_FOLDERS
             pending += [os.path.join(below, name) for name in folders[:limit]]
     return Tree(inspected)
+
+
+def _choose_files(names: Sequence[str]) -> list[str]:
+    """Return the first files and the first CSVs of a folder."""
+    tables = [name for name in names if TABLE.search(name)]
+    return sorted({*tables[:CSVS], *names[:FILES]})
 
 
 def _list_folder(folder: str) -> tuple[list[str], list[str]]:
@@ -184,20 +191,20 @@ def _detect_shards(recipe: Recipe, shards: Sequence[str]) -> None:
     deepest = max(name.count("/") for name in shards)
     # By the pattern "*/*" 01 reads shards up to two folders down.
     depth = deepest if deepest > 2 else 1
-    recipe.parameters |= {
-        "SOURCE": "tfrecords",
-        "PATTERN": "*/" * depth + "*",
-    }
+    _add_source(recipe, "tfrecords", depth)
     recipe.note(f"TFRecord shards such as {shards[0]}")
+
+
+def _add_source(recipe: Recipe, source: str, depth: int) -> None:
+    """Add SOURCE, and the PATTERN of files in folders of a depth."""
+    recipe.parameters |= {"SOURCE": source, "PATTERN": "*/" * depth + "*"}
 
 
 def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
     """Add the parameters for class folders. Raises: ValueError: there are none."""
     depths = Counter(name.count("/") for name in tree.images)
     depth, _ = depths.most_common(1)[0]
-    paths = [name.split("/") for name in tree.images]
-    names = {path[-2] for path in paths if len(path) - 1 == depth > 0}
-    classes = sorted(name for name in names if not split_of(name))
+    classes = _list_classes(tree.images, depth)
     if not classes:
         tables = to_line(", ".join(tree.tables[:5]))
         raise ValueError(
@@ -205,15 +212,20 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
             f"names them (CSVs found: {tables or 'none'}). "
             "Put one beside them: image_id,label, and one row per image."
         )
-    recipe.parameters |= {
-        "SOURCE": "folders",
-        "PATTERN": "*/" * depth + "*",
-    }
+    _add_source(recipe, "folders", depth)
     recipe.note(f"class folders such as {', '.join(classes[:4])}")
 
-    splits = sorted({path[0] for path in paths if split_of(path[0])})
+    tops = {name.partition("/")[0] for name in tree.images}
+    splits = sorted(filter(split_of, tops))
     if splits:
         recipe.note(f"folders of splits: {', '.join(splits)}")
         csv_layout.detect_validation(recipe, map(name_split, splits))
     elif depth > 1:
         recipe.doubt("the class is the last of several folders")
+
+
+def _list_classes(images: Iterable[str], depth: int) -> list[str]:
+    """Return the folders of images at a depth, besides those of splits."""
+    folders = {os.path.dirname(name) for name in images if name.count("/") == depth}
+    names = set(map(os.path.basename, folders)) - {""}
+    return sorted(name for name in names if not split_of(name))

@@ -16,7 +16,7 @@ from kaggle_tfr.explore.features import infer_schema, is_whole
 from kaggle_tfr.explore.labels import (
     RESERVED,
     Table,
-    first_problem,
+    keep_problems,
     multi_label_table,
     number_names,
     read_classes,
@@ -311,18 +311,13 @@ def _label_records(
             table, labels = _read_codes(values)
         labels = replace(labels, classes=known.classes or labels.classes)
     table = unlabel_test_rows(table, labels, is_test)
-    return _join_problems(table, records["problem"]), labels
+    return keep_problems(records["problem"], table), labels
 
 
 def _read_codes(values: pd.DataFrame) -> Table:
     """Return the table of masks; a record that lacks one of the features has none."""
     problem = np.where(values.isna().any(axis=1), "no label", "")
     return multi_label_table(values.fillna("").astype(str), "masks", problem)
-
-
-def _join_problems(table: pd.DataFrame, problem: pd.Series) -> pd.DataFrame:
-    """Return the table; a row that has a problem already keeps it."""
-    return table.assign(problem=first_problem(problem, table["problem"]))
 
 
 def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -349,7 +344,7 @@ def _name_classes(
     named = [_name_class(value, name_of) for value in records["label"]]
     columns = pd.DataFrame(named, records.index, ["class", "problem"])
     table, labels = single_label_table(columns["class"], classes or known or None)
-    return _join_problems(table, columns["problem"]), labels
+    return keep_problems(columns["problem"], table), labels
 
 
 def _name_class(value: Any, name_of: Mapping[int, str]) -> tuple[str, str]:
