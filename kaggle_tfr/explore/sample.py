@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files as files_of
-from itertools import count
+from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +140,11 @@ def write_sample(folder: str) -> dict[str, Any]:
     """
     truth_path = Path(folder, "truth.json")
     if not truth_path.exists():
-        truth_path.parent.mkdir(parents=True, exist_ok=True)
         files, truth = _make_competition()
         for name, data in files.items():
             path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
             with explain_os_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
         text = json.dumps(truth, indent=2)
         write_atomically(truth_path, text.encode())
@@ -157,12 +156,9 @@ def _make_competition() -> tuple[Files, Truth]:
     rng = np.random.default_rng(20_240_601)
     other_rng = np.random.default_rng(20_240_602)
     outlines: list[int] = []
-    crops = []
-    for label, (_, _, n_crops) in CLASSES.items():
-        crops += _draw_crops(rng, label, n_crops, outlines)
-    others = []
-    for label in COMMON:
-        others += _draw_crops(other_rng, label, N_PER_CLASS, outlines)
+    counts = {label: n_crops for label, (_, _, n_crops) in CLASSES.items()}
+    crops = _draw_crops(rng, counts, outlines)
+    others = _draw_crops(other_rng, dict.fromkeys(COMMON, N_PER_CLASS), outlines)
     other_rng.shuffle(others)
 
     files: Files = {}
@@ -198,24 +194,31 @@ def _make_train(
     """Add the labelled images; return what is planted in them, and 13 crops to copy."""
     numbers = rng.permutation(len(crops) + 100)
     train = ImageFolder(files, "train_images", reversed(numbers))
-    # The rare class keeps its three good images.
-    common = [crop for crop in crops if crop.label != "night"]
-    rng.shuffle(common)
-
-    # Some copies have half the size, so their originals are large.
-    large = [crop for crop in common if min(crop.image.size) >= 2 * SHORT_SIDE]
-    unusual = [crop for crop in common if crop not in large[:12]][:8]
+    originals, unusual = _choose_crops(rng, crops)
     for crop in crops:
         if crop not in unusual:
             crop.image_id = train.add(crop)
 
-    originals = [crop for crop in large if crop.image_id]
     truth = _plant_copies(train, originals[:12])
     truth |= _plant_unusual_formats(train, unusual[:6])
     truth |= _plant_faults(train, unusual[6:])
     truth["classes"] = Counter(train.labels.values())
     files["train.csv"] = _format_csv(train.labels)
     return truth, originals[12:25]
+
+
+def _choose_crops(
+    rng: Generator, crops: Sequence[Crop]
+) -> tuple[list[Crop], list[Crop]]:
+    """Return large images to copy, 25 or more, and 8 to make unusual files from."""
+    # The rare class keeps its three good images.
+    common = [crop for crop in crops if crop.label != "night"]
+    rng.shuffle(common)
+    # Some copies have half the size, so their originals are large.
+    large = [crop for crop in common if min(crop.image.size) >= 2 * SHORT_SIDE]
+    unusual = [crop for crop in common if crop not in large[:12]][:8]
+    originals = [crop for crop in large if crop not in unusual]
+    return originals, unusual
 
 
 def _plant_copies(train: ImageFolder, originals: Sequence[Crop]) -> Truth:
@@ -228,27 +231,25 @@ def _plant_copies(train: ImageFolder, originals: Sequence[Crop]) -> Truth:
     pair = train.add_copy(triple, quality=50)
     _, third = train.add_copy(triple, quality=80, factor=2)
 
-    first = replace(first, label=WRONG_LABELS[first.label])
-    second = replace(second, label=WRONG_LABELS[second.label])
     return {
         "exact_copies": exact,
         "reencoded_copies": resaved,
         "half_size_copies": halved,
         "group_of_three": [*pair, third],
         "label_conflicts": [
-            train.add_copy(first),
-            train.add_copy(second, quality=60),
+            train.add_copy(_mislabel(first)),
+            train.add_copy(_mislabel(second), quality=60),
         ],
     }
 
 
+def _mislabel(crop: Crop) -> Crop:
+    return replace(crop, label=WRONG_LABELS[crop.label])
+
+
 def _plant_unusual_formats(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
     """Add good images that careless readers rotate, swap, clip or reject. crops: 6."""
-    tall, grey, cmyk, faded, deep, web = crops
-    rotated = tall.image.transpose(Image.Transpose.ROTATE_90)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: rotate by 90 degrees clockwise to display
-
+    rotated, grey, cmyk, faded, deep, web = crops
     grey.image = grey.image.convert("L")
     cmyk.image = cmyk.image.convert("CMYK")
     ramp = Image.linear_gradient("L")
@@ -256,11 +257,7 @@ def _plant_unusual_formats(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
     values = np.asarray(deep.image.convert("L"), np.uint16)
     deep.image = Image.fromarray(values * 257)
     return {
-        "orientation_6": {
-            "image_id": train.add(replace(tall, image=rotated), exif=exif),
-            "height": tall.image.height,
-            "width": tall.image.width,
-        },
+        "orientation_6": _add_rotated(train, rotated),
         "odd_formats": {
             train.add(grey): "grey JPEG",
             train.add(cmyk): "CMYK JPEG",
@@ -268,6 +265,18 @@ def _plant_unusual_formats(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
             train.add(deep, ".png"): "16-bit PNG",
             train.add(web, ".webp"): "WebP",
         },
+    }
+
+
+def _add_rotated(train: ImageFolder, crop: Crop) -> dict[str, str | int]:
+    """Add an image that only its EXIF orientation makes upright; return its truth."""
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: rotate by 90 degrees clockwise to display
+    rotated = crop.image.transpose(Image.Transpose.ROTATE_90)
+    return {
+        "image_id": train.add(replace(crop, image=rotated), exif=exif),
+        "height": crop.image.height,
+        "width": crop.image.width,
     }
 
 
@@ -284,10 +293,7 @@ def _plant_faults(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
     train.files.popitem()
     unlisted = train.add(crops[1])
     train.labels.popitem()
-    return {
-        "refused": refused,
-        "unlisted": unlisted,
-    }
+    return {"refused": refused, "unlisted": unlisted}
 
 
 def _make_test(
@@ -324,12 +330,9 @@ def _make_more(files: Files, crops: Sequence[Crop], originals: Sequence[Crop]) -
 
 def _add_copies(folder: ImageFolder, originals: Sequence[Crop]) -> dict[str, str]:
     """Add a copy of each; return the ids of the originals by those of the copies."""
-    original_ids = {}
-    for number, original in enumerate(originals):
-        changes = COPIES[number % len(COPIES)]
-        original_id, copy_id = folder.add_copy(original, *changes)
-        original_ids[copy_id] = original_id
-    return original_ids
+    changed = zip(originals, cycle(COPIES))
+    pairs = [folder.add_copy(original, *changes) for original, changes in changed]
+    return {copy_id: original_id for original_id, copy_id in pairs}
 
 
 def _format_csv(labels: Mapping[str, str]) -> bytes:
@@ -339,35 +342,51 @@ def _format_csv(labels: Mapping[str, str]) -> bytes:
 
 
 def _draw_crops(
-    rng: Generator, label: str, n_crops: int, outlines: list[int]
+    rng: Generator, counts: Mapping[str, int], outlines: list[int]
 ) -> list[Crop]:
-    """Return images of a class whose outlines are new, and add these to `outlines`."""
-    source, factors, _ = CLASSES[label]
-    package, name = source.split("/", 1)
-    data = (files_of(package) / name).read_bytes()
-    photo = Image.open(io.BytesIO(data)).convert("RGB")
-    curve = [int(value * factor) for factor in factors for value in range(256)]
-    crops: list[Crop] = []
-    while len(crops) < n_crops:
-        image = _cut_randomly(rng, photo)
-        outline = _find_outline(image)
-        if outline and _is_new(outline, outlines):
-            outlines.append(outline)
-            image = _scale_randomly(rng, image)
+    """Return random images, `counts[label]` of a class. outlines: see `_cut_parts`."""
+    crops = []
+    for label, n_crops in counts.items():
+        source, factors, _ = CLASSES[label]
+        curve = [int(value * factor) for factor in factors for value in range(256)]
+        parts = _cut_parts(rng, _open_photo(source), outlines)
+        for image in islice(parts, n_crops):
             crops.append(Crop(label, image.point(curve)))
     return crops
 
 
-def _cut_randomly(rng: Generator, photo: Image.Image) -> Image.Image:
-    """Return a random part of a photograph."""
+def _open_photo(source: str) -> Image.Image:
+    """Return a photograph of a package. source: package/path in it."""
+    package, name = source.split("/", 1)
+    data = (files_of(package) / name).read_bytes()
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _cut_parts(
+    rng: Generator, photo: Image.Image, outlines: list[int]
+) -> Iterator[Image.Image]:
+    """Yield scaled random parts without end; add their outlines, all new, to `outlines`."""
+    luma = photo.convert("L")  # faster to crop than the photograph
+    while True:
+        box = _draw_box(rng, photo.width, photo.height)
+        outline = _find_outline(luma.crop(box))
+        if outline and _is_new(outline, outlines):
+            outlines.append(outline)
+            yield _scale_randomly(rng, photo.crop(box))
+
+
+def _draw_box(
+    rng: Generator, max_width: int, max_height: int
+) -> tuple[int, int, int, int]:
+    """Return a random part (left, top, right, bottom) of a photograph."""
     height = 0
-    while not MIN_CROP <= height <= photo.height:
-        width = int(_draw_log_uniform(rng, MIN_CROP, photo.width))
+    while not MIN_CROP <= height <= max_height:
+        width = int(_draw_log_uniform(rng, MIN_CROP, max_width))
         log_ratio = rng.uniform(-0.5, 0.5)
         height = int(width * np.exp(log_ratio))
-    left = int(rng.integers(photo.width - width + 1))
-    top = int(rng.integers(photo.height - height + 1))
-    return photo.crop((left, top, left + width, top + height))
+    left = int(rng.integers(max_width - width + 1))
+    top = int(rng.integers(max_height - height + 1))
+    return left, top, left + width, top + height
 
 
 def _draw_log_uniform(rng: Generator, low: float, high: float) -> float:
@@ -375,9 +394,8 @@ def _draw_log_uniform(rng: Generator, low: float, high: float) -> float:
     return np.exp(log_value)
 
 
-def _find_outline(image: Image.Image) -> int:
-    """Return 128 bits that describe an image; 0 if it is too flat."""
-    luma = image.convert("L")
+def _find_outline(luma: Image.Image) -> int:
+    """Return 128 bits that describe a grey image; 0 if it is too flat."""
     cells = luma.resize((9, 8), Image.Resampling.BOX)
     grey = np.asarray(cells, float)
     if grey.std() < MIN_CONTRAST:
@@ -395,13 +413,11 @@ def _is_new(outline: int, outlines: Sequence[int]) -> bool:
 
 def _scale_randomly(rng: Generator, image: Image.Image) -> Image.Image:
     """Return the image at a random size, magnified 4 times at most."""
-    width, height = image.size
-    min_scale = SHORT_SIDE / min(width, height)
-    max_scale = min(4, LONG_SIDE / max(width, height))
+    min_scale = SHORT_SIDE / min(image.size)
+    max_scale = min(4, LONG_SIDE / max(image.size))
     scale = _draw_log_uniform(rng, min_scale, max_scale)
-    width = round(scale * width)
-    height = round(scale * height)
-    return image.resize((width, height))
+    size = [round(scale * side) for side in image.size]
+    return image.resize(size)
 
 
 def _encode(
