@@ -11,6 +11,8 @@ from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
+RADIUS_COLUMNS = ["radius", "pairs", "agree", "new", "new_agree"]
+
 
 def count_by_radius(
     images: pd.DataFrame,
@@ -23,31 +25,26 @@ def count_by_radius(
     Columns: radius (bits), pairs, agree (share of those with two labels), new (pairs
     beyond the previous radius), new_agree. A share of no pairs is NaN.
     """
-    label = images["label"].to_numpy()
-    label_a = label[pairs["a"]]
-    label_b = label[pairs["b"]]
-    is_labelled = (label_a >= 0) & (label_b >= 0)
-    agrees = pd.Series(label_a == label_b, dtype=float)
-    agrees = agrees.where(is_labelled)
-
-    rows = []
+    agrees = _compare_labels(images["label"].to_numpy(), pairs)
     distance = pairs["distance"].to_numpy()
+    rows = []
     previous_radius = -1
     for radius in radii:
         is_within = distance <= radius
         within = agrees[is_within]
         new = agrees[is_within & (distance > previous_radius)]
-        rows.append(
-            {
-                "radius": radius,
-                "pairs": len(within),
-                "agree": within.mean(),
-                "new": len(new),
-                "new_agree": new.mean(),
-            }
-        )
+        rows.append((radius, len(within), within.mean(), len(new), new.mean()))
         previous_radius = radius
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=RADIUS_COLUMNS)
+
+
+def _compare_labels(label: np.ndarray, pairs: pd.DataFrame) -> pd.Series:
+    """Return 1 for pairs with the same label, 0 for others, NaN without two labels."""
+    label_a = label[pairs["a"]]
+    label_b = label[pairs["b"]]
+    is_labelled = (label_a >= 0) & (label_b >= 0)
+    agrees = pd.Series(label_a == label_b, dtype=float)
+    return agrees.where(is_labelled)
 
 
 def examples_around(
@@ -73,9 +70,8 @@ def pairs_added(
 ) -> pd.DataFrame:
     """Return the pairs over `max_bits` apart when no image is rotated."""
     words = hashes[[*HASHES]].to_numpy(np.uint64)
-    words_a = words[pairs["a"]]
-    words_b = words[pairs["b"]]
-    distance = np.bitwise_count(words_a ^ words_b).sum(axis=1)
+    differing = words[pairs["a"]] ^ words[pairs["b"]]
+    distance = np.bitwise_count(differing).sum(axis=1)
     return pairs[distance > max_bits]
 
 
@@ -99,14 +95,11 @@ def pairs_of_clusters(
     )
     columns = clusters.groupby("cluster")[["image_id", by]]
     kept = columns.transform("first")
-    differing = clusters[clusters[by] != kept[by]]
-    differing = differing.drop_duplicates("cluster")
+    is_differing = clusters[by] != kept[by]
+    differing = clusters[is_differing].drop_duplicates("cluster")
     kept_id = kept["image_id"][differing.index]
 
-    is_good = images["problem"] == ""
-    is_test = images["split"] == "test"
-    rows = np.flatnonzero(is_good & ~is_test)
-    row = pd.Series(rows, images["image_id"].iloc[rows])
+    row = _number_labelled(images)
     return pd.DataFrame(
         {
             "a": row[kept_id].to_numpy(),
@@ -114,6 +107,14 @@ def pairs_of_clusters(
             "distance": differing["distance"].to_numpy(),
         }
     )
+
+
+def _number_labelled(images: pd.DataFrame) -> pd.Series:
+    """Return the row numbers of the good images that are not test images, by id."""
+    is_good = images["problem"] == ""
+    is_test = images["split"] == "test"
+    rows = np.flatnonzero(is_good & ~is_test)
+    return pd.Series(rows, images["image_id"].iloc[rows])
 
 
 def load_pairs(
@@ -132,18 +133,14 @@ def load_pairs(
     pairs = pairs.head(most)
     ends = pairs[["a", "b"]].to_numpy()
     rows = images.iloc[ends.ravel()]
-    captions = _describe_sizes(rows, outcomes) if outcomes else _describe_labels(rows)
     pixels = load_pixels(list(rows["path"]), side=200)
-    names = list(rows["image_id"])
-    for number, pair in enumerate(pairs.to_dict("records")):
-        second = 2 * number + 1
-        orientation = pair.get("orientation", 1)
-        pixels[second] = apply_orientation(pixels[second], orientation)
-        names[second] += ": " + _describe_distance(pair)
+    if "orientation" in pairs:
+        pixels[1::2] = map(apply_orientation, pixels[1::2], pairs["orientation"])
 
-    names_and_captions = zip(names, captions, strict=True)
-    titles = [f"{name}\n{caption}" for name, caption in names_and_captions]
-    return _pair(pixels), _pair(titles)
+    captions = _describe_sizes(rows, outcomes) if outcomes else _describe_labels(rows)
+    names = rows["image_id"] + _describe_distances(pairs)
+    titles = names + "\n" + captions
+    return _pair(pixels), _pair(titles.tolist())
 
 
 def _pair(values: list[Any]) -> list[tuple[Any, Any]]:
@@ -168,6 +165,14 @@ def _describe_labels(rows: pd.DataFrame) -> list[str]:
     split = split.where(rows["split"] != "train", "")
     caption = name_labels(rows) + split
     return caption.str.strip().tolist()
+
+
+def _describe_distances(pairs: pd.DataFrame) -> list[str]:
+    """Return for each pair the text "" for its first image, and one for its second."""
+    texts = []
+    for pair in pairs.to_dict("records"):
+        texts += ["", ": " + _describe_distance(pair)]
+    return texts
 
 
 def _describe_distance(pair: dict[Any, Any]) -> str:

@@ -83,23 +83,11 @@ def verify_geometry(
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
-    path = images["path"].to_numpy()
-    n_bytes = images["n_bytes"].to_numpy()
-    key = {
-        "path_a": path[pairs["a"]],
-        "path_b": path[pairs["b"]],
-        "bytes_a": n_bytes[pairs["a"]],
-        "bytes_b": n_bytes[pairs["b"]],
-        "mirrored": np.isin(pairs["orientation"], UNDO[1]),
-    }
-    results = {
-        "inliers": np.int64(-1),
-        "orientation": np.int64(1),
-    }
+    key = _identify(images, pairs)
     table = compute_columns(
         _verify_block,
-        pd.DataFrame(key | results),
-        names=[*results],
+        key.assign(inliers=-1, orientation=1),
+        names=["inliers", "orientation"],
         key=[*key],
         path=work_dir and storage.join(work_dir, "geometry.parquet"),
         label="Verifying geometry",
@@ -113,6 +101,26 @@ def verify_geometry(
         orientation=orientation,
         inliers=table["inliers"],
         accepted=is_verified | are_near(pairs, max_bits),
+    )
+
+
+def _identify(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the paths and sizes of the files of each pair, and whether b is mirrored.
+
+    A pair with the same values needs no second verification.
+    """
+    a = pairs["a"]
+    b = pairs["b"]
+    path = images["path"].to_numpy()
+    n_bytes = images["n_bytes"].to_numpy()
+    return pd.DataFrame(
+        {
+            "path_a": path[a],
+            "path_b": path[b],
+            "bytes_a": n_bytes[a],
+            "bytes_b": n_bytes[b],
+            "mirrored": np.isin(pairs["orientation"], UNDO[1]),
+        }
     )
 
 
@@ -155,20 +163,9 @@ def find_features(path: str) -> Features:
     except (OSError, RejectedImage):
         return NO_FEATURES
 
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-    scale = SIDE / min(grey.shape)
-    height, width = grey.shape
-    # Without the limit a narrow strip would become a huge image.
-    size = (
-        min(round(width * scale), 4 * SIDE),
-        min(round(height * scale), 4 * SIDE),
-    )
-    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    grey = cv2.resize(grey, size, interpolation=method)
-
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
-    points, descriptors = sift.detectAndCompute(grey, None)
+    points, descriptors = sift.detectAndCompute(_shrink(pixels), None)
     if descriptors is None:
         return NO_FEATURES
     return Features(
@@ -176,6 +173,17 @@ def find_features(path: str) -> Features:
         descriptors=descriptors.astype(np.uint8),
         strength=np.array([point.response for point in points], np.float32),
     )
+
+
+def _shrink(pixels: np.ndarray) -> np.ndarray:
+    """Return the image in grey, its short side `SIDE` pixels long."""
+    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    height, width = grey.shape
+    scale = SIDE / min(height, width)
+    # Without the limit a narrow strip would become a huge image.
+    size = [min(round(side * scale), 4 * SIDE) for side in (width, height)]
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    return cv2.resize(grey, size, interpolation=method)
 
 
 def count_inliers(features: Features, others: Features) -> tuple[int, int]:
@@ -190,13 +198,13 @@ def count_inliers(features: Features, others: Features) -> tuple[int, int]:
     )
     if transform is None:
         return 0, 0
-    x, y = transform[:, 0]  # where the transform takes the unit vector (1, 0)
+    # The complex number by which the transform multiplies x + yi.
+    factor = complex(*transform[:, 0])
     # Copies are at most twice as large as the other image.
-    if not 0.5 <= np.hypot(x, y) <= 2:
+    if not 0.5 <= abs(factor) <= 2:
         return 0, 0
-    degrees = np.degrees(np.arctan2(y, x))
-    quarters = round(degrees / 90) % 4
-    return int(is_inlier.sum()), quarters
+    degrees = np.angle(factor, deg=True)
+    return int(is_inlier.sum()), round(degrees / 90) % 4
 
 
 def _match(
@@ -206,14 +214,7 @@ def _match(
     """Return the places of matching features in both images, float32 (n, 2) each."""
     if not len(others.places):
         return NO_FEATURES.places, NO_FEATURES.places
-    # For unit vectors, 1 - cosine is half the squared distance.
-    unit_vectors = root_sift(features.descriptors)
-    cosine = unit_vectors @ root_sift(others.descriptors).T
-    nearest = cosine.argmax(axis=1)
-    distance = 1 - cosine.max(axis=1)
-    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
-    second_distance = 1 - cosine.max(axis=1)
-
+    nearest, distance, second_distance = _find_nearest(features, others)
     # Lowe's ratio test: the best match must be clearly nearer than the second best.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
@@ -221,3 +222,19 @@ def _match(
     _, first = np.unique(nearest[matched], return_index=True)
     matched = matched[first]
     return features.places[matched], others.places[nearest[matched]]
+
+
+def _find_nearest(
+    features: Features,
+    others: Features,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the nearest other feature of each, its distance and that of the second.
+
+    A distance is half the squared one of unit vectors: 1 - cosine.
+    """
+    unit_vectors = root_sift(features.descriptors)
+    cosine = unit_vectors @ root_sift(others.descriptors).T
+    nearest = cosine.argmax(axis=1)
+    distance = 1 - cosine.max(axis=1)
+    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
+    return nearest, distance, 1 - cosine.max(axis=1)

@@ -16,13 +16,12 @@ Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-
 Hashing".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import combinations, product
 from math import comb
-from typing import Any
 
 import numpy as np
 
@@ -66,14 +65,24 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     codes: uint8 (n, 32).
     Raises: ValueError: more than 50 million pairs, too many for a set of images.
     """
-    n_codes = max(1, len(codes))
     design = choose_tables(len(codes), radius)
     if design is None:
         results = compare_all(codes, codes, radius)
     else:
         results = _search_tables(codes, radius, design)
 
-    found = [np.empty(0, np.int64)]  # a pair is the number a * n_codes + b
+    n_codes = max(1, len(codes))
+    numbers = _collect(results, n_codes, radius)
+    return np.stack(np.divmod(numbers, n_codes))
+
+
+def _collect(
+    results: Iterable[np.ndarray],
+    n_codes: int,
+    radius: int,
+) -> np.ndarray:
+    """Return the distinct pairs a < b as sorted numbers, a * n_codes + b."""
+    found = [np.empty(0, np.int64)]
     n_new = 0
     for a, b in results:
         pairs = a * n_codes + b
@@ -83,8 +92,7 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
         if n_new > MAX_PAIRS // 4:
             found = [_unite(found, radius)]
             n_new = 0
-    a, b = np.divmod(_unite(found, radius), n_codes)
-    return np.stack([a, b])
+    return _unite(found, radius)
 
 
 def near_pairs_between(
@@ -97,11 +105,10 @@ def near_pairs_between(
     codes, others: uint8 (n, 32), such as the codes of images and of their mirror
         images.
     """
-    n_codes = len(codes)
     pairs = near_pairs(np.concatenate([codes, others]), radius)
-    pairs[1] -= n_codes
-    a, b = pairs
-    return pairs[:, (a < n_codes) & (a < b)]
+    pairs[1] -= len(codes)
+    # Pairs of two codes or of two others do not remain: both lists have n rows.
+    return pairs[:, pairs[0] < pairs[1]]
 
 
 def _unite(found: list[np.ndarray], radius: int) -> np.ndarray:
@@ -176,10 +183,19 @@ def permute_bits(
     with the most correlated one, goes to the group with which it is correlated least
     and that has room. Each group deals its bits to its blocks like cards.
     """
-    correlation = _correlate_bits(codes)
     group_ends = np.cumsum(group_sizes)
     room = np.diff(group_ends * BITS // group_ends[-1], prepend=0)
-    groups: list[list[int]] = [[] for _ in group_sizes]
+    groups = _group_bits(_correlate_bits(codes), room)
+    return [
+        np.array(bits[start::size], int)
+        for bits, size in zip(groups, group_sizes, strict=True)
+        for start in range(size)
+    ]
+
+
+def _group_bits(correlation: np.ndarray, room: np.ndarray) -> list[list[int]]:
+    """Return the bits of each group; room: number of bits in each group."""
+    groups: list[list[int]] = [[] for _ in room]
     cost = np.zeros((len(groups), BITS))
     total = correlation.sum(axis=0)
     most_correlated_first = np.argsort(-total, kind="stable")
@@ -189,12 +205,7 @@ def permute_bits(
         cost[number] += correlation[bit]
         if len(groups[number]) == room[number]:
             cost[number] = np.inf
-
-    blocks: list[np.ndarray] = []
-    for bits, size in zip(groups, group_sizes, strict=True):
-        for start in range(size):
-            blocks.append(np.array(bits[start::size], int))
-    return blocks
+    return groups
 
 
 def _correlate_bits(codes: np.ndarray) -> np.ndarray:
@@ -216,14 +227,10 @@ def _cut_blocks(
     Values of blocks: uint16 (n_blocks, n).
     """
     order = np.concatenate(block_bits)
-    weights = np.zeros((len(block_bits), BITS), np.float32)
-    for number, bits in enumerate(block_bits):
-        weights[number, bits] = 2.0 ** np.arange(len(bits))
-
+    weights = _weigh_bits(block_bits)
     words = np.empty((4, len(codes)), np.uint64)
     blocks = np.empty((len(block_bits), len(codes)), np.uint16)
-    for start in range(0, len(codes), SLICE):
-        rows = slice(start, start + SLICE)
+    for rows in list_slices(len(codes)):
         code_bytes = np.ascontiguousarray(codes[rows].T)
         bits = np.unpackbits(code_bytes, axis=0)
         ordered = np.packbits(bits[order], axis=0)
@@ -231,6 +238,20 @@ def _cut_blocks(
         words[:, rows] = ordered_codes.view(np.uint64).T
         blocks[:, rows] = weights @ bits.astype(np.float32)
     return words, blocks
+
+
+def _weigh_bits(block_bits: list[np.ndarray]) -> np.ndarray:
+    """Return what each bit adds to the value of each block: float32 (n_blocks, 256)."""
+    weights = np.zeros((len(block_bits), BITS), np.float32)
+    for number, bits in enumerate(block_bits):
+        weights[number, bits] = 2.0 ** np.arange(len(bits))
+    return weights
+
+
+def list_slices(n_rows: int) -> list[slice]:
+    """Return slices of `SLICE` rows that cover all rows."""
+    starts = range(0, n_rows, SLICE)
+    return [slice(start, start + SLICE) for start in starts]
 
 
 def search_table(
@@ -241,17 +262,26 @@ def search_table(
     radius: int,
 ) -> np.ndarray:
     """Find pairs in the radius that agree in the key's blocks: int64 (2, m) of rows."""
-    key = np.zeros(words.shape[1], np.uint32)
-    for block in key_blocks:
-        n_values = int(blocks[block].max()) + 1
-        key = key * np.uint32(n_values) + blocks[block]
     # Start with the two words that contain least of the key, because they differ most.
     # A single word would let most pairs pass.
     word_of_key = key_blocks[0] * len(words) // len(blocks)
     first_words = (word_of_key - 2, word_of_key - 3)
     no_pairs = np.empty((2, 0), np.int64)
+    key = _join_blocks(blocks[[*key_blocks]])
     found = _search_buckets(words, key, first_words, radius)
     return np.hstack([no_pairs, *found])
+
+
+def _join_blocks(blocks: np.ndarray) -> np.ndarray:
+    """Return a different number for each combination of values: uint32 (n,).
+
+    blocks: uint16 (key_size, n).
+    """
+    key = np.zeros(blocks.shape[1], np.uint32)
+    for values in blocks:
+        n_values = int(values.max()) + 1
+        key = key * np.uint32(n_values) + values
+    return key
 
 
 def _search_buckets(
@@ -267,22 +297,29 @@ def _search_buckets(
     one after that, and so on, as far as the largest bucket reaches.
     """
     order, sizes = _sort_by_bucket(key)
-    ends = np.cumsum(sizes)
-    bucket_end = np.repeat(ends, sizes)
+    bucket_end = np.repeat(np.cumsum(sizes), sizes)
     word, other_word = (words[number][order] for number in first_words)
+    for left, offset in _list_comparisons(sizes):
+        right = slice(left.start + offset, left.stop + offset)
+        distance = _compare_slices(word, left, right)
+        distance += _compare_slices(other_word, left, right)
+        near = np.flatnonzero(distance <= radius) + left.start
+        near = near[bucket_end[near] > near + offset]
+        if len(near):
+            yield _keep_near(words, order[near], order[near + offset], radius)
+
+
+def _list_comparisons(sizes: np.ndarray) -> Iterator[tuple[slice, int]]:
+    """Yield slices of codes, and how many places on the codes to compare are.
+
+    sizes: of the buckets, the largest first.
+    """
+    ends = np.cumsum(sizes)
     for offset in range(1, sizes.max(initial=0)):
         n_larger = np.searchsorted(-sizes, -offset)
         stop = ends[n_larger - 1] - offset
         for start in range(0, stop, SLICE):
-            end = min(start + SLICE, stop)
-            left = slice(start, end)
-            right = slice(start + offset, end + offset)
-            distance = _compare_slices(word, left, right)
-            distance += _compare_slices(other_word, left, right)
-            near = np.flatnonzero(distance <= radius) + start
-            near = near[bucket_end[near] > near + offset]
-            if len(near):
-                yield _keep_near(words, order[near], order[near + offset], radius)
+            yield slice(start, min(start + SLICE, stop)), offset
 
 
 def _compare_slices(word: np.ndarray, left: slice, right: slice) -> np.ndarray:
@@ -327,23 +364,40 @@ def compare_all(
 
     Everything is compared with everything, by faiss if it is installed, else by NumPy.
     """
-    index: Any = None
-    step = 4 * SLICE // max(1, len(codes)) + 1
-    if find_spec("faiss"):
-        import faiss
+    compare = _compare_by_faiss if find_spec("faiss") else _compare_by_numpy
+    return compare(codes, others, radius)
 
-        index = faiss.IndexBinaryFlat(BITS)
-        index.add(codes)
-        step = 4096
+
+def _compare_by_faiss(
+    codes: np.ndarray,
+    others: np.ndarray,
+    radius: int,
+) -> Iterator[np.ndarray]:
+    """Yield the same as `compare_all`."""
+    import faiss
+
+    index = faiss.IndexBinaryFlat(BITS)
+    index.add(codes)
+    step = 4096
     for start in range(0, len(others), step):
         block = others[start : start + step]
-        if index:
-            # faiss takes the first distance that is too large.
-            limits, _, a = index.range_search(block, radius + 1)
-            n_found = np.diff(limits).astype(int)
-            b = np.repeat(np.arange(len(block)), n_found)
-        else:
-            b, a = np.nonzero(_count_differing(block, codes) <= radius)
+        # faiss takes the first distance that is too large.
+        limits, _, a = index.range_search(block, radius + 1)
+        n_found = np.diff(limits).astype(int)
+        b = np.repeat(np.arange(len(block)), n_found)
+        yield np.stack([a, b + start])
+
+
+def _compare_by_numpy(
+    codes: np.ndarray,
+    others: np.ndarray,
+    radius: int,
+) -> Iterator[np.ndarray]:
+    """Yield the same as `compare_all`."""
+    step = 4 * SLICE // max(1, len(codes)) + 1
+    for start in range(0, len(others), step):
+        block = others[start : start + step]
+        b, a = np.nonzero(_count_differing(block, codes) <= radius)
         yield np.stack([a, b + start])
 
 
