@@ -249,8 +249,9 @@ def _add_sample(commands: Any) -> None:
 
 
 def _add_init(commands: Any) -> None:
-    example = "cassava-leaf-disease-classification -o cassava.yaml"
-    command = _add_command(commands, _init, example)
+    command = _add_command(
+        commands, _init, "cassava-leaf-disease-classification -o cassava.yaml"
+    )
     command.add_argument(
         "source",
         help="images, labels or shards: a folder, or an attached Kaggle input",
@@ -313,8 +314,7 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_kernel(commands: Any) -> None:
-    example = "cassava --out work/kernels"
-    command = _add_command(commands, _kernel, example)
+    command = _add_command(commands, _kernel, "cassava --out work/kernels")
     _add_recipe(command)
     command.add_argument("--out", type=_path, required=True, help="for the folders")
     command.add_argument(
@@ -344,8 +344,7 @@ def _add_kernel(commands: Any) -> None:
 
 
 def _add_push(commands: Any) -> None:
-    example = "work/kernels --out work/kaggle"
-    command = _add_command(commands, _push, example)
+    command = _add_command(commands, _push, "work/kernels --out work/kaggle")
     command.add_argument(
         "folders",
         type=_path,
@@ -364,8 +363,7 @@ def _add_push(commands: Any) -> None:
 
 
 def _add_publish(commands: Any) -> None:
-    example = "work/kaggle/cassava-tfrecords/part-1"
-    command = _add_command(commands, _publish, example)
+    command = _add_command(commands, _publish, "work/kaggle/cassava-tfrecords/part-1")
     command.add_argument(
         "folders",
         type=_path,

@@ -79,10 +79,9 @@ def find_input(source: AnyPath) -> str:
         return source.rstrip("/")
 
     candidates = _list_candidates(source)
-    for candidate in candidates:
-        folder = _find_mount(candidate)
-        if folder:
-            return folder
+    folder = _find_mount(candidates)
+    if folder:
+        return folder
     paths = "\n  ".join(candidates)
     raise FileNotFoundError(
         f"'{source}' {MISSING_INPUT}. Looked in:\n  {paths}\nAttach the dataset to the "
@@ -90,14 +89,15 @@ def find_input(source: AnyPath) -> str:
     )
 
 
-def _find_mount(path: str) -> str:
-    """Return the folder of this path, "" for none. Its owner may be a star."""
-    # A folder may have "[1]" in its name: only the star of an owner is a pattern.
-    pattern = glob.escape(path).replace("/[*]/", "/*/")
-    for folder in sorted(glob.glob(pattern)):
-        # A mount that is not ready yet is an empty folder.
-        if not folder.startswith(KAGGLE_INPUT) or os.listdir(folder):
-            return folder
+def _find_mount(candidates: list[str]) -> str:
+    """Return the first of these folders that exists, "" for none."""
+    for candidate in candidates:
+        # A folder may have "[1]" in its name: only the star of an owner is a pattern.
+        pattern = glob.escape(candidate).replace("/[*]/", "/*/")
+        for folder in sorted(glob.glob(pattern)):
+            # A mount that is not ready yet is an empty folder.
+            if not folder.startswith(KAGGLE_INPUT) or os.listdir(folder):
+                return folder
     return ""
 
 

@@ -373,15 +373,19 @@ def index_shard(shard: str, image_key: str = "") -> ShardIndex:
     status = storage.size_and_time(shard)
     with _locks[shard]:  # one of many threads makes the index
         index = _indexes.get(shard)
-        if (
-            index is None
-            or index.status != status
-            or image_key not in ("", index.image_key)
-            or not os.path.exists(index.file)  # `forget_records` removed the copy
-        ):
+        if index is None or not _is_current(index, image_key, status):
             index = _load_index(shard, image_key, status)
             _indexes[shard] = index
     return index
+
+
+def _is_current(index: ShardIndex, image_key: str, status: Status) -> bool:
+    """Return whether an index is of this feature and this state of its shard."""
+    return (
+        index.status == status
+        and image_key in ("", index.image_key)
+        and os.path.exists(index.file)  # else `forget_records` removed the copy
+    )
 
 
 def _load_index(shard: str, image_key: str, status: Status) -> ShardIndex:

@@ -52,9 +52,8 @@ def _render(values: Values, copies: Path) -> str:
     """Return the page as HTML."""
     hide = partial(_hide_folders, _name_folders(values))
     accounting = show_table(read_accounting(values["WORK_DIR"]), {"share": "{:.1%}"})
-    notebooks = {}
-    for copy in sorted(copies.glob("0?_*.ipynb")):
-        notebooks[copy.stem] = _read_notebook(copy, hide)
+    executed = sorted(copies.glob("0?_*.ipynb"))
+    notebooks = {copy.stem: _read_notebook(copy, hide) for copy in executed}
     template = jinja2.Template(
         PAGE.read_text(),
         autoescape=True,

@@ -84,10 +84,9 @@ class JsonDataclass:
 
         Raises: TypeError: a value is missing, or does not have the annotated type.
         """
-        hints = get_type_hints(cls)
         known = {
             name: _convert_json(values[name], hint)
-            for name, hint in hints.items()
+            for name, hint in get_type_hints(cls).items()
             if name in values
         }
         return cls(**known)

@@ -237,14 +237,13 @@ def _read_plan(folder: str) -> dict[str, Any]:
 
 
 def read_part_table(
-    part_dir: str, name: str = "shards.csv", columns: Sequence[str] = SHARD_COLUMNS
+    part_dir: str, name: str = "shards.csv", columns: list[str] = SHARD_COLUMNS
 ) -> pd.DataFrame:
     """Return columns of a CSV of a part with their types, empty if there is no file.
 
     Raises: ValueError: it lacks one of `columns`, or is not a table.
     """
     path = f"{part_dir}/{name}"
-    columns = list(columns)
     text = storage.read_text(path)
     if not text:
         return pd.DataFrame(columns=columns)
@@ -307,9 +306,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     return dict(sorted(splits.items()))
 
 
-def _read_listing(
-    part_dir: str, columns: Sequence[str] = SHARD_COLUMNS
-) -> pd.DataFrame:
+def _read_listing(part_dir: str, columns: list[str] = SHARD_COLUMNS) -> pd.DataFrame:
     """Return columns of shards.csv, with the path of each shard as its file."""
     table = read_part_table(part_dir, columns=columns)
     paths = [storage.join(part_dir, file) for file in table["file"]]

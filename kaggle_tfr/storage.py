@@ -288,8 +288,11 @@ def list_files(pattern: str, folder: AnyPath) -> list[str]:
 
 def list_folders(pattern: str, folder: AnyPath) -> list[str]:
     """Return the sorted paths of the folders on disk that match a pattern."""
-    entries = _match(folder, pattern)
-    return sorted(escape(entry.path) for entry in entries if _is_true(entry.is_dir))
+    return sorted(
+        escape(entry.path)
+        for entry in _match(folder, pattern)
+        if _is_true(entry.is_dir)
+    )
 
 
 def escape(name: str) -> str:
