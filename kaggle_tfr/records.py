@@ -236,10 +236,7 @@ def read_index(path: str) -> list[int]:
     [0] without a file, [-1] if its content is not an index.
     """
     text = storage.read_text(path)
-    try:
-        lengths = [int(line.split()[1]) for line in text.splitlines()]
-    except (ValueError, IndexError):
-        return [-1]
+    lengths = list(map(int, re.findall(r" (\d{1,18})\n", text)))
     bounds = list(accumulate(lengths, initial=0))
     is_valid = min(lengths, default=FRAME_BYTES) >= FRAME_BYTES
     return bounds if is_valid and text == format_index(bounds) else [-1]

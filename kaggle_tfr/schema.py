@@ -289,7 +289,10 @@ def _type_of(source: str, images: pd.DataFrame | None) -> str:
 def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:
     """Return the schema with the kind, classes and label columns of a table."""
     columns = labels.label_columns
-    fields = [new for field in schema.fields for new in _fit_label(field, labels)]
+    fields: list[Field] = []
+    for field in schema.fields:
+        fields += _fit_label(field, labels)
+
     is_test = (images["label"] < 0) & (images.get("split", "") == "test")
     test_images = images[is_test]
     test_fields = _drop_labels(fields, test_images, columns) if is_test.any() else []

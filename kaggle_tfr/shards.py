@@ -83,8 +83,7 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
 
 def _check_files(shards: pd.DataFrame, threads: ThreadPoolExecutor) -> pd.DataFrame:
     """Return the shards with records, with the values that only the files reveal."""
-    measures = threads.map(_inspect, shards.itertuples())
-    measured = pd.DataFrame(measures, columns=["bytes", "compression", "count"])
+    measured = pd.DataFrame(threads.map(_inspect, shards.itertuples()))
     shards = _drop_empty(shards.assign(**measured))
     # One record of a folder and split is enough for its schema: look-ups may be slow.
     first_shards = shards.drop_duplicates(["folder", "split", "schema"])
@@ -343,7 +342,7 @@ def _name_masks(schema: RecordSchema) -> RecordSchema:
     return replace(schema, kind="masks", label_columns=masks) if masks else schema
 
 
-def _inspect(row: Any) -> tuple[int, str, int]:
+def _inspect(row: Any) -> dict[str, int | str]:
     """Return bytes, compression and count of a shard by quick look-ups.
 
     row: of `find_shards`. Raises: ValueError: they differ from the row's.
@@ -357,7 +356,8 @@ def _inspect(row: Any) -> tuple[int, str, int]:
     compression = row.compression
     if compression == "?":
         compression = "GZIP" if is_gzip(row.file) else ""
-    return size, compression, _find_count(row, compression)
+    count = _find_count(row, compression)
+    return {"bytes": size, "compression": compression, "count": count}
 
 
 def _find_count(row: Any, compression: str) -> int:
@@ -416,6 +416,11 @@ def count_records(file: str, compression: str = "") -> int:
     """
     if storage.is_remote(file) or compression:
         return _count_by_tensorflow(file, compression)
+    return _count_by_lengths(file)
+
+
+def _count_by_lengths(file: str) -> int:
+    """Return the number of records in a shard on disk, whose lengths are read."""
     count = 0
     end = 0
     size = os.path.getsize(file)
