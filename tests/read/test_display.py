@@ -30,7 +30,12 @@ def save_source(path, format_):
         exif = Image.Exif()
         exif[0x0112] = 6  # stored rotated; a viewer rotates it by 90° clockwise
         rotated = image.transpose(Image.Transpose.ROTATE_90)
-        rotated.save(path, "JPEG", exif=exif, quality=95)
+        rotated.save(
+            path,
+            "JPEG",
+            exif=exif,
+            quality=95,
+        )
     else:
         image.save(path, format_)
     return str(path)
@@ -38,10 +43,16 @@ def save_source(path, format_):
 
 def save_plan(work, sources):
     """Save a plan with the paths of the source images."""
-    table = pd.DataFrame(sources.items(), columns=["image_id", "path"])
-    training = table.assign(split="train")
-    test = table.assign(split="test", path="another image with the same id")
-    pd.concat([training, test]).to_parquet(work / "plan.parquet")
+    training = pd.DataFrame(sources.items(), columns=["image_id", "path"])
+    training["split"] = "train"
+    test = training.assign(split="test", path="another image with the same id")
+    plan = pd.concat([training, test])
+    plan.to_parquet(work / "plan.parquet")
+
+
+def pair_with_sources(part, work):
+    shards = read.find_shards(part)
+    return read.pair_with_sources(shards, str(work))
 
 
 @pytest.mark.parametrize("format_", ["EXIF", "TIFF", "AVIF", "JPEG2000", "JPEG"])
@@ -49,9 +60,12 @@ def test_a_source_of_any_format_is_upright_beside_its_record(tmp_path, format_):
     """Also an image rotated by EXIF, or of a format that TensorFlow cannot decode."""
     records = [make_record(7), make_record(8)]
     part = write_part(tmp_path / "part", {"a.tfrec": (0, records)})
-    rows = pd.DataFrame(
-        {"image_id": ["lost", "kept"], "file": "a.tfrec", "record": [0, 1]}
-    )
+    columns = {
+        "image_id": ["lost", "kept"],
+        "file": "a.tfrec",
+        "record": [0, 1],
+    }
+    rows = pd.DataFrame(columns)
     rows.to_csv(tmp_path / "part" / "train.csv", index=False)
     sources = {
         "kept": save_source(tmp_path / "source", format_),
@@ -59,40 +73,56 @@ def test_a_source_of_any_format_is_upright_beside_its_record(tmp_path, format_):
     }
     save_plan(tmp_path, sources)
 
-    pairs, titles = read.pair_with_sources(read.find_shards(part), str(tmp_path))
+    pairs, titles = pair_with_sources(part, tmp_path)
 
     [(source, image)] = pairs
+    bright_third = source[:, :18]
+    dark_rest = source[:, 22:]
     assert source.shape == (40, 60, 3)
-    assert abs(source[:, :18].mean() - 230) < 6
-    assert abs(source[:, 22:].mean() - 20) < 6
-    assert abs(image.mean() - 8) <= 1
+    assert 224 < bright_third.mean() < 236
+    assert 14 < dark_rest.mean() < 26
+    assert 7 <= image.mean() <= 9
     assert titles == [("kept\n60 × 40", "record 1\n48 × 32")]
 
 
 def test_sources_are_found_at_the_end_of_a_large_csv(tmp_path):
     """The rows of a late fold are at the end of the CSV of a large split."""
-    part = write_part(tmp_path, {"z.tfrec": (9, [make_record(n) for n in (3, 4)])})
-    rows = pd.DataFrame(
-        {"image_id": [f"n{i}" for i in range(120_000)], "file": "a.tfrec"}
-    )
-    rows = rows.assign(record=rows.index)
-    rows.loc[rows.index[-2:], ["file", "record"]] = [["z.tfrec", 0], ["z.tfrec", 1]]
+    records = [make_record(3), make_record(4)]
+    part = write_part(tmp_path, {"z.tfrec": (9, records)})
+    n_early = 119_998
+    early_rows = {
+        "image_id": [f"n{number}" for number in range(n_early)],
+        "file": "a.tfrec",
+        "record": range(n_early),
+    }
+    late_rows = {
+        "image_id": ["n119998", "n119999"],
+        "file": "z.tfrec",
+        "record": [0, 1],
+    }
+    rows = pd.concat([pd.DataFrame(early_rows), pd.DataFrame(late_rows)])
     rows.to_csv(tmp_path / "train.csv", index=False)
     source = save_source(tmp_path / "source.png", "PNG")
-
     save_plan(tmp_path, {"n119998": source, "n119999": source})
-    _, titles = read.pair_with_sources(read.find_shards(part), str(tmp_path))
 
-    assert [left.split("\n")[0] for left, _ in titles] == ["n119998", "n119999"]
-    without_plan = read.pair_with_sources(read.find_shards(part), f"{tmp_path}/none")
+    _, titles = pair_with_sources(part, tmp_path)
+
+    first, second = [title for title, _ in titles]
+    assert first.startswith("n119998\n")
+    assert second.startswith("n119999\n")
+    without_plan = pair_with_sources(part, tmp_path / "none")
     assert without_plan == ([], [])
 
 
 def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):
     """Their records have another schema, which needs a reader of its own."""
-    files = {f"{name}.tfrec": (0, [make_record(7)]) for name in "ab"}
+    records = [make_record(7)]
+    files = {
+        "a.tfrec": (0, records),
+        "b.tfrec": (0, records),
+    }
     shards = read.find_shards(write_part(tmp_path, files))
-    shards = shards.assign(split=["test", "train"])
+    shards["split"] = ["test", "train"]
 
     training, validation = read.choose_displayed_shards(shards, 0)
     test_only, _ = read.choose_displayed_shards(shards.head(1), 0)
@@ -106,26 +136,46 @@ def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):
 def test_labels_of_all_types_are_named():
     """One class, several classes, and the classes that have a mask."""
     classes = ["x", "y", 7]
-    flags = np.array([[1, 0, 1], [0, 0, 0]])
+    numbers = np.array([2, 0, -1])
+    flags = np.array(
+        [
+            [1, 0, 1],
+            [0, 0, 0],
+        ]
+    )
     masks = np.zeros((1, 2, 2, 3), np.uint8)
     masks[0, 1, 0, 2] = 1
 
-    padding_label = 0
-    assert read.format_labels(np.array([2, 0, -1]), classes) == ["7", "x", ""]
-    assert read.format_labels(np.array([-1, padding_label]), []) == ["", ""]
+    assert read.format_labels(numbers, classes) == ["7", "x", ""]
     assert read.format_labels(flags, classes) == ["x, 7", "none"]
     assert read.format_labels(masks, classes) == ["7"]
 
 
+def test_labels_of_padding_and_of_tests_have_no_name():
+    """Without classes, also the label 0 of padding has none."""
+    numbers = np.array([-1, 0])
+    assert read.format_labels(numbers, []) == ["", ""]
+
+
+NUMBERS = np.array([1, -1, 0])
+FLAGS = np.array(
+    [
+        [1, 1],
+        [1, 0],
+        [1, 1],
+    ],
+    np.float32,
+)
 MASKS = np.zeros((3, 2, 2, 2), np.uint8)
-MASKS[[0, 2], 1, 0, [1, 0]] = 1
+MASKS[0, 1, 0, 1] = 1
+MASKS[2, 1, 0, 0] = 1
 
 
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        (np.array([1, -1, 0]), [0, 1]),
-        (np.array([[1, 1], [1, 0], [1, 1]], np.float32), [2, 1]),
+        (NUMBERS, [0, 1]),
+        (FLAGS, [2, 1]),
         (MASKS, [0, 1]),
     ],
     ids=["single", "multi", "masks"],
@@ -143,30 +193,48 @@ def test_images_are_counted_by_label_without_padding(labels, expected):
 
 def test_a_gap_in_the_classes_is_not_a_missing_class():
     """LABEL_MAP may leave a number without a class."""
-    text = read.describe_missing_classes([0, 1, 0], [None, "day", "night"])
+    classes = [None, "day", "night"]
+    text = read.describe_missing_classes([0, 1, 0], classes)
     assert text.startswith("Warning: no score covers 1 of 2 classes")
     assert text.endswith(": night")
 
 
-@pytest.mark.parametrize("any_mask", [True, False])
-def test_the_first_record_with_a_mask_is_displayed(tmp_path, any_mask):
+LEFT_HALF = np.zeros((32, 48), np.uint8)
+LEFT_HALF[:, :24] = 1
+
+
+@pytest.mark.parametrize(
+    ("second_code", "expected_index", "expected_mean"),
+    [
+        (encode_mask(LEFT_HALF), 1, 0.5),
+        ("", 0, 0),
+    ],
+    ids=["a mask", "no mask"],
+)
+def test_the_first_record_with_a_mask_is_displayed(
+    tmp_path, second_code, expected_index, expected_mean
+):
     """Where all masks are empty, the first record is displayed."""
-    left_half = np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1)
-    codes = ["", encode_mask(left_half) if any_mask else "", ""]
-    images = [save_noise(number, 48, 32) for number in range(3)]
-    records = [
-        make_example(image=image, fish=code.encode())
-        for image, code in zip(images, codes, strict=True)
-    ]
+    codes = ["", second_code, ""]
+    images = []
+    records = []
+    for number, code in enumerate(codes):
+        image = save_noise(number, 48, 32)
+        images.append(image)
+        records.append(make_example(image=image, fish=code.encode()))
     write_shard(tmp_path / "a.tfrec", records)
-    schema = load_schema({"image": "image", "fish": {"from": "Fish", "type": "bytes"}})
+    fields = {
+        "image": "image",
+        "fish": {"from": "Fish", "type": "bytes"},
+    }
 
-    shards = read.find_shards(tmp_path, schema=schema)
-    image, masks = read.find_first_masks(shards)
+    shards = read.find_shards(tmp_path, schema=load_schema(fields))
+    pixels, masks = read.find_first_masks(shards)
 
-    expected = Image.open(io.BytesIO(images[1 if any_mask else 0]))
-    assert np.abs(image.astype(int) - np.asarray(expected)).mean() < 3
-    assert masks["fish"].mean() == (0.5 if any_mask else 0)
+    expected = Image.open(io.BytesIO(images[expected_index]))
+    difference = pixels.astype(int) - np.asarray(expected)
+    assert np.abs(difference).mean() < 3
+    assert masks["fish"].mean() == expected_mean
 
 
 def test_the_benchmark_leaves_out_files_that_are_not_photographs(tmp_path, capsys):
@@ -174,13 +242,16 @@ def test_the_benchmark_leaves_out_files_that_are_not_photographs(tmp_path, capsy
     from benchmarks.read import list_photos
 
     (tmp_path / "README.md").write_text("Photographs by their owners.")
-    (tmp_path / "large.jpg").write_bytes(save_noise(1, 90, 60))
-    (tmp_path / "small.jpg").write_bytes(save_noise(2, 30, 20))
+    large = tmp_path / "large.jpg"
+    small = tmp_path / "small.jpg"
+    large.write_bytes(save_noise(1, 90, 60))
+    small.write_bytes(save_noise(2, 30, 20))
 
     photos = list_photos(str(tmp_path), ImageSettings((50, 50)))
 
-    assert [path for path, _ in photos] == [str(tmp_path / "large.jpg")]
-    assert Image.open(io.BytesIO(photos[0][1])).size == (75, 50)
+    [(path, data)] = photos
+    assert path == str(large)
+    assert Image.open(io.BytesIO(data)).size == (75, 50)
     assert "README.md' is left out" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="no photograph of 70 pixels"):
         list_photos(str(tmp_path), ImageSettings((70, 70)))
