@@ -109,10 +109,7 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     size, proportional to the bytes that a record has beyond `known`.
     """
     before = table[["height", "width"]]
-    codes, distinct = pd.MultiIndex.from_frame(before).factorize()
-    outputs = [output_size(height, width, image) for height, width in distinct]
-    after = np.array(outputs, float).reshape(-1, 2)[codes]
-
+    after = _predict_sides(before, image)
     exact = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
     exact &= (after == before.to_numpy()).all(axis=1) & image.pass_through
     exact &= table["orientation"] == 1
@@ -126,6 +123,13 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
             "size": size.mask(exact, 1.0),
         }
     )
+
+
+def _predict_sides(sides: pd.DataFrame, image: ImageSettings) -> Array:
+    """Return height and width in the record: float (n, 2). sides: of the originals."""
+    codes, distinct = pd.MultiIndex.from_frame(sides).factorize()
+    outputs = [output_size(height, width, image) for height, width in distinct]
+    return np.array(outputs, float).reshape(-1, 2)[codes]
 
 
 def cut_strata(predicted: pd.DataFrame, sample: int) -> Array:
@@ -163,9 +167,14 @@ def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
         rows = np.flatnonzero(stratum == number)
         wanted = per_stratum if number else min(sample, MAX_EXACT)
         by_label = rows[np.lexsort((rng.random(count), labels[rows]))]
-        edges = np.linspace(0, count, min(count, wanted) + 1).astype(int)
-        chosen += [by_label[rng.integers(a, b)] for a, b in pairwise(edges)]
+        chosen += _draw_from_runs(by_label, min(count, wanted), rng)
     return np.sort(np.asarray(chosen, int))
+
+
+def _draw_from_runs(rows: Array, n_runs: int, rng: np.random.Generator) -> list[int]:
+    """Cut the rows into runs of equal length; draw a row of each."""
+    edges = np.linspace(0, len(rows), n_runs + 1).astype(int)
+    return [rows[rng.integers(start, stop)] for start, stop in pairwise(edges)]
 
 
 def _measure(
@@ -223,53 +232,57 @@ def _load_libraries() -> None:
 def estimate(predicted: pd.DataFrame, edges: Array, measured: pd.DataFrame) -> Forecast:
     """Return the forecast from measured images; see `predict` and `_measure`."""
     stratum = number_strata(predicted, edges)
-    drawn = stratum[measured.index]
-    n_rows = np.bincount(stratum, minlength=len(edges) + 2)
-
-    sampled = predicted.loc[measured.index]
-    extra_bytes = measured["bytes"] - sampled["known"]
-    sizes = np.bincount(stratum, predicted["size"], len(n_rows))
-    strata = _fit_ratios(extra_bytes, sampled["size"], drawn, n_rows, sizes)
+    n_strata = len(edges) + 2
+    extra_bytes = measured["bytes"] - predicted["known"].loc[measured.index]
+    strata = _fit_ratios(extra_bytes, predicted["size"], stratum, n_strata)
     size, quantile = _interval(strata, predicted["known"].sum())
 
     seconds = measured["end"] - measured["begin"]
-    ones = pd.Series(1.0, seconds.index)
-    times = _fit_ratios(seconds, ones, drawn, n_rows, n_rows)
+    ones = pd.Series(1.0, predicted.index)
+    times = _fit_ratios(seconds, ones, stratum, n_strata)
     seconds_each, _ = _interval(times)
-    elapsed = measured["end"].max() - measured["begin"].min()
     return Forecast(
         n_images=len(predicted),
-        n_exact=int(n_rows[0]),
+        n_exact=int(strata["rows"][0]),
         n_sampled=len(measured),
         size=size,
         seconds=seconds_each,
-        workers=max(1.0, float(seconds.sum() / max(elapsed, 1e-9))),
+        workers=_count_workers(measured),
         quantile=quantile,
         edges=edges,
         strata=strata,
     )
 
 
+def _count_workers(measured: pd.DataFrame) -> float:
+    """Return the mean number of images that were measured at the same time."""
+    seconds = measured["end"] - measured["begin"]
+    elapsed = measured["end"].max() - measured["begin"].min()
+    return max(1.0, float(seconds.sum() / max(elapsed, 1e-9)))
+
+
 def _fit_ratios(
-    y: pd.Series, x: pd.Series, drawn: Array, n_rows: Array, sums_x: Array
+    y: pd.Series, x: pd.Series, stratum: Array, n_strata: int
 ) -> pd.DataFrame:
     """Return one row per stratum: rows, sampled, ratio, total and spread.
 
     ratio: of y to x; without a sample, that of all strata. total: of y, in all rows.
     spread: standard deviation of y about ratio * x. A single image does not show it:
     half the mean is a guess on the safe side.
-    y, x, drawn: of the sample; drawn is its stratum. n_rows, sums_x: of all rows, by
-    stratum.
+    y: of the sample, by row. x, stratum: of all rows.
     """
-    n_strata = len(n_rows)
+    drawn = stratum[y.index]
+    drawn_x = x.loc[y.index]
+    n_rows = np.bincount(stratum, minlength=n_strata)
     n_sampled = np.bincount(drawn, minlength=n_strata)
-    ratio = np.full(n_strata, y.sum() / x.sum())
-    sampled_y = np.bincount(drawn, y, n_strata)
-    sampled_x = np.bincount(drawn, x, n_strata)
-    np.divide(sampled_y, sampled_x, out=ratio, where=n_sampled > 0)
-    total = ratio * sums_x
 
-    squares = np.bincount(drawn, (y - ratio[drawn] * x) ** 2, n_strata)
+    ratio = np.full(n_strata, y.sum() / drawn_x.sum())
+    sums_y = np.bincount(drawn, y, n_strata)
+    sums_x = np.bincount(drawn, drawn_x, n_strata)
+    np.divide(sums_y, sums_x, out=ratio, where=n_sampled > 0)
+    total = ratio * np.bincount(stratum, x, n_strata)
+
+    squares = np.bincount(drawn, (y - ratio[drawn] * drawn_x) ** 2, n_strata)
     spread = np.sqrt(squares / (n_sampled - 1).clip(1))
     guess = np.abs(total) / n_rows.clip(1) / 2
     return pd.DataFrame(
@@ -287,18 +300,24 @@ def _interval(strata: pd.DataFrame, known: float = 0.0) -> tuple[Interval, float
     """Return the interval of the mean of all rows, and the quantile of t behind it.
 
     known: the sum of what is not estimated.
-    The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
     """
     n_rows = strata["rows"].sum()
     variances = _find_variance(strata, strata["rows"])
-    variance = variances.sum()
-    per_freedom = (variances**2 / (strata["sampled"] - 1).clip(1)).sum()
-    freedom = np.clip(variance**2 / max(per_freedom, 1e-300), 3, 10_000)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
-
+    quantile = _find_quantile(variances, strata["sampled"])
     mean = float((known + strata["total"].sum()) / n_rows)
-    margin = float(quantile * np.sqrt(variance) / n_rows)
+    margin = float(quantile * np.sqrt(variances.sum()) / n_rows)
     return (mean, max(mean - margin, 0.0), mean + margin), quantile
+
+
+def _find_quantile(variances: pd.Series, n_sampled: pd.Series) -> float:
+    """Return the quantile of t for a sum over strata with these variances.
+
+    The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
+    """
+    per_freedom = (variances**2 / (n_sampled - 1).clip(1)).sum()
+    freedom = variances.sum() ** 2 / max(per_freedom, 1e-300)
+    freedom = np.clip(freedom, 3, 10_000)
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
 def _find_variance(strata: pd.DataFrame, count: pd.Series) -> pd.Series:

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, floor
@@ -181,7 +180,6 @@ def make_plan(
     table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings)
     table = table.sort_values(ORDER, ignore_index=True)
-    mean, low, high = (round(size, 1) for size in forecast.size)
     plan = Plan(
         labels,
         schema,
@@ -189,27 +187,38 @@ def make_plan(
         settings,
         n_parts=int(table["part"].max()),
         shard_limit_bytes=shard_limit_bytes,
-        forecast={
-            "n_images": forecast.n_images,
-            "n_exact": forecast.n_exact,
-            "n_sampled": forecast.n_sampled,
-            "bytes_per_image": mean,
-            "low": low,
-            "high": high,
-        },
+        forecast=_describe_forecast(forecast),
         versions=package_versions(),
         shards=_list_shards(table, forecast, settings),
     )
     check_names(plan)
-    decisive = {
-        "labels": asdict(labels),
-        "schema": asdict(schema),
+    decisive = _list_decisive(plan)
+    return replace(plan, fingerprint=fingerprint(table, decisive)), table
+
+
+def _describe_forecast(forecast: Forecast) -> dict[str, float]:
+    """Return the numbers of a forecast for plan.json."""
+    mean, low, high = (round(size, 1) for size in forecast.size)
+    return {
+        "n_images": forecast.n_images,
+        "n_exact": forecast.n_exact,
+        "n_sampled": forecast.n_sampled,
+        "bytes_per_image": mean,
+        "low": low,
+        "high": high,
+    }
+
+
+def _list_decisive(plan: Plan) -> dict[str, Any]:
+    """Return the settings that decide the bytes of the shards."""
+    return {
+        "labels": asdict(plan.labels),
+        "schema": asdict(plan.schema),
         "image": asdict(plan.image),
         "n_parts": plan.n_parts,
-        "compression": settings.compression,
-        "shard_name": settings.shard_name,
+        "compression": plan.settings.compression,
+        "shard_name": plan.settings.shard_name,
     }
-    return replace(plan, fingerprint=fingerprint(table, decisive)), table
 
 
 def _list_shards(
@@ -239,18 +248,14 @@ def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
 
     They count the shards whose names differ in `i`, `n` and `count` only.
     """
-    series = []
+    names = []
     for shard in shards:
         unnumbered = replace(shard, i=0, n=0, count=0)
-        series.append(format_shard_name(template, **vars(unnumbered), name="name"))
+        names.append(format_shard_name(template, **vars(unnumbered), name="name"))
 
-    totals = Counter(series)
-    used = Counter[str]()
-    numbered = []
-    for shard, name in zip(shards, series, strict=True):
-        numbered.append(replace(shard, i=used[name], n=totals[name]))
-        used[name] += 1
-    return numbered
+    series = pd.Series(names, dtype=object).groupby(names)
+    numbers = zip(shards, series.cumcount(), series.transform("size"), strict=True)
+    return [replace(shard, i=int(i), n=int(n)) for shard, i, n in numbers]
 
 
 def check_names(plan: Plan) -> None:
@@ -369,15 +374,19 @@ def shards_per_group(
 
     # A part may have no test image: there can be fewer of them than parts.
     n_shards[is_test] = np.minimum(counts, n_shards.clip(n_parts))[is_test]
-    labelled = n_shards[~is_test]
-    if labelled.min() < n_parts:
-        split, fold = cast("tuple[str, int]", labelled.idxmin())
+    _check_every_part(n_shards[~is_test], n_parts)
+    return n_shards.to_dict()
+
+
+def _check_every_part(n_shards: pd.Series, n_parts: int) -> None:
+    """Raise a ValueError if a fold has fewer shards than there are parts."""
+    if n_shards.min() < n_parts:
+        split, fold = cast("tuple[str, int]", n_shards.idxmin())
         raise ValueError(
             f"The images need {n_parts} parts, but fold {fold} of '{split}' has "
-            f"{labelled.min()} shards; a part takes some of each. Raise PART_LIMIT_GB "
+            f"{n_shards.min()} shards; a part takes some of each. Raise PART_LIMIT_GB "
             "or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
         )
-    return n_shards.to_dict()
 
 
 def _limit_shards(
@@ -455,17 +464,23 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Write plan.parquet, a row group per shard, then plan.json."""
     storage.remove_leftovers(work_dir)
+    path = storage.join(work_dir, "plan.parquet")
+    storage.write_atomically(path, _encode_rows(table, plan.shards))
+    path = storage.join(work_dir, "plan.json")
+    storage.write_atomically(path, plan.to_json().encode())
+
+
+def _encode_rows(table: pd.DataFrame, shards: Sequence[Shard]) -> bytes:
+    """Return a Parquet file with a row group per shard."""
     rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
     buffer = io.BytesIO()
     start = 0
     with pq.ParquetWriter(buffer, rows.schema) as writer:
-        for shard in plan.shards:
+        for shard in shards:
             rows_of_shard = rows.slice(start, shard.count)
             writer.write_table(rows_of_shard, row_group_size=shard.count)
             start += shard.count
-    storage.write_atomically(storage.join(work_dir, "plan.parquet"), buffer.getvalue())
-    path = storage.join(work_dir, "plan.json")
-    storage.write_atomically(path, plan.to_json().encode())
+    return buffer.getvalue()
 
 
 def read_plan(folder: str) -> Plan:
@@ -475,16 +490,7 @@ def read_plan(folder: str) -> Plan:
     """
     path = storage.join(folder, "plan.json")
     try:
-        values: dict[str, Any] = json.loads(storage.read_bytes(path))
-        settings = PlanSettings(**values["settings"])
-        values |= {
-            "labels": Labels.from_dict(values["labels"]),
-            "schema": RecordSchema.from_dict(values["schema"]),
-            "image": settings.image,
-            "settings": settings,
-            "shards": [Shard(**shard) for shard in values["shards"]],
-        }
-        return Plan(**values)
+        return _parse_plan(json.loads(storage.read_bytes(path)))
     except FileNotFoundError:
         raise FileNotFoundError(
             f"There is no plan.json in WORK_DIR '{folder}'. Run 03_plan."
@@ -493,6 +499,19 @@ def read_plan(folder: str) -> Plan:
         raise ValueError(
             f"'{path}' is not a plan of this version: {error}. Run 03_plan again."
         ) from None
+
+
+def _parse_plan(values: dict[str, Any]) -> Plan:
+    """Return the plan with the values of a plan.json."""
+    settings = PlanSettings(**values["settings"])
+    values |= {
+        "labels": Labels.from_dict(values["labels"]),
+        "schema": RecordSchema.from_dict(values["schema"]),
+        "image": settings.image,
+        "settings": settings,
+        "shards": [Shard(**shard) for shard in values["shards"]],
+    }
+    return Plan(**values)
 
 
 def read_rows(
