@@ -88,7 +88,7 @@ def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
     """Raise a ValueError if images of the plan are in a part that may be removed."""
     plan_path = storage.join(work_dir, "plan.parquet")
     paths = storage.read_parquet(plan_path, columns=["path"])["path"]
-    folders = {os.path.dirname(path) for path in paths}
+    folders = paths.map(os.path.dirname).unique()
     for part_dir in part_dirs:
         if any(storage.is_inside(folder, part_dir) for folder in folders):
             raise ValueError(

@@ -187,8 +187,12 @@ def _write_records(
             try:
                 record = _encode_image(row, data, task.plan)
             except (RejectedImage, DamagedRecord) as rejection:
-                reject = {"image_id": row["image_id"], "path": row["path"]}
-                rejects.append(reject | {"problem": str(rejection)})
+                reject = {
+                    "image_id": row["image_id"],
+                    "path": row["path"],
+                    "problem": str(rejection),
+                }
+                rejects.append(reject)
                 continue
             writer.write(record)
             bounds.append(bounds[-1] + len(record) + FRAME_BYTES)

@@ -151,7 +151,8 @@ def _write_image_tables(
     for row, (_, images) in zip(rows, tables, strict=True):
         table = _list_records(plan, row, images)
         with open(f"{folder}/{row.split}.csv", "ab") as file:
-            text = _format_csv(table, header=file.tell() == 0)
+            is_new = file.tell() == 0
+            text = _format_csv(table, header=is_new)
             file.write(text.encode())
 
 

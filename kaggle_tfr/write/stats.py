@@ -70,9 +70,10 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
 
     images: columns `split` and `path`. Files that cannot be read are left out.
     """
+    columns = images[["split", "path"]]
     blocks = parallel.run(
         _sum_files,
-        parallel.blocks(images[["split", "path"]], BLOCK),
+        parallel.blocks(columns, BLOCK),
         label="Pixels of files",
         total=len(images),
         advance=lambda stats: sum(sums["images"] for sums in stats.values()),
@@ -139,7 +140,8 @@ def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> list[str]:
     Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}.
     """
     paths = []
-    for origin, stats in (("files", files), ("records", records)):
+    origins = {"files": files, "records": records}
+    for origin, stats in origins.items():
         for split, sums in sorted(stats.items()):
             path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")
             description = describe_sums(sums)
