@@ -25,8 +25,6 @@ from kaggle_tfr.shards import (
 RUN = "journal/run"  # contains the id of the run that writes the part
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 
-ShardKey = tuple[int, str, int, int]
-
 
 @dataclass(frozen=True)
 class ShardRow:
@@ -50,7 +48,7 @@ class ShardRow:
     number: int = -1
 
     @property
-    def key(self) -> ShardKey:
+    def key(self) -> tuple[int, str, int, int]:
         return self.part, self.split, self.fold, self.shard
 
 
@@ -83,8 +81,7 @@ def open_part(
         clear_part(part_dir)
 
     _claim_part(part_dir, plan, run_id)
-    rejects_sums = {name: sums[name] for name in sums if name == "rejects.csv"}
-    return _remove_other_shards(part_dir, plan, rejects_sums)
+    return _remove_other_shards(part_dir, plan, sums.get("rejects.csv", ""))
 
 
 def _claim_part(part_dir: str, plan: Plan, run_id: str) -> None:
@@ -98,16 +95,17 @@ def _claim_part(part_dir: str, plan: Plan, run_id: str) -> None:
 
 
 def _remove_other_shards(
-    part_dir: str, plan: Plan, rejects_sums: Mapping[str, str]
+    part_dir: str, plan: Plan, sha256_of_rejects: str
 ) -> list[ShardRow]:
     """Remove the shards that do not agree with the plan; return the rows of the rest.
 
-    rejects_sums: sha256 of rejects.csv when it was written, empty if it was not.
+    sha256_of_rejects: of rejects.csv when it was written, "" if it was not.
     """
     rows = read_rows_of_part(part_dir)
     kept = match_plan(rows, plan)
+    rejects = {"rejects.csv": sha256_of_rejects}
     # Only rejects.csv names the rejected images: shards without it are written again.
-    if find_changed_files(part_dir, rejects_sums):
+    if sha256_of_rejects and find_changed_files(part_dir, rejects):
         kept = [row for row in kept if row.refused == 0]
     kept_files = {row.file for row in kept}
     _remove_files(part_dir, _list_files(r for r in rows if r.file not in kept_files))
@@ -199,7 +197,7 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
 
     The files themselves are not checked.
     """
-    shards: dict[ShardKey, Shard] = {
+    shards = {
         (shard.part, shard.split, shard.fold, shard.index): shard
         for shard in plan.shards
     }

@@ -87,7 +87,7 @@ def _publish_files(
     new_sums[SUMS] = sha256_of_text(text)
 
     changed = find_changed_files(part_dir, new_sums)
-    for name in sorted(changed, key="shards.csv".__eq__):
+    for name in sorted(changed, key=lambda name: name == "shards.csv"):
         storage.publish_file(f"{scratch}/{name}", f"{part_dir}/{name}")
 
 
