@@ -151,7 +151,7 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     if case == "several labels":  # at last, since it is another plan
         run_notebook(root, "03", SMALL | values | {"N_FOLDS": 3})
         printed = capsys.readouterr().out
-        assert "so no score there covers them: cat, dog\n" in printed
+        assert "; no score covers them: cat, dog\n" in printed
         title = (
             "figure: 3 labels in 3 combinations × 3 folds: "
             "missing from a fold: cat, dog\n"

@@ -31,7 +31,7 @@ sys.exit(main(["sample", "competition"]))
 
 @pytest.fixture(scope="module")
 def wheel(root, tmp_path_factory):
-    """Return the wheel, built from a copy of the sources, since a build leaves folders."""
+    """Return the wheel, built from a copy of the sources; a build leaves folders."""
     folder = tmp_path_factory.mktemp("sources")
     for name in SOURCES:
         shutil.copy(root / name, folder / name)
@@ -90,7 +90,7 @@ def call(wheel, tmp_path_factory):
 
 
 def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
-    """The wheel has all modules, notebooks, recipes and the licence, and nothing else."""
+    """The wheel has all modules, notebooks and recipes, the licence, no other file."""
     wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
     wanted += [root / f"kaggle_tfr/{name}" for name in ("py.typed", "report.html")]
     wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
