@@ -138,9 +138,9 @@ def load_pairs(
         pixels[1::2] = map(apply_orientation, pixels[1::2], pairs["orientation"])
 
     captions = _describe_sizes(rows, outcomes) if outcomes else _describe_labels(rows)
-    names = rows["image_id"] + _describe_distances(pairs)
-    titles = names + "\n" + captions
-    return _pair(pixels), _pair(titles.tolist())
+    texts = zip(rows["image_id"], _describe_distances(pairs), captions, strict=True)
+    titles = [f"{name}{distance}\n{caption}" for name, distance, caption in texts]
+    return _pair(pixels), _pair(titles)
 
 
 def _pair(values: list[Any]) -> list[tuple[Any, Any]]:

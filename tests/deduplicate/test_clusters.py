@@ -333,6 +333,15 @@ def test_titles_name_the_split_of_images_that_are_not_for_training():
     ]
 
 
+@pytest.mark.parametrize("outcomes", [(), ("kept", "dropped")])
+def test_without_pairs_nothing_is_displayed(outcomes):
+    """A dataset without near-duplicates has no pairs, with or without outcomes."""
+    images = make_images(["rose", "lily"]).astype({"image_id": "str"})
+    pairs = make_pairs().assign(orientation=1)
+
+    assert load_pairs(images, pairs, outcomes=outcomes) == ([], [])
+
+
 def test_the_image_kept_is_displayed_first_with_the_sizes():
     """A copy with equal hashes that precedes it in the table comes second."""
     images = make_images(["rose", "rose", "lily"], [10, 20, 30])
