@@ -1,7 +1,7 @@
 """Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -39,31 +39,37 @@ def compute_columns(
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
     next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
-    for index, rows in _compute_blocks(compute, missing, label):
+    for index, block in _compute_blocks(compute, missing, label):
         is_known[index] = True
-        for name, values in zip(names, zip(*rows, strict=True), strict=True):
+        for name, values in zip(names, block, strict=True):
             columns[name][index] = values
         if path and (is_known.all() or time.monotonic() > next_save):
             known_rows = table.assign(**columns)[is_known]
-            next_save = _save(pd.concat([known_rows, other_rows]), path)
+            next_save = _save([known_rows, other_rows], path)
     return table.assign(**columns)
 
 
 def _compute_blocks(
     compute: Callable[[pd.DataFrame], list[tuple]], table: pd.DataFrame, label: str
-) -> Iterator[tuple[pd.Index, list[tuple]]]:
-    """Yield the index and the computed values of each block of rows."""
+) -> Iterator[tuple[pd.Index, Iterable[tuple]]]:
+    """Yield the index and the computed columns of each block of rows."""
     tasks = blocks(table, BLOCK)
-    total = len(table)
-    results = run(compute, tasks, label=label, total=total, advance=len, ordered=True)
+    results = run(
+        compute,
+        tasks,
+        label=label,
+        total=len(table),
+        advance=len,
+        ordered=True,
+    )
     for task, rows in zip(tasks, results, strict=True):
-        yield task.index, rows
+        yield task.index, zip(*rows, strict=True)
 
 
-def _save(rows: pd.DataFrame, path: str) -> float:
+def _save(tables: list[pd.DataFrame], path: str) -> float:
     """Write the file; return when to write it again, by the monotonic clock."""
     start = time.monotonic()
-    storage.write_parquet(rows, path)
+    storage.write_parquet(pd.concat(tables), path)
     # Saving millions of rows takes long: it gets a tenth of the time at most.
     seconds = time.monotonic() - start
     return start + SECONDS_BETWEEN_SAVES + 10 * seconds
@@ -72,9 +78,9 @@ def _save(rows: pd.DataFrame, path: str) -> float:
 def _read_saved(
     path: str, table: pd.DataFrame, key: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of the file, and those of them that the table does not have.
+    """Return all rows of the file, and those whose first key is not in the table.
 
-    There are none without a file. The first key column identifies a row.
+    There are none without a file. The second table is sorted.
     """
     saved = table.iloc[:0]
     if path and storage.exists(path):

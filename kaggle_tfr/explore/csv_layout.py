@@ -130,22 +130,23 @@ def match_csvs(
     names: of the CSVs below the folder. images: some images in the folder.
     """
     templates = {template for image in images for template in _list_templates(image)}
-    csvs = []
-    unmatched = []
-    for name in names:
-        tables = _read_tables(os.path.join(folder, name))
-        matches = (_match_csv(folder, name, table, templates) for table in tables)
-        csv = next(filter(None, matches), None)
-        if csv:
-            csvs.append(csv)
-        else:
-            unmatched.append(name)
+    csvs = [_match_file(folder, name, templates) for name in names]
+    unmatched = [name for name, csv in zip(names, csvs, strict=True) if not csv]
     if unmatched:
         recipe.doubt(
             "not used, because they are not in UTF-8, or because no column names "
             f"existing images: {', '.join(unmatched)}"
         )
-    return _merge_splits(csvs, names)
+    return _merge_splits(list(filter(None, csvs)), names)
+
+
+def _match_file(folder: str, name: str, templates: Iterable[str]) -> Csv | None:
+    """Return the CSV by the first separator with which it names images."""
+    for table in _read_tables(os.path.join(folder, name)):
+        csv = _match_csv(folder, name, table, templates)
+        if csv:
+            return csv
+    return None
 
 
 def _read_tables(path: str) -> Iterator[pd.DataFrame]:
@@ -183,7 +184,10 @@ def _sort_templates(templates: Iterable[str], csv_folder: str) -> list[str]:
     Splits may number their images alike.
     """
     beside = f"{_escape_braces(csv_folder)}/"
-    return sorted(templates, key=lambda t: (not t.startswith(beside), t.count("/"), t))
+    return sorted(
+        templates,
+        key=lambda path: (not path.startswith(beside), path.count("/"), path),
+    )
 
 
 def _sample_ids(cells: pd.Series) -> tuple[list[str], list[str]]:
@@ -244,6 +248,19 @@ def _escape_braces(name: str) -> str:
 
 def _merge_splits(csvs: list[Csv], names: Sequence[str]) -> list[Csv]:
     """Return the CSVs; those with the same form in several split folders as one."""
+    for (file, _, tail), group in _group_by_form(csvs).items():
+        alike = [name for name in names if name.endswith(f"/{file}")]
+        if 1 < len(group) == len(alike):
+            rest = [csv for csv in csvs if csv not in group]
+            csvs = [_merge(group, file, tail), *rest]
+    return csvs
+
+
+def _group_by_form(csvs: Iterable[Csv]) -> dict[tuple[str, str, str], list[Csv]]:
+    """Return the CSVs in split folders that read images there, by their form.
+
+    The form is the CSV's name, its column of ids and the template, without the folder.
+    """
     groups = defaultdict(list)
     for csv in csvs:
         prefix = f"{_escape_braces(csv.top_folder)}/"
@@ -251,12 +268,7 @@ def _merge_splits(csvs: list[Csv], names: Sequence[str]) -> list[Csv]:
             file = csv.name.partition("/")[2]
             tail = csv.template.removeprefix(prefix)
             groups[file, csv.id_column, tail].append(csv)
-    for (file, _, tail), group in groups.items():
-        alike = [name for name in names if name.endswith(f"/{file}")]
-        if 1 < len(group) == len(alike):
-            rest = [csv for csv in csvs if csv not in group]
-            csvs = [_merge(group, file, tail), *rest]
-    return csvs
+    return groups
 
 
 def _merge(csvs: Sequence[Csv], file: str, tail: str) -> Csv:

@@ -72,9 +72,7 @@ def _check_choice(
 
 def _list_images(records: Sequence[Record]) -> list[str]:
     """Return the features that hold an image in most records."""
-    counts = Counter[str]()
-    for record in records:
-        counts.update(list_image_features(record))
+    counts = Counter(chain.from_iterable(map(list_image_features, records)))
     return sorted(name for name in counts if 2 * counts[name] > len(records))
 
 
@@ -97,7 +95,9 @@ def _list_labels(values_of: Values, n_records: int) -> list[str]:
 
     A label may be missing in some records, which are rejected later.
     """
-    named = {name: v for name, v in values_of.items() if LABEL_NAME.fullmatch(name)}
+    named = {
+        name: values for name, values in values_of.items() if LABEL_NAME.fullmatch(name)
+    }
     numbers = [name for name, values in named.items() if all(map(is_whole, values))]
     texts = [name for name, values in named.items() if isinstance(values[0], bytes)]
     return numbers or texts or _find_number(values_of, n_records)

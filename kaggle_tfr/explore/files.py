@@ -109,6 +109,13 @@ def reject_links(images: pd.DataFrame, input_dir: str) -> pd.DataFrame:
     return images.assign(problem=images["problem"].mask(is_outside, LINK_PROBLEM))
 
 
+def explain_unreadable(error: OSError) -> str:
+    """Return the problem of an image or shard that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return "missing file"
+    return f"unreadable: {error.strerror or error}"
+
+
 def check_named_file(path: str, input_dir: str, parameter: str) -> None:
     """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
     below = os.path.relpath(path, input_dir)

@@ -257,7 +257,7 @@ def unlabel_test_rows(
         return table
     blanks = {"label": -1, "label_name": "", "problem": "", **labels.blanks()}
     for name, blank in blanks.items():
-        table[name] = table[name].mask(is_test, blank).astype(table[name].dtype)
+        table.loc[is_test, name] = blank
     return table
 
 

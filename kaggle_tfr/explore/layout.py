@@ -46,9 +46,10 @@ class Tree:
     @property
     def tables(self) -> list[str]:
         """CSVs: those with few folders and those of training images first."""
-        names = sorted(name for name in self.files if TABLE.search(name))
-        names.sort(key=lambda name: "train" not in name)
-        return sorted(names, key=lambda name: name.count("/"))
+        names = [name for name in self.files if TABLE.search(name)]
+        return sorted(
+            names, key=lambda name: (name.count("/"), "train" not in name, name)
+        )
 
 
 def write_recipe(source: str, out: str) -> list[str]:
@@ -167,7 +168,7 @@ def _select_visible(names: Iterable[str]) -> list[str]:
 
 def _is_product(folder: str) -> bool:
     """Return whether kaggle-tfr wrote a folder."""
-    paths = [os.path.join(folder, name) for name in PRODUCTS]
+    paths = (os.path.join(folder, name) for name in PRODUCTS)
     return any(map(os.path.exists, paths))
 
 

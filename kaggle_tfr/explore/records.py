@@ -162,7 +162,7 @@ def _walk_records(
     except TimeoutError:
         raise
     except OSError as error:
-        yield 0, {}, _explain(error)
+        yield 0, {}, files.explain_unreadable(error)
         return
 
     missing = []
@@ -177,13 +177,6 @@ def _walk_records(
             yield number, {}, str(error)
     for number, offset in enumerate(missing, len(index)):
         yield number, {}, f"'{path}' at byte {offset:,}: the record is missing"
-
-
-def _explain(error: OSError) -> str:
-    """Return the problem of a shard that cannot be read."""
-    if isinstance(error, FileNotFoundError):
-        return "missing file"
-    return f"unreadable: {error.strerror or error}"
 
 
 def _list_missing(path: str, input_dir: str, found: set[int]) -> list[int]:
@@ -295,8 +288,7 @@ def _label_records(
 
     known: the labels.json of the shards. classes: those of LABEL_MAP.
     """
-    kinds = {schema.kind for schema in schemas.values()} - {"single"}
-    kind = "multi" if "labels" in records else min(kinds, default="single")
+    kind = "multi" if "labels" in records else _find_kind(schemas.values())
     is_test = records["split"] == "test"
     if kind == "single":
         known_classes = list(known.classes) if known.kind == "single" else []
@@ -312,6 +304,12 @@ def _label_records(
         labels = replace(labels, classes=known.classes or labels.classes)
     table = unlabel_test_rows(table, labels, is_test)
     return keep_problems(records["problem"], table), labels
+
+
+def _find_kind(schemas: Iterable[RecordSchema]) -> str:
+    """Return the kind of labels: "single" unless a split has another one."""
+    kinds = {schema.kind for schema in schemas}
+    return min(kinds - {"single"}, default="single")
 
 
 def _read_codes(values: pd.DataFrame) -> Table:

@@ -40,7 +40,7 @@ def name_split(value: str) -> str:
 
 def check_column(name: str, table: pd.DataFrame, source: str, parameter: str) -> None:
     """Raise a ValueError unless the table, read from `source`, has a column."""
-    columns = [str(column) for column in table]
+    columns = list(map(str, table))
     if name not in columns:
         raise ValueError(
             f"{source} has no column '{name}'.{near_miss(name, columns)} "

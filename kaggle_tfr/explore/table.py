@@ -10,6 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
+from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import HASHES, ROTATION_BITS, hash_image
@@ -66,13 +67,16 @@ def measure(
 
 def _inspect_files(paths: list[str]) -> np.ndarray:
     """Return int64 (n, 2): the results of `_stat_files` for all files."""
-    tasks = blocks(paths, 1024)
-    label = "Inspecting files"
-    total = len(paths)
-    status = run(
-        _stat_files, tasks, label=label, total=total, advance=len, ordered=True
+    blocks_of_status = run(
+        _stat_files,
+        blocks(paths, 1024),
+        label="Inspecting files",
+        total=len(paths),
+        advance=len,
+        ordered=True,
     )
-    return np.array([*chain.from_iterable(status)], np.int64).reshape(-1, 2)
+    status = list(chain.from_iterable(blocks_of_status))
+    return np.array(status, np.int64).reshape(-1, 2)
 
 
 def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
@@ -88,8 +92,8 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
     """Return the values of the columns `COMPUTED` for each row."""
     contents = stream_image_bytes(table["path"][table["problem"] == ""])
     rows = []
-    columns = table["path"], table["bit_depth"], table["problem"]
-    for path, bit_depth, problem in zip(*columns, strict=True):
+    inputs = table[["path", "bit_depth", "problem"]]
+    for path, bit_depth, problem in inputs.itertuples(index=False, name=None):
         row = MEASURED | HASHED | {"problem": problem}
         if not problem:
             row |= _read_image(next(contents), path, bit_depth)
@@ -115,9 +119,9 @@ def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str
 
 def _explain(error: OSError, path: str) -> str:
     """Return the problem of a file that cannot be read."""
-    if not isinstance(error, FileNotFoundError):
-        return f"unreadable: {error.strerror or error}"
-    return "name is not text" if storage.ESCAPED.search(path) else "missing file"
+    if isinstance(error, FileNotFoundError) and storage.ESCAPED.search(path):
+        return "name is not text"
+    return explain_unreadable(error)
 
 
 def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -125,8 +129,7 @@ def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     problem = images["problem"].copy()
     for name in labels.label_columns:
         masks = images[(problem == "") & (images[name] != "")]
-        codes = zip(masks[name], masks["height"], masks["width"], strict=True)
-        reasons = [find_code_problem(*code) for code in codes]
+        reasons = map(find_code_problem, masks[name], masks["height"], masks["width"])
         problem[masks.index] = [reason and f"{name}: {reason}" for reason in reasons]
     return images.assign(problem=problem)
 
@@ -168,10 +171,7 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     Raises: ValueError: no image is good; the message has the most frequent reasons.
     """
     storage.make_folder(work_dir)
-    storage.remove_leftovers(work_dir)
-    existing = images["path"][images["problem"] != "missing file"]
-    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
-    forget_records(storage.join(work_dir, "records"), shards)
+    _remove_unused(images, work_dir)
     rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     # Readers take a carriage return for the end of a line.
     rejects = rejects.replace("\r", r"\\r", regex=True)
@@ -184,6 +184,14 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
             "each image. Fix the files, or set the parameters of 01_explore so that it "
             "reads others."
         )
+
+
+def _remove_unused(images: pd.DataFrame, work_dir: str) -> None:
+    """Remove temporary files, and the saved records of shards without images."""
+    storage.remove_leftovers(work_dir)
+    existing = images["path"][images["problem"] != "missing file"]
+    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
+    forget_records(storage.join(work_dir, "records"), shards)
 
 
 def _count_reasons(problem: pd.Series) -> str:
