@@ -24,13 +24,14 @@ from kaggle_tfr.storage import explain_os_errors, real_path, write_atomically
 
 _CHINA = "sklearn.datasets.images/china.jpg"
 _HOPPER = "matplotlib/mpl-data/sample_data/grace_hopper.jpg"
+_UNCHANGED = (1.0, 1.0, 1.0)
 # class: photograph, factors of red, green and blue, number of different images
 CLASSES = {
-    "flower": ("sklearn.datasets.images/flower.jpg", (1.0, 1.0, 1.0), 120),
+    "flower": ("sklearn.datasets.images/flower.jpg", _UNCHANGED, 120),
     "night": (_CHINA, (0.25, 0.3, 0.7), 3),
-    "portrait": (_HOPPER, (1.0, 1.0, 1.0), 90),
+    "portrait": (_HOPPER, _UNCHANGED, 90),
     "sunset": (_CHINA, (1.15, 0.75, 0.4), 70),
-    "temple": (_CHINA, (1.0, 1.0, 1.0), 140),
+    "temple": (_CHINA, _UNCHANGED, 140),
 }
 
 # Outlines that differ in 40 of 128 bits make hashes that differ in some 60 of 256.
@@ -365,7 +366,7 @@ def _open_photo(source: str) -> Image.Image:
 def _cut_parts(
     rng: Generator, photo: Image.Image, outlines: list[int]
 ) -> Iterator[Image.Image]:
-    """Yield scaled random parts endlessly; append their new outlines to `outlines`."""
+    """Yield random parts without end, and add their new outlines to `outlines`."""
     luma = photo.convert("L")  # faster to crop than the photograph
     while True:
         box = _draw_box(rng, photo.width, photo.height)

@@ -183,13 +183,8 @@ def _find_mistakes(
 ) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield each misclassified image with its true and its predicted class."""
     for images, labels, predicted in _classify(model, batches):
-        is_mistake = predicted != labels
-        yield from zip(
-            images[is_mistake],
-            labels[is_mistake],
-            predicted[is_mistake],
-            strict=True,
-        )
+        for row in np.flatnonzero(predicted != labels):
+            yield images[row], labels[row], predicted[row]
 
 
 def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
