@@ -27,12 +27,9 @@ def find_leaks(
     leaks = _pair_splits(images, select_accepted(pairs))
     leaks = leaks.sort_values(["a", "distance", "b"])
     leaks = leaks.drop_duplicates(["a", "b"], ignore_index=True)
-
     first = images.iloc[leaks["a"]]
-    leaks = leaks.assign(
-        test_id=first["image_id"].to_numpy(),
-        test_split=first["split"].to_numpy(),
-    )
+    leaks["test_id"] = first["image_id"].to_numpy()
+    leaks["test_split"] = first["split"].to_numpy()
     second = match_clusters(images.iloc[leaks["b"]], clusters)
     return leaks.join(second[["image_id", "label_name", "split", "keep"]])
 
@@ -44,16 +41,12 @@ def _group_crowds(pairs: pd.DataFrame, n_images: int) -> np.ndarray:
     them have its pairs.
     """
     equal = pairs[pairs["distance"] == 0]
-    ends = (equal["a"], equal["b"])
-    edges = (np.ones(len(equal)), ends)
+    edges = (np.ones(len(equal)), (equal["a"], equal["b"]))
     graph = coo_matrix(edges, shape=(n_images, n_images))
     _, component = csgraph.connected_components(graph, directed=False)
     size = np.bincount(component)[component]
-    return np.where(
-        size > MAX_EQUAL,
-        -1 - component,
-        np.arange(n_images),
-    )
+    row = np.arange(n_images)
+    return np.where(size > MAX_EQUAL, -1 - component, row)
 
 
 def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -62,25 +55,32 @@ def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     Each image of a group is paired with the first image of each split of the other.
     """
     group = _group_crowds(pairs, len(images))
-    members = pd.DataFrame({"group": group})
-    members["row"] = members.index
     split = images["split"].map(SPLIT_NAMES)
-    members["rank"] = split.map(RANKS).to_numpy()
+    rank = split.map(RANKS).to_numpy()
+    members = pd.DataFrame({"group": group, "rank": rank})
+    members["row"] = members.index
     firsts = members.drop_duplicates(["group", "rank"])
 
+    near = _pair_groups(group, pairs)
+    near = near.merge(members.add_suffix("_a"))
+    near = near.merge(firsts.add_suffix("_b"))
+    near = near[near["rank_a"] != near["rank_b"]]
+    is_ordered = near["rank_a"] < near["rank_b"]
+    return pd.DataFrame(
+        {
+            "a": near["row_a"].where(is_ordered, near["row_b"]),
+            "b": near["row_b"].where(is_ordered, near["row_a"]),
+            "distance": near["distance"],
+        }
+    )
+
+
+def _pair_groups(group: np.ndarray, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return group_a, group_b and distance of near groups, in both orders."""
     near = pairs[["distance"]].assign(
         group_a=group[pairs["a"]],
         group_b=group[pairs["b"]],
     )
     near = near.drop_duplicates()
     swapped_groups = {"group_a": "group_b", "group_b": "group_a"}
-    near = pd.concat([near, near.rename(columns=swapped_groups)])
-    near = near.merge(members.add_suffix("_a"))
-    near = near.merge(firsts.add_suffix("_b"))
-
-    is_earlier = near["rank_a"] < near["rank_b"]
-    is_later = near["rank_a"] > near["rank_b"]
-    found = near[is_earlier].rename(columns={"row_a": "a", "row_b": "b"})
-    swapped = near[is_later].rename(columns={"row_a": "b", "row_b": "a"})
-    leaks = pd.concat([found, swapped])
-    return leaks[["a", "b", "distance"]]
+    return pd.concat([near, near.rename(columns=swapped_groups)])

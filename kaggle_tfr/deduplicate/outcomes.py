@@ -1,5 +1,6 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import pandas as pd
@@ -16,6 +17,7 @@ LEAK_COLUMNS = [
     "split",
     "keep",
 ]
+OPTIONAL_OUTCOMES = ("leaks dropped", "test images", "test images rejected")
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,18 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     table = match_clusters(images, clusters)
     is_kept = (table["problem"] == "") & table.pop("keep")
     if not is_kept.any():
-        counts = count_outcomes(images, clusters).items()
-        outcomes = ", ".join(f"{count:,} {name}" for name, count in counts if count)
         raise ValueError(
-            f"No image is left of {len(images):,}: {outcomes}. "
+            f"No image is left of {len(images):,}: "
+            f"{_list_outcomes(images, clusters)}. "
             "Set CONFLICTS, LEAKS or MAX_BITS so that 02_deduplicate keeps images."
         )
     return table[is_kept].reset_index(drop=True)
+
+
+def _list_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> str:
+    """Return what happened to the images, such as "2 conflicts dropped, 1 rejected"."""
+    counts = count_outcomes(images, clusters)
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
 def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
@@ -103,20 +110,25 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     is_good = images["problem"] == ""
     matched = match_clusters(images[["image_id", "split"]], clusters)
     is_kept = is_good & matched["keep"].to_numpy()
-    # Without clusters the column is empty, and not of text.
-    reason = clusters["reason"][~clusters["keep"]].astype(str)
+    n_dropped = _count_reasons(clusters)
     counts = {
         "written": (is_kept & ~is_test).sum(),
-        "duplicates dropped": reason.str.startswith("duplicate").sum(),
-        "conflicts dropped": reason.str.startswith("conflict").sum(),
-        "leaks dropped": reason.str.startswith("leak").sum(),
+        "duplicates dropped": n_dropped["duplicate"],
+        "conflicts dropped": n_dropped["conflict"],
+        "leaks dropped": n_dropped["leak"],
         "rejected": (~is_good & ~is_test).sum(),
         "test images": (is_kept & is_test).sum(),
         "test images rejected": (~is_good & is_test).sum(),
     }
-    optional = ("leaks dropped", "test images", "test images rejected")
     return {
         name: int(count)
         for name, count in counts.items()
-        if count or name not in optional
+        if count or name not in OPTIONAL_OUTCOMES
     }
+
+
+def _count_reasons(clusters: pd.DataFrame) -> Counter[str]:
+    """Count the images dropped by the first word of the reason."""
+    # Without clusters the column is empty, and not of text.
+    reason = clusters["reason"][~clusters["keep"]].astype(str)
+    return Counter(reason.str.extract(r"^(\w+)", expand=False))

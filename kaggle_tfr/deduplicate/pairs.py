@@ -9,7 +9,7 @@ rotated by right angles. `search` explains how near hashes are found.
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.search import SLICE, near_pairs, near_pairs_between
+from kaggle_tfr.deduplicate.search import list_slices, near_pairs, near_pairs_between
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
 from kaggle_tfr.images.orientation import INVERSE
 
@@ -72,15 +72,15 @@ def _search_orientations(
     """Return columns a < b, rows of words, and orientation; a pair may have several."""
     codes = words_to_codes(words)
     plain = np.ascontiguousarray(codes[:, :32])
-    pairs = near_pairs(plain, max_bits)
-    found = pd.DataFrame(pairs.T, columns=["a", "b"])
-    tables = [found.assign(orientation=1)]
+    found = {1: near_pairs(plain, max_bits)}
     if rotated_bits is not None:
         for orientation in range(2, 9):
             rotated = rotate_codes(codes, orientation)
-            pairs = near_pairs_between(plain, rotated, rotated_bits)
-            found = pd.DataFrame(pairs.T, columns=["a", "b"])
-            tables.append(found.assign(orientation=orientation))
+            found[orientation] = near_pairs_between(plain, rotated, rotated_bits)
+    tables = [
+        pd.DataFrame({"a": a, "b": b, "orientation": orientation})
+        for orientation, (a, b) in found.items()
+    ]
     return pd.concat(tables, ignore_index=True)
 
 
@@ -95,8 +95,7 @@ def rotate_codes(codes: np.ndarray, orientation: int) -> np.ndarray:
     codes: uint8 (n, 80), of the columns `HASHES` and `ROTATION_BITS`.
     """
     rotated = np.empty((len(codes), 32), np.uint8)
-    for start in range(0, len(codes), SLICE):
-        rows = slice(start, start + SLICE)
+    for rows in list_slices(len(codes)):
         bits = np.unpackbits(codes[rows], axis=1)
         rotated_bits = bits[:, BITS_BY_ORIENTATION[orientation - 1]]
         rotated[rows] = np.packbits(rotated_bits, axis=1)
@@ -113,17 +112,16 @@ def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     is_first = members["row"] == members["first"]
     is_extra = (size > MAX_EQUAL) & ~is_first
     extra = members[is_extra].rename(columns={"first": "a", "row": "b"})
-    members = members[~is_extra]
+    pairs = _pair_members(members[~is_extra], near)
+    pairs = pd.concat([pairs, extra.assign(orientation=1)])
+    return pairs[["a", "b", "orientation"]]
 
-    is_repeated = members["first"].duplicated()
-    repeated = members["first"][is_repeated].unique()
-    same_group = pd.DataFrame(
-        {
-            "a": repeated,
-            "b": repeated,
-            "orientation": 1,
-        }
-    )
+
+def _pair_members(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
+    """Return a, b and orientation of all rows in near groups and in the same group."""
+    first = members["first"]
+    repeated = first[first.duplicated()].unique()
+    same_group = pd.DataFrame({"a": repeated, "b": repeated, "orientation": 1})
     pairs = pd.concat([near, same_group])
     for end in ("a", "b"):
         new_names = {"row": f"row_{end}", "first": end}
@@ -131,9 +129,7 @@ def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     is_between = pairs["a"] != pairs["b"]
     is_ascending = pairs["row_a"] < pairs["row_b"]
     pairs = pairs[is_between | is_ascending]
-    pairs = pairs.assign(a=pairs["row_a"], b=pairs["row_b"])
-    pairs = pd.concat([pairs, extra.assign(orientation=1)])
-    return pairs[["a", "b", "orientation"]]
+    return pairs.assign(a=pairs["row_a"], b=pairs["row_b"])
 
 
 def select_accepted(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -151,21 +147,20 @@ def measure_pairs(
     candidates: columns a, b, orientation. Of a pair with several, the nearest remains.
     """
     candidates = candidates.reset_index(drop=True)
-    is_swapped = candidates["a"] > candidates["b"]
+    ends = candidates[["a", "b"]]
     orientation = candidates["orientation"]
     inverse = orientation.map(INVERSE)
     bits = _count_differing_bits(words, candidates)
     measured = pd.DataFrame(
         {
-            "a": candidates[["a", "b"]].min(axis=1),
-            "b": candidates[["a", "b"]].max(axis=1),
+            "a": ends.min(axis=1),
+            "b": ends.max(axis=1),
             "distance": bits.sum(axis=1),
             **dict(zip(HASHES, bits.T, strict=True)),
-            "orientation": orientation.mask(is_swapped, inverse),
+            "orientation": orientation.mask(ends["a"] > ends["b"], inverse),
         }
     )
-    order = ["a", "b", "distance", "orientation"]
-    measured = measured.sort_values(order)
+    measured = measured.sort_values(["a", "b", "distance", "orientation"])
     return measured.drop_duplicates(["a", "b"], ignore_index=True)
 
 
@@ -178,11 +173,14 @@ def _count_differing_bits(
     bits = np.empty(shape, np.int64)
     for orientation in candidates["orientation"].unique().tolist():
         pairs = candidates[candidates["orientation"] == orientation]
-        words_a = words[pairs["a"], :4]
-        words_b = words[pairs["b"]]
-        if orientation > 1:
-            codes = rotate_codes(words_to_codes(words_b), orientation)
-            words_b = codes.view(">u8")
-        differing = words_a ^ words_b[:, :4]
-        bits[pairs.index] = np.bitwise_count(differing)
+        plain = words[pairs["a"], :4]
+        rotated = _rotate_words(words[pairs["b"]], orientation)
+        bits[pairs.index] = np.bitwise_count(plain ^ rotated)
     return bits
+
+
+def _rotate_words(words: np.ndarray, orientation: int) -> np.ndarray:
+    """Return the hashes that the images have when rotated: 64 bits (n, 4)."""
+    if orientation == 1:
+        return words[:, :4]
+    return rotate_codes(words_to_codes(words), orientation).view(">u8")

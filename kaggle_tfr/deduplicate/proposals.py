@@ -11,7 +11,13 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel
-from kaggle_tfr.deduplicate.geometry import UNDO, are_near, find_features, root_sift
+from kaggle_tfr.deduplicate.geometry import (
+    UNDO,
+    Features,
+    are_near,
+    find_features,
+    root_sift,
+)
 from kaggle_tfr.deduplicate.pairs import measure_pairs
 from kaggle_tfr.deduplicate.search import compare_all, near_pairs
 from kaggle_tfr.explore.cache import BLOCK
@@ -38,19 +44,24 @@ def propose_copies(
     is_flat = hashes["texture"] < FLAT
     rows = np.flatnonzero(is_good & ~is_flat)
     codes, row = _encode_images(images["path"].iloc[rows])
-    votes = _count_votes(codes, rows[row])
-
-    # Details do not contain the rotation: the nearest of four by the hashes is taken.
-    candidates = votes.loc[votes.index.repeat(4), ["a", "b"]]
-    orientations = UNDO[votes["mirrored"]]
-    candidates = candidates.assign(orientation=orientations.ravel())
     words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
+    candidates = _list_orientations(_count_votes(codes, rows[row]))
     proposed = measure_pairs(words, candidates)
 
     is_near = are_near(pairs, max_bits)
     table = pd.concat([pairs[is_near], proposed, pairs[~is_near]])
     table = table.drop_duplicates(["a", "b"])
     return table.sort_values(["a", "b"], ignore_index=True)
+
+
+def _list_orientations(votes: pd.DataFrame) -> pd.DataFrame:
+    """Return each pair in four orientations, because details do not contain it.
+
+    The nearest of the four by the hashes will be proposed.
+    """
+    candidates = votes.loc[votes.index.repeat(4), ["a", "b"]]
+    orientations = UNDO[votes["mirrored"]]
+    return candidates.assign(orientation=orientations.ravel())
 
 
 def _encode_images(paths: pd.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -76,21 +87,17 @@ def _encode_block(paths: list[str]) -> list[np.ndarray]:
     planes = rng.standard_normal((128, 256)).astype(np.float32)
     # Descriptors are never negative: their common part must not decide the bits.
     planes -= planes.mean(axis=0)
-    codes = []
-    for path in paths:
-        features = find_features(path)
-        order = np.argsort(-features.strength, kind="stable")
-        strongest = order[:MAX_DETAILS]
-        plain = features.descriptors[strongest]
-        mirrored = features.mirror().descriptors[strongest]
-        projections = np.hstack(
-            [
-                root_sift(plain) @ planes,
-                root_sift(mirrored) @ planes,
-            ]
-        )
-        codes.append(np.packbits(projections > 0, axis=1))
-    return codes
+    return [_encode_details(find_features(path), planes) for path in paths]
+
+
+def _encode_details(features: Features, planes: np.ndarray) -> np.ndarray:
+    """Return the codes of an image: on which side of each plane its details are."""
+    order = np.argsort(-features.strength, kind="stable")
+    strongest = order[:MAX_DETAILS]
+    plain = root_sift(features.descriptors[strongest])
+    mirrored = root_sift(features.mirror().descriptors[strongest])
+    projections = np.hstack([plain @ planes, mirrored @ planes])
+    return np.packbits(projections > 0, axis=1)
 
 
 def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
@@ -101,27 +108,30 @@ def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
     mirrored: 1 if the details of a are in the mirror image of b, else 0.
     """
     is_rare = _count_repetitions(codes[:, :32]) <= MAX_REPETITIONS
-    row = row[is_rare]
-    plain_then_mirrored = np.concatenate(np.hsplit(codes[is_rare], 2))
-    a, b = near_pairs(plain_then_mirrored, DETAIL_BITS)
-    is_plain = a < len(row)
-    a = a[is_plain]
-    mirrored, b = np.divmod(b[is_plain], len(row))
-
-    shared = pd.DataFrame(
-        {
-            "mirrored": mirrored,
-            "a": row[a],
-            "b": row[b],
-            "detail": a,
-        }
-    )
-    shared = shared[shared["a"] < shared["b"]]
+    shared = _find_shared_details(codes[is_rare], row[is_rare])
     pairs = shared.drop_duplicates().groupby(["mirrored", "a", "b"])
     votes = pairs.size().reset_index(name="size")
     votes = votes[votes["size"] > 1]
     votes = votes.sort_values("size", kind="stable", ascending=False)
     return votes.drop_duplicates(["a", "b"])
+
+
+def _find_shared_details(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
+    """Return pairs of images with near details: mirrored, a < b, detail (of a)."""
+    plain_then_mirrored = np.concatenate(np.hsplit(codes, 2))
+    detail, near = near_pairs(plain_then_mirrored, DETAIL_BITS)
+    is_plain = detail < len(row)
+    detail = detail[is_plain]
+    mirrored, near = np.divmod(near[is_plain], len(row))
+    shared = pd.DataFrame(
+        {
+            "mirrored": mirrored,
+            "a": row[detail],
+            "b": row[near],
+            "detail": detail,
+        }
+    )
+    return shared[shared["a"] < shared["b"]]
 
 
 def _count_repetitions(codes: np.ndarray) -> np.ndarray:
