@@ -218,7 +218,8 @@ def _is_row_of(shard: Shard, row: ShardRow, plan: Plan) -> bool:
 def clear_part(part_dir: str) -> None:
     """Remove the files that 04_write wrote to a part; other files stay.
 
-    Shards are removed before their rows, and plan.json last.
+    The claim goes first, so that workers of another run stop; then shards before their
+    rows, and plan.json last, so that the call can be repeated after an interruption.
     Raises: ValueError: a listed file is outside the part; then no file was removed.
     """
     rows = read_rows_of_part(part_dir)

@@ -60,22 +60,23 @@ def _remove_part(part_dir: str) -> None:
 def _find_other_parts(
     parts_dir: str, plan: Plan, part_dirs: Mapping[int, str]
 ) -> dict[str, int]:
-    """Return the numbers of the parts of other plans that this run does not write."""
-    numbers = dict[str, int]()
+    """Return {folder: number} of other plans' parts that this run does not write."""
+    number_of = dict[str, int]()
     if not storage.exists(parts_dir):
-        return numbers
+        return number_of
     files = storage.list_files("part-*/plan.json", parts_dir)
-    files += storage.list_files("part-*/shards.csv", parts_dir)  # all that readers need
+    files += storage.list_files("part-*/shards.csv", parts_dir)  # enough for readers
     for path in files:
         part_dir, name = os.path.split(path)
         number = _parse_number(part_dir)
         fingerprint = read_fingerprint(part_dir)
         # A plan.json without a fingerprint is not one of 03_plan.
         is_part = number > 0 and (fingerprint or name == "shards.csv")
+        # A copied folder may have this plan's fingerprint, and a number beyond it.
         is_other = fingerprint != plan.fingerprint or number > plan.n_parts
         if is_part and is_other and number not in part_dirs:
-            numbers[part_dir] = number
-    return numbers
+            number_of[part_dir] = number
+    return number_of
 
 
 def _parse_number(part_dir: str) -> int:

@@ -39,8 +39,9 @@ def renew_metadata(
 
 
 def describe_dataset(plan: Plan, part: int, shards: pd.DataFrame) -> dict[str, Any]:
-    """Return the content of dataset-metadata.json.
+    """Return the content of a part's dataset-metadata.json; its license is added later.
 
+    shards: of this part. Kaggle's titles and slugs have at most 50 characters.
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
     """
     name = " ".join(plan.labels.name.split()) or "images"

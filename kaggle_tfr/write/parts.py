@@ -55,17 +55,18 @@ class ByteBudget:
         self.lock = threading.Lock()
         self.left = run.plan.shard_limit_bytes - bytes_finished
         # Not reserved yet.
-        self.planned = sum(shard.bytes_high for shard in run.list_missing())
+        self.unreserved_high = sum(shard.bytes_high for shard in run.list_missing())
 
     def reserve(self, shard: Shard) -> tuple[int, str]:
         """Return (bytes that the shard may have, ""), or (0, why it does not fit).
 
-        The shard may use half of the bytes that no other shard is expected to need.
+        The shard may have the upper bound of its forecast, and half of the bytes that
+        no shard is forecast to need; the rest is for later shards.
         """
         high = shard.bytes_high
         with self.lock:
-            spare = max(0, self.left - self.planned)
-            self.planned -= high
+            spare = max(0, self.left - self.unreserved_high)
+            self.unreserved_high -= high
             if high > self.left:
                 return 0, (
                     f"part {shard.part} would pass its limit: {self.left:,} bytes are "
