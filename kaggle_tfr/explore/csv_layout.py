@@ -191,9 +191,9 @@ def _sort_templates(templates: Iterable[str], csv_folder: str) -> list[str]:
 
 
 def _sample_ids(cells: pd.Series) -> tuple[list[str], list[str]]:
-    """Return some cells, and those of an image and a label without the label.
+    """Return a sample of the ids, and the image ids of those that end in a label.
 
-    Such a cell is "0011165.jpg_Fish".
+    "0011165.jpg_Fish" is the id of an image and a label.
     """
     # The first ids may be those of other folders.
     step = max(1, len(cells) // IDS)

@@ -6,7 +6,12 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import files
-from kaggle_tfr.explore.labels import Table, read_classes, single_label_table
+from kaggle_tfr.explore.labels import (
+    Table,
+    keep_problems,
+    read_classes,
+    single_label_table,
+)
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import split_of
 
@@ -27,8 +32,8 @@ def read_folders(settings: InputSettings) -> Table:
     problem = images.pop("problem")
     class_names = images.pop("class").where(problem == "", "")
     table, labels = _label(class_names, is_test, classes)
-    problem = problem.where(problem != "", table["problem"])
-    table["problem"] = problem.mask(is_test, "")
+    table = keep_problems(problem, table)
+    table["problem"] = table["problem"].mask(is_test, "")
     return pd.concat([images, table], axis=1), labels
 
 

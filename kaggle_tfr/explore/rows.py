@@ -96,7 +96,7 @@ def _split_mask_ids(
 
     has_tail = ids.str.contains("_", regex=False)
     # Ids with a tail may be plain too, as Carvana's 00087a6bd4dc_01.jpg.
-    is_plain = _name_files(rows, settings) if has_tail.all() else not has_tail.any()
+    is_plain = _are_plain_ids(rows, settings) if has_tail.all() else not has_tail.any()
     if is_plain:
         return ids, pd.Series(columns[0], rows.index)
     if not has_tail.all():
@@ -110,7 +110,7 @@ def _split_mask_ids(
     return halves[0], halves[2]
 
 
-def _name_files(rows: pd.DataFrame, settings: InputSettings) -> bool:
+def _are_plain_ids(rows: pd.DataFrame, settings: InputSettings) -> bool:
     """Return whether ids name existing files as they are, by a sample of the rows."""
     sample = rows.iloc[:: max(1, len(rows) // 20)]
     paths, _ = _fill_paths(sample, settings)
