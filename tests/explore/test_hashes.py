@@ -1,5 +1,6 @@
 """hashes.parquet keeps what 01 has read of each file, for a rerun and later steps."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.scenes import saved, scene
@@ -15,19 +16,25 @@ from kaggle_tfr.storage import read_bytes
 
 @pytest.fixture
 def images(tmp_path):
-    """A table of twelve pictures on disk, the last of them cut short."""
-    paths = [tmp_path / f"{number:02d}.jpg" for number in range(12)]
-    for number, path in enumerate(paths):
-        path.write_bytes(
-            saved(scene(90, 120, seed=number))[: 2000 if number == 11 else None]
-        )
-    names = [path.name for path in paths]
-    return pd.DataFrame({"image_id": names, "path": map(str, paths), "problem": ""})
+    """A table of twelve images on disk, the last of them truncated."""
+    rows = []
+    for number in range(12):
+        path = tmp_path / f"{number:02d}.jpg"
+        data = saved(scene(90, 120, seed=number))
+        path.write_bytes(data if number < 11 else data[:2000])
+        row = {"image_id": path.name, "path": str(path), "problem": ""}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def save_another_image(path):
+    image = scene(90, 120, seed=99)
+    path.write_bytes(saved(image, quality=70))
 
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The paths of the files that were read, as it happens."""
+    """The list that the paths of files are added to when they are read."""
     paths = []
     monkeypatch.setattr(cache, "BLOCK", 2)
 
@@ -39,27 +46,36 @@ def reads(monkeypatch):
     return paths
 
 
-def test_rows_keep_their_order_and_bad_files_say_why(images, tmp_path):
+def test_rows_keep_their_order_and_problems(images, tmp_path):
     """Each row describes its file; an image with a problem keeps it."""
-    images = measure(
-        images[::-1].assign(problem=[""] * 11 + ["no label"]), work_dir=str(tmp_path)
-    )
-    table = load_hashes(images, str(tmp_path))
-    assert table["image_id"].tolist() == images["image_id"].tolist()
-    expected = [
-        hash_image(check_image(read_bytes(path))[1])[0] for path in table["path"][1:11]
-    ]
-    assert (
-        table.loc[1:10, list(HASHES)].to_numpy(">u8").copy().view("u1") == expected
-    ).all()
-    assert table["problem"].tolist() == ["truncated"] + [""] * 10 + ["no label"]
-    assert (table["digest"] == "").tolist() == (table["problem"] != "").tolist()
-    assert images["digest"].tolist() == table["digest"].tolist()
-    digests = [storage.digest(read_bytes(path)) for path in table["path"][1:11]]
-    assert images["digest"].tolist()[1:11] == digests
-    good = images.loc[1, ["height", "width", "n_bytes", "format"]].tolist()
-    assert good == [90, 120, len(read_bytes(table["path"][10])), "JPEG"]
-    assert images.loc[11, ["height", "n_bytes"]].tolist() == [0, 2000]
+    images = images[::-1]
+    images["problem"] = [""] * 11 + ["no label"]
+
+    measured = measure(images, work_dir=str(tmp_path))
+    table = load_hashes(measured, str(tmp_path))
+
+    assert list(table["image_id"]) == list(images["image_id"])
+    assert list(measured["digest"]) == list(table["digest"])
+    assert list(table["problem"]) == ["truncated", *[""] * 10, "no label"]
+    first, *good, last = table.to_dict("records")
+    assert first["digest"] == ""
+    assert last["digest"] == ""
+    for row in good:
+        data = read_bytes(row["path"])
+        _, luma = check_image(data)
+        bits, *_ = hash_image(luma)
+        hashes = np.array([row[name] for name in HASHES], ">u8")
+        assert hashes.tobytes() == bits.tobytes()
+        assert row["digest"] == storage.digest(data)
+
+    good_row = measured.loc[1]
+    assert good_row["height"] == 90
+    assert good_row["width"] == 120
+    assert good_row["format"] == "JPEG"
+    assert good_row["n_bytes"] == len(read_bytes(good_row["path"]))
+    rejected_row = measured.loc[11]
+    assert rejected_row["height"] == 0
+    assert rejected_row["n_bytes"] == 2000
 
 
 def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
@@ -67,35 +83,39 @@ def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
     work = str(tmp_path)
     measure(images, work_dir=work)
     reads.clear()
-    changed, new = images["path"][4], str(tmp_path / "new.jpg")
-    for name in ("04.jpg", "new.jpg"):
-        (tmp_path / name).write_bytes(saved(scene(90, 120, seed=99), quality=70))
-    images.loc[len(images)] = ["new.jpg", new, ""]
-    with pytest.raises(
-        ValueError, match=r"lacks 2 images, such as '.*11.jpg'. Run 01_explore"
-    ):
+    changed = tmp_path / "04.jpg"
+    new = tmp_path / "new.jpg"
+    rejected = tmp_path / "11.jpg"
+    save_another_image(changed)
+    save_another_image(new)
+    images.loc[len(images)] = ["new.jpg", str(new), ""]
+    missing_rows = r"lacks 2 images, such as '.*11.jpg'. Run 01_explore"
+    with pytest.raises(ValueError, match=missing_rows):
         load_hashes(images, work)
+
     again = measure(images, work_dir=work)
-    assert sorted(reads) == sorted([changed, new, images["path"][11]])
+
+    assert sorted(reads) == [str(changed), str(rejected), str(new)]
     hashes = load_hashes(again, work)
     (tmp_path / "hashes.parquet").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"no '.*hashes.parquet'. Run 01_explore"
-    ):
+    missing_file = r"no '.*hashes.parquet'. Run 01_explore"
+    with pytest.raises(FileNotFoundError, match=missing_file):
         load_hashes(again, work)
     pd.testing.assert_frame_equal(again, measure(images, work_dir=work))
     pd.testing.assert_frame_equal(hashes, load_hashes(again, work))
 
 
-def test_a_file_of_an_earlier_version_is_made_anew(images, tmp_path):
+def test_a_file_of_an_earlier_version_is_regenerated(images, tmp_path):
     """A hashes.parquet that lacks a column is ignored, without an error."""
-    measured = measure(images, work_dir=str(tmp_path))
-    old = pd.read_parquet(tmp_path / "hashes.parquet")
-    old.drop(columns="height").to_parquet(tmp_path / "hashes.parquet")
-    pd.testing.assert_frame_equal(measure(images, work_dir=str(tmp_path)), measured)
+    work = str(tmp_path)
+    path = tmp_path / "hashes.parquet"
+    measured = measure(images, work_dir=work)
+    old = pd.read_parquet(path).drop(columns="height")
+    old.to_parquet(path)
+    pd.testing.assert_frame_equal(measure(images, work_dir=work), measured)
 
 
-def test_what_was_done_before_a_stop_is_not_done_again(
+def test_images_measured_before_a_stop_are_not_measured_again(
     images, reads, monkeypatch, tmp_path
 ):
     """The next run keeps the hashes of a run that was killed, and computes the rest."""
@@ -122,15 +142,15 @@ def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads, tmp_path
     """After a LIMIT, the next full run opens only what has changed."""
     work = str(tmp_path)
     measured = measure(images, work_dir=work)
-    (tmp_path / "03.jpg").write_bytes(saved(scene(90, 120, seed=99)))
-    measure(images[2:5].reset_index(drop=True), work_dir=work)
+    save_another_image(tmp_path / "03.jpg")
+    limited = images[2:5].reset_index(drop=True)
+    measure(limited, work_dir=work)
     reads.clear()
 
     measure(images, work_dir=work)
 
     assert reads == [images["path"][11]]  # which has a problem, and is read each time
     kept = pd.read_parquet(tmp_path / "hashes.parquet")
-    assert kept["path"].tolist() == images["path"].tolist()
-    assert (kept["digest"] == measured["digest"]).tolist() == [
-        n != 3 for n in range(12)
-    ]
+    assert list(kept["path"]) == list(images["path"])
+    is_changed = kept["digest"] != measured["digest"]
+    assert list(kept.index[is_changed]) == [3]
