@@ -110,7 +110,10 @@ def find_missing_classes(
         }
     )
     return table.sort_values(
-        "images", ascending=False, kind="stable", ignore_index=True
+        "images",
+        ascending=False,
+        kind="stable",
+        ignore_index=True,
     )
 
 
@@ -194,7 +197,10 @@ def _measure_deviation(train: pd.DataFrame) -> float:
 
 
 def _count_near_pairs(
-    table: pd.DataFrame, fold: Array, hashes: pd.DataFrame, max_bits: int
+    table: pd.DataFrame,
+    fold: Array,
+    hashes: pd.DataFrame,
+    max_bits: int,
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
     hashes = hashes.drop_duplicates("path").set_index("path").loc[table["path"]]

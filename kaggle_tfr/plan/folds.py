@@ -97,7 +97,9 @@ def assign_folds(
 
 
 def join_groups(
-    table: pd.DataFrame, group_column: str = "", extra_in_validation: bool = False
+    table: pd.DataFrame,
+    group_column: str = "",
+    extra_in_validation: bool = False,
 ) -> Groups:
     """Join the rows of each cluster and of each group; overlapping ones become one."""
     _check_column(table, group_column)
@@ -131,12 +133,13 @@ def _find_smallest_split(split: pd.Series, number: Array) -> Array:
 
 def _number_groups(table: pd.DataFrame, group_column: str) -> Array:
     """Return the number of each row's group: int (n,), from 0 in order of the rows."""
-    n_rows = len(table)
-    links = csr_matrix((n_rows, n_rows))
+    rows = np.arange(len(table))
+    links = csr_matrix((len(rows), len(rows)))
     for column in ("cluster", group_column):
         if column in table:
-            places = (np.arange(n_rows), list_first_rows(table, column))
-            links += csr_matrix((np.ones(n_rows), places), links.shape)
+            first_rows = list_first_rows(table, column)
+            entries = (np.ones(len(rows)), (rows, first_rows))
+            links += csr_matrix(entries, links.shape)
     return csgraph.connected_components(links, directed=False)[1]
 
 
@@ -225,7 +228,9 @@ def assign_shards(
 
 
 def _deal_images(
-    label: Array, n_shards: int, rng: np.random.Generator
+    label: Array,
+    n_shards: int,
+    rng: np.random.Generator,
 ) -> tuple[Array, Array]:
     """Return the shard of each image of a fold, and its position there: int64 (n,).
 
@@ -233,9 +238,10 @@ def _deal_images(
     """
     shard = np.empty(len(label), np.int64)
     shard[_sort_shuffled(label, rng)] = np.arange(len(label)) % n_shards
-    by_shard = pd.Series(shard)[_sort_shuffled(shard, rng)]
-    position = by_shard.groupby(by_shard).cumcount()
-    return shard, position.sort_index().to_numpy()
+    by_shard = _sort_shuffled(shard, rng)
+    position = np.empty_like(shard)
+    position[by_shard] = pd.Series(by_shard).groupby(shard[by_shard]).cumcount()
+    return shard, position
 
 
 def _sort_shuffled(values: Array, rng: np.random.Generator) -> Array:
@@ -305,7 +311,10 @@ def _split_multilabel(counts: csr_matrix, shares: list[float], seed: int) -> Arr
 
 
 def _assign_clusters(
-    counts: csr_matrix, sizes: Array, shares: list[float], seed: int
+    counts: csr_matrix,
+    sizes: Array,
+    shares: list[float],
+    seed: int,
 ) -> Array:
     """Return the bin of each cluster: int64 (clusters,).
 
@@ -367,7 +376,7 @@ def _fill_bins(
     """
     # Lists, because NumPy arrays with so few elements take several times longer.
     loads_of_class = np.zeros((counts.shape[1], len(shares))).tolist()
-    max_excess = sizes[0] - 0.5 if np.ptp(shares) else inf
+    max_excess = float(sizes[0]) - 0.5 if np.ptp(shares) else inf
     seen = sum(loads)
     bins = list[int]()
     for size, classes in zip(sizes.data, _list_classes(counts), strict=True):

@@ -178,12 +178,18 @@ def _draw_from_runs(rows: Array, n_runs: int, rng: np.random.Generator) -> list[
 
 
 def _measure(
-    table: pd.DataFrame, schema: RecordSchema, image: ImageSettings, compression: str
+    table: pd.DataFrame,
+    schema: RecordSchema,
+    image: ImageSettings,
+    compression: str,
 ) -> pd.DataFrame:
     """Convert images; columns bytes (of a record), begin, end (seconds), by row."""
     rows = list(zip(table.index, table.to_dict("records"), strict=True))
     measure = partial(
-        _measure_block, schema=schema, image=image, compression=compression
+        _measure_block,
+        schema=schema,
+        image=image,
+        compression=compression,
     )
     blocks = parallel.run(
         measure,
@@ -262,7 +268,10 @@ def _count_workers(measured: pd.DataFrame) -> float:
 
 
 def _fit_ratios(
-    y: pd.Series, x: pd.Series, stratum: Array, n_strata: int
+    y: pd.Series,
+    x: pd.Series,
+    stratum: Array,
+    n_strata: int,
 ) -> pd.DataFrame:
     """Return one row per stratum: rows, sampled, ratio, total and spread.
 
@@ -279,10 +288,16 @@ def _fit_ratios(
     ratio = np.full(n_strata, y.sum() / drawn_x.sum())
     sums_y = np.bincount(drawn, y, n_strata)
     sums_x = np.bincount(drawn, drawn_x, n_strata)
-    np.divide(sums_y, sums_x, out=ratio, where=n_sampled > 0)
+    np.divide(
+        sums_y,
+        sums_x,
+        out=ratio,
+        where=n_sampled > 0,
+    )
     total = ratio * np.bincount(stratum, x, n_strata)
 
-    squares = np.bincount(drawn, (y - ratio[drawn] * drawn_x) ** 2, n_strata)
+    deviation = y - ratio[drawn] * drawn_x
+    squares = np.bincount(drawn, deviation**2, n_strata)
     spread = np.sqrt(squares / (n_sampled - 1).clip(1))
     guess = np.abs(total) / n_rows.clip(1) / 2
     return pd.DataFrame(
@@ -334,7 +349,10 @@ def _find_variance(strata: pd.DataFrame, count: pd.Series) -> pd.Series:
 
 
 def forecast_groups(
-    table: pd.DataFrame, image: ImageSettings, forecast: Forecast, by: list[str]
+    table: pd.DataFrame,
+    image: ImageSettings,
+    forecast: Forecast,
+    by: list[str],
 ) -> pd.DataFrame:
     """Forecast each group of rows: `count`, `expected` bytes and their bound `high`.
 

@@ -145,7 +145,11 @@ class Plan(JsonDataclass):
     fingerprint: str = ""
     shards: list[Shard] = field(default_factory=list)
 
-    def file_name(self, shard: Shard, count: int | None = None) -> str:
+    def file_name(
+        self,
+        shard: Shard,
+        count: int | None = None,
+    ) -> str:
         """Return the shard's path below its part folder.
 
         count: number of records, by default as planned.
@@ -158,7 +162,13 @@ class Plan(JsonDataclass):
     def for_worker(self) -> "Plan":
         """Return the plan without shards and classes, which grow with the data."""
         labels = replace(self.labels, classes=())
-        return replace(self, labels=labels, shards=[], forecast={}, outcomes={})
+        return replace(
+            self,
+            labels=labels,
+            shards=[],
+            forecast={},
+            outcomes={},
+        )
 
 
 def make_plan(
@@ -222,22 +232,26 @@ def _list_decisive(plan: Plan) -> dict[str, Any]:
 
 
 def _list_shards(
-    table: pd.DataFrame, forecast: Forecast, settings: PlanSettings
+    table: pd.DataFrame,
+    forecast: Forecast,
+    settings: PlanSettings,
 ) -> list[Shard]:
     """Return the shards of a planned table."""
     groups = forecast_groups(table, settings.image, forecast, ORDER[:-1])
     shards = []
-    for number, row in enumerate(groups.reset_index().to_dict("records")):
+    rows = zip(groups.index.tolist(), groups["count"], groups["high"], strict=True)
+    for number, (place, count, high) in enumerate(rows):
+        part, split, fold, index = place
         shard = Shard(
             number,
-            row["part"],
-            row["split"],
-            row["fold"],
-            index=row["shard"],
+            part,
+            split,
+            fold,
+            index,
             i=0,
             n=0,
-            count=row["count"],
-            bytes_high=ceil(row["high"]),
+            count=count,
+            bytes_high=ceil(high),
         )
         shards.append(shard)
     return number_shards(shards, settings.shard_name)
@@ -250,12 +264,17 @@ def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
     """
     names = []
     for shard in shards:
-        unnumbered = replace(shard, i=0, n=0, count=0)
+        unnumbered = replace(
+            shard,
+            i=0,
+            n=0,
+            count=0,
+        )
         names.append(format_shard_name(template, **vars(unnumbered), name="name"))
 
     series = pd.Series(names, dtype=object).groupby(names)
     numbers = zip(shards, series.cumcount(), series.transform("size"), strict=True)
-    return [replace(shard, i=int(i), n=int(n)) for shard, i, n in numbers]
+    return [replace(shard, i=i, n=n) for shard, i, n in numbers]
 
 
 def check_names(plan: Plan) -> None:
@@ -311,7 +330,9 @@ def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
 
 
 def _fit_parts(
-    table: pd.DataFrame, forecast: Forecast, settings: PlanSettings
+    table: pd.DataFrame,
+    forecast: Forecast,
+    settings: PlanSettings,
 ) -> tuple[pd.DataFrame, int]:
     """Return the table with the fewest parts, and the bytes for the shards of a part.
 
@@ -334,10 +355,11 @@ def _fit_parts(
             return planned, limit_bytes - other_bytes
         estimate = floor(n_parts * shard_bytes / max(limit_bytes - fixed_bytes, 1))
         n_parts = max(n_parts + 1, estimate)
+    largest_mb = forecast.size[2] / 1e6
     raise ValueError(
         f"No number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
-        f"alone may take {forecast.size[2] / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
-        "lower IMAGE_SIZE or QUALITY."
+        f"alone may take {largest_mb:,.2f} MB. Raise PART_LIMIT_GB, or lower "
+        "IMAGE_SIZE or QUALITY."
     )
 
 
@@ -354,7 +376,9 @@ def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
 
 
 def shards_per_group(
-    groups: pd.DataFrame, n_parts: int, settings: PlanSettings
+    groups: pd.DataFrame,
+    n_parts: int,
+    settings: PlanSettings,
 ) -> dict[Any, int] | None:
     """Return the number of shards of each (split, fold), None if that is too many.
 
@@ -390,7 +414,9 @@ def _check_every_part(n_shards: pd.Series, n_parts: int) -> None:
 
 
 def _limit_shards(
-    counts: pd.Series, is_test: np.ndarray, settings: PlanSettings
+    counts: pd.Series,
+    is_test: np.ndarray,
+    settings: PlanSettings,
 ) -> int:
     """Return how many shards a part can have at its top.
 
@@ -410,7 +436,9 @@ def _limit_shards(
 
 
 def _count_shards(
-    counts: pd.Series, is_test: np.ndarray, settings: PlanSettings
+    counts: pd.Series,
+    is_test: np.ndarray,
+    settings: PlanSettings,
 ) -> pd.Series:
     """Return the number of shards of each group by N_SHARDS or SHARD_IMAGES."""
     if not settings.n_shards:
@@ -558,7 +586,10 @@ def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataF
 
 
 def _compare(
-    interval: Interval, n_images: float, limit: float, format_: Callable[[float], str]
+    interval: Interval,
+    n_images: float,
+    limit: float,
+    format_: Callable[[float], str],
 ) -> dict[str, Any]:
     """Return a row of `compare_with_limits`. interval: value, low and high an image."""
     value, low, high = (number * n_images for number in interval)

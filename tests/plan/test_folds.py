@@ -30,6 +30,13 @@ def make_table(labels, clusters=-1, **columns):
     return table.assign(cluster=clusters, **columns)
 
 
+def hold_out(table, share, seed=0, **parameters):
+    """Return which images are held out for validation."""
+    parameters |= {"n_folds": 1, "validation_size": share}
+    folded = assign_folds(table, seed=seed, **parameters)
+    return folded["split"] == "validation"
+
+
 @st.composite
 def tables(draw):
     """Draw a table with clusters, patients, test images and a second source."""
@@ -44,12 +51,19 @@ def tables(draw):
     split = np.where(rng.random(n) < test_share, "test", "train")
     extra_share = draw(st.sampled_from([0, 0.1]))
     source = (rng.random(n) < extra_share).astype(int)
-    return make_table(labels, clusters, patient=patients, split=split, source=source)
+    return make_table(
+        labels,
+        clusters,
+        patient=patients,
+        split=split,
+        source=source,
+    )
 
 
 def is_whole(table, column):
     """Return whether equal values of a column share a split and a fold."""
-    has_value = table[column].notna() & (table[column] != -1)
+    values = table[column]
+    has_value = values.notna() & (values != -1)
     rows = table[has_value & (table["split"] != "test")]
     places = rows.groupby(column)[["split", "fold"]].nunique()
     return (places == 1).all(axis=None)
@@ -64,7 +78,11 @@ def is_whole(table, column):
     st.booleans(),
 )
 def test_no_cluster_and_no_group_is_ever_split(
-    table, n_folds, validation_size, seed, extra
+    table,
+    n_folds,
+    validation_size,
+    seed,
+    extra,
 ):
     """No row is lost, whatever the labels, clusters, patients and folds are."""
     parameters = {
@@ -79,10 +97,12 @@ def test_no_cluster_and_no_group_is_ever_split(
     except ValueError:
         reject()  # too few clusters for so many folds
 
-    assert folded.drop(columns=["split", "fold"]).equals(table.drop(columns="split"))
+    kept = folded.drop(columns=["split", "fold"])
+    assert kept.equals(table.drop(columns="split"))
     assert is_whole(folded, "cluster")
     assert is_whole(folded, "patient")
-    assert ((folded["split"] == "test") == (table["split"] == "test")).all()
+    was_test = table["split"] == "test"
+    assert was_test.equals(folded["split"] == "test")
     assert folded["fold"].max() < n_folds
     check_who_validates(folded, n_folds, extra)
 
@@ -100,7 +120,8 @@ def check_who_validates(folded, n_folds, extra):
     if extra or n_folds == 1 or not folded["source"].any():
         assert (has_fold == is_train).all()
     if not extra:
-        kept = folded[(folded["source"] > 0) & (folded["split"] != "test")]
+        is_extra = folded["source"] > 0
+        kept = folded[is_extra & (folded["split"] != "test")]
         assert (kept["split"] == "train").all()
         assert set(kept["fold"]) <= {0 if n_folds == 1 else -1}
 
@@ -111,15 +132,24 @@ def draw_clusters(seed, n, largest):
     n_classes = rng.integers(1, 30)
     labels = rng.integers(0, n_classes, n)
     sizes = rng.integers(1, largest + 1, n)
-    table = make_table(np.repeat(labels, sizes), np.repeat(np.arange(n), sizes))
-    return table, pd.Series(sizes).groupby(labels).max()
+    clusters = np.repeat(np.arange(n), sizes)
+    table = make_table(np.repeat(labels, sizes), clusters)
+    largest_of_class = pd.Series(sizes).groupby(labels).max()
+    return table, largest_of_class
 
 
 @QUICK
 @pytest.mark.parametrize("largest", [1, 5])
-@given(st.integers(6, 60), st.integers(2, 5), st.integers(0, 99))
+@given(
+    st.integers(6, 60),
+    st.integers(2, 5),
+    st.integers(0, 99),
+)
 def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
-    largest, n, n_folds, seed
+    largest,
+    n,
+    n_folds,
+    seed,
 ):
     """Without clusters, the counts of a class and of all images differ by one."""
     table, largest_of_class = draw_clusters(seed, n, largest)
@@ -134,14 +164,22 @@ def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
 
 @QUICK
 @pytest.mark.parametrize("largest", [1, 5])
-@given(st.integers(6, 200), st.sampled_from([0.02, 0.1, 0.3, 0.7]), st.integers(0, 99))
-def test_the_held_out_share_is_exact_to_within_one(largest, n, share, seed):
+@given(
+    st.integers(6, 200),
+    st.sampled_from([0.02, 0.1, 0.3, 0.7]),
+    st.integers(0, 99),
+)
+def test_the_held_out_share_is_exact_to_within_one(
+    largest,
+    n,
+    share,
+    seed,
+):
     """So is that of each class, and of all classes of equal size together."""
     table, _ = draw_clusters(seed, n, largest)
 
-    folded = assign_folds(table, n_folds=1, seed=seed, validation_size=share)
+    held_out = hold_out(table, share, seed)
 
-    held_out = folded["split"] == "validation"
     excess = (held_out - share).groupby(table["label"]).sum()
     assert abs(excess.sum()) <= largest + 1e-9
     assert (excess.abs() <= largest).all()
@@ -154,13 +192,10 @@ def test_the_held_out_share_is_exact_to_within_one(largest, n, share, seed):
 def test_each_image_is_held_out_by_chance():
     """A quarter of ten images are two or three, and every image has an equal chance."""
     table = make_table(range(10))
-    draws = [
-        assign_folds(table, n_folds=1, seed=seed, validation_size=0.25)
-        for seed in range(100)
-    ]
 
-    held_out = np.array([folded["split"] == "validation" for folded in draws])
+    draws = [hold_out(table, 0.25, seed) for seed in range(100)]
 
+    held_out = np.array(draws)
     assert set(held_out.sum(axis=1)) == {2, 3}
     # Five standard deviations about 25 of 100.
     assert np.abs(held_out.sum(axis=0) - 25).max() < 22
@@ -170,10 +205,9 @@ def test_folds_do_not_repeat_the_draw_of_the_validation_split():
     """With equal seeds, the held-out half and one of two folds are different draws."""
     table = make_table([0] * 200)
 
-    halves = assign_folds(table, n_folds=1, seed=0, validation_size=0.5)
+    is_held_out = hold_out(table, 0.5)
     folded = assign_folds(table, n_folds=2, seed=0)
 
-    is_held_out = halves["split"] == "validation"
     in_second_fold = folded["fold"] == 1
     assert is_held_out.sum() == in_second_fold.sum() == 100
     # Five standard deviations about 50 of 100.
@@ -183,47 +217,57 @@ def test_folds_do_not_repeat_the_draw_of_the_validation_split():
 def draw_long_tail():
     """Return a table of 20,000 images, most of them in classes of 2 to 25."""
     rng = np.random.default_rng(0)
-    sizes = np.repeat([1, 3, 9, 20, 70, 700], [200, 1500, 500, 300, 40, 3])
-    sizes = rng.permutation(sizes)
-    return make_table(np.repeat(np.arange(len(sizes)), sizes))
+    class_sizes = [1, 3, 9, 20, 70, 700]
+    n_classes = [200, 1500, 500, 300, 40, 3]
+    sizes = rng.permutation(np.repeat(class_sizes, n_classes))
+    labels = np.arange(len(sizes))
+    return make_table(np.repeat(labels, sizes))
 
 
 def test_every_band_of_a_long_tail_has_its_held_out_share():
     """Each band is within 10 %, and all images together are within one."""
     table = draw_long_tail()
 
-    held_out = assign_folds(table, n_folds=1, seed=1, validation_size=0.05)
+    held_out = assign_folds(
+        table,
+        n_folds=1,
+        seed=1,
+        validation_size=0.05,
+    )
 
     shares = compare_shares(table, held_out, 0.05)
     assert shares["classes"].tolist() == [200, 1500, 800, 40, 3, 2543]
     assert shares["images"].tolist() == [200, 4500, 10_500, 2800, 2100, 20_100]
     assert shares["asked"].tolist() == [10, 225, 525, 140, 105, 1005]
-    assert ((shares["validation"] / shares["asked"]).sub(1).abs() < 0.1).all()
+    ratio = shares["validation"] / shares["asked"]
+    assert ratio.between(0.9, 1.1).all()
     assert abs(shares.loc["all", "validation"] - 1005) <= 1
 
 
 def test_other_seeds_hold_out_other_small_classes():
     """Fewer than half of the small classes are the same for two seeds."""
     table = draw_long_tail()
-    is_small = table["label"].map(table["label"].value_counts()) <= 5
-    chosen = []
-    for seed in (1, 2):
-        folded = assign_folds(table, n_folds=1, seed=seed, validation_size=0.05)
-        is_held_out = folded["split"] == "validation"
-        chosen.append(set(table["label"][is_small & is_held_out]))
+    class_size = table.groupby("label")["label"].transform("size")
+    small_classes = table["label"].where(class_size <= 5)
 
-    assert len(chosen[0] & chosen[1]) < len(chosen[0]) / 2
+    first, second = [
+        set(small_classes[hold_out(table, 0.05, seed)].dropna()) for seed in (1, 2)
+    ]
+
+    assert len(first & second) < len(first) / 2
 
 
 def test_every_band_of_a_long_tail_is_spread_over_the_folds():
     """Classes with fewer images than folds are the only ones that a fold lacks."""
     table = draw_long_tail()
 
-    shares = compare_shares(table, assign_folds(table, n_folds=5, seed=1))
+    folded = assign_folds(table, n_folds=5, seed=1)
+    shares = compare_shares(table, folded)
 
     folds = [f"fold {number}" for number in range(5)]
     assert list(shares) == ["classes", "images", *folds, "in every fold"]
-    assert shares[folds].sub(0.2).abs().max(axis=None) < 0.005
+    deviation = shares[folds] - 0.2
+    assert deviation.abs().max(axis=None) < 0.005
     assert shares["in every fold"].tolist() == [0, 0, 800, 40, 3, 843]
 
 
@@ -284,7 +328,8 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named():
 
 def test_single_images_balance_a_large_cluster():
     """A cluster of five images and five single images are two folds of five."""
-    table = make_table([0] * 10, [7] * 5 + [-1] * 5)
+    clusters = np.repeat([7, -1], 5)
+    table = make_table([0] * 10, clusters)
 
     folded = assign_folds(table, n_folds=2, seed=0)
 
@@ -294,7 +339,8 @@ def test_single_images_balance_a_large_cluster():
 def test_a_cluster_over_two_splits_goes_to_the_smaller():
     """The validation set of the input stays whole; its near-duplicate leaves train."""
     split = ["train"] * 4 + ["validation"] * 2
-    table = make_table([0] * 6, [3, -1, -1, -1, 3, -1], split=split)
+    clusters = [3, -1, -1, -1, 3, -1]
+    table = make_table([0] * 6, clusters, split=split)
 
     folded = assign_folds(table, n_folds=2, seed=0)
 
@@ -305,7 +351,8 @@ def test_images_that_leave_their_split_are_counted_by_direction():
     """Clusters and groups count, but neither VALIDATION_SIZE nor test images."""
     split = ["train"] * 6 + ["validation"] * 3 + ["test"] * 2
     clusters = [3, 3, -1, -1, 4, -1, 3, -1, 5, 4, 5]
-    table = make_table([0] * 11, clusters, split=split)
+    labels = [0] * 11
+    table = make_table(labels, clusters, split=split)
     table["site"] = [*"abcdefgh", "d", "j", "k"]
     parameters = {"n_folds": 1, "seed": 0, "group_column": "site"}
 
@@ -332,20 +379,30 @@ def test_test_images_stay_in_test_and_attract_no_other_row(column):
     table[column] = [5, 5, 6, -1] * 3
     group_column = column if column == "patient" else ""
 
-    folded = assign_folds(table, n_folds=2, seed=0, group_column=group_column)
+    folded = assign_folds(
+        table,
+        n_folds=2,
+        seed=0,
+        group_column=group_column,
+    )
 
     assert folded["split"].tolist() == split
     assert folded["fold"][:4].tolist() == [-1] * 4
     assert folded["fold"][4:].between(0, 1).all()
     assert is_whole(folded, column)
-    n_shards = {("test", -1): 2, ("train", 0): 1, ("train", 1): 1}
+    n_shards = {
+        ("test", -1): 2,
+        ("train", 0): 1,
+        ("train", 1): 1,
+    }
     planned = assign_shards(folded, n_shards, 1, seed=0)
     assert sorted(planned["shard"][:4]) == [0, 0, 1, 1]
 
 
 def make_two_sources():
     """Return 30 images, and ten of another source; a cluster has some of each."""
-    table = make_table([0] * 40, source=[0] * 30 + [1] * 10)
+    sources = np.repeat([0, 1], [30, 10])
+    table = make_table([0] * 40, source=sources)
     table.loc[[0, 1, 30], "cluster"] = 7
     return table
 
@@ -354,14 +411,24 @@ def test_other_sources_do_not_validate_by_default():
     """Their images and clusters train in every fold; shares are of the other images."""
     table = make_two_sources()
 
-    folded = assign_folds(table, n_folds=4, seed=0, validation_size=0.25)
+    folded = assign_folds(
+        table,
+        n_folds=4,
+        seed=0,
+        validation_size=0.25,
+    )
 
     assert (folded["split"] == "validation").sum() == 7
-    always_trained = folded[(folded["split"] == "train") & (folded["fold"] == -1)]
-    assert always_trained.index.tolist() == [0, 1, *range(30, 40)]
+    is_train = folded["split"] == "train"
+    always_trained = folded[is_train & (folded["fold"] == -1)]
+    expected = [0, 1, *range(30, 40)]
+    assert always_trained.index.tolist() == expected
     shares = compare_shares(table, folded, 0.25)
-    assert shares.loc["all", ["images", "asked", "validation"]].tolist() == [28, 7, 7]
-    assert (assign_folds(table, n_folds=1, seed=0)["fold"] == 0).all()
+    total = shares.loc["all"]
+    assert total["images"] == 28
+    assert total["asked"] == total["validation"] == 7
+    unfolded = assign_folds(table, n_folds=1, seed=0)
+    assert set(unfolded["fold"]) == {0}
     with pytest.raises(ValueError, match=r"0 clusters.*EXTRA_IN_VALIDATION"):
         assign_folds(table.assign(source=1), n_folds=4, seed=0)
 
@@ -377,14 +444,20 @@ def test_other_sources_validate_with_extra_in_validation():
     )
 
     assert (folded["split"] == "validation").sum() == 10
-    assert (folded["fold"][folded["split"] == "train"] >= 0).all()
+    train = folded[folded["split"] == "train"]
+    assert (train["fold"] >= 0).all()
 
 
 def test_the_held_out_share_is_that_of_every_class():
     """A validation size of 30 % takes 30 of 100 images and 6 of 20."""
     table = make_table([0] * 100 + [1] * 20)
 
-    folded = assign_folds(table, n_folds=1, seed=3, validation_size=0.3)
+    folded = assign_folds(
+        table,
+        n_folds=1,
+        seed=3,
+        validation_size=0.3,
+    )
 
     is_held_out = folded["split"] == "validation"
     assert np.bincount(folded["label"][is_held_out]).tolist() == [30, 6]
@@ -410,18 +483,19 @@ def test_multi_label_images_are_spread_evenly_and_by_cluster():
     names = [*"abcd"]
     drawn = rng.random((800, 4)) < [0.5, 0.2, 0.1, 0.05]
     marks = pd.DataFrame(drawn.astype("int8"), columns=names)
-    table = make_table([0] * 800, rng.integers(0, 500, 800)).join(marks)
+    clusters = rng.integers(0, 500, 800)
+    table = make_table([0] * 800, clusters).join(marks)
     texts = marks.astype(str).replace({"0": "", "1": "1 3"})
     parameters = {"seed": 0, "label_columns": names}
 
     folded = assign_folds(table, n_folds=4, **parameters)
-    held_out = assign_folds(table, n_folds=1, validation_size=0.3, **parameters)
+    held_out = hold_out(table, 0.3, **parameters)
 
     assert is_whole(folded, "cluster")
     shares = folded.groupby("fold")[names].sum() / marks.sum()
-    assert np.abs(shares - 0.25).max(axis=None) < 0.06
-    held_out_marks = marks[held_out["split"] == "validation"]
-    assert np.abs(held_out_marks.sum() / marks.sum() - 0.3).max() < 0.06
+    assert (shares - 0.25).abs().max(axis=None) < 0.06
+    held_out_shares = marks[held_out].sum() / marks.sum()
+    assert (held_out_shares - 0.3).abs().max() < 0.06
     of_texts = assign_folds(table.assign(**texts), n_folds=4, **parameters)
     assert of_texts["fold"].equals(folded["fold"])
 
@@ -444,21 +518,24 @@ def test_impossible_folds_name_the_parameter(settings_, message):
 
 def make_four_images(fold, split="train"):
     """Return two images of each of two classes; the first two are a cluster."""
-    table = make_table([0, 0, 1, 1], [5, 5, -1, -1])
+    clusters = [5, 5, -1, -1]
+    table = make_table([0, 0, 1, 1], clusters)
     return table.assign(path=[*"abcd"], fold=fold, split=split)
 
 
 def make_hashes():
     """Return hashes of a and b, two bits apart, of a far image, and of a flat image."""
+    near_and_far = np.uint64([1, 3, 1 << 60, 0])
+    differences = np.uint64([0, 0, 2**64 - 1, 2**63])
     return pd.DataFrame(
         {
             "path": [*"abcd"],
             "texture": [9.0, 9.0, 9.0, 1.0],
             "problem": "",
-            "average": np.uint64([1, 3, 1 << 60, 0]),
-            "perceptual": np.uint64([1, 3, 1 << 60, 0]),
-            "difference": np.uint64([0, 0, 2**64 - 1, 2**63]),
-            "wavelet": np.uint64([0, 0, 2**64 - 1, 2**63]),
+            "average": near_and_far,
+            "perceptual": near_and_far,
+            "difference": differences,
+            "wavelet": differences,
         }
     )
 
@@ -545,9 +622,9 @@ def test_a_single_label_column_is_stratified_by_yes_and_no(yes, no, clusters):
     parameters = {"seed": 0, "label_columns": ["ship"]}
 
     folded = assign_folds(table, n_folds=5, **parameters)
-    held_out = assign_folds(table, n_folds=1, validation_size=0.2, **parameters)
+    held_out = hold_out(table, 0.2, **parameters)
 
     counts = pd.crosstab(folded["ship"], folded["fold"])
     assert counts.to_numpy().tolist() == [[32] * 5, [8] * 5]
-    held_out_ships = held_out["ship"][held_out["split"] == "validation"]
-    assert held_out_ships.value_counts().to_dict() == {no: 32, yes: 8}
+    held_out_ships = table["ship"][held_out].value_counts()
+    assert held_out_ships.to_dict() == {no: 32, yes: 8}
