@@ -258,11 +258,7 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
     """
     if isinstance(spec, str | list):
         spec = {"from": spec}
-    if unknown := sorted(set(spec) - {"from", "type", "size"}):
-        raise ValueError(
-            f"SCHEMA field '{name}' has the unknown key '{unknown[0]}'. A field is "
-            f"{FIELD_HELP}."
-        )
+    _check_field(name, spec)
     source = spec.get("from", name)
     if isinstance(source, str):
         size = RAGGED if source in ("one_hot", "labels") else 0
@@ -275,6 +271,18 @@ def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
     if size == "ragged":
         size = RAGGED
     return Field(name, source, spec.get("type") or type_, size)
+
+
+def _check_field(name: str, spec: Any) -> None:
+    """Raise a ValueError for a field that has no source or an unknown key."""
+    source = spec.get("from", name) if isinstance(spec, dict) else None
+    if not source or not isinstance(source, str | list):
+        raise ValueError(f"SCHEMA field '{name}' is {spec!r}. A field is {FIELD_HELP}.")
+    if unknown := sorted(set(spec) - {"from", "type", "size"}):
+        raise ValueError(
+            f"SCHEMA field '{name}' has the unknown key '{unknown[0]}'. A field is "
+            f"{FIELD_HELP}."
+        )
 
 
 def _type_of(source: str, images: pd.DataFrame | None) -> str:

@@ -193,6 +193,9 @@ def test_every_row_is_checked_before_the_work():
             {"image": "image", "x": {"kind": "bytes"}},
             "field 'x' has the unknown key 'kind'",
         ),
+        ({"image": "image", "x": []}, "field 'x' is {'from': \\[\\]}"),
+        ({"image": "image", "x": 5}, "field 'x' is 5"),
+        ({"image": "image", "x": {"from": 5}}, "field 'x' is {'from': 5}"),
         ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
         (
             {"image": "image", "x": "labl"},
