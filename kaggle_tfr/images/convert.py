@@ -106,6 +106,11 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
     height, width = pixels.shape[:2]
     if max(height, width) > JPEG_LIMIT:
         raise RejectedImage(f"JPEG holds no image of {width} × {height} pixels")
+    return EncodedImage(_encode(pixels, settings), height, width, "JPEG")
+
+
+def _encode(pixels: Pixels, settings: ImageSettings) -> bytes:
+    """Return the pixels as JPEG."""
     subsampling = settings.subsampling.replace(":", "")
     options = [
         cv2.IMWRITE_JPEG_SAMPLING_FACTOR,
@@ -116,7 +121,7 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
         settings.quality,
     ]
     _, encoded = cv2.imencode(".jpg", pixels, options)
-    return EncodedImage(encoded.tobytes(), height, width, "JPEG")
+    return encoded.tobytes()
 
 
 def _passes_through(header: Header, settings: ImageSettings) -> bool:
@@ -159,9 +164,8 @@ def check_image(
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
     # levels, so they are ignored.
     at_least = (HASH_SIDE, HASH_SIDE)
-    luma, _ = _decode_scan(data, header, at_least, "GRAYSCALE") or (None, None)
-    if luma is None:
-        luma = _read_luma(data, header, bit_depth)
+    decoded = _decode_scan(data, header, at_least, "GRAYSCALE")
+    luma = decoded[0] if decoded else _read_luma(data, header, bit_depth)
     image = Image.fromarray(_rotate(luma, header))
     factor = min(image.size) // HASH_SIDE
     return header, image.reduce(max(1, factor))
@@ -253,20 +257,25 @@ def _decode_scan(
         return None
     rows, columns = _as_stored((header.height, header.width), header)
     scale = _choose_scale(rows, columns, at_least)
-    size = f"REDUCED_{color}_{scale}" if scale > 1 else color
-    # OpenCV versions differ in what they rotate, so we rotate.
-    flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
     extent = (rows / scale, columns / scale)
-    try:
-        file = np.frombuffer(data, np.uint8)
-        pixels = cv2.imdecode(file, flags)
-    except cv2.error:
-        return None
+    pixels = _decode_reduced(data, color, scale)
     if pixels is None or pixels.shape[:2] != tuple(map(ceil, extent)):
         return None
     if _ran_out(data[header.scan : end], pixels, scale):
         raise RejectedImage("truncated: grey to its end")
     return pixels, extent
+
+
+def _decode_reduced(data: bytes, color: str, scale: int) -> Pixels | None:
+    """Return a JPEG whose sides are divided by 1, 2, 4 or 8; None if OpenCV cannot."""
+    size = f"REDUCED_{color}_{scale}" if scale > 1 else color
+    # OpenCV versions differ in what they rotate, so we rotate.
+    flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
+    file = np.frombuffer(data, np.uint8)
+    try:
+        return cv2.imdecode(file, flags)
+    except cv2.error:
+        return None
 
 
 def _find_scan_end(data: bytes, header: Header) -> int | None:
@@ -300,30 +309,30 @@ def _ran_out(scan: bytes, pixels: Pixels, scale: int) -> bool:
     """Return whether the last rows are grey because the decoder had no data left."""
     if (pixels[-1, -1] != 128).any():
         return False
-    last_rows = pixels[::-1].reshape(len(pixels), -1)
-    is_colored = (last_rows != 128).any(axis=1)
-    grey_rows = int(is_colored.argmax())
     # Grey in the data takes two bits or more for 64 pixels, and these repeat. The last
     # bytes of a truncated scan do not: 18 of 32 differ.
-    grey_bytes = grey_rows * pixels.shape[1] * scale**2 // 256
+    grey_bytes = _count_grey_rows(pixels) * pixels.shape[1] * scale**2 // 256
     n_checked = min(32, grey_bytes)
     scan = scan.replace(b"\xff\0", b"\xff")
     last_bytes = scan[-n_checked - 1 : -1]
     return n_checked >= 24 and len(set(last_bytes)) > 0.8 * n_checked
 
 
+def _count_grey_rows(pixels: Pixels) -> int:
+    """Return how many of the last rows have the grey of pixels without data."""
+    last_rows = pixels[::-1].reshape(len(pixels), -1)
+    is_colored = (last_rows != 128).any(axis=1)
+    return int(is_colored.argmax())
+
+
 def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels:
     """Return pixels that fill `extent` rows and columns at `size`, antialiased."""
-    rows, columns = extent
-    height, width = size
     if extent == size:
         return pixels
     if resample == "lanczos":
-        image = Image.fromarray(pixels)
-        box = (0, 0, columns, rows)
-        image = image.resize((width, height), Image.Resampling.LANCZOS, box)
-        return np.asarray(image)
-
+        return _resize_by_lanczos(pixels, extent, size)
+    rows, columns = extent
+    height, width = size
     ratio = max(rows / height, columns / width)
     if ratio <= CUBIC_LIMIT:
         return _resize_to(pixels, extent, size, cv2.INTER_CUBIC)
@@ -335,6 +344,13 @@ def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels
         multiple = (row_factor * height, column_factor * width)
         pixels = _resize_to(pixels, extent, multiple, cv2.INTER_CUBIC)
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def _resize_by_lanczos(pixels: Pixels, extent: Extent, size: Size) -> Pixels:
+    image = Image.fromarray(pixels)
+    box = (0, 0, *extent[::-1])
+    resized = image.resize(size[::-1], Image.Resampling.LANCZOS, box)
+    return np.asarray(resized)
 
 
 def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixels:

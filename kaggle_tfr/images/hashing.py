@@ -37,21 +37,14 @@ def hash_image(luma: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
     perceptual, *mirrored = _hash_cosines(luma)
-    across = _shrink(luma, 9, 8)
-    left = across[:, :-1]
-    right = across[:, 1:]
-    down = _shrink(luma, 8, 9)
-    top = down[:-1]
-    bottom = down[1:]
+    brighter, *other_differences = _hash_differences(luma)
     bits = [
         imagehash.average_hash(luma).hash,
         perceptual,
-        right > left,
+        brighter,
         _hash_wavelets(luma),
         *mirrored,
-        right < left,
-        bottom > top,
-        bottom < top,
+        *other_differences,
     ]
     packed = np.packbits(bits)
     texture = _measure_texture(luma)
@@ -73,6 +66,15 @@ def _hash_cosines(luma: Image.Image) -> np.ndarray:
     return mirrored > medians
 
 
+def _hash_differences(luma: Image.Image) -> list[np.ndarray]:
+    """Return `imagehash.dhash` and the three last `ROTATION_BITS`, bool (8, 8) each."""
+    across = _shrink(luma, 9, 8).astype(int)
+    down = _shrink(luma, 8, 9).astype(int)
+    to_right = np.diff(across, axis=1)
+    downwards = np.diff(down, axis=0)
+    return [to_right > 0, to_right < 0, downwards > 0, downwards < 0]
+
+
 def _hash_wavelets(luma: Image.Image) -> np.ndarray:
     """Return `imagehash.whash`, bool (8, 8).
 
@@ -83,14 +85,18 @@ def _hash_wavelets(luma: Image.Image) -> np.ndarray:
     exponent = short_side.bit_length() - 1
     side = max(8, 1 << exponent)
     band = _shrink(luma, side, side) / 255
-    # Haar's low band; rows first, as in pywt, so that it is rounded alike.
-    weight = np.sqrt(0.5)
     while len(band) > 8:
-        even_rows = weight * band[::2]
-        band = even_rows + weight * band[1::2]
-        even_columns = weight * band[:, ::2]
-        band = even_columns + weight * band[:, 1::2]
+        band = _low_band(band)
     return band > np.median(band)
+
+
+def _low_band(band: np.ndarray) -> np.ndarray:
+    """Return Haar's low band, rows first as in pywt, so that it is rounded alike."""
+    weight = np.sqrt(0.5)
+    even_rows = weight * band[::2]
+    rows = even_rows + weight * band[1::2]
+    even_columns = weight * rows[:, ::2]
+    return even_columns + weight * rows[:, 1::2]
 
 
 def _measure_texture(luma: Image.Image) -> float:

@@ -87,22 +87,26 @@ def rejecting(data: bytes) -> Iterator[None]:
 
 def _explain(data: bytes, error: Exception) -> str:
     """Return why Pillow cannot read `data`."""
-    is_unidentified = isinstance(error, Image.UnidentifiedImageError)
-    if is_unidentified and data[4:8] == b"ftyp":
-        brand = data[8:12].decode("ascii", "replace")
-        return f"unsupported format: {brand} (HEIF family)"
-    if is_unidentified and not data.startswith(SIGNATURES):
-        return "not an image"
-
+    if isinstance(error, Image.UnidentifiedImageError):
+        return _explain_unidentified(data)
     text = str(error) or type(error).__name__
     text = text.splitlines()[0]
     if isinstance(error, Image.DecompressionBombError):
         return f"over MAX_PIXELS: {text}"
     # A WebP contains the number of its bytes.
     n_bytes = 8 + int.from_bytes(data[4:8], "little")
-    is_cut = data.startswith(b"RIFF") and len(data) < n_bytes
-    is_cut |= is_unidentified or isinstance(error, EOFError)
-    return "truncated" if is_cut or "truncated" in text.lower() else f"damaged: {text}"
+    is_cut_webp = data.startswith(b"RIFF") and len(data) < n_bytes
+    if is_cut_webp or isinstance(error, EOFError) or "truncated" in text.lower():
+        return "truncated"
+    return f"damaged: {text}"
+
+
+def _explain_unidentified(data: bytes) -> str:
+    """Return why Pillow does not recognise the format of `data`."""
+    if data[4:8] == b"ftyp":
+        brand = data[8:12].decode("ascii", "replace")
+        return f"unsupported format: {brand} (HEIF family)"
+    return "truncated" if data.startswith(SIGNATURES) else "not an image"
 
 
 def read_header(data: bytes, name: str = "") -> Header:
@@ -116,13 +120,17 @@ def read_header(data: bytes, name: str = "") -> Header:
     if header is None or not header.plain:
         header = _read_by_pillow(data, header.scan if header else 0)
     check_size(header.width, header.height)
+    return _check_extension(header, name)
 
+
+def _check_extension(header: Header, name: str) -> Header:
+    """Return the header, with a note if the extension is that of another format."""
     _, extension = os.path.splitext(name.lower())
     expected = Image.registered_extensions().get(extension, header.format)
     if expected == header.format:
         return header
     note = f"wrong extension: {extension} holds {header.format}"
-    notes = [header.note, note] if header.note else [note]
+    notes = filter(None, [header.note, note])
     return replace(header, note="; ".join(notes))
 
 
@@ -141,26 +149,15 @@ def _walk_jpeg(data: bytes) -> Header | None:
     run out of data if there is one behind the scan. The header is not plain where the
     file may contain EXIF or a profile: Pillow then reads it again.
     """
-    if not data.startswith(b"\xff\xd8\xff"):
-        return None
-    bits = height = width = channels = 0
+    frame = bytes(6)
     plain = True
-    position = 2
-    while position + 20 < len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
-        length = int.from_bytes(data[position + 2 : position + 4])
-        segment = data[position + 4 : position + 10]
-        position += 2 + length
+    for marker, segment, end in _list_segments(data):
         if marker in (0xC0, 0xC1):  # sequential, Huffman
-            bits, height, width, channels = struct.unpack(">BHHB", segment)
+            frame = segment
         elif marker == 0xDA:  # start of the scan
-            mode = {1: "L", 3: "RGB"}.get(channels)
-            is_only_scan = segment[0] == channels
-            has_end = data.rfind(b"\xff\xd9", position) >= 0
-            is_whole = is_only_scan and has_end and height * width > 0
-            if bits != 8 or mode is None or not is_whole:
-                return None
-            return Header("JPEG", height, width, 1, mode, plain=plain, scan=position)
+            is_only_scan = segment[0] == frame[-1]  # has all channels
+            has_end = data.rfind(b"\xff\xd9", end) >= 0
+            return _read_frame(frame, plain, end) if is_only_scan and has_end else None
         elif marker in (0xE1, 0xE2):  # EXIF and XMP; profiles and further images
             plain = False
         elif marker not in HARMLESS_SEGMENTS:
@@ -168,27 +165,41 @@ def _walk_jpeg(data: bytes) -> Header | None:
     return None
 
 
+def _list_segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Yield the marker, the first six bytes and the end of each segment of a JPEG."""
+    position = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
+    while position + 20 < len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        length = int.from_bytes(data[position + 2 : position + 4])
+        segment = data[position + 4 : position + 10]
+        position += 2 + length
+        yield marker, segment, position
+
+
+def _read_frame(frame: bytes, plain: bool, scan: int) -> Header | None:
+    """Return the header of an 8-bit grey or RGB JPEG by its frame, else None."""
+    bits, height, width, channels = struct.unpack(">BHHB", frame)
+    mode = {1: "L", 3: "RGB"}.get(channels)
+    if bits != 8 or mode is None or not height * width:
+        return None
+    return Header("JPEG", height, width, 1, mode, plain=plain, scan=scan)
+
+
 def _read_by_pillow(data: bytes, scan: int) -> Header:
     """Return the header of a file of any format that Pillow reads."""
     with rejecting(data):
         image = Image.open(io.BytesIO(data))
         check_size(*image.size)
-        orientation = 1
         # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
+        orientation = 1
         if image.format != "PNG" or not PNG_TEXTS.isdisjoint(_list_chunks(data)):
             orientation = _find_orientation(image)
         is_animated = getattr(image, "is_animated", False)
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
 
-    width, height = image.size
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
-        # Pillow rotates TIFFs itself. Versions differ in whether `size` is rotated.
-        width = image.tag_v2[0x0100]  # as stored
-        height = image.tag_v2[0x0101]
-    if ORIENTATIONS[orientation].transposes:
-        width, height = height, width
-    if image.format == "TIFF":
+    width, height = _upright_size(image, orientation)
+    if image.format == "TIFF":  # Pillow rotates TIFFs itself
         orientation = 1
 
     profile = _find_profile(image)
@@ -205,6 +216,15 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
         scan=scan,
         profile=profile,
     )
+
+
+def _upright_size(image: Image.Image, orientation: int) -> tuple[int, int]:
+    """Return the (width, height) of an image that is not loaded, once it is upright."""
+    size = image.size
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        # As stored: versions of Pillow differ in whether `size` is rotated.
+        size = (image.tag_v2[0x0100], image.tag_v2[0x0101])
+    return size[::-1] if ORIENTATIONS[orientation].transposes else size
 
 
 def _count_bits(image: Image.Image, data: bytes) -> int:
@@ -246,14 +266,17 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
         transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
     except (ImageCms.PyCMSError, OSError, ValueError):
         return None
+    return transform if _measure_change(transform, mode) > 3 else None
 
+
+def _measure_change(transform: ImageCms.ImageCmsTransform, mode: str) -> int:
+    """Return by how many of 255 levels a transform changes a colour at most."""
     cube = np.indices((9, 9, 9)).T * (255 / 8)
     colors = cube.round().astype(np.uint8).reshape(27, 27, 3)
     samples = Image.fromarray(colors).convert(mode)
     converted = ImageCms.applyTransform(samples, transform) or samples
     differences = ImageChops.difference(converted, samples.convert("RGB"))
-    max_difference = np.asarray(differences).max()
-    return transform if max_difference > 3 else None  # of 255 levels
+    return int(np.asarray(differences).max())
 
 
 def count_channels(data: bytes) -> int:
@@ -314,29 +337,26 @@ def _convert_16_bits(
     values = _read_16_bits(image, data)
     if values is None:
         return None
-    transparency: np.ndarray | int = 0
-    if values.ndim == 2:
-        transparency = values == image.info.get("transparency", -1)
-    else:
-        if values.shape[2] == 4:
-            transparency = 1 - values[..., 3:] / np.float32(65535)
-        values = values[..., 2::-1]  # red first
-
-    levels = _reduce_to_8_bits(values, bit_depth)
-    over_white = levels + (255 - levels) * transparency
+    colors = values if values.ndim == 2 else values[..., 2::-1]  # red first
+    levels = _reduce_to_8_bits(colors, bit_depth)
+    over_white = levels + (255 - levels) * _find_transparency(values, image)
     pixels = over_white.round().astype(np.uint8)
     return Image.fromarray(pixels).convert("RGB")
 
 
+def _find_transparency(values: np.ndarray, image: Image.Image) -> np.ndarray | int:
+    """Return the transparency of uint16 values, from 0 to 1 for each pixel."""
+    if values.ndim == 2:
+        return values == image.info.get("transparency", -1)
+    if values.shape[2] == 4:
+        return 1 - values[..., 3:] / np.float32(65535)
+    return 0
+
+
 def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
     """Return uint16 (h, w), or (h, w, 3 or 4) with blue first; None for 8 bits."""
-    if image.mode.startswith(("I", "F")):  # grey
-        pixels = np.asarray(image)
-        values = np.nan_to_num(pixels).clip(0, 65535).astype(np.uint16)
-        if (values != pixels).any():
-            raise _unsupported_mode(image)
-        return values
-
+    if image.mode.startswith(("I", "F")):
+        return _read_16_bit_grey(image)
     if _count_bits(image, data) != 16 or image.mode == "CMYK":
         return None
     tags = getattr(image, "tag_v2", {})
@@ -348,6 +368,14 @@ def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
 
     values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     return None if values is None or values.dtype != np.uint16 else values
+
+
+def _read_16_bit_grey(image: Image.Image) -> np.ndarray:
+    pixels = np.asarray(image)
+    values = np.nan_to_num(pixels).clip(0, 65535).astype(np.uint16)
+    if (values != pixels).any():
+        raise _unsupported_mode(image)
+    return values
 
 
 def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:

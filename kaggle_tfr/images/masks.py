@@ -98,12 +98,14 @@ def find_code_problem(code: str, height: int, width: int) -> str:
         return f"run-length code is odd in length: {len(numbers)} numbers"
     if (numbers < 1).any():
         return f"run-length code counts from 1, but contains {numbers.min()}"
+    return _find_run_problem(numbers, height * width)
 
+
+def _find_run_problem(numbers: np.ndarray, n_pixels: int) -> str:
+    """Return what is wrong with the runs (start, length, start, …), or ""."""
     # Unsigned, because the sum of two numbers below 2**63 may need one bit more.
-    numbers = numbers.astype(np.uint64)
-    starts = numbers[::2]
-    last = starts + numbers[1::2] - 1
-    n_pixels = height * width
+    starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
+    last = starts + lengths - 1
     if len(last) and last.max() > n_pixels:
         return f"run-length code leaves the image: pixel {last.max()} of {n_pixels}"
     goes_back = starts[1:] <= last[:-1]
@@ -145,20 +147,23 @@ def sample_mask(
     columns = _find_sources(left, window_width, size[1])
     height = tf.cast(height, tf.int64)
     pixels = columns * height + rows[:, None]
-
-    words = tf.strings.split([code]).values
-    numbers = tf.strings.to_number(words, tf.int64)
-    starts = numbers[::2] - 1
-    ends = starts + numbers[1::2]
-    borders = tf.reshape(tf.stack([starts, ends], axis=1), [-1])
     # Inside of a run, one more run has started than ended: the number is odd.
     n_borders = tf.searchsorted(
-        borders,
+        _find_borders(code),
         tf.reshape(pixels, [-1]),
         side="right",
     )
     is_inside = tf.cast(n_borders % 2, tf.uint8)
     return tf.reshape(is_inside, size)
+
+
+def _find_borders(code: "tf.Tensor") -> "tf.Tensor":
+    """Return where the runs start and end in turn, int64, from 0."""
+    words = tf.strings.split([code]).values
+    numbers = tf.strings.to_number(words, tf.int64)
+    starts = numbers[::2] - 1
+    ends = starts + numbers[1::2]
+    return tf.reshape(tf.stack([starts, ends], axis=1), [-1])
 
 
 def _find_sources(
