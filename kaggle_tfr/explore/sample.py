@@ -366,7 +366,7 @@ def _open_photo(source: str) -> Image.Image:
 def _cut_parts(
     rng: Generator, photo: Image.Image, outlines: list[int]
 ) -> Iterator[Image.Image]:
-    """Yield random parts without end, and add their new outlines to `outlines`."""
+    """Yield scaled random parts endlessly; append their new outlines to `outlines`."""
     luma = photo.convert("L")  # faster to crop than the photograph
     while True:
         box = _draw_box(rng, photo.width, photo.height)
