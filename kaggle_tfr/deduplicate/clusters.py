@@ -101,7 +101,10 @@ def _count_costs(pairs: pd.DataFrame) -> np.ndarray:
     return np.where(bits > 0, STEP_COST + bits, EQUAL_COST)
 
 
-def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
+def _compare_labels(
+    members: pd.DataFrame,
+    conflicts: str,
+) -> pd.DataFrame:
     """Add conflict, and candidate: whether the labels allow that the image is kept.
 
     An image without a label agrees with every other image.
@@ -116,7 +119,10 @@ def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
     return members.assign(conflict=conflict, candidate=candidate)
 
 
-def _is_of_majority(label: pd.Series, cluster: pd.Series) -> pd.Series:
+def _is_of_majority(
+    label: pd.Series,
+    cluster: pd.Series,
+) -> pd.Series:
     """Return whether more images of its cluster have an image's label than any other.
 
     label: NaN for an image without a vote.
@@ -124,16 +130,21 @@ def _is_of_majority(label: pd.Series, cluster: pd.Series) -> pd.Series:
     votes = label.groupby([cluster, label]).transform("size")
     most_votes = votes.groupby(cluster).transform("max")
     winner = label.where(votes == most_votes)
-    is_only_winner = _count_distinct(winner, cluster) == 1
-    return winner.notna() & is_only_winner
+    return winner.notna() & (_count_distinct(winner, cluster) == 1)
 
 
-def _count_distinct(values: pd.Series, cluster: pd.Series) -> pd.Series:
+def _count_distinct(
+    values: pd.Series,
+    cluster: pd.Series,
+) -> pd.Series:
     """Return for each row the number of distinct values in its cluster, without NaN."""
     return values.groupby(cluster).transform("nunique")
 
 
-def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.Series:
+def _choose_keepers(
+    members: pd.DataFrame,
+    keep: str,
+) -> pd.Series:
     """Return whether each image is the best one of its cluster to keep: bool."""
     ranks = _rank(members, keep)
     ranks = ranks.sort_values([*ranks])
@@ -141,7 +152,10 @@ def _choose_keepers(members: pd.DataFrame, keep: str) -> pd.Series:
     return is_best.sort_index()
 
 
-def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
+def _rank(
+    members: pd.DataFrame,
+    keep: str,
+) -> pd.DataFrame:
     """Return the columns that decide which image is the best, the first column first.
 
     The image with the lowest values is the best one.
@@ -160,7 +174,10 @@ def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     return pd.DataFrame(ranks)
 
 
-def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
+def _trace_steps(
+    members: pd.DataFrame,
+    graph: csr_matrix,
+) -> pd.DataFrame:
     """Add steps, distance, chain, and through: the next image towards the keeper."""
     keepers = np.flatnonzero(members["keeper"])
     cost, following = _find_ways(graph, keepers)
@@ -175,7 +192,10 @@ def _trace_steps(members: pd.DataFrame, graph: csr_matrix) -> pd.DataFrame:
     )
 
 
-def _find_ways(graph: csr_matrix, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _find_ways(
+    graph: csr_matrix,
+    ends: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the cost of the cheapest way from each node to an end, and its next node.
 
     The next node of an end is the end.
@@ -191,7 +211,11 @@ def _find_ways(graph: csr_matrix, ends: np.ndarray) -> tuple[np.ndarray, np.ndar
     return cost.astype(np.int64), following
 
 
-def _decide(members: pd.DataFrame, keep: str, leaks: str) -> pd.DataFrame:
+def _decide(
+    members: pd.DataFrame,
+    keep: str,
+    leaks: str,
+) -> pd.DataFrame:
     """Add keep, and leak: whether an image is dropped because of the image test_id."""
     test_id = _find_id(members, members["test"])
     is_leak = test_id.notna() & (leaks == "drop")
@@ -204,13 +228,19 @@ def _decide(members: pd.DataFrame, keep: str, leaks: str) -> pd.DataFrame:
     )
 
 
-def _find_id(members: pd.DataFrame, is_chosen: pd.Series) -> pd.Series:
+def _find_id(
+    members: pd.DataFrame,
+    is_chosen: pd.Series,
+) -> pd.Series:
     """Return for each row the id of the first chosen image of its cluster, or NaN."""
     chosen_id = members["image_id"].where(is_chosen)
     return chosen_id.groupby(members["cluster"]).transform("first")
 
 
-def _explain(members: pd.DataFrame, keep: str) -> pd.Series:
+def _explain(
+    members: pd.DataFrame,
+    keep: str,
+) -> pd.Series:
     """Return for each row why the image is kept or dropped; the last rule counts."""
     is_test = members["test"]
     n_labelled = (~is_test).groupby(members["cluster"]).transform("sum")
@@ -236,6 +266,5 @@ def _name_conflict(members: pd.DataFrame) -> pd.Series:
     """Return the text that names the labels of each image's cluster, NaN for one."""
     is_labelled = members["conflict"] & (members["label"] >= 0)
     names = name_labels(members[is_labelled])
-    labels = names.groupby(members["cluster"]).unique()
-    text = "conflict: " + labels.map(sorted).str.join(", ")
-    return members["cluster"].map(text)
+    labels = names.groupby(members["cluster"]).unique().map(sorted)
+    return members["cluster"].map("conflict: " + labels.str.join(", "))

@@ -38,7 +38,10 @@ def count_by_radius(
     return pd.DataFrame(rows, columns=RADIUS_COLUMNS)
 
 
-def _compare_labels(label: np.ndarray, pairs: pd.DataFrame) -> pd.Series:
+def _compare_labels(
+    label: np.ndarray,
+    pairs: pd.DataFrame,
+) -> pd.Series:
     """Return 1 for pairs with the same label, 0 for others, NaN without two labels."""
     label_a = label[pairs["a"]]
     label_b = label[pairs["b"]]
@@ -71,8 +74,7 @@ def pairs_added(
     """Return the pairs over `max_bits` apart when no image is rotated."""
     words = hashes[[*HASHES]].to_numpy(np.uint64)
     differing = words[pairs["a"]] ^ words[pairs["b"]]
-    distance = np.bitwise_count(differing).sum(axis=1)
-    return pairs[distance > max_bits]
+    return pairs[np.bitwise_count(differing).sum(axis=1) > max_bits]
 
 
 def pairs_of_clusters(

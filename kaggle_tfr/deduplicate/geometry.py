@@ -104,7 +104,10 @@ def verify_geometry(
     )
 
 
-def _identify(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+def _identify(
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+) -> pd.DataFrame:
     """Return the paths and sizes of the files of each pair, and whether b is mirrored.
 
     A pair with the same values needs no second verification.
@@ -124,7 +127,10 @@ def _identify(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def are_near(pairs: pd.DataFrame, max_bits: int) -> np.ndarray:
+def are_near(
+    pairs: pd.DataFrame,
+    max_bits: int,
+) -> np.ndarray:
     """Return which pairs count without verification: bool (n,).
 
     The radius of rotated pairs is four fifths of `max_bits`, because eight orientations
@@ -137,16 +143,22 @@ def are_near(pairs: pd.DataFrame, max_bits: int) -> np.ndarray:
 
 def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return (inliers, orientation) of each pair."""
-    results = []
-    for pair in table.to_dict("records"):
-        is_mirrored = int(pair["mirrored"])
-        features_a = find_features(pair["path_a"])
-        features_b = find_features(pair["path_b"])
-        if is_mirrored:
-            features_b = features_b.mirror()
-        inliers, quarters = count_inliers(features_a, features_b)
-        results.append((inliers, int(UNDO[is_mirrored, quarters])))
-    return results
+    pairs = zip(table["path_a"], table["path_b"], table["mirrored"], strict=True)
+    return [_verify_pair(*pair) for pair in pairs]
+
+
+def _verify_pair(
+    path_a: str,
+    path_b: str,
+    is_mirrored: bool,
+) -> tuple[int, int]:
+    """Return inliers and orientation of a pair."""
+    features_a = find_features(path_a)
+    features_b = find_features(path_b)
+    if is_mirrored:
+        features_b = features_b.mirror()
+    inliers, quarters = count_inliers(features_a, features_b)
+    return inliers, int(UNDO[int(is_mirrored), quarters])
 
 
 def root_sift(descriptors: np.ndarray) -> np.ndarray:
@@ -186,7 +198,10 @@ def _shrink(pixels: np.ndarray) -> np.ndarray:
     return cv2.resize(grey, size, interpolation=method)
 
 
-def count_inliers(features: Features, others: Features) -> tuple[int, int]:
+def count_inliers(
+    features: Features,
+    others: Features,
+) -> tuple[int, int]:
     """Return (inliers of one transform, its quarter turns to the right)."""
     places, other_places = _match(features, others)
     if len(places) < 3:

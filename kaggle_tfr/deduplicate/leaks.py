@@ -34,7 +34,10 @@ def find_leaks(
     return leaks.join(second[["image_id", "label_name", "split", "keep"]])
 
 
-def _group_crowds(pairs: pd.DataFrame, n_images: int) -> np.ndarray:
+def _group_crowds(
+    pairs: pd.DataFrame,
+    n_images: int,
+) -> np.ndarray:
     """Return a number of each image: its row, or a common one of over 20 equal hashes.
 
     `find_pairs` pairs only the first of these with other images. As one group, all of
@@ -49,16 +52,16 @@ def _group_crowds(pairs: pd.DataFrame, n_images: int) -> np.ndarray:
     return np.where(size > MAX_EQUAL, -1 - component, row)
 
 
-def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+def _pair_splits(
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+) -> pd.DataFrame:
     """Return columns a, b, distance: the images of near groups that are in two splits.
 
     Each image of a group is paired with the first image of each split of the other.
     """
     group = _group_crowds(pairs, len(images))
-    split = images["split"].map(SPLIT_NAMES)
-    rank = split.map(RANKS).to_numpy()
-    members = pd.DataFrame({"group": group, "rank": rank})
-    members["row"] = members.index
+    members = _list_members(images["split"], group)
     firsts = members.drop_duplicates(["group", "rank"])
 
     near = _pair_groups(group, pairs)
@@ -75,7 +78,20 @@ def _pair_splits(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _pair_groups(group: np.ndarray, pairs: pd.DataFrame) -> pd.DataFrame:
+def _list_members(
+    split: pd.Series,
+    group: np.ndarray,
+) -> pd.DataFrame:
+    """Return group, rank (of the split) and row of each image."""
+    rank = split.map(SPLIT_NAMES).map(RANKS)
+    members = pd.DataFrame({"group": group, "rank": rank.to_numpy()})
+    return members.assign(row=members.index)
+
+
+def _pair_groups(
+    group: np.ndarray,
+    pairs: pd.DataFrame,
+) -> pd.DataFrame:
     """Return group_a, group_b and distance of near groups, in both orders."""
     near = pairs[["distance"]].assign(
         group_a=group[pairs["a"]],

@@ -39,11 +39,17 @@ def save_clusters(
 ) -> None:
     """Write leaks.csv (`find_leaks`), duplicates.json, and last duplicates.parquet."""
     storage.remove_leftovers(work_dir)
-    leaks_csv = leaks[LEAK_COLUMNS].to_csv(index=False)
-    storage.write_atomically(storage.join(work_dir, "leaks.csv"), leaks_csv.encode())
-    settings_file = storage.join(work_dir, "duplicates.json")
-    storage.write_atomically(settings_file, settings.to_json().encode())
+    _write_text(leaks[LEAK_COLUMNS].to_csv(index=False), work_dir, "leaks.csv")
+    _write_text(settings.to_json(), work_dir, "duplicates.json")
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
+
+
+def _write_text(
+    text: str,
+    folder: str,
+    name: str,
+) -> None:
+    storage.write_atomically(storage.join(folder, name), text.encode())
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
@@ -66,7 +72,10 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
     return storage.read_parquet(clusters_file), settings
 
 
-def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+def choose_rows(
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+) -> pd.DataFrame:
     """Return the good rows that are kept, with their `cluster` (-1: none).
 
     Rows of one cluster must share a fold. Raises: ValueError: no row is left.
@@ -82,24 +91,35 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     return table[is_kept].reset_index(drop=True)
 
 
-def _list_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> str:
+def _list_outcomes(
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+) -> str:
     """Return what happened to the images, such as "2 conflicts dropped, 1 rejected"."""
     counts = count_outcomes(images, clusters)
     return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
-def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+def match_clusters(
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+) -> pd.DataFrame:
     """Return the table with columns cluster (-1: none) and keep."""
     # A test image may have the name of a labelled image.
-    keys = ["image_id", "split"]
-    outcomes = clusters[[*keys, "cluster", "keep"]]
-    table = images.merge(outcomes, how="left", on=keys)
+    table = images.merge(
+        clusters[["image_id", "split", "cluster", "keep"]],
+        how="left",
+        on=["image_id", "split"],
+    )
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
     table["keep"] = table["keep"].ne(False)
     return table
 
 
-def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
+def count_outcomes(
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+) -> dict[str, int]:
     """Count the images by outcome; each image is counted once.
 
     Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled

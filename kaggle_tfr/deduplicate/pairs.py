@@ -46,7 +46,10 @@ def find_pairs(
     return measure_pairs(words, candidates)
 
 
-def _group_equal(hashes: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
+def _group_equal(
+    hashes: pd.DataFrame,
+    words: np.ndarray,
+) -> pd.DataFrame:
     """Return row, is_flat, and first (first row with equal hashes) of good images.
 
     For images of almost no texture it is the first row with an equal file.
@@ -89,7 +92,10 @@ def words_to_codes(words: np.ndarray) -> np.ndarray:
     return words.astype(">u8", order="C").view(np.uint8)
 
 
-def rotate_codes(codes: np.ndarray, orientation: int) -> np.ndarray:
+def rotate_codes(
+    codes: np.ndarray,
+    orientation: int,
+) -> np.ndarray:
     """Return the hashes that the images have when rotated: uint8 (n, 32).
 
     codes: uint8 (n, 80), of the columns `HASHES` and `ROTATION_BITS`.
@@ -102,7 +108,10 @@ def rotate_codes(codes: np.ndarray, orientation: int) -> np.ndarray:
     return rotated
 
 
-def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
+def _expand_groups(
+    members: pd.DataFrame,
+    near: pd.DataFrame,
+) -> pd.DataFrame:
     """Return all pairs of rows in near groups and in the same group: a, b, orientation.
 
     near: columns a, b (the first rows of two groups) and orientation. Of a group of
@@ -117,7 +126,10 @@ def _expand_groups(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     return pairs[["a", "b", "orientation"]]
 
 
-def _pair_members(members: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
+def _pair_members(
+    members: pd.DataFrame,
+    near: pd.DataFrame,
+) -> pd.DataFrame:
     """Return a, b and orientation of all rows in near groups and in the same group."""
     first = members["first"]
     repeated = first[first.duplicated()].unique()
@@ -179,7 +191,10 @@ def _count_differing_bits(
     return bits
 
 
-def _rotate_words(words: np.ndarray, orientation: int) -> np.ndarray:
+def _rotate_words(
+    words: np.ndarray,
+    orientation: int,
+) -> np.ndarray:
     """Return the hashes that the images have when rotated: 64 bits (n, 4)."""
     if orientation == 1:
         return words[:, :4]

@@ -40,9 +40,7 @@ def propose_copies(
     hashes, pairs: of `load_hashes` and `find_pairs`, with `rotated_bits`.
     Images that share mirrored details are proposed as mirror images.
     """
-    is_good = hashes["problem"] == ""
-    is_flat = hashes["texture"] < FLAT
-    rows = np.flatnonzero(is_good & ~is_flat)
+    rows = _choose_rows(hashes)
     codes, row = _encode_images(images["path"].iloc[rows])
     words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
     candidates = _list_orientations(_count_votes(codes, rows[row]))
@@ -52,6 +50,13 @@ def propose_copies(
     table = pd.concat([pairs[is_near], proposed, pairs[~is_near]])
     table = table.drop_duplicates(["a", "b"])
     return table.sort_values(["a", "b"], ignore_index=True)
+
+
+def _choose_rows(hashes: pd.DataFrame) -> np.ndarray:
+    """Return the rows of good images with texture."""
+    is_good = hashes["problem"] == ""
+    is_flat = hashes["texture"] < FLAT
+    return np.flatnonzero(is_good & ~is_flat)
 
 
 def _list_orientations(votes: pd.DataFrame) -> pd.DataFrame:
@@ -90,7 +95,10 @@ def _encode_block(paths: list[str]) -> list[np.ndarray]:
     return [_encode_details(find_features(path), planes) for path in paths]
 
 
-def _encode_details(features: Features, planes: np.ndarray) -> np.ndarray:
+def _encode_details(
+    features: Features,
+    planes: np.ndarray,
+) -> np.ndarray:
     """Return the codes of an image: on which side of each plane its details are."""
     order = np.argsort(-features.strength, kind="stable")
     strongest = order[:MAX_DETAILS]
@@ -100,7 +108,10 @@ def _encode_details(features: Features, planes: np.ndarray) -> np.ndarray:
     return np.packbits(projections > 0, axis=1)
 
 
-def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
+def _count_votes(
+    codes: np.ndarray,
+    row: np.ndarray,
+) -> pd.DataFrame:
     """Return pairs of images that share two details or more: mirrored, a, b.
 
     codes: uint8 (n, 64) of details and of these mirrored. row: of the image, int64
@@ -116,7 +127,10 @@ def _count_votes(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
     return votes.drop_duplicates(["a", "b"])
 
 
-def _find_shared_details(codes: np.ndarray, row: np.ndarray) -> pd.DataFrame:
+def _find_shared_details(
+    codes: np.ndarray,
+    row: np.ndarray,
+) -> pd.DataFrame:
     """Return pairs of images with near details: mirrored, a < b, detail (of a)."""
     plain_then_mirrored = np.concatenate(np.hsplit(codes, 2))
     detail, near = near_pairs(plain_then_mirrored, DETAIL_BITS)

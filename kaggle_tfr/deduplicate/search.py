@@ -59,21 +59,30 @@ class Design:
         return sum(comb(size, self.key_size) for size in self.group_sizes)
 
 
-def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
+def near_pairs(
+    codes: np.ndarray,
+    radius: int,
+) -> np.ndarray:
     """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
 
     codes: uint8 (n, 32).
     Raises: ValueError: more than 50 million pairs, too many for a set of images.
     """
-    design = choose_tables(len(codes), radius)
-    if design is None:
-        results = compare_all(codes, codes, radius)
-    else:
-        results = _search_tables(codes, radius, design)
-
     n_codes = max(1, len(codes))
+    results = _search(codes, radius)
     numbers = _collect(results, n_codes, radius)
     return np.stack(np.divmod(numbers, n_codes))
+
+
+def _search(
+    codes: np.ndarray,
+    radius: int,
+) -> Iterable[np.ndarray]:
+    """Return arrays of near rows, int64 (2, m); pairs may be repeated or swapped."""
+    design = choose_tables(len(codes), radius)
+    if design is None:
+        return compare_all(codes, codes, radius)
+    return _search_tables(codes, radius, design)
 
 
 def _collect(
@@ -122,7 +131,10 @@ def _unite(found: list[np.ndarray], radius: int) -> np.ndarray:
     return united
 
 
-def choose_tables(n_codes: int, radius: int) -> Design | None:
+def choose_tables(
+    n_codes: int,
+    radius: int,
+) -> Design | None:
     """Return the cheapest design of tables, or None if comparing all is cheaper."""
     best = None
     # Costs are nanoseconds, as measured; only their ratios matter.
@@ -143,7 +155,11 @@ def choose_tables(n_codes: int, radius: int) -> Design | None:
     return best
 
 
-def _group_blocks(n_blocks: int, key_size: int, radius: int) -> Design:
+def _group_blocks(
+    n_blocks: int,
+    key_size: int,
+    radius: int,
+) -> Design:
     """Return the design with the most groups, which has the fewest tables.
 
     Codes that agree in fewer than key_size blocks of every group must differ in more
@@ -193,7 +209,10 @@ def permute_bits(
     ]
 
 
-def _group_bits(correlation: np.ndarray, room: np.ndarray) -> list[list[int]]:
+def _group_bits(
+    correlation: np.ndarray,
+    room: np.ndarray,
+) -> list[list[int]]:
     """Return the bits of each group; room: number of bits in each group."""
     groups: list[list[int]] = [[] for _ in room]
     cost = np.zeros((len(groups), BITS))
@@ -211,8 +230,7 @@ def _group_bits(correlation: np.ndarray, room: np.ndarray) -> list[list[int]]:
 def _correlate_bits(codes: np.ndarray) -> np.ndarray:
     """Return the squared correlations of a sample's bits: float64 (256, 256)."""
     step = max(1, len(codes) // SAMPLE)
-    sample = codes[::step][:SAMPLE]
-    bits = np.unpackbits(sample, axis=1)
+    bits = np.unpackbits(codes[::step][:SAMPLE], axis=1)
     with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
         correlation = np.corrcoef(bits, rowvar=False)
     return np.nan_to_num(np.asarray(correlation)) ** 2
@@ -233,11 +251,16 @@ def _cut_blocks(
     for rows in list_slices(len(codes)):
         code_bytes = np.ascontiguousarray(codes[rows].T)
         bits = np.unpackbits(code_bytes, axis=0)
-        ordered = np.packbits(bits[order], axis=0)
-        ordered_codes = np.ascontiguousarray(ordered.T)
-        words[:, rows] = ordered_codes.view(np.uint64).T
+        words[:, rows] = _pack_words(bits[order])
         blocks[:, rows] = weights @ bits.astype(np.float32)
     return words, blocks
+
+
+def _pack_words(bits: np.ndarray) -> np.ndarray:
+    """Return uint64 (4, n) of bits (256, n)."""
+    packed = np.packbits(bits, axis=0)
+    codes = np.ascontiguousarray(packed.T)
+    return codes.view(np.uint64).T
 
 
 def _weigh_bits(block_bits: list[np.ndarray]) -> np.ndarray:
@@ -322,7 +345,11 @@ def _list_comparisons(sizes: np.ndarray) -> Iterator[tuple[slice, int]]:
             yield slice(start, min(start + SLICE, stop)), offset
 
 
-def _compare_slices(word: np.ndarray, left: slice, right: slice) -> np.ndarray:
+def _compare_slices(
+    word: np.ndarray,
+    left: slice,
+    right: slice,
+) -> np.ndarray:
     """Return the number of different bits of each left word and its right word."""
     return np.bitwise_count(word[left] ^ word[right])
 
@@ -401,7 +428,10 @@ def _compare_by_numpy(
         yield np.stack([a, b + start])
 
 
-def _count_differing(codes: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _count_differing(
+    codes: np.ndarray,
+    others: np.ndarray,
+) -> np.ndarray:
     """Return the distances of all codes from all others, in bits: uint16 (n, m)."""
     distance = np.zeros((len(codes), len(others)), np.uint16)
     words = codes.view(np.uint64)
