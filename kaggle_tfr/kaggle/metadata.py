@@ -211,13 +211,20 @@ def find_missing_output(output: str) -> str:
     """Return why a kernel's output is not a complete plan, part or model, or ""."""
     parts = sorted(Path(output).glob("part-*/"))
     for part in parts:
-        if not (part / "shards.csv").exists():
-            return f"{part.name} is not finished; push again to resume it"
-        if damage := find_damage(str(part)):
-            return f"{part.name} arrived damaged: {damage}"
+        if problem := _find_part_problem(part):
+            return problem
         # The previous version of the kernel may have left it.
         shutil.rmtree(part / "journal", ignore_errors=True)
     results = ("plan.json", "model.keras")
     if parts or any(Path(output, name).exists() for name in results):
         return ""
     return "it left neither a plan, a part nor a model"
+
+
+def _find_part_problem(part: Path) -> str:
+    """Return why a downloaded part is not complete, or ""."""
+    if not (part / "shards.csv").exists():
+        return f"{part.name} is not finished; push again to resume it"
+    if damage := find_damage(str(part)):
+        return f"{part.name} arrived damaged: {damage}"
+    return ""

@@ -54,6 +54,10 @@ def _copy_files(source: str, folder: str) -> None:
     paths.sort(key=lambda path: path.name == "plan.json")
     for path in paths:
         target = Path(work_dir(folder), path.relative_to(source))
-        is_leftover = path.suffix in (".tmp", ".lock")  # of a session that was killed
-        if path.name not in _KAGGLE_FILES and not is_leftover and not target.exists():
+        if _is_output(path) and not target.exists():
             write_atomically(target, path.read_bytes())
+
+
+def _is_output(path: Path) -> bool:
+    is_leftover = path.suffix in (".tmp", ".lock")  # of a session that was killed
+    return path.name not in _KAGGLE_FILES and not is_leftover

@@ -62,9 +62,8 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
         is_missing = getattr(response, "status_code", 0) in (403, 404)
         if method == "dataset_status" and is_missing:
             return ""
-        reason = error or type(error).__name__
         raise KaggleError(
-            f"{method} of '{name}' failed: {reason}. "
+            f"{method} of '{name}' failed: {error}. "
             "Run the same command again: it resumes where it stopped."
         ) from None
     if problem := _find_rejection(answer):
