@@ -46,9 +46,11 @@ class Lock:
 
 
 def take(work_dir: str, part: int = 0, *, holder: str) -> Lock:
-    """Lock the WORK_DIR, or one part of it, until the result is released or dropped.
+    """Lock the WORK_DIR, or one part of it (from 1), without waiting.
 
-    holder: what the process is, for the error of another one, such as "a run".
+    The lock ends with `release`, or when the result is garbage-collected. Buckets, and
+    file systems without locks, are not locked.
+    holder: what this process is, such as "a run", for the error of a second process.
     Raises: WorkDirBusyError: another process works in the WORK_DIR, or in that part.
     """
     if storage.is_remote(work_dir):

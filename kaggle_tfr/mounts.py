@@ -66,7 +66,8 @@ def find_input(source: AnyPath) -> str:
     """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
 
     source: a path, a slug ("flowers"), or an owner and a slug ("me/flowers");
-    subfolders may follow.
+    subfolders may follow. Folders of this machine come before Kaggle's mounts. An
+    empty mount is not ready yet, and does not count.
     Raises: FileNotFoundError: with every path that was tried; ValueError: `source` is
     empty.
     """
@@ -79,7 +80,7 @@ def find_input(source: AnyPath) -> str:
         return source.rstrip("/")
 
     candidates = _list_candidates(source)
-    folder = _find_mount(candidates)
+    folder = _find_folder(candidates)
     if folder:
         return folder
     paths = "\n  ".join(candidates)
@@ -89,7 +90,7 @@ def find_input(source: AnyPath) -> str:
     )
 
 
-def _find_mount(candidates: list[str]) -> str:
+def _find_folder(candidates: list[str]) -> str:
     """Return the first of these folders that exists, "" for none."""
     for candidate in candidates:
         # A folder may have "[1]" in its name: only the star of an owner is a pattern.

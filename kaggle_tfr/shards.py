@@ -115,14 +115,15 @@ def _check_plans(
 def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
     """Return the shards with records; print how many have none.
 
-    Raises: ValueError: none has any.
+    A shard is empty if all its images were rejected.
+    Raises: ValueError: all shards are empty.
     """
     has_records = shards["count"] > 0
     empty = shards["file"][~has_records].tolist()
     if not has_records.any():
         raise ValueError(
             f"None of the {len(empty)} shards contains a record, such as '{empty[0]}'. "
-            "See rejects.csv beside them; 04_write writes them again."
+            "See rejects.csv beside them for the reasons."
         )
     if empty:
         print(
@@ -196,7 +197,7 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
     """
     shards = _read_listing(folder)
     if shards.empty:
-        shards = pd.DataFrame(list_names(folder), columns=SHARD_COLUMNS)
+        shards = pd.DataFrame(list_shard_files(folder), columns=SHARD_COLUMNS)
     if shards.empty:
         raise FileNotFoundError(
             f"No shards in '{folder}': no shards.csv, in it or one folder down, and no "
@@ -260,7 +261,7 @@ def read_part_table(
     return table[columns]
 
 
-def list_names(
+def list_shard_files(
     folder: str, patterns: Sequence[str] = ("*.tfrec*", "*/*.tfrec*")
 ) -> list[tuple]:
     """Return (file, split, −1, count, −1) of the files with names of shards.
@@ -285,7 +286,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     """
     is_any = pattern in ("", "*/*")
     patterns = ["*.tfrec*", "*/*.tfrec*", "*/*/*.tfrec*"] if is_any else [pattern]
-    splits = {file: split for file, split, *_ in list_names(folder, patterns)}
+    splits = {file: split for file, split, *_ in list_shard_files(folder, patterns)}
 
     fingerprints = {}
     for part in _find_parts(folder):

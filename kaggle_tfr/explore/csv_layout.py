@@ -126,8 +126,10 @@ def match_csvs(
 ) -> list[Csv]:
     """Return the CSVs that name images; comment on the others.
 
-    Several CSVs with the same name and form, one in each split folder, become one.
-    names: of the CSVs below the folder. images: some images in the folder.
+    CSVs with the same name, id column and template, one in each split folder, become
+    one, if that holds for all CSVs of the name.
+    names: of the CSVs below the folder. images: paths of some images below the folder,
+    from which the templates of paths are inferred.
     """
     templates = {template for image in images for template in _list_templates(image)}
     csvs = [_match_file(folder, name, templates) for name in names]
@@ -142,14 +144,14 @@ def match_csvs(
 
 def _match_file(folder: str, name: str, templates: Iterable[str]) -> Csv | None:
     """Return the CSV by the first separator with which it names images."""
-    for table in _read_tables(os.path.join(folder, name)):
+    for table in _read_by_each_separator(os.path.join(folder, name)):
         csv = _match_csv(folder, name, table, templates)
         if csv:
             return csv
     return None
 
 
-def _read_tables(path: str) -> Iterator[pd.DataFrame]:
+def _read_by_each_separator(path: str) -> Iterator[pd.DataFrame]:
     """Yield the first rows as text, for each separator that gives a table."""
     if not os.path.isfile(path):  # a pipe would block for ever
         return

@@ -363,9 +363,10 @@ def _rename_columns(
 def _keep_validation(
     images: pd.DataFrame, main_splits: pd.Series, number: int
 ) -> pd.DataFrame:
-    """Return a further input's rows: its validation split stays, all others train.
+    """Return a further input's rows: its validation images stay so, all others train.
 
-    That split is called as in the main input, so that no fold trains on its images.
+    Their split gets the name that the main input's validation split has. Test images
+    already have a problem, by `_align_labels`, so they are not trained on.
     """
     names = main_splits[main_splits.map(SPLIT_NAMES) == "validation"].unique()
     name = names[0] if len(names) == 1 else "validation"

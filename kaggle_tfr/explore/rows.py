@@ -122,23 +122,25 @@ def complete_rows(
 ) -> Table:
     """Return the images of a CSV's rows, then of the files without a row, and labels.
 
-    labelled: the columns of labels of the rows.
+    labelled: labels and problems, one row for each of `rows`, and their description.
+    Raises: FileNotFoundError: no image exists; ValueError: a setting does not fit.
     """
-    table, labels = labelled
+    label_table, labels = labelled
     _check_label_names(labels)
     paths, path_problem = _fill_paths(rows, settings)
     split, split_problem = splits.read_splits(rows, settings.split_column)
-    table = unlabel_test_rows(table, labels, split == "test")
-    ids = _name_apart(rows, paths, settings)
-    repeat_problem = _find_repeats(ids, table, split)
+    label_table = unlabel_test_rows(label_table, labels, split == "test")
+    ids = _make_unique(rows, paths, settings)
+    repeat_problem = _find_repeats(ids, label_table, split)
     problem = first_problem(
-        repeat_problem, table["problem"], split_problem, path_problem
+        repeat_problem, label_table["problem"], split_problem, path_problem
     )
-    table["problem"] = problem.mask(rows[settings.id_column] == "", "no id")
+    label_table["problem"] = problem.mask(rows[settings.id_column] == "", "no id")
     ids = ids.map(storage.escape)
     images = pd.DataFrame({"image_id": ids, "path": paths, "split": split})
-    images = pd.concat([images, table, _list_others(rows, settings)], axis=1)
-    unlisted = _list_unlisted(images, labels, settings)
+    other_columns = _list_other_columns(rows, settings)
+    images = pd.concat([images, label_table, other_columns], axis=1)
+    unlisted = _list_files_without_row(images, labels, settings)
     if len(unlisted):
         images = pd.concat([images, unlisted], ignore_index=True)
     return images, labels
@@ -154,7 +156,7 @@ def _check_label_names(labels: Labels) -> None:
         )
 
 
-def _list_others(rows: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
+def _list_other_columns(rows: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
     """Return the columns that are neither ids nor labels.
 
     Integers stay integers beside rows of another input that lacks their column.
@@ -186,7 +188,7 @@ def _list_clashes(ids: pd.Series, values: pd.Series) -> pd.Series:
     return values_of_id[values_of_id.map(len) > 1].str.join(", ")
 
 
-def _name_apart(
+def _make_unique(
     rows: pd.DataFrame, paths: pd.Series, settings: InputSettings
 ) -> pd.Series:
     """Return the ids; one that several CSVs' folders share gets its folder in front."""
@@ -249,7 +251,7 @@ def _fill_template(row: Mapping[str, Any], settings: InputSettings) -> tuple[str
     return f"{settings.input_dir}/{storage.escape(name)}", ""
 
 
-def _list_unlisted(
+def _list_files_without_row(
     images: pd.DataFrame, labels: Labels, settings: InputSettings
 ) -> pd.DataFrame:
     """Return the files that no row names, which have a problem and no label.

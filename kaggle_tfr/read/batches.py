@@ -260,21 +260,23 @@ def _read_once(
 ) -> tf.data.Dataset:
     """Read each record once in full batches; blank examples pad the last one.
 
+    decode: as `decode_record` without training: (image, label, mask, …).
     While reading: an error where the shards do not contain the promised records.
     """
     n_records = int(shards["count"].sum())
-    check_count = partial(_check_count, shards)
+    end_or_raise = partial(_check_count, shards)
 
     def add_count(seen: tf.Tensor, batch: tuple) -> tuple:
-        seen += tf.math.count_nonzero(batch[2])
+        mask = batch[2]  # 1.0 for a record, 0.0 for padding
+        seen += tf.math.count_nonzero(mask)
         return seen, (seen, batch)
 
     def is_wanted(seen: tf.Tensor, batch: tuple) -> tf.Tensor:
-        has_records = batch[2][0] > 0
+        first_of_mask = batch[2][0]
         return tf.cond(
-            has_records & (seen <= n_records),
+            (first_of_mask > 0) & (seen <= n_records),
             lambda: True,
-            lambda: tf.numpy_function(check_count, [seen], tf.bool),
+            lambda: tf.numpy_function(end_or_raise, [seen], tf.bool),
         )
 
     records = _read_records(shards, training=False)

@@ -37,7 +37,7 @@ from kaggle_tfr.shards import (
     SUMS,
     check_one_plan,
     find_changed_files,
-    list_names,
+    list_shard_files,
     read_fingerprint,
     read_sums,
 )
@@ -262,7 +262,7 @@ def _check_shard_list(plan: Plan, rows: Sequence[ShardRow]) -> dict[str, str]:
 
 def _find_unlisted_files(part_dir: str, rows: Iterable[ShardRow]) -> dict[str, str]:
     """Return the problem of each file named like a shard that has no row."""
-    paths = [path for path, *_ in list_names(part_dir)]
+    paths = [path for path, *_ in list_shard_files(part_dir)]
     files = {path.removeprefix(f"{part_dir}/") for path in paths}
     files -= {row.file for row in rows}
     return dict.fromkeys(files, "not in shards.csv")
