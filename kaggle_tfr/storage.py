@@ -49,8 +49,8 @@ def explain_os_errors(
 ) -> Iterator[None]:
     """Add the path and a suggested fix to an OSError that the block raises.
 
-    path: for an error that does not name its file. fixes: by error number; errors with
-        other numbers, and those that an inner block has explained, are left as they are.
+    path: for an error that does not name its file. fixes: by error number; other
+        errors, and those that an inner block has explained, are left as they are.
     """
     try:
         yield
