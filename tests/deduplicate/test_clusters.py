@@ -46,7 +46,11 @@ def make_images(labels, sizes=10, **columns):
 def make_pairs(**bits):
     """Return pairs of rows by the names of their images: ab=3 is a and b, 3 bits."""
     rows = [(ord(a) - 97, ord(b) - 97) for a, b in bits]
-    pairs = pd.DataFrame(rows, columns=["a", "b"], dtype=int)
+    pairs = pd.DataFrame(
+        rows,
+        columns=["a", "b"],
+        dtype=int,
+    )
     pairs["distance"] = list(bits.values())
     return pairs
 
@@ -55,7 +59,10 @@ def draw_pairs(rng, n_images):
     """Return up to `n_images` different pairs of rows, 0 to 29 bits apart."""
     n_pairs = rng.integers(0, n_images)
     ends = np.sort(rng.integers(0, n_images, (n_pairs, 2)))
-    pairs = pd.DataFrame(np.unique(ends, axis=0), columns=["a", "b"])
+    pairs = pd.DataFrame(
+        np.unique(ends, axis=0),
+        columns=["a", "b"],
+    )
     pairs["distance"] = pairs.sum(axis=1) % 30
     return pairs[pairs["a"] < pairs["b"]]
 
@@ -67,7 +74,10 @@ def kept_ids(clusters):
 
 def test_the_largest_image_is_kept_whatever_the_order():
     """The two smaller copies name the image kept, and the way to it."""
-    images = make_images(["x"] * 4, [10, 10, 30, 20])
+    images = make_images(
+        ["x"] * 4,
+        [10, 10, 30, 20],
+    )
     pairs = make_pairs(ab=3, bc=4)
 
     clusters = find_clusters(images, pairs)
@@ -119,7 +129,10 @@ def test_conflicts_decides_which_image_of_several_labels_is_kept(
 @pytest.mark.parametrize("conflicts", ["drop", "majority"])
 def test_the_reason_of_a_conflict_names_all_labels_of_the_cluster(conflicts):
     """The reason is the same whether the labels tie or one has the majority."""
-    images = make_images(["rose", "tulip", "tulip", "lily", "rose"], [9, 8, 7, 6, 5])
+    images = make_images(
+        ["rose", "tulip", "tulip", "lily", "rose"],
+        [9, 8, 7, 6, 5],
+    )
     pairs = make_pairs(ab=2, bc=2, de=2)
 
     clusters = find_clusters(images, pairs, conflicts=conflicts)
@@ -135,7 +148,10 @@ def test_the_reason_of_a_conflict_has_no_name_for_an_image_without_a_label():
     pairs = make_pairs(ab=2, bc=2)
 
     clusters = find_clusters(images, pairs)
-    of_sources = find_clusters(images.assign(source=[0, 1, 1]), pairs)
+    of_sources = find_clusters(
+        images.assign(source=[0, 1, 1]),
+        pairs,
+    )
 
     assert set(clusters["reason"]) == {"conflict: rose, tulip"}
     reason = "conflict: rose (source 0), tulip (source 1)"
@@ -210,7 +226,10 @@ def test_every_cluster_keeps_at_most_one_image_unless_all_are_kept(
 
     sets = DisjointSet(images["image_id"])
     for a, b in pairs[["a", "b"]].to_numpy():
-        sets.merge(images["image_id"][a], images["image_id"][b])
+        sets.merge(
+            images["image_id"][a],
+            images["image_id"][b],
+        )
     expected = sorted(sorted(ids) for ids in sets.subsets() if len(ids) > 1)
     found = clusters.groupby("cluster")["image_id"].apply(sorted)
     assert sorted(found) == expected
@@ -291,7 +310,11 @@ def test_labelled_images_are_resolved_as_if_there_were_no_test_images(
         ends += pairwise(row[ids])
         if len(ids) == 1:
             single += ids.tolist()
-    direct_pairs = pd.DataFrame(ends, columns=["a", "b"], dtype=int)
+    direct_pairs = pd.DataFrame(
+        ends,
+        columns=["a", "b"],
+        dtype=int,
+    )
     direct = find_clusters(labelled, direct_pairs.assign(distance=1), **rules)
     expected = [*single, *direct["image_id"][direct["keep"]]]
     found = clusters["image_id"][clusters["keep"] & ~is_test]
@@ -300,7 +323,11 @@ def test_labelled_images_are_resolved_as_if_there_were_no_test_images(
 
 def test_an_image_of_the_main_source_is_kept_first():
     """The source decides before the size; within a source the size decides."""
-    images = make_images(["x"] * 4, [30, 10, 20, 40], source=[1, 0, 0, 2])
+    images = make_images(
+        ["x"] * 4,
+        [30, 10, 20, 40],
+        source=[1, 0, 0, 2],
+    )
     pairs = make_pairs(ab=1, bc=1, cd=1)
 
     assert kept_ids(find_clusters(images, pairs)) == "c"
@@ -309,7 +336,10 @@ def test_an_image_of_the_main_source_is_kept_first():
 
 def test_conflicts_between_sources_name_the_sources():
     """The reason and the titles of a figure contain the source of each label."""
-    images = make_images(["rose", "tulip", "test"], source=[0, 1, 0])
+    images = make_images(
+        ["rose", "tulip", "test"],
+        source=[0, 1, 0],
+    )
 
     clusters = find_clusters(images, make_pairs(ab=4, bc=5))
     pairs = pairs_of_clusters(images, clusters[clusters["conflict"]])
@@ -333,7 +363,10 @@ def test_titles_name_the_split_of_images_that_are_not_for_training():
     ]
 
 
-@pytest.mark.parametrize("outcomes", [(), ("kept", "dropped")])
+@pytest.mark.parametrize(
+    "outcomes",
+    [(), ("kept", "dropped")],
+)
 def test_without_pairs_nothing_is_displayed(outcomes):
     """A dataset without near-duplicates has no pairs, with or without outcomes."""
     images = make_images(["rose", "lily"]).astype({"image_id": "str"})
@@ -344,7 +377,10 @@ def test_without_pairs_nothing_is_displayed(outcomes):
 
 def test_the_image_kept_is_displayed_first_with_the_sizes():
     """A copy with equal hashes that precedes it in the table comes second."""
-    images = make_images(["rose", "rose", "lily"], [10, 20, 30])
+    images = make_images(
+        ["rose", "rose", "lily"],
+        [10, 20, 30],
+    )
     clusters = find_clusters(images, make_pairs(ab=0))
 
     pairs = pairs_of_clusters(images, clusters, by="keep")
@@ -356,7 +392,10 @@ def test_the_image_kept_is_displayed_first_with_the_sizes():
 
 def test_a_conflict_is_displayed_with_the_distance_of_its_pair():
     """A rejected row with the same id is not displayed in place of the image."""
-    images = make_images(["rose", "tulip", "rose"], [10, 20, 10])
+    images = make_images(
+        ["rose", "tulip", "rose"],
+        [10, 20, 10],
+    )
     images["image_id"] = ["a", "b", "a"]
     images.loc[2, "problem"] = "listed twice: the first row counts"
 

@@ -31,7 +31,8 @@ def images(tmp_path):
 @pytest.fixture
 def pairs():
     """All pairs of the seven images, far apart by their hashes."""
-    ends = np.argwhere(np.triu(np.ones((7, 7)), 1))
+    above_diagonal = np.triu(np.ones((7, 7)), 1)
+    ends = np.argwhere(above_diagonal)
     pairs = pd.DataFrame(ends, columns=["a", "b"])
     return pairs.assign(distance=60, orientation=1)
 
@@ -45,7 +46,12 @@ def test_copies_are_accepted_and_other_scenes_are_not(images, pairs):
     accepted = verified[verified["accepted"]]
     others = verified[~verified["accepted"]]
     ends = accepted[["a", "b"]].to_numpy().tolist()
-    assert ends == [[0, 1], [0, 2], [0, 3], [1, 2]]
+    assert ends == [
+        [0, 1],
+        [0, 2],
+        [0, 3],
+        [1, 2],
+    ]
     assert accepted["inliers"].min() == verified["inliers"][2]
     assert verified["inliers"][2] <= 6
     assert others["inliers"].max() <= 6

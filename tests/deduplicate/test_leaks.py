@@ -47,7 +47,12 @@ def draw_splits(seed, n_images):
 def draw_codes(seed, n_centres, n_codes, changed_share):
     """Draw codes up to 6 bits from a few centres; the other codes equal a centre."""
     rng = np.random.default_rng(seed)
-    centres = rng.integers(0, 256, (n_centres, 32), np.uint8)
+    centres = rng.integers(
+        0,
+        256,
+        (n_centres, 32),
+        np.uint8,
+    )
     codes = centres[rng.integers(0, n_centres, n_codes)]
     for column in (0, 9):
         flipped_bits = rng.integers(0, 8, n_codes, np.uint8)
@@ -61,10 +66,12 @@ def compare_all_pairs(codes, splits, radius):
 
     Test is the latest split.
     """
-    bits = np.bitwise_count(codes[:, None] ^ codes).sum(axis=2)
+    differing = codes[:, None] ^ codes
+    bits = np.bitwise_count(differing).sum(axis=2)
     rank = np.array([SPLITS.index(split) for split in splits])
     is_leak = (bits <= radius) & (rank[:, None] > rank)
-    return {(a, b): bits[a, b] for a, b in np.argwhere(is_leak).tolist()}
+    leaks = np.argwhere(is_leak).tolist()
+    return {(a, b): bits[a, b] for a, b in leaks}
 
 
 def find_leaks_of_codes(codes, splits, radius):
@@ -92,7 +99,11 @@ def test_every_pair_between_two_splits_is_a_leak(seed, radius):
 
 
 @settings(max_examples=6)
-@given(SEEDS, st.integers(0, 6), st.integers(1, 3))
+@given(
+    SEEDS,
+    st.integers(0, 6),
+    st.integers(1, 3),
+)
 def test_no_leak_is_lost_among_many_equal_hashes(seed, radius, n_centres):
     """Each leaking image has a row with each other split into which it leaks.
 
@@ -142,7 +153,11 @@ def test_a_pair_at_two_distances_is_listed_once_with_the_smaller_one():
 def test_a_validation_image_of_the_input_leaks_too():
     """test_id is the image of the later split; keep is the outcome of the other one."""
     images = make_images("train", "validation", "test", "train")
-    pairs = make_pairs((0, 1, 5), (1, 2, 6), (1, 3, 60))
+    pairs = make_pairs(
+        (0, 1, 5),
+        (1, 2, 6),
+        (1, 3, 60),
+    )
     pairs["accepted"] = [True, True, False]
     clusters = find_clusters(images, pairs, keep="first")
 
@@ -166,7 +181,10 @@ def save_leaks(images, pairs, work_dir, settings):
     return (work_dir / "leaks.csv").read_text().splitlines()
 
 
-@pytest.mark.parametrize("pairs", [make_pairs((0, 1, 5)), make_pairs()])
+@pytest.mark.parametrize(
+    "pairs",
+    [make_pairs((0, 1, 5)), make_pairs()],
+)
 def test_leaks_csv_has_its_header_although_nothing_leaks(images, pairs, tmp_path):
     """The header is there with and without a pair of two training images."""
     lines = save_leaks(images, pairs, tmp_path, DuplicateSettings())

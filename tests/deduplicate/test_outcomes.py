@@ -35,7 +35,12 @@ def leaking_images():
 
 @pytest.fixture
 def leaking_pairs():
-    return make_pairs((0, 1, 3), (1, 2, 3), (4, 5, 0), (8, 9, 1))
+    return make_pairs(
+        (0, 1, 3),
+        (1, 2, 3),
+        (4, 5, 0),
+        (8, 9, 1),
+    )
 
 
 def test_dropped_leaks_are_counted(leaking_images, leaking_pairs):

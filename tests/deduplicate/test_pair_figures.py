@@ -23,8 +23,14 @@ def test_the_table_of_radii_counts_pairs_and_agreement():
     assert table["radius"].tolist() == [0, 5, 9]
     assert table["pairs"].tolist() == [1, 1, 4]
     assert table["new"].tolist() == [1, 0, 3]
-    np.testing.assert_allclose(table["agree"], [1, 1, 2 / 3])
-    np.testing.assert_allclose(table["new_agree"], [1, np.nan, 0.5])
+    np.testing.assert_allclose(
+        table["agree"],
+        [1, 1, 2 / 3],
+    )
+    np.testing.assert_allclose(
+        table["new_agree"],
+        [1, np.nan, 0.5],
+    )
 
 
 def test_examples_come_from_both_sides_of_the_radius():

@@ -25,7 +25,8 @@ def test_two_images_are_one_pair():
 
     pairs = find_pairs(make_hashes(codes), 25)
 
-    assert pairs[["a", "b", "distance"]].to_numpy().tolist() == [[0, 1, 3]]
+    found = pairs[["a", "b", "distance"]]
+    assert found.to_numpy().tolist() == [[0, 1, 3]]
 
 
 @pytest.mark.parametrize("n_images", [0, 1, 2])
@@ -45,10 +46,14 @@ def hash_pixels(pixels):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize(("a", "b"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(0, 1), (1, 0)],
+)
 def test_the_order_of_a_pair_does_not_change_its_orientation(a, b, orientation):
     """It is the EXIF orientation that rotates the later row's image as the earlier."""
-    first = np.asarray(scene(256, 256, seed=3).convert("L"))
+    grey = scene(256, 256, seed=3).convert("L")
+    first = np.asarray(grey)
     second = apply_orientation(first, INVERSE[orientation])
     words = np.array([hash_pixels(first), hash_pixels(second)])
     candidates = pd.DataFrame({"a": a, "b": b, "orientation": range(1, 9)})
@@ -63,7 +68,12 @@ def test_the_order_of_a_pair_does_not_change_its_orientation(a, b, orientation):
 def test_many_equal_hashes_are_one_cluster_and_not_five_billion_pairs():
     """Each of 100,000 is paired with the first alone; a small group in full."""
     rng = np.random.default_rng(0)
-    frequent, rare = rng.integers(0, 256, (2, 32), np.uint8)
+    frequent, rare = rng.integers(
+        0,
+        256,
+        (2, 32),
+        np.uint8,
+    )
     near = frequent.copy()
     near[0] ^= 0b111
     codes = np.array([frequent] * 100_000 + [rare] * 4 + [near])
@@ -72,6 +82,7 @@ def test_many_equal_hashes_are_one_cluster_and_not_five_billion_pairs():
 
     assert len(pairs) == 99_999 + 6 + 1
     near_pairs = pairs[pairs["distance"] == 3]
-    assert near_pairs[["a", "b"]].to_numpy().tolist() == [[0, 100_004]]
+    ends = near_pairs[["a", "b"]]
+    assert ends.to_numpy().tolist() == [[0, 100_004]]
     is_rare = pairs["a"] >= 100_000
     assert pairs["distance"][is_rare].tolist() == [0] * 6

@@ -16,8 +16,14 @@ from kaggle_tfr.deduplicate.search import (
     near_pairs_between,
 )
 
-SIX_GROUPS = Design((8, 8, 7, 7, 7, 7), 3)
-NINE_GROUPS = Design((5, 5, 5, 5, 5, 5, 5, 5, 4), 3)
+SIX_GROUPS = Design(
+    (8, 8, 7, 7, 7, 7),
+    3,
+)
+NINE_GROUPS = Design(
+    (5, 5, 5, 5, 5, 5, 5, 5, 4),
+    3,
+)
 
 
 def near_by_design(codes, radius, design):
@@ -51,7 +57,14 @@ def test_whatever_bits_differ_some_table_has_a_key_without_them(n):
 
 def test_every_choice_of_blocks_of_a_group_is_a_key():
     """Worked by hand: groups of three blocks and of two, keys of two blocks."""
-    assert Design((3, 2), 2).list_keys() == [(0, 1), (0, 2), (1, 2), (3, 4)]
+    design = Design((3, 2), 2)
+
+    assert design.list_keys() == [
+        (0, 1),
+        (0, 2),
+        (1, 2),
+        (3, 4),
+    ]
 
 
 @settings(max_examples=12)
