@@ -40,7 +40,8 @@ def compare_shares(
     table["in every fold"] = (counts[folds] > 0).all(axis=1)
 
     table = _sum_bands(table)
-    table[folds] = table[folds].div(table[folds].sum(axis=1), axis=0).round(4)
+    in_folds = table[folds].sum(axis=1)
+    table[folds] = table[folds].div(in_folds, axis=0).round(4)
     table["asked"] = table["images"] * validation_size
 
     columns = ["classes", "images"]
@@ -55,7 +56,8 @@ def _count_by_place(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.Dat
     """Count the images of each class: columns fold 0, fold 1, …, then the splits."""
     row, label = mark_labels(table, label_columns).nonzero()
     fold_name = "fold " + table["fold"].astype(str)
-    place = table["split"].mask(table["fold"] >= 0, fold_name).to_numpy()
+    has_fold = table["fold"] >= 0
+    place = table["split"].mask(has_fold, fold_name).to_numpy()
     counts = pd.crosstab(label, place[row], colnames=[None])
 
     folds = _name_folds(table)
@@ -101,7 +103,8 @@ def find_missing_classes(
     counts = _count_by_place(labelled, label_columns)
     is_missing = _mark_missing(counts, _name_folds(labelled))
     is_missing = is_missing[is_missing.any(axis=1)]
-    missing_from = [", ".join(is_missing.columns[row]) for row in is_missing.to_numpy()]
+    places = is_missing.columns
+    missing_from = [", ".join(places[row]) for row in is_missing.to_numpy()]
     table = pd.DataFrame(
         {
             "class": [names[label] for label in is_missing.index],
@@ -145,7 +148,8 @@ def check_leakage(
         pairs with_test, of a test image and another image.
     Raises: ValueError: a number that must be 0 is not.
     """
-    fold = table.groupby(["split", "fold"], dropna=False).ngroup().to_numpy()
+    places = table.groupby(["split", "fold"], dropna=False)
+    fold = places.ngroup().to_numpy()
     numbers: dict[str, float] = {
         "images": len(table),
         "clusters_across_folds": _count_crossing(table, "cluster", fold),
@@ -207,7 +211,8 @@ def _count_near_pairs(
     is_compared = (hashes["texture"] >= FLAT).to_numpy()
     words = hashes[[*HASHES]].to_numpy(np.uint64).T
     is_test = (table["split"] == "test").to_numpy()
-    sampled = np.random.default_rng(0).permutation(len(table))[:N_SAMPLED]
+    rng = np.random.default_rng(0)
+    sampled = rng.permutation(len(table))[:N_SAMPLED]
     n_across = 0
     n_with_test = 0
     for row in sampled[is_compared[sampled]]:

@@ -174,7 +174,8 @@ def _mark_classes(label: pd.Series) -> csr_matrix:
     codes, classes = pd.factorize(label, sort=True)
     row_starts = np.arange(len(label) + 1)
     entries = (np.ones(len(label)), codes, row_starts)
-    return csr_matrix(entries, shape=(len(label), max(1, len(classes))))
+    n_classes = max(1, len(classes))
+    return csr_matrix(entries, shape=(len(label), n_classes))
 
 
 def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
@@ -218,7 +219,8 @@ def assign_shards(
     label = table["label"].to_numpy()
     shard, part, position = np.zeros((3, len(table)), np.int64)
     n_before = 0
-    rows_of_folds: dict[Any, Any] = dict(table.groupby(["split", "fold"]).indices)
+    folds = table.groupby(["split", "fold"])
+    rows_of_folds: dict[Any, Any] = dict(folds.indices)
     for number, (place, rows) in enumerate(sorted(rows_of_folds.items())):
         rng = np.random.default_rng([seed, number])
         shard[rows], position[rows] = _deal_images(label[rows], n_shards[place], rng)
@@ -240,7 +242,8 @@ def _deal_images(
     shard[_sort_shuffled(label, rng)] = np.arange(len(label)) % n_shards
     by_shard = _sort_shuffled(shard, rng)
     position = np.empty_like(shard)
-    position[by_shard] = pd.Series(by_shard).groupby(shard[by_shard]).cumcount()
+    shards = pd.Series(by_shard).groupby(shard[by_shard])
+    position[by_shard] = shards.cumcount()
     return shard, position
 
 
@@ -269,7 +272,8 @@ def stratified_group_split(
             f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or "
             "splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
-    members = csr_matrix((np.ones(len(group)), (group, np.arange(len(group)))))
+    rows = np.arange(len(group))
+    members = csr_matrix((np.ones(len(rows)), (group, rows)))
     if multilabel:
         bins = _split_multilabel((members @ labels).tocsr(), shares, seed)
     else:
@@ -349,7 +353,8 @@ def _draw_order(counts: csr_matrix, sizes: Array, rng: np.random.Generator) -> A
     largest_first = np.lexsort((rng.random(len(class_sizes)), -class_sizes))
     place = np.argsort(largest_first)
     rarest = np.maximum.reduceat(place[counts.indices], counts.indptr[:-1])
-    return np.lexsort((rng.random(len(sizes)), rarest, -sizes))
+    tie_breaker = rng.random(len(sizes))
+    return np.lexsort((tie_breaker, rarest, -sizes))
 
 
 def _fill_bins(
@@ -375,7 +380,8 @@ def _fill_bins(
     Multiprocessing Timing Anomalies" (1969).
     """
     # Lists, because NumPy arrays with so few elements take several times longer.
-    loads_of_class = np.zeros((counts.shape[1], len(shares))).tolist()
+    n_classes = counts.shape[1]
+    loads_of_class = np.zeros((n_classes, len(shares))).tolist()
     max_excess = float(sizes[0]) - 0.5 if np.ptp(shares) else inf
     seen = sum(loads)
     bins = list[int]()
@@ -414,7 +420,8 @@ def _list_classes(counts: csr_matrix) -> Iterator[list[ClassOfCluster]]:
     """Yield the classes of each cluster."""
     class_sizes = np.bincount(counts.indices, counts.data)
     weights = counts.data / class_sizes[counts.indices]
-    seen = pd.Series(counts.data).groupby(counts.indices).cumsum().to_numpy()
+    images = pd.Series(counts.data)
+    seen = images.groupby(counts.indices).cumsum().to_numpy()
     columns = (counts.indices, counts.data, weights, seen)
     entries = zip(*[column.data for column in columns], strict=True)
     for n_classes in np.diff(counts.indptr).data:

@@ -111,7 +111,8 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     before = table[["height", "width"]]
     after = _predict_sides(before, image)
     exact = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
-    exact &= (after == before.to_numpy()).all(axis=1) & image.pass_through
+    exact &= (after == before.to_numpy()).all(axis=1)
+    exact &= image.pass_through
     exact &= table["orientation"] == 1
 
     bytes_per_pixel = table["n_bytes"] / before.prod(axis=1).clip(1)
@@ -166,7 +167,8 @@ def draw_sample(labels: Array, stratum: Array, seed: int, sample: int) -> Array:
     for number, count in enumerate(counts):
         rows = np.flatnonzero(stratum == number)
         wanted = per_stratum if number else min(sample, MAX_EXACT)
-        by_label = rows[np.lexsort((rng.random(count), labels[rows]))]
+        tie_breaker = rng.random(count)
+        by_label = rows[np.lexsort((tie_breaker, labels[rows]))]
         chosen += _draw_from_runs(by_label, min(count, wanted), rng)
     return np.sort(np.asarray(chosen, int))
 
@@ -299,14 +301,14 @@ def _fit_ratios(
     deviation = y - ratio[drawn] * drawn_x
     squares = np.bincount(drawn, deviation**2, n_strata)
     spread = np.sqrt(squares / (n_sampled - 1).clip(1))
-    guess = np.abs(total) / n_rows.clip(1) / 2
+    mean = np.abs(total) / n_rows.clip(1)
     return pd.DataFrame(
         {
             "rows": n_rows,
             "sampled": n_sampled,
             "ratio": ratio,
             "total": total,
-            "spread": np.where(n_sampled > 1, spread, guess),
+            "spread": np.where(n_sampled > 1, spread, mean / 2),
         }
     )
 
@@ -329,7 +331,8 @@ def _find_quantile(variances: pd.Series, n_sampled: pd.Series) -> float:
 
     The degrees of freedom are Satterthwaite's. Source: Cochran, section 5.4.
     """
-    per_freedom = (variances**2 / (n_sampled - 1).clip(1)).sum()
+    freedoms = (n_sampled - 1).clip(1)
+    per_freedom = (variances**2 / freedoms).sum()
     freedom = variances.sum() ** 2 / max(per_freedom, 1e-300)
     freedom = np.clip(freedom, 3, 10_000)
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))

@@ -322,10 +322,12 @@ def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
 
     The paths of the images are not part of it.
     """
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    text = json.dumps(settings, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode())
     for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):
         digest.update(f"\x1d{column}\x1d".encode())
-        digest.update("\x1f".join(map(str, table[column].tolist())).encode())
+        values = "\x1f".join(map(str, table[column].tolist()))
+        digest.update(values.encode())
     return digest.hexdigest()
 
 
@@ -340,7 +342,8 @@ def _fit_parts(
     """
     limit_bytes = settings.limit_bytes
     groups = forecast_groups(table, settings.image, forecast, ["split", "fold"])
-    n_parts = max(1, floor(forecast.size[0] * len(table) / max(limit_bytes, 1)))
+    total_bytes = forecast.size[0] * len(table)
+    n_parts = max(1, floor(total_bytes / max(limit_bytes, 1)))
     while n_parts <= len(table):
         n_shards = shards_per_group(groups, n_parts, settings)
         if n_shards is None:
@@ -355,11 +358,16 @@ def _fit_parts(
             return planned, limit_bytes - other_bytes
         estimate = floor(n_parts * shard_bytes / max(limit_bytes - fixed_bytes, 1))
         n_parts = max(n_parts + 1, estimate)
-    largest_mb = forecast.size[2] / 1e6
-    raise ValueError(
+    raise ValueError(_explain_no_fit(forecast, limit_bytes))
+
+
+def _explain_no_fit(forecast: Forecast, limit_bytes: int) -> str:
+    """Return the error for images that no number of parts can hold."""
+    _, _, largest_bytes = forecast.size
+    return (
         f"No number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
-        f"alone may take {largest_mb:,.2f} MB. Raise PART_LIMIT_GB, or lower "
-        "IMAGE_SIZE or QUALITY."
+        f"alone may take {largest_bytes / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
+        "lower IMAGE_SIZE or QUALITY."
     )
 
 
@@ -467,7 +475,8 @@ def _size_shards(
     largest_mb = max(settings.shard_mb, LARGEST_SHARD_MB)
     targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
     fewest = np.ceil(megabytes / largest_mb)
-    options = np.maximum(np.round(megabytes / targets), fewest).clip(1).astype(int)
+    nearest = np.round(megabytes / targets)
+    options = np.maximum(nearest, fewest).clip(1).astype(int)
     fits = options[:, ~is_test].sum(axis=1) <= max_shards
     return np.minimum(groups["count"], options[np.argmax(fits)] * n_parts)
 
