@@ -25,12 +25,14 @@ def find_pairs(
 
     hashes: of `load_hashes`.
     rotated_bits: radius for mirrored and rotated copies; None: they are not searched.
-    Columns: a < b (row numbers of `hashes`); distance and the distance in each hash
-    (bits); orientation (EXIF), which rotates image b as image a is.
+    Columns: a < b (row numbers of `hashes`); distance, the sum over the four hashes,
+    and the distance in each (bits); orientation (EXIF), which rotates image b as image
+    a is.
 
-    If more than 20 images have equal hashes, each is paired with the first only, and
-    the first with others; the clusters are the same. Images of almost no texture have
-    random hashes: they pair only if their files are equal.
+    If more than 20 images have equal hashes, the first is paired with each of them, and
+    it alone with other images; the clusters are the same.
+    Images of almost no texture have random hashes: they pair only if their files are
+    equal.
     """
     columns = [*HASHES]
     if rotated_bits is not None:
@@ -40,6 +42,7 @@ def find_pairs(
 
     searched = members["first"][~members["is_flat"]].unique()
     near = _search_orientations(words[searched], max_bits, rotated_bits)
+    # Positions in `searched` become rows of `hashes`.
     near["a"] = searched[near["a"]]
     near["b"] = searched[near["b"]]
     candidates = _expand_groups(members, near)

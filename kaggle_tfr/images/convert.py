@@ -95,10 +95,14 @@ class EncodedImage:
 
 
 def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
-    """Return the image of a record, upright sRGB. Raises: RejectedImage."""
+    """Return the image of a record: the file itself if nothing changes, else a JPEG.
+
+    Raises: RejectedImage.
+    """
     header = read_header(data)
     if _passes_through(header, settings):
-        # Decoding finds damage. It is fastest at an eighth of the size.
+        # Decoding finds damage. It is fastest at an eighth of the size, and an image
+        # that passes through has no 16 bits to reduce.
         _decode(data, header, at_least=(1, 1), bit_depth="")
         return EncodedImage(data, header.height, header.width, header.format)
 

@@ -383,16 +383,17 @@ def _check_part(folder: str) -> str:
 
 @contextmanager
 def _stage(folder: str, name: str) -> Iterator[str]:
-    """Create a folder with links to a part's files, and a tar of each subfolder.
+    """Yield a folder with links to a part's files, tars of its subfolders, metadata.
 
-    Its path and its files' names, sizes and times are equal in each call: the client
-    identifies what it has sent by these, and resumes an interrupted upload.
+    name: of the dataset, "owner/slug". The path, and the data files' names, sizes and
+    times, are equal in each call: the client identifies what it has sent by these, and
+    resumes an interrupted upload.
     """
     staged = Path.home() / ".cache" / "kaggle-tfr" / name
     shutil.rmtree(staged, ignore_errors=True)  # of a call that was killed
     staged.mkdir(parents=True)
     try:
-        _link_files(folder, staged)
+        _link_and_pack(folder, staged)
         metadata = json.loads(read_text(f"{folder}/{DATASET_FILE}"))
         text = json.dumps(metadata | {"id": name})
         (staged / DATASET_FILE).write_text(text, encoding="utf-8")
@@ -401,7 +402,7 @@ def _stage(folder: str, name: str) -> Iterator[str]:
         shutil.rmtree(staged)
 
 
-def _link_files(folder: str, staged: Path) -> None:
+def _link_and_pack(folder: str, staged: Path) -> None:
     """Create the links to a part's files, and the tar of each subfolder."""
     for path in list_upload(folder):
         if path.is_file():

@@ -59,20 +59,21 @@ def assign_folds(
     """Return the table with columns split and fold; rows of one cluster share both.
 
     table: columns label, split, and optionally cluster (-1 or NA: none) and source (0:
-        the main one). A cluster over several splits goes to the smallest of these; test
-        rows stay, and do not attract others.
+        the main one). A cluster over several splits goes to the one with the fewest
+        rows in the table; test rows stay, and do not attract others.
     validation_size: share of the train rows that may validate, for split "validation".
     group_column: rows with equal values (patients, sites) stay together like clusters.
     label_columns: of multi-label images, 0/1 or a text that is empty for no.
     extra_in_validation: whether rows of other sources, and rows in their groups, may
         validate. Otherwise they stay in train, in fold -1 if there are folds.
-    fold: int64, 0 to n_folds - 1 for train, always 0 if n_folds is below 2; otherwise
-        -1.
+    Column fold: int64, 0 to n_folds - 1 for train, always 0 if n_folds is below 2;
+        -1 for all other rows.
     Raises: ValueError: there are more folds than clusters, a share is out of range, or
         a column is missing.
     """
     check_parameters({"VALIDATION_SIZE": validation_size})
     groups = join_groups(table, group_column, extra_in_validation)
+    # Rows that get a fold: of train, without those that must never validate.
     rows = np.flatnonzero(groups.may_validate)
     labels = mark_labels(table.iloc[rows], label_columns)
     draw = partial(stratified_group_split, multilabel=len(label_columns) > 1)

@@ -180,7 +180,8 @@ def make_plan(
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
-    The rows of the table are in the order of the records.
+    The rows of the table are in the order of the records. The caller adds the plan's
+    outcomes and checks.
     table: the images to write, with split and fold. forecast: of this table and schema.
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
@@ -193,8 +194,8 @@ def make_plan(
     plan = Plan(
         labels,
         schema,
-        settings.image,
-        settings,
+        image=settings.image,
+        settings=settings,
         n_parts=int(table["part"].max()),
         shard_limit_bytes=shard_limit_bytes,
         forecast=_describe_forecast(forecast),
@@ -202,6 +203,7 @@ def make_plan(
         shards=_list_shards(table, forecast, settings),
     )
     check_names(plan)
+    # The other settings decide the bytes through the table only.
     decisive = _list_decisive(plan)
     return replace(plan, fingerprint=fingerprint(table, decisive)), table
 
