@@ -64,9 +64,8 @@ def find_clusters(
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
     rows, graph = _build_graph(select_accepted(pairs))
-    _, component = csgraph.connected_components(graph, directed=False)
     members = images.iloc[rows].reset_index(drop=True)
-    members["cluster"] = component.astype(np.int64)
+    members["cluster"] = _number_clusters(graph)
     members["test"] = members["split"] == "test"
 
     members = _compare_labels(members, conflicts)
@@ -90,6 +89,12 @@ def _build_graph(pairs: pd.DataFrame) -> tuple[np.ndarray, csr_matrix]:
         shape=(len(rows), len(rows)),
     )
     return rows, graph
+
+
+def _number_clusters(graph: csr_matrix) -> np.ndarray:
+    """Return the number of each node's cluster, from 0: int64 (n,)."""
+    _, component = csgraph.connected_components(graph, directed=False)
+    return component.astype(np.int64)
 
 
 def _count_costs(pairs: pd.DataFrame) -> np.ndarray:

@@ -140,9 +140,9 @@ def load_pairs(
         pixels[1::2] = map(apply_orientation, pixels[1::2], pairs["orientation"])
 
     captions = _describe_sizes(rows, outcomes) if outcomes else _describe_labels(rows)
-    texts = zip(rows["image_id"], _describe_distances(pairs), captions, strict=True)
-    titles = [f"{name}{distance}\n{caption}" for name, distance, caption in texts]
-    return _pair(pixels), _pair(titles)
+    names = _name_images(rows["image_id"], pairs)
+    titles = map("\n".join, zip(names, captions, strict=True))
+    return _pair(pixels), _pair(list(titles))
 
 
 def _pair(values: list[Any]) -> list[tuple[Any, Any]]:
@@ -169,12 +169,12 @@ def _describe_labels(rows: pd.DataFrame) -> list[str]:
     return caption.str.strip().tolist()
 
 
-def _describe_distances(pairs: pd.DataFrame) -> list[str]:
-    """Return for each pair the text "" for its first image, and one for its second."""
-    texts = []
-    for pair in pairs.to_dict("records"):
-        texts += ["", ": " + _describe_distance(pair)]
-    return texts
+def _name_images(ids: pd.Series, pairs: pd.DataFrame) -> list[str]:
+    """Return the ids of both images of each pair, the second with the distance."""
+    names = list(ids)
+    for number, pair in enumerate(pairs.to_dict("records")):
+        names[2 * number + 1] += ": " + _describe_distance(pair)
+    return names
 
 
 def _describe_distance(pair: dict[Any, Any]) -> str:

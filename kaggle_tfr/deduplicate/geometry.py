@@ -8,7 +8,7 @@ the other (the inliers of RANSAC), both show the same scene.
 Sources: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import cv2
@@ -24,6 +24,7 @@ from kaggle_tfr.records import read_image_bytes
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
+MIRROR_X = np.array([-1, 1], np.float32)  # times x and y
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
 # number of quarter turns to the right from a to b, or to b mirrored.
 UNDO = np.array(
@@ -53,10 +54,10 @@ class Features:
         grid = self.descriptors.reshape(-1, 4, 4, 8)
         directions = -np.arange(8) % 8
         mirrored = grid[:, ::-1, :, directions]
-        return Features(
-            places=self.places * np.array([-1, 1], np.float32),
+        return replace(
+            self,
+            places=self.places * MIRROR_X,
             descriptors=mirrored.reshape(-1, 128),
-            strength=self.strength,
         )
 
 
@@ -233,10 +234,15 @@ def _match(
     # Lowe's ratio test: the best match must be clearly nearer than the second best.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
-    matched = matched[np.argsort(distance[matched], kind="stable")]
-    _, first = np.unique(nearest[matched], return_index=True)
-    matched = matched[first]
+    matched = matched[_find_best(nearest[matched], distance[matched])]
     return features.places[matched], others.places[nearest[matched]]
+
+
+def _find_best(group: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Return the position of the lowest distance of each group."""
+    order = np.argsort(distance, kind="stable")
+    _, first = np.unique(group[order], return_index=True)
+    return order[first]
 
 
 def _find_nearest(
