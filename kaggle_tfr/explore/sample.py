@@ -141,6 +141,7 @@ def write_sample(folder: str) -> dict[str, Any]:
     """
     truth_path = Path(folder, "truth.json")
     if not truth_path.exists():
+        Path(folder).mkdir(parents=True, exist_ok=True)  # fails before 5 s of drawing
         files, truth = _make_competition()
         for name, data in files.items():
             path = Path(folder, name)
