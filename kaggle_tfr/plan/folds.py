@@ -419,14 +419,17 @@ def _choose_bin(deficits: list[float], lacking: list[float], least_room: float) 
 
 def _list_classes(counts: csr_matrix) -> Iterator[list[ClassOfCluster]]:
     """Yield the classes of each cluster."""
-    class_sizes = np.bincount(counts.indices, counts.data)
-    weights = counts.data / class_sizes[counts.indices]
-    images = pd.Series(counts.data)
-    seen = images.groupby(counts.indices).cumsum().to_numpy()
-    columns = (counts.indices, counts.data, weights, seen)
-    entries = zip(*[column.data for column in columns], strict=True)
+    class_sizes = np.bincount(counts.indices, counts.data).tolist()
+    seen = [0] * len(class_sizes)
+    # Buffers yield plain numbers one by one, without lists of them all.
+    entries = zip(counts.indices.data, counts.data.data, strict=True)
     for n_classes in np.diff(counts.indptr).data:
-        yield list(islice(entries, n_classes))
+        classes = []
+        for label, images in islice(entries, n_classes):
+            seen[label] += images
+            weight = images / class_sizes[label]
+            classes.append((label, images, weight, seen[label]))
+        yield classes
 
 
 def _measure_deficits(
