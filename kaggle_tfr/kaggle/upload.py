@@ -63,7 +63,7 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
         if method == "dataset_status" and is_missing:
             return ""
         raise KaggleError(
-            f"{method} of '{name}' failed: {error}. "
+            f"{method} of '{name}' failed: {str(error) or type(error).__name__}. "
             "Run the same command again: it resumes where it stopped."
         ) from None
     if problem := _find_rejection(answer):

@@ -1,4 +1,4 @@
-"""The notebooks' form: thin, told in order, clean."""
+"""The notebooks' form: thin, in order, clean."""
 
 import ast
 import json
@@ -91,7 +91,7 @@ def test_tables_are_shown_escaped(notebook):
         ("06_train", "print(read.describe_missing_classes(per_class, classes))"),
     ],
 )
-def test_what_figures_leave_unsaid_is_said(root, name, call):
+def test_figures_have_a_table_or_a_sentence(root, name, call):
     """The image that is kept, and the classes that a score does not cover."""
     notebook = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())
     assert call in "\n".join(cells(notebook))

@@ -322,7 +322,7 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
         gcs.seed_objects("listed", tmp_path / "listed")
         done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
-    assert done.code == 0, done.said[-3000:]
+    assert done.code == 0, done.output[-3000:]
     disk, bucket = (
         {path.name: path.read_bytes() for path in tmp_path.glob(pattern)}
         for pattern in ("disk/part-1/*.tfrec", "bucket/part-1/*.tfrec")
@@ -330,7 +330,7 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     assert len(disk) == 16
     assert bucket == disk
     listed = next(
-        line[6:] for line in done.said.splitlines() if line.startswith("table ")
+        line[6:] for line in done.output.splitlines() if line.startswith("table ")
     )
     assert json.loads(listed) == [
         ["gs://listed/daisy/0.jpg", 200, ""],

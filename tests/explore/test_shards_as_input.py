@@ -654,7 +654,7 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
         gcs.seed_objects("shards", tmp_path / "in")
         done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
-    assert done.code == 0, done.said[-3000:]
+    assert done.code == 0, done.output[-3000:]
     local = images_by_id(tmp_path / "disk" / "part-1")
     assert len(local) == 39
     assert images_by_id(tmp_path / "cloud" / "part-1") == local

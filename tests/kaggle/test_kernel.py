@@ -194,7 +194,7 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
 
 def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
     """Parts on this machine's disk and unknown machines are errors."""
-    for values, machine, said in (
+    for values, machine, message in (
         (
             {"TFREC_DIRS": ["/data/part-1"]},
             "TpuV5E8",
@@ -203,7 +203,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
         ({}, "TpuV5", 'machine_shape.*Did you mean "TpuV5E8"'),
         ({}, "NvidiaTeslaP100", "'NvidiaTeslaP100' is not one of"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             write_kernels(values, str(tmp_path), accelerator=machine)
 
 
@@ -536,7 +536,7 @@ class Sessions:
 def test_three_parts_are_planned_written_fetched_and_published(
     kaggle, environment, tmp_path
 ):
-    """As a local run byte for byte, though one kernel runs out of time and goes on."""
+    """Byte for byte as a local run, though one kernel runs out of time."""
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
     places = {

@@ -43,7 +43,7 @@ def leave_part(kaggle, folder, part):
 
 @pytest.fixture
 def recipe(tmp_path, kaggle):
-    """A planning kernel and two that write, with what each leaves when it has run."""
+    """A planning kernel and two that write, with the output of each."""
     kaggle.outputs[PLAN] = tmp_path / "left" / "plan"
     kaggle.outputs[PLAN].mkdir(parents=True)
     (kaggle.outputs[PLAN] / "plan.json").write_text('{"n_parts": 2}')
@@ -126,7 +126,7 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 2
 
 
-def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
+def test_sessions_at_a_time_are_limited(kaggle, recipe, tmp_path):
     """With one session at a time, the second part waits until the first has ended."""
     kaggle.statuses[PART] = ["RUNNING", "RUNNING", "COMPLETE"]
     left = []
@@ -135,13 +135,13 @@ def test_only_so_many_sessions_run_at_a_time(kaggle, recipe, tmp_path):
     assert left == [3, 3, 1]
 
 
-def test_a_refusal_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
+def test_a_rejection_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     """The server rejects with status 200, the client ends with 0, and push with 1."""
     kaggle.refuse["SaveKernel"] = "Maximum batch CPU session count of 5 reached."
     assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
-    said = capsys.readouterr().err
-    assert "Maximum batch CPU session count of 5 reached." in said
-    assert f"needs the output of {USER}/tea-plan" in said
+    message = capsys.readouterr().err
+    assert "Maximum batch CPU session count of 5 reached." in message
+    assert f"needs the output of {USER}/tea-plan" in message
     assert kaggle.kernels == {}
 
 
@@ -154,8 +154,8 @@ def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
     assert "ada/no-such" in done.problem["tea-plan"]
 
 
-def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):
-    """An error is reported with what Kaggle says and where the log lies."""
+def test_a_failed_kernel_is_reported_and_pushed_again(kaggle, one, tmp_path):
+    """The report has the message of Kaggle and the path of the log."""
     kaggle.statuses[PART] = ["ERROR"]
     (row,) = push(one, tmp_path).itertuples()
     assert row.state == "failed"
@@ -168,8 +168,8 @@ def test_a_failed_kernel_is_told_and_pushed_again(kaggle, one, tmp_path):
 
 def test_a_first_run_without_its_input_is_pushed_once_more(kaggle, one, tmp_path):
     """What was just attached may not be mounted yet; the second time it is an error."""
-    said = find_input_error("tea-leaves")
-    kaggle.logs[PART] = json.dumps([{"stream_name": "stderr", "data": said}])
+    message = find_input_error("tea-leaves")
+    kaggle.logs[PART] = json.dumps([{"stream_name": "stderr", "data": message}])
     kaggle.statuses[PART] = ["ERROR", "RUNNING", "COMPLETE"]
     assert list(push(one, tmp_path).state) == ["finished"]
     assert len(kaggle.kernels[PART]) == 2
@@ -301,9 +301,10 @@ def test_code_outside_the_kernels_folder_is_not_sent(
 
     assert main(["push", *one, str(foreign), "--out", str(tmp_path / "got")]) == 1
 
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert (
-        f"code_file: '{metadata['code_file']}' is outside the kernel's folder" in said
+        f"code_file: '{metadata['code_file']}' is outside the kernel's folder"
+        in message
     )
     assert kaggle.kernels == {}
 
@@ -317,7 +318,7 @@ def test_every_accelerator_that_the_client_calls_retired_is_refused(kaggle):
 
 
 def test_without_a_key_the_error_says_how_to_get_one(monkeypatch, one, tmp_path):
-    """No user is known: nothing is pushed, and the way out is told."""
+    """No user is known: nothing is pushed, and the message says what to do."""
     monkeypatch.delenv("KAGGLE_USERNAME")
     monkeypatch.delenv("KAGGLE_KEY")
     with pytest.raises(RuntimeError, match="set KAGGLE_USERNAME and KAGGLE_KEY"):

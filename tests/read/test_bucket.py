@@ -120,7 +120,7 @@ def test_a_broken_download_is_tried_again_and_never_ends_an_epoch(shards, bucket
     answer = ask("result = read(shards)")
     bucket._cuts.clear()
     assert answer["error"].endswith("Error")
-    assert f"s-f1-001-{RECORDS}.tfrec" in answer["said"]
+    assert f"s-f1-001-{RECORDS}.tfrec" in answer["message"]
 
 
 ROSE = "gs://files/rose/1 ö.jpg"
@@ -188,7 +188,7 @@ def test_a_missing_bucket_object_or_part_is_named(ask, code, address):
         "FileNotFoundError",
         "" if "storage" in code else "OSError",
     )
-    assert address in answer["said"]
+    assert address in answer["message"]
 
 
 def test_a_silent_bucket_is_an_error_soon(bucket, ask):
@@ -204,6 +204,6 @@ def test_a_silent_bucket_is_an_error_soon(bucket, ask):
     )
 
     assert answer["error"] == "TimeoutError"
-    assert "gs://silent did not answer within 2 s" in answer["said"]
-    assert "NO_GCE_CHECK=true" in answer["said"]
+    assert "gs://silent did not answer within 2 s" in answer["message"]
+    assert "NO_GCE_CHECK=true" in answer["message"]
     assert ask("end") == 0

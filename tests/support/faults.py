@@ -8,11 +8,13 @@ import builtins
 import contextlib
 import errno
 import io
+import itertools
 import os
 import pickle
 import signal
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
 KILL, SHORT, FULL = "kill", "short", "full"  # full: no room from that call on
@@ -59,68 +61,85 @@ class Disk(contextlib.ExitStack):
         self.calls, self.failed = [], []
 
     def call(self, name, path, half=lambda: None, target=None):  # noqa: ARG002
-        """Record a call that follows; `half` does a part of it before it fails."""
-        if path is None or not f"{path}/".startswith(f"{self.root}/"):
+        """Record a call that follows, or let it fail after `half` did a part of it.
+
+        Return whether the call should end early, without an error.
+        """
+        if not self._is_below(path):
             return False
         self.calls.append((name, path))
-        after, kind = len(self.calls) - self.at, self.fault
-        again = kind == FULL and after > 0 and name in MAKING
-        never = (kind == SHORT and name != "write") or (
-            kind == FULL and name not in MAKING
-        )
-        if not self.at or never or (after != 0 and not again):
+        if not self._fails(name):
             return False
         self.failed.append((name, path))
         half()
-        if kind == KILL:
+        if self.fault == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        if kind == SHORT:
+        if self.fault == SHORT:
             return True
-        number = errno.ENOSPC if kind == FULL else kind
-        raise OSError(
-            number, os.strerror(number), *([] if name in ("read", "write") else [path])
-        )
+        number = errno.ENOSPC if self.fault == FULL else self.fault
+        # The system does not name the file in errors of these calls.
+        names = [] if name in ("read", "write") else [path]
+        raise OSError(number, os.strerror(number), *names)
+
+    def _fails(self, name):
+        """Return whether the last call, of this name, should fail."""
+        n_after = len(self.calls) - self.at
+        if not self.at:
+            return False
+        if self.fault == FULL:
+            return name in MAKING and n_after >= 0
+        if self.fault == SHORT:
+            return name == "write" and n_after == 0
+        return n_after == 0
+
+    def _is_below(self, path):
+        return path is not None and f"{path}/".startswith(f"{self.root}/")
 
     def __enter__(self):
         import numpy as np
-        import pyarrow.parquet as pq
-        import tensorflow as tf
 
-        self.real, put = (
-            {name: getattr(os, name) for name in [*OF_PATHS, "fsync", "pread"]},
-            {},
-        )
-        put |= {(os, name): partial(self._of_path, name) for name in OF_PATHS}
-        put |= {(os, "fsync"): self._fsync, (os, "pread"): self._pread}
-        put |= {(owner, "open"): self._open for owner in (builtins, io)}
-        put |= {(tf.io, "TFRecordWriter"): partial(_Writer, self, tf.io.TFRecordWriter)}
-        put |= {(pq, "ParquetFile"): partial(self._of_parquet, pq.ParquetFile)}
         self.open = open
-        for (owner, name), function in put.items():
+        self.real = {name: getattr(os, name) for name in [*OF_PATHS, "fsync", "pread"]}
+        for (owner, name), function in self._list_replacements().items():
             self.enter_context(mock.patch.object(owner, name, function))
         openers = np.lib._datasource._file_openers._file_openers
         self.enter_context(mock.patch.dict(openers, {None: self._open}))
         return self
 
+    def _list_replacements(self):
+        """Return {(module, name): function} of all calls that are intercepted."""
+        import pyarrow.parquet as pq
+        import tensorflow as tf
+
+        of_paths = {(os, name): partial(self._of_path, name) for name in OF_PATHS}
+        return {
+            **of_paths,
+            (os, "fsync"): self._fsync,
+            (os, "pread"): self._pread,
+            (builtins, "open"): self._open,
+            (io, "open"): self._open,
+            (tf.io, "TFRecordWriter"): partial(_Writer, self, tf.io.TFRecordWriter),
+            (pq, "ParquetFile"): partial(self._of_parquet, pq.ParquetFile),
+        }
+
     def _find(self, path, dir_fd=None):
-        """The absolute path of a path or an open file."""
-        link = path if isinstance(path, int) else dir_fd
-        folder = (
-            os.readlink(f"/proc/self/fd/{link}") if link is not None else os.getcwd()
-        )
-        return os.path.abspath(
-            os.path.join(folder, "" if path is link else os.fspath(path))
-        )
+        """Return the absolute path of a path or an open file."""
+        if isinstance(path, int):
+            return os.path.abspath(_name_of(path))
+        folder = os.getcwd() if dir_fd is None else _name_of(dir_fd)
+        return os.path.abspath(os.path.join(folder, os.fspath(path)))
 
     def _of_path(self, name, path=".", *rest, dir_fd=None, **options):
-        kind = "create" if name == "open" and rest and rest[0] & os.O_CREAT else name
+        is_new = name == "open" and rest and rest[0] & os.O_CREAT
         target = self._find(rest[0]) if name in ("replace", "rename") else None
+        kind = "create" if is_new else name
         self.call(kind, self._find(path, dir_fd), target=target)
-        options |= {} if dir_fd is None else {"dir_fd": dir_fd}
+        if dir_fd is not None:
+            options["dir_fd"] = dir_fd
         return self.real[name](path, *rest, **options)
 
     def _fsync(self, number):
-        self.call("fsync", self._find(number))  # in earnest it would only take its time
+        self.call("fsync", self._find(number))  # A real one would only take time.
 
     def _pread(self, number, *rest):
         self.call("read", self._find(number))
@@ -147,98 +166,145 @@ class Disk(contextlib.ExitStack):
         raw = _File(self, path, mode.replace("b", "").replace("t", ""))
         if buffering == 0:
             return raw
-        writes = io.BufferedRandom if "+" in mode else io.BufferedWriter
-        buffer = (io.BufferedReader if mode[0] == "r" and "+" not in mode else writes)(
-            raw
-        )
-        return (
-            buffer
-            if "b" in mode
-            else io.TextIOWrapper(buffer, encoding, errors, newline)
-        )
+        buffer = _add_buffer(raw, mode)
+        if "b" in mode:
+            return buffer
+        return io.TextIOWrapper(buffer, encoding, errors, newline)
+
+
+def _name_of(number):
+    """Return the path of an open file."""
+    return os.readlink(f"/proc/self/fd/{number}")
+
+
+def _add_buffer(raw, mode):
+    if "+" in mode:
+        return io.BufferedRandom(raw)
+    return io.BufferedReader(raw) if mode[0] == "r" else io.BufferedWriter(raw)
+
+
+class Change(NamedTuple):
+    """A change of the disk.
+
+    kind: create, mkdir, move, remove or rmdir of a name; "sync folder"; "sync file";
+    "content", of a file that is moved without a sync.
+    """
+
+    kind: str
+    path: str
+    file: int = -1  # its number, which it keeps when it is moved
+    target: str = ""
+    data: bytes = b""
 
 
 class Power(Disk):
-    """Record the calls of a run, for the states after a power cut.
+    """Record the changes of a run, for the states after a power cut.
 
     The content of a file lasts once the file was synced; the name of a file or
     folder, once its parent folder was. Before, each name and removal may be lost, and
     a file may be empty, truncated, zeros or whole.
+
+    changes: those of the run follow `n_before`, which are the files there before it.
     """
 
     def __init__(self, root):
         super().__init__(root)
         paths = [Path(self.root), *Path(self.root).rglob("*")]
+        files = [path for path in paths if path.is_file()]
+        self.numbers = itertools.count()
         self.folders = {str(path) for path in paths if path.is_dir()}
-        self.names = {
-            str(path): number for number, path in enumerate(paths) if path.is_file()
-        }
-        self.begun = set(self.folders), dict(self.names)
-        self.synced = {self.names[name]: Path(name).read_bytes() for name in self.names}
-        self.events = [("sync", number, data) for number, data in self.synced.items()]
-        self.first = len(self.events)
+        self.names = {str(path): next(self.numbers) for path in files}
+        self.folders_before, self.names_before = set(self.folders), dict(self.names)
+        self.changes = [
+            Change("sync file", path, number, data=Path(path).read_bytes())
+            for path, number in self.names.items()
+        ]
+        self.n_before = len(self.changes)
 
     def call(self, name, path, half=None, target=None):  # noqa: ARG002
         super().call(name, path)
-        number, event = self.names.get(path), None
-        if name == "create" and number is None:
-            number = self.names[path] = len(self.events) + (1 << 20)
-            event = "name", path, number
-        elif name == "mkdir" and path not in self.folders:
+        self.changes += self._list_changes(name, path, target)
+
+    def _list_changes(self, name, path, target):
+        """Return the changes by a call that follows."""
+        file = self.names.get(path)
+        if name == "create" and file is None:
+            self.names[path] = next(self.numbers)
+            return [Change("create", path, self.names[path])]
+        if name == "mkdir" and path not in self.folders:
             self.folders.add(path)
-            event = "folder", path, 0
-        elif name in ("replace", "rename"):
+            return [Change("mkdir", path)]
+        if name in ("replace", "rename"):
             self.names[target] = self.names.pop(path)
-            with self.open(path, "rb") as file:
-                self.events.append(("hold", number, file.read()))
-            event = "move", path, number, target
-        elif name in ("remove", "unlink") and number is not None:
+            content = self._read("content", path, file)
+            return [content, Change("move", path, file, target)]
+        if name in ("remove", "unlink") and file is not None:
             del self.names[path]
-            event = "remove", path, number
-        elif name == "rmdir":
+            return [Change("remove", path, file)]
+        if name == "rmdir":
             self.folders.discard(path)
-            event = "rmdir", path, 0
-        elif name == "fsync" and number is None:
-            event = "keep", path, 0
-        elif name == "fsync":
-            with self.open(path, "rb") as file:
-                event = "sync", number, file.read()
-        self.events += [event] if event else []
+            return [Change("rmdir", path)]
+        if name == "fsync" and file is None:
+            return [Change("sync folder", path)]
+        if name == "fsync":
+            return [self._read("sync file", path, file)]
+        return []
+
+    def _read(self, kind, path, number):
+        with self.open(path, "rb") as file:
+            return Change(kind, path, number, data=file.read())
 
     def cut(self, at, rng):
-        """(folders, {path: bytes}) that a power cut before event `at` may leave."""
-        folders, names, held, synced = set(self.begun[0]), dict(self.begun[1]), {}, {}
-        share, last = rng.choice([0.0, 0.3, 0.7, 1.0]), {}
-        for index, (kind, path, *_) in enumerate(self.events[:at]):
-            last |= {path: index} if kind == "keep" else {}
-        for index, (kind, path, number, *target) in enumerate(self.events[:at]):
-            place = target[0] if target else path
-            around = os.path.dirname(str(place))
-            if kind in ("hold", "sync"):
-                (held if kind == "hold" else synced)[path] = number
-            elif kind == "keep" or (
-                index > last.get(around, -1) and rng.random() >= share
-            ):
-                continue
-            elif kind in ("remove", "rmdir"):
-                names.pop(path, None)
-                folders.discard(path)
-            else:
-                if kind == "move" and names.get(path) == number:
-                    del names[path]
-                folders |= {place} if kind == "folder" else set()
-                names |= {place: number} if kind != "folder" else {}
+        """Return the folders and {path: bytes} after a power cut before change `at`."""
+        changes = self.changes[:at]
+        folders, names = self._draw_names(changes, rng)
         existing = {self.root}
-        for folder in sorted(folders):  # a lost folder is lost with its content
+        for folder in sorted(folders):  # A lost folder is lost with its content.
             if os.path.dirname(folder) in existing:
                 existing.add(folder)
+        contents = {row.file: row.data for row in changes if row.kind == "content"}
+        synced = {row.file: row.data for row in changes if row.kind == "sync file"}
         files = {}
         for name, number in names.items():
-            data = held.get(number, b"")
-            lost = rng.choice([b"", data[: len(data) // 2], bytes(len(data)), data])
+            data = contents.get(number, b"")
+            torn = rng.choice([b"", data[: len(data) // 2], bytes(len(data)), data])
             if os.path.dirname(name) in existing:
-                files[name] = synced.get(number, lost)
+                files[name] = synced.get(number, torn)
         return existing, files
+
+    def _draw_names(self, changes, rng):
+        """Return the folders and {path: number of file} without the lost changes."""
+        folders, names = set(self.folders_before), dict(self.names_before)
+        share_kept = rng.choice([0.0, 0.3, 0.7, 1.0])
+        synced_at = {
+            change.path: index
+            for index, change in enumerate(changes)
+            if change.kind == "sync folder"
+        }
+        for index, change in enumerate(changes):
+            if change.kind in ("sync folder", "sync file", "content"):
+                continue
+            folder = os.path.dirname(change.target or change.path)
+            is_synced = index <= synced_at.get(folder, -1)
+            if is_synced or rng.random() < share_kept:
+                _apply(change, folders, names)
+        return folders, names
+
+
+def _apply(change, folders, names):
+    """Make a change in the folders, and in the numbers of files by name."""
+    if change.kind == "create":
+        names[change.path] = change.file
+    elif change.kind == "mkdir":
+        folders.add(change.path)
+    elif change.kind == "move":
+        # Another file may have the name, if a removal was lost.
+        if names.get(change.path) == change.file:
+            del names[change.path]
+        names[change.target] = change.file
+    else:
+        names.pop(change.path, None)
+        folders.discard(change.path)
 
 
 class _File(io.FileIO):

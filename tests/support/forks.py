@@ -61,7 +61,8 @@ def run_code(code, folder, timeout, env=()):
     process = fork(exec, code, {}, env=env, out=folder / "log.txt")
     process.join(timeout)
     process.kill()
-    return SimpleNamespace(code=process.exitcode, said=(folder / "log.txt").read_text())
+    output = (folder / "log.txt").read_text()
+    return SimpleNamespace(code=process.exitcode, output=output)
 
 
 class _Kernel:

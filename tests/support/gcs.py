@@ -211,7 +211,7 @@ class Bucket:
 def _mend_upload(request):
     """Return a request of TensorFlow as the emulator understands it."""
     head, blank, body = request.partition(b"\r\n\r\n")
-    # An upload goes on at an address that the emulator names without TLS.
+    # An upload continues at an address that the emulator names without TLS.
     head = re.sub(rb"^(\w+) http://[^/]+", rb"\1 ", head)
     head = head.replace(b"\r\nExpect: 100-continue", b"")
     # It sends a length and chunks; the chunks count (RFC 9112, 6.3), but not here.

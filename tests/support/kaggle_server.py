@@ -19,7 +19,7 @@ USER, DATE = "ada", "2026-08-01T12:00:00Z"
 
 
 class Kaggle:
-    """What the stub has been told, and how it is to answer.
+    """The requests the stub received, and its prepared answers.
 
     kernels: versions by "owner/slug", each the request as sent.
     statuses: a kernel's status at each request, the last repeated; default COMPLETE.

@@ -26,7 +26,7 @@ def scene(height=300, width=400, seed=0):
 
 
 def saved(image, kind="JPEG", orientation=0, **options):
-    """The bytes of an image file, by Pillow; JPEG at quality 95 unless told."""
+    """The bytes of an image file, by Pillow; JPEG at quality 95 by default."""
     stream = io.BytesIO()
     if orientation:
         options["exif"] = Image.Exif()

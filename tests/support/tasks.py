@@ -39,7 +39,7 @@ def run_lines(pipe):
             exec(code, space)
             answer = {"result": space.pop("result", None)}
         except Exception as error:
-            answer = {"error": type(error).__name__, "said": str(error)}
+            answer = {"error": type(error).__name__, "message": str(error)}
         pipe.send(answer)
 
 

@@ -64,7 +64,7 @@ def test_the_best_device_is_taken(host, capsys, gpus, name):
         (["dev/accel/accel0", "dev/nvidia0"], 0),  # other makers' chips
     ],
 )
-def test_a_tpu_is_told_by_its_files(host, tmp_path, files, signs):
+def test_a_tpu_is_recognised_by_its_files(host, tmp_path, files, signs):
     """Chips of other makers, and the file that every VFIO driver has, are none."""
     fake(tmp_path, *files)
 

@@ -201,11 +201,12 @@ def test_a_power_cut_costs_no_byte(root, whole, states, other):
     assert digests(root / "run") == expected
 
     rng = random.Random(0)
-    for event in rng.choices(range(power.first, len(power.events) + 1), k=states):
-        restore(root, power.cut(event, rng))
+    places = range(power.n_before, len(power.changes) + 1)
+    for place in rng.choices(places, k=states):
+        restore(root, power.cut(place, rng))
         check_names(root, whole[1], expected)
         run_steps(root, steps)
-        assert digests(root / "run") == expected, power.events[event - 1]
+        assert digests(root / "run") == expected, power.changes[place - 1]
 
 
 @pytest.fixture(scope="module")
