@@ -273,14 +273,19 @@ def stratified_group_split(
             f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or "
             "splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
+    if multilabel:
+        bins = _split_multilabel(_count_images(group, labels), shares, seed)
+    else:
+        counts = _count_images(group, _add_unlabelled(labels))
+        bins = _assign_clusters(counts, sizes, shares, seed)
+    return bins[group]
+
+
+def _count_images(group: Array, labels: csr_matrix) -> csr_matrix:
+    """Return the images of each class in each group: (groups, classes)."""
     rows = np.arange(len(group))
     members = csr_matrix((np.ones(len(rows)), (group, rows)))
-    if multilabel:
-        bins = _split_multilabel((members @ labels).tocsr(), shares, seed)
-    else:
-        counts = members @ _add_unlabelled(labels)
-        bins = _assign_clusters(counts.tocsr(), sizes, shares, seed)
-    return bins[group]
+    return (members @ labels).tocsr()
 
 
 def _add_unlabelled(labels: csr_matrix) -> csr_matrix:
