@@ -30,7 +30,7 @@ def start(values: Values) -> str:
     another run works in the folder.
     """
     check_globals(values)
-    prepare()
+    prepare()  # before TensorFlow and Keras are imported
     pd.set_option(*NO_MATH)
     work = work_dir(values["WORK_DIR"])
     # The processes of a backend inherit it.
@@ -41,7 +41,7 @@ def start(values: Values) -> str:
 
         _lock_for_notebook(work, values.get("PART", 0))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
-    remove_leftovers(work)
+    remove_leftovers(work)  # of killed runs; files being written are locked
     return work
 
 

@@ -74,12 +74,11 @@ def use_backend(
 ) -> str:
     """Choose where `run` works from now on in this process, and describe it in a line.
 
-    n_jobs: number of workers, 0 for one a core. backend: threading, loky or dask.
+    n_jobs: number of workers, 0 for one per core. backend: threading, loky or dask.
     scheduler: the address of a Dask cluster ("tcp://host:8786"), which has its own
-    workers.
-    Raises: ConnectionError: no scheduler answers there,
-    or it has no workers; ImportError: dask is not installed, or a worker lacks this
-    package.
+    workers; "" starts one on this machine.
+    Raises: ConnectionError: no scheduler answers there, or it has no workers;
+    ImportError: dask is not installed, or a worker lacks this package.
     """
     close_backend()
     workers = n_jobs or joblib.cpu_count()

@@ -217,7 +217,7 @@ def load_schema(
 ) -> RecordSchema:
     """Return a schema, fitted to a table of images if there is one.
 
-    schema: the name of a preset, or {feature: source}, or
+    schema: the name of a preset, a RecordSchema, {feature: source}, or
         {feature: {from, type, size}}; `from` may be a list.
     images, labels: of `explore.read_table`. The field from `label` becomes a list
         for several labels, and one field per class for masks; every column is checked.

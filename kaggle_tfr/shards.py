@@ -42,7 +42,7 @@ READ_APART = (
     "sample_from_datasets."
 )
 # A labels.json of another program, without the kind of labels.
-_NAMES = re.compile(r"(?s)\s*\[.*\]\s*")
+_JSON_LIST = re.compile(r"(?s)\s*\[.*\]\s*")
 NOT_RECORDS = "is truncated or is not a TFRecord file (copy or write it again)"
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
@@ -133,10 +133,12 @@ def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
     return shards[has_records].reset_index(drop=True)
 
 
-def _find_parts(folder: str) -> list[str]:
-    """Return the folders one level down that have a shards.csv, else the folder."""
-    is_part = storage.exists(storage.join(folder, "shards.csv"))
-    tables = [] if is_part else storage.list_files("*/shards.csv", folder)
+def _find_parts(folder: str, depth: int = 1) -> list[str]:
+    """Return the folders up to `depth` levels down with a shards.csv, or the folder."""
+    if storage.exists(storage.join(folder, "shards.csv")):
+        return [folder]
+    patterns = ["*/" * level + "shards.csv" for level in range(1, depth + 1)]
+    tables = [table for one in patterns for table in storage.list_files(one, folder)]
     return [os.path.dirname(table) for table in tables] or [folder]
 
 
@@ -176,7 +178,7 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     first = ""
     shared = Labels()
     for folder, text in zip(folders, texts, strict=True):
-        if not text or _NAMES.fullmatch(text):
+        if not text or _JSON_LIST.fullmatch(text):
             continue
         labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
         if not first:
@@ -280,8 +282,8 @@ def list_shard_files(
 def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     """Return the split of each shard in a folder by its path.
 
-    A shard that shards.csv lists is included even if its file is missing.
-    pattern: "" or "*/*" for all names of shards, up to two folders down.
+    pattern: "" or "*/*" for all names of shards, up to two folders down, and for those
+    in a part's shards.csv whose file is missing. Others match the files that exist.
     Raises: FileNotFoundError: there is none. ValueError: parts of different plans.
     """
     is_any = pattern in ("", "*/*")
@@ -289,7 +291,7 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
     splits = {file: split for file, split, *_ in list_shard_files(folder, patterns)}
 
     fingerprints = {}
-    for part in _find_parts(folder):
+    for part in _find_parts(folder, depth=2):
         listed = _read_listing(part, ["file", "split"])
         if not is_any:
             listed = listed[listed["file"].isin(list(splits))]

@@ -28,7 +28,8 @@ AnyPath = str | os.PathLike[str]
 ANSWER_SECONDS = 45  # for a bucket's first response
 PART_LEVELS = 16  # of folders in a part: SHARD_NAME may contain "/"
 RESUME_HINT = "Then run this step again; it resumes where it stopped."
-FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETIMEDOUT)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)
 DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # What to do about an error number: when reading, and when writing output.
 FIXES = dict.fromkeys(FAILING, "Free disk space or check the disk.")

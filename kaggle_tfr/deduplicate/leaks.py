@@ -58,13 +58,14 @@ def _pair_splits(
 ) -> pd.DataFrame:
     """Return columns a, b, distance: the images of near groups that are in two splits.
 
-    Each image of a group is paired with the first image of each split of the other.
+    A group is one image, or more than 20 with equal hashes. Each image of a group is
+    paired with the first image of each split of the other.
     """
     group = _group_crowds(pairs, len(images))
     members = _list_members(images["split"], group)
     firsts = members.drop_duplicates(["group", "rank"])
 
-    near = _pair_groups(group, pairs)
+    near = _pair_groups(group, pairs)  # in both orders
     near = near.merge(members.add_suffix("_a"))
     near = near.merge(firsts.add_suffix("_b"))
     near = near[near["rank_a"] != near["rank_b"]]

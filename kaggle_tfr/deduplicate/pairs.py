@@ -133,7 +133,11 @@ def _pair_members(
     members: pd.DataFrame,
     near: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Return a, b and orientation of all rows in near groups and in the same group."""
+    """Return the pairs of rows in two near groups or in one group: a, b, orientation.
+
+    members: row, and first, the first row of its group. near: pairs of groups, by their
+    first rows. a may come after b.
+    """
     first = members["first"]
     repeated = first[first.duplicated()].unique()
     same_group = pd.DataFrame({"a": repeated, "b": repeated, "orientation": 1})

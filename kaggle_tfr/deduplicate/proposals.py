@@ -70,7 +70,10 @@ def _list_orientations(votes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _encode_images(paths: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Return the codes of all images' details, and the position of each one's path."""
+    """Return the codes of all details, and the position of each one's image in `paths`.
+
+    A code also describes the mirrored detail: uint8 (n, 64).
+    """
     results = parallel.run(
         _encode_block,
         parallel.blocks(paths.tolist(), BLOCK),

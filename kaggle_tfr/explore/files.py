@@ -110,7 +110,12 @@ def reject_links(images: pd.DataFrame, input_dir: str) -> pd.DataFrame:
 
 
 def explain_unreadable(error: OSError) -> str:
-    """Return the problem of an image or shard that cannot be read."""
+    """Return the problem of an image or shard that cannot be read.
+
+    Raises: OSError: the disk is full; reading a shard also writes, to the work folder.
+    """
+    if error.errno in storage.NO_SPACE:
+        raise error
     if isinstance(error, FileNotFoundError):
         return "missing file"
     return f"unreadable: {error.strerror or error}"

@@ -296,6 +296,7 @@ def _change_settings(
     # A few rows can be too few to detect the kind of labels.
     values: dict[str, Any] = {"label_kind": label_kind}
     values |= {name.lower(): value for name, value in changes.items()}
+    # Its LABEL_MAP renames classes later, see `_read_more`; it does not number them.
     values |= {"input_dir": folder.rstrip("/"), "label_map": ""}
     settings = replace(settings, **values)
     if not settings.reads_csv and "SPLIT_COLUMN" not in changes:

@@ -35,9 +35,10 @@ _READ = {"label", "labels", "image_id"}  # of SOURCES; the others are computed a
 
 
 def read_records(settings: InputSettings) -> Table:
-    """Return the table of the records of all shards; no image is decoded.
+    """Return the records of all shards as a table, and their labels.
 
-    A damaged record is a row with a problem, and so is a shard that cannot be read.
+    No image is decoded. A damaged record is a row with a problem, and so is a shard
+    that cannot be read.
     image_id: that of the record, or its address below INPUT_DIR if there is none or if
     it repeats. Other features with one value are columns.
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, or no
@@ -154,12 +155,12 @@ def _walk_records(
 ) -> Iterator[tuple[int, Mapping[str, Any], str]]:
     """Yield number, features and problem of each record; a problem means no features.
 
-    Records that are only in the index of the part come last. It is in INPUT_DIR, and is
-    not read without `input_dir`.
+    Records that only the `.idx` file of a part lists come last.
+    input_dir: where that file is looked for; "" leaves it out.
     """
     try:
         index = index_shard(path, image_key)
-    except TimeoutError:
+    except TimeoutError:  # The bucket does not answer, whatever the shard is like.
         raise
     except OSError as error:
         yield 0, {}, files.explain_unreadable(error)
@@ -335,9 +336,13 @@ def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFram
 def _name_classes(
     records: pd.DataFrame, known: list[Any], classes: list | None
 ) -> Table:
-    """Return the columns of one class each. known: the class of each number, or []."""
+    """Return the table of labels, one class a record.
+
+    known: the class of each number, or []. classes: of LABEL_MAP, which comes first.
+    """
     if "label" not in records:
         return unlabelled_table(records.index)
+    # Numbers without a class are left out.
     name_of = {label: name for name, label in number_names(known).items()}
     named = [_name_class(value, name_of) for value in records["label"]]
     columns = pd.DataFrame(named, records.index, ["class", "problem"])

@@ -193,8 +193,9 @@ def _count_outcomes(n_rows: int) -> dict[str, int]:
 def _make_train(
     files: Files, rng: Generator, crops: Sequence[Crop]
 ) -> tuple[Truth, list[Crop]]:
-    """Add the labelled images; return what is planted in them, and 13 crops to copy."""
+    """Add the labelled images; return what is planted, and 13 crops to copy later."""
     numbers = rng.permutation(len(crops) + 100)
+    # Taken from the end, as in earlier versions, whose file names stay the same.
     train = ImageFolder(files, "train_images", reversed(numbers))
     originals, unusual = _choose_crops(rng, crops)
     for crop in crops:

@@ -33,7 +33,8 @@ MIRROR_SIGNS = np.stack(
 def hash_image(luma: Image.Image) -> tuple[np.ndarray, float, np.ndarray]:
     """Return the `HASHES`, uint8 (32,); the texture; the `ROTATION_BITS`, uint8 (48,).
 
-    luma: of `check_image`. It is reduced, which changes a fraction of one bit of 256.
+    luma: of `check_image`, reduced. The hashes of the whole image would differ from
+    these in less than one bit of 256 on average.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
     perceptual, *mirrored = _hash_cosines(luma)
@@ -116,7 +117,7 @@ def _measure_texture(luma: Image.Image) -> float:
 
 
 def _find_bits(orientation: int) -> np.ndarray:
-    """Return the positions of the 256 bits of the hashes in an orientation."""
+    """Return which 256 of the 640 bits are the hashes in an orientation."""
     change = ORIENTATIONS[orientation]
     positions = np.arange(640).reshape(10, 8, 8)
     cosines = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
@@ -129,10 +130,10 @@ def _find_bits(orientation: int) -> np.ndarray:
     mirror = change.reverses_columns + 2 * change.reverses_rows
     difference = differences[int(change.reverses_columns)]
     bits = [
-        apply_orientation(positions[0], orientation),
+        apply_orientation(positions[0], orientation),  # average
         cosines[mirror],
         apply_orientation(difference, orientation),
-        apply_orientation(positions[3], orientation),
+        apply_orientation(positions[3], orientation),  # wavelet
     ]
     return np.reshape(bits, 256)
 

@@ -245,6 +245,7 @@ def _make_kernels(planner: str, slugs: Sequence[str], values: Values) -> list[Ke
             "A kernel cannot read the bundled sample of another kernel. Set INPUT_DIR "
             "to the slug of a competition or dataset, or make one kernel (--parts 1)."
         )
+    # A new version of a kernel resumes what its previous version wrote.
     openings = {EXPLORE: [f'restore_previous_output("{planner}", WORK_DIR)']}
     kernels = [Kernel(planner, PLANNING, values, openings=openings)]
     for part in range(1, len(slugs) + 1):

@@ -148,7 +148,7 @@ def check_leakage(
         pairs with_test, of a test image and another image.
     Raises: ValueError: a number that must be 0 is not.
     """
-    places = table.groupby(["split", "fold"], dropna=False)
+    places = table.groupby(["split", "fold"])
     fold = places.ngroup().to_numpy()
     numbers: dict[str, float] = {
         "images": len(table),

@@ -124,7 +124,7 @@ def _check_column(table: pd.DataFrame, group_column: str) -> None:
 
 
 def _find_smallest_split(split: pd.Series, number: Array) -> Array:
-    """Return the smallest split of each row's group: str (n,)."""
+    """Return the split with the fewest rows in each row's group: str (n,)."""
     # Equally large splits are in the order of their names.
     sizes = split.groupby(split).size().sort_values(kind="stable")
     rank = pd.Series(pd.Categorical(split, sizes.index).codes)

@@ -77,7 +77,7 @@ def make_forecast(
 ) -> Forecast:
     """Forecast the records of a table by converting about `sample` of its images.
 
-    table: columns image_id, path, label, height, width, n_bytes, format.
+    table: columns image_id, path, label, height, width, n_bytes, format, orientation.
     Raises: ValueError: there is no image, or every image of the sample is rejected.
     """
     if not len(table):
@@ -106,7 +106,7 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     """Predict the sizes of records, relative to each other.
 
     Columns: exact, whether the original passes through; known, its bytes, else 0;
-    size, proportional to the bytes that a record has beyond `known`.
+    size, proportional within a stratum to the bytes of a record beyond `known`.
     """
     before = table[["height", "width"]]
     after = _predict_sides(before, image)
@@ -339,9 +339,10 @@ def _find_quantile(variances: pd.Series, n_sampled: pd.Series) -> float:
 
 
 def _find_variance(strata: pd.DataFrame, count: pd.Series) -> pd.Series:
-    """Return the variance of the sum of `count` rows that are drawn from each stratum.
+    """Return the variance of the sum of `count` rows of each stratum, taken at random.
 
-    The mean of the stratum is uncertain, and so is which of its rows are drawn.
+    count: of all rows, or of a group such as a part; not of the measured sample.
+    The mean of the stratum is uncertain, and so is which of its rows are taken.
     Source: Cochran, theorem 5.3.
     """
     n_rows = strata["rows"].clip(1)

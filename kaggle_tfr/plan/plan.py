@@ -374,9 +374,10 @@ def _explain_no_fit(forecast: Forecast, limit_bytes: int) -> str:
 
 
 def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
-    """Return the bytes of a part besides its shards: for each image, and once.
+    """Return the bytes of a part besides its shards: per image, and a fixed number.
 
-    An image has a row in a CSV and a line in an index.
+    An image has a row in a CSV and a line in an index. n_shards: of all parts, because
+    plan.json lists them all.
     """
     table = table.drop(columns=["path", "problem", "note", "digest"], errors="ignore")
     sample = table.sample(min(len(table), 500), random_state=0)

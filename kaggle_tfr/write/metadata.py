@@ -28,9 +28,10 @@ def renew_metadata(
     shards = pd.DataFrame(rows, columns=COLUMNS)
     metadata = describe_dataset(plan, rows[0].part, shards)
     present = None
-    with suppress(ValueError, TypeError, KeyError, RecursionError):
+    # A missing file has the text "", which is not JSON either.
+    with suppress(ValueError, TypeError, RecursionError):
         present = json.loads(storage.read_text(f"{part_dir}/{DATASET_FILE}"))
-        metadata |= {name: present[name] for name in USER_FIELDS}
+        metadata |= {name: present[name] for name in USER_FIELDS if name in present}
     if license_name:
         metadata["licenses"] = [{"name": license_name}]
     if present == metadata:

@@ -193,7 +193,10 @@ def _check_plan(plan: Plan, part: int) -> None:
 def _open_parts(
     work_dir: str, plan: Plan, part_dirs: Mapping[int, str], *, overwrite: bool
 ) -> list[PartRun]:
-    """Claim the parts, and find their finished shards."""
+    """Claim the parts, and find their finished shards.
+
+    Shards that the plan lacks, or that have changed, are removed.
+    """
     run_id = uuid.uuid4().hex
     runs = []
     for number, part_dir in part_dirs.items():

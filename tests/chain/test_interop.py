@@ -108,3 +108,14 @@ def test_a_licence_goes_into_finished_parts_too(part, tmp_path):
     assert {name for name in before if before[name] != after[name]} == {
         "dataset-metadata.json"
     }
+
+
+def test_a_removed_keyword_keeps_the_other_changes_of_the_user(part, tmp_path):
+    """The user set the title and removed "keywords", which need not be there."""
+    part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
+    file = part / "dataset-metadata.json"
+    values = json.loads(file.read_text()) | {"title": "Leaves of my garden"}
+    del values["keywords"]
+    file.write_text(json.dumps(values))
+    write_parts(str(part.parent))
+    assert json.loads(file.read_text())["title"] == "Leaves of my garden"

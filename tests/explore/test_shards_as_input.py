@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.chain import run_chain
+from support.faults import FULL, Disk
 from support.forks import run_code
 from support.gcs import serve_bucket
 from support.plans import make_images, plan_images, read_plainly
@@ -607,6 +608,14 @@ def save_images(tmp_path):
     table = measure(images, labels)
     explore.save_images(table, labels, str(work))
     return set(os.listdir(work / "records"))
+
+
+def test_a_full_work_folder_is_not_a_problem_of_a_shard(tmp_path, records):
+    """Its index cannot be written: 01 stops, and rejects nothing."""
+    write_input(tmp_path, make_records(IMAGES[:3]))
+    records.mkdir(parents=True)
+    with Disk(records, at=1, fault=FULL), pytest.raises(OSError, match="No space left"):
+        read(tmp_path / "in")
 
 
 def test_a_file_may_be_called_like_an_address(tmp_path):

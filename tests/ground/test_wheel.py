@@ -146,10 +146,10 @@ def test_the_sample_runs_to_its_end_from_the_wheel(call, tmp_path):
     """Shards, which are verified, and a kernel that carries the installed package."""
     done = call("run", "sample", cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "  done in " in done.stdout
+    assert "\ndone in " in done.stdout
     (part,) = Path(tmp_path, "work").glob("part-*")
     assert "No fault" in call("verify", str(part), cwd=tmp_path).stdout
     made = call("kernel", "cassava", "--parts", "1", "--out", "kernels", cwd=tmp_path)
-    assert "Now: kaggle-tfr push kernels" in made.stdout, made.stderr
+    assert "Next: kaggle-tfr push kernels" in made.stdout, made.stderr
     (kernel,) = Path(tmp_path, "kernels").glob("*/kernel.ipynb")
     assert "kaggle_tfr" in kernel.read_text()

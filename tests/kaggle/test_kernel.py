@@ -1,12 +1,14 @@
 """Kernels carry the package and all steps, and Kaggle's session runs them."""
 
 import ast
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import zipfile
@@ -571,4 +573,22 @@ def test_three_parts_are_planned_written_fetched_and_published(
     assert kaggle.calls.count("CreateDataset") == 3
     for folder, name in zip(arrived, published.name, strict=True):
         sums = pd.read_csv(folder / "shards.csv", index_col="file").sha256.to_dict()
-        assert sums.items() <= kaggle.sha256(name).items()
+        assert sums.items() <= checksums(unpack(kaggle.datasets[name])).items()
+
+
+def unpack(dataset):
+    """Return {path: bytes} of a dataset as on Kaggle, where archives are folders."""
+    files = {}
+    for name, data in dataset.items():
+        if not name.endswith(".tar"):
+            files[name] = data
+            continue
+        with tarfile.open(fileobj=BytesIO(data)) as archive:
+            for member in filter(tarfile.TarInfo.isfile, archive):
+                path = f"{name.removesuffix('.tar')}/{member.name}"
+                files[path] = archive.extractfile(member).read()
+    return files
+
+
+def checksums(files):
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

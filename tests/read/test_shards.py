@@ -247,6 +247,15 @@ def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
         find_shards(tmp_path)
 
 
+def test_splits_of_parts_two_folders_down_are_those_of_their_tables(tmp_path):
+    """A name without its split does not make a shard of training images."""
+    part = tmp_path / "run" / "part-1"
+    write_part(part, {"Id_df00-1.tfrec": (0, [make_record(1)])})
+    table = (part / "shards.csv").read_text().replace("train", "validation")
+    (part / "shards.csv").write_text(table)
+    assert list(list_inputs(str(tmp_path)).values()) == ["validation"]
+
+
 RESIZED = {"format": "JPEG", "resize": "short_side"}
 
 
