@@ -286,9 +286,10 @@ def search_table(
 ) -> np.ndarray:
     """Find pairs in the radius that agree in the key's blocks: int64 (2, m) of rows."""
     # Start with the two words that contain least of the key, because they differ most.
+    # The key may run on into the next word. Negative numbers count from the last word.
     # A single word would let most pairs pass.
     word_of_key = key_blocks[0] * len(words) // len(blocks)
-    first_words = (word_of_key - 2, word_of_key - 3)
+    first_words = (word_of_key - 1, word_of_key - 2)
     no_pairs = np.empty((2, 0), np.int64)
     key = _join_blocks(blocks[[*key_blocks]])
     found = _search_buckets(words, key, first_words, radius)

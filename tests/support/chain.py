@@ -1,6 +1,7 @@
 """01 to 04 as one call, and small inputs in the layout of each recipe."""
 
 import importlib.resources
+import io
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +14,7 @@ from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.plan import read_plan
 from kaggle_tfr.storage import read_parquet
 from kaggle_tfr.write import account_parts, write_parts
+from support.readers import make_example, write_shard
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -81,34 +83,59 @@ def draw_pictures(count, height, width):
     return [picture.resize(*size) for picture in pictures[:count]]
 
 
-def save_picture(picture, path, **options):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(path, **options)
+CLASS_FOLDERS = {"petals": "{letter}/{k}.jpg", "flowers": "{letter}/{k}.jpg"}
+CLASS_FOLDERS |= {"imagenet": "{split}/n{label}/{k}.JPEG"}
 
 
 def make_input(recipe, folder):
-    """Some pictures in the layout of the recipe's dataset."""
-    head, rows = "image_id,label\n", []
-    for k, picture in enumerate(draw_pictures(60, 120, 160)):
-        name, place = f"{k:04d}ab", f"train_images/{k:04d}ab.jpg"
-        if recipe in ("petals", "flowers"):
-            place = f"{'abc'[k % 3]}/{k}.jpg"
-        elif recipe == "imagenet":
-            place = f"{('train', 'train', 'val', 'test')[k % 4]}/n{k % 3}/{k}.JPEG"
-        elif recipe == "landmark-2021":
-            head, place = "id,landmark_id\n", f"train/0/0/{name[2]}/{name}.jpg"
+    """Write 60 small photographs in the layout of the recipe's dataset."""
+    pictures = draw_pictures(60, 120, 160)
+    if recipe == "petals-tfrecords":
+        _write_shards(pictures, folder)
+    elif recipe in CLASS_FOLDERS:
+        for k, picture in enumerate(pictures):
+            split = ("train", "train", "val", "test")[k % 4]
+            values = {"k": k, "label": k % 3, "letter": "abc"[k % 3], "split": split}
+            save_picture(picture, folder / CLASS_FOLDERS[recipe].format(**values))
+    else:
+        _write_with_csv(recipe, pictures, folder)
+
+
+def _write_with_csv(recipe, pictures, folder):
+    """Write train.csv and its images; of masks, one row per image and label."""
+    header = "image_id,label\n"
+    rows = []
+    for k, picture in enumerate(pictures):
+        name = f"{k:04d}ab"
+        path = folder / "train_images" / f"{name}.jpg"
+        if recipe == "landmark-2021":
+            header = "id,landmark_id\n"
+            path = folder / f"train/0/0/{name[2]}/{name}.jpg"
             rows.append(f"{name},{k % 3 * 500}\n")
         elif recipe == "clouds":
-            head = "Image_Label,EncodedPixels\n"
-            codes = {
-                "Fish": "1 500",
-                "Flower": "",
-                "Gravel": "" if k % 2 else "7 9",
-                "Sugar": "",
-            }
+            header = "Image_Label,EncodedPixels\n"
+            gravel = "" if k % 2 else "7 9"
+            codes = {"Fish": "1 500", "Flower": "", "Gravel": gravel, "Sugar": ""}
             rows += [f"{name}.jpg_{label},{code}\n" for label, code in codes.items()]
         else:
             rows.append(f"{name}.jpg,{k % 3}\n")
-        save_picture(picture, folder / place)
-    if rows:
-        (folder / "train.csv").write_text(head + "".join(rows))
+        save_picture(picture, path)
+    (folder / "train.csv").write_text(header + "".join(rows))
+
+
+def _write_shards(pictures, folder):
+    """Write shards of 15 records: three of train, one of val."""
+    for first in range(0, 60, 15):
+        records = []
+        for k, picture in enumerate(pictures[first : first + 15], first):
+            data = io.BytesIO()
+            picture.save(data, "JPEG")
+            features = {"image": data.getvalue(), "class": k % 3, "id": b"%d" % k}
+            records.append(make_example(**features))
+        split = "train" if first < 45 else "val"
+        write_shard(folder / split / f"{first:02d}-160x120-15.tfrec", records)
+
+
+def save_picture(picture, path, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, **options)
