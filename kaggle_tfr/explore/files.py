@@ -112,9 +112,10 @@ def reject_links(images: pd.DataFrame, input_dir: str) -> pd.DataFrame:
 def explain_unreadable(error: OSError) -> str:
     """Return the problem of an image or shard that cannot be read.
 
-    Raises: OSError: the disk is full; reading a shard also writes, to the work folder.
+    Raises: OSError: the input may be good, but its bucket does not answer, or the disk
+    of the work folder, which keeps the indexes of shards, is full.
     """
-    if error.errno in storage.NO_SPACE:
+    if isinstance(error, TimeoutError) or error.errno in storage.NO_SPACE:
         raise error
     if isinstance(error, FileNotFoundError):
         return "missing file"

@@ -160,8 +160,6 @@ def _walk_records(
     """
     try:
         index = index_shard(path, image_key)
-    except TimeoutError:  # The bucket does not answer, whatever the shard is like.
-        raise
     except OSError as error:
         yield 0, {}, files.explain_unreadable(error)
         return
