@@ -23,16 +23,18 @@ def parts(work):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
     """`papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files."""
-    options = ["-f", f"recipes/{recipe}.yaml"]
+    path = f"recipes/{recipe}.yaml"
+    options = []
     if recipe != "sample":  # which writes its own input
         make_input(recipe, tmp_path / "in")
-        options += ["-p", "INPUT_DIR", str(tmp_path / "in")]
-    by_hand = [*options, "-k", "python3", "-p", "WORK_DIR", str(tmp_path / "hand")]
-    driver = [*options[1:], "-p", "WORK_DIR", str(tmp_path / "driver")]
-    commands = [["kaggle_tfr", "run", *driver]]
+        options = ["-p", "INPUT_DIR", str(tmp_path / "in")]
+    driver = [*options, "-p", "WORK_DIR", str(tmp_path / "driver")]
+    by_hand = [*options, "-p", "WORK_DIR", str(tmp_path / "hand")]
+    commands = [["kaggle_tfr", "run", path, *driver]]
     for step in DEFAULT_NOTEBOOKS:
         copy = f"{tmp_path}/{step}.ipynb"
-        commands.append(["papermill", f"notebooks/{step}.ipynb", copy, *by_hand])
+        papermill = ["papermill", f"notebooks/{step}.ipynb", copy, "-k", "python3"]
+        commands.append([*papermill, "-f", path, *by_hand])
 
     for command in commands:
         done = subprocess.run(

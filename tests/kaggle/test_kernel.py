@@ -1,7 +1,6 @@
 """Kernels carry the package and all steps, and Kaggle's session runs them."""
 
 import ast
-import hashlib
 import json
 import os
 import re
@@ -20,7 +19,7 @@ import nbformat
 import pandas as pd
 import pytest
 from support.kaggle_machine import make_environment, run_kernel, run_python
-from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
+from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
 from support.plans import digests, make_images, plan_images
 
 from kaggle_tfr import driver, session
@@ -573,7 +572,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
     assert kaggle.calls.count("CreateDataset") == 3
     for folder, name in zip(arrived, published.name, strict=True):
         sums = pd.read_csv(folder / "shards.csv", index_col="file").sha256.to_dict()
-        assert sums.items() <= checksums(unpack(kaggle.datasets[name])).items()
+        assert sums.items() <= digest_all(unpack(kaggle.datasets[name])).items()
 
 
 def unpack(dataset):
@@ -588,7 +587,3 @@ def unpack(dataset):
                 path = f"{name.removesuffix('.tar')}/{member.name}"
                 files[path] = archive.extractfile(member).read()
     return files
-
-
-def checksums(files):
-    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

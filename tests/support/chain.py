@@ -1,7 +1,6 @@
 """01 to 04 as one call, and small inputs in the layout of each recipe."""
 
 import importlib.resources
-import io
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +14,7 @@ from kaggle_tfr.plan import read_plan
 from kaggle_tfr.storage import read_parquet
 from kaggle_tfr.write import account_parts, write_parts
 from support.readers import make_example, write_shard
+from support.scenes import saved
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -83,8 +83,11 @@ def draw_pictures(count, height, width):
     return [picture.resize(*size) for picture in pictures[:count]]
 
 
-CLASS_FOLDERS = {"petals": "{letter}/{k}.jpg", "flowers": "{letter}/{k}.jpg"}
-CLASS_FOLDERS |= {"imagenet": "{split}/n{label}/{k}.JPEG"}
+CLASS_FOLDERS = {
+    "petals": "{letter}/{k}.jpg",
+    "flowers": "{letter}/{k}.jpg",
+    "imagenet": "{split}/n{label}/{k}.JPEG",
+}
 
 
 def make_input(recipe, folder):
@@ -128,9 +131,7 @@ def _write_shards(pictures, folder):
     for first in range(0, 60, 15):
         records = []
         for k, picture in enumerate(pictures[first : first + 15], first):
-            data = io.BytesIO()
-            picture.save(data, "JPEG")
-            features = {"image": data.getvalue(), "class": k % 3, "id": b"%d" % k}
+            features = {"image": saved(picture), "class": k % 3, "id": b"%d" % k}
             records.append(make_example(**features))
         split = "train" if first < 45 else "val"
         write_shard(folder / split / f"{first:02d}-160x120-15.tfrec", records)

@@ -158,10 +158,12 @@ class Kaggle:
         return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
 
     def sha256(self, slug):
-        return {
-            n: hashlib.sha256(data).hexdigest()
-            for n, data in self.datasets[slug].items()
-        }
+        return digest_all(self.datasets[slug])
+
+
+def digest_all(files):
+    """Return {name: sha256} of {name: bytes}."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def _fail(code, message):
