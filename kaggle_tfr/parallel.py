@@ -37,13 +37,16 @@ def prepare_worker() -> None:
     `run` calls it here and in its workers; an import does not.
     """
     import cv2
+    import threadpoolctl
     from PIL import Image
 
     session.prepare()
     # Pillow checks the size of two formats again; ours is checked before.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
-    # Images are processed in parallel; OpenCV's own threads would compete for cores.
+    # Images are processed in parallel; the threads of OpenCV and of NumPy's matrix
+    # products would compete for cores.
     cv2.setNumThreads(1)
+    threadpoolctl.threadpool_limits(1, user_api="blas")
     # glibc would return large buffers to the kernel; new pages cost a fifth of the time
     # of an image. Other systems (musl, macOS, Windows) have no mallopt.
     with contextlib.suppress(AttributeError, OSError, TypeError):

@@ -13,8 +13,8 @@ from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import HASHES, ROTATION_BITS, hash_image
-from kaggle_tfr.images.header import RejectedImage, rejecting
+from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
+from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.masks import find_code_problem
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
@@ -30,8 +30,7 @@ MEASURED: dict = {
     "note": "",
     "digest": "",
 }
-HASH_NAMES = [*HASHES, *ROTATION_BITS]
-HASHED: dict = dict.fromkeys(HASH_NAMES, np.uint64(0)) | {"texture": np.float32(0)}
+HASHED: dict = dict.fromkeys(ALL_HASHES, np.uint64(0)) | {"texture": np.float32(0)}
 COMPUTED = [*MEASURED, *HASHED, "problem"]
 RUN_EXPLORE = "Run 01_explore with this WORK_DIR."
 # The columns depend on these. The next run reads images with a problem again.
@@ -107,13 +106,12 @@ def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str
         return {"problem": _explain(content, path)}
     columns: dict[str, Any] = {"n_bytes": len(content)}
     try:
-        header, grey = check_image(content, name=path, bit_depth=bit_depth)
-        with rejecting(content):
-            bits, texture, rotation_bits = hash_image(grey)
+        header, luma = check_image(content, name=path, bit_depth=bit_depth)
     except RejectedImage as rejection:
         return columns | {"problem": str(rejection)}
-    words = np.append(bits, rotation_bits).view(">u8").tolist()
-    columns |= dict(zip(HASH_NAMES, words, strict=True)) | vars(header)
+    bits, texture = hash_image(luma)
+    words = bits.view(">u8").tolist()
+    columns |= dict(zip(ALL_HASHES, words, strict=True)) | vars(header)
     return columns | {"texture": texture, "digest": storage.digest(content)}
 
 

@@ -156,11 +156,11 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
 
 def check_image(
     data: bytes, name: str = "", bit_depth: str = ""
-) -> tuple[Header, Image.Image]:
-    """Return the header and the luma (mode "L") of an image that is read to its end.
+) -> tuple[Header, np.ndarray]:
+    """Return the header and the luma of an image that is read to its end.
 
-    The luma is upright, and reduced by a whole number to no less than `HASH_SIDE`
-    pixels a side.
+    The luma, uint8 (height, width), is upright, and reduced by a whole number to no
+    less than `HASH_SIDE` pixels a side.
     name: to notice a wrong extension. bit_depth: see `to_rgb`.
     Raises: RejectedImage.
     """
@@ -170,9 +170,11 @@ def check_image(
     at_least = (HASH_SIDE, HASH_SIDE)
     decoded = _decode_scan(data, header, at_least, "GRAYSCALE")
     luma = decoded[0] if decoded else _read_luma(data, header, bit_depth)
-    image = Image.fromarray(_rotate(luma, header))
-    factor = min(image.size) // HASH_SIDE
-    return header, image.reduce(max(1, factor))
+    luma = _rotate(luma, header)
+    factor = min(luma.shape) // HASH_SIDE
+    if factor > 1:
+        luma = np.asarray(Image.fromarray(luma).reduce(factor))
+    return header, luma
 
 
 def _read_luma(data: bytes, header: Header, bit_depth: str) -> Pixels:

@@ -84,7 +84,7 @@ def to_grey(pixels):
 def read_luma(data):
     """Return the grey levels that the hashes are made from."""
     _, luma = check_image(data)
-    return np.asarray(luma)
+    return luma
 
 
 def largest_difference(pixels, expected):
