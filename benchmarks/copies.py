@@ -4,7 +4,8 @@ python -m benchmarks.copies [--data DIR] [--n N] [--sheet FILE.png] [--json]
 
 Photographs and flowers, each with one copy of each kind: those of imagededup's
 benchmark (crop, both mirror images, rotation by 25°, another aspect), and further ones.
-The search is repeated within 25 bits, with MIRRORED, with SECOND_LOOK, and with both.
+The search is repeated within 25 bits, by default (SECOND_LOOK = "auto"), with MIRRORED
+within 25 bits, with SECOND_LOOK = True, and with both.
 Precision is the share of true pairs among all pairs found; two copies of one image are
 a true pair. The originals have no near-duplicates: neither SECOND_LOOK nor a person who
 looked at the sheet found one. So a pair of any two originals is false.
@@ -26,9 +27,9 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from benchmarks.duplicates import list_photos
 from kaggle_tfr import deduplicate, explore, figures, parallel
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 
 T = Image.Transpose
-MAX_BITS, CANDIDATE_BITS = 25, 70
 # One flower of each pair on the sheet that shows the same scene twice.
 ONE_SCENE = [
     "10466558316_a7198b87e2.jpg",
@@ -67,25 +68,21 @@ KINDS = {
     "rotated by 270°": lambda i: i.transpose(T.ROTATE_270),
     "transposed": lambda i: i.transpose(T.TRANSPOSE),
 }
+SECOND_LOOK = DuplicateSettings(second_look=True)
 WAYS = {
-    "25 bits": (False, False),
-    "MIRRORED": (True, False),
-    "SECOND_LOOK": (False, True),
-    "both": (True, True),
+    "25 bits": DuplicateSettings(second_look=False),
+    "default": DuplicateSettings(),
+    "MIRRORED": DuplicateSettings(second_look=False, mirrored=True),
+    "SECOND_LOOK": SECOND_LOOK,
+    "both": DuplicateSettings(second_look=True, mirrored=True),
 }
 
 
-def find(images, hashes, work, *, mirrored, second_look):
+def find(images, hashes, work, settings):
     """Return the accepted pairs, as notebook 02 finds them, and the seconds."""
     start = time.perf_counter()
-    radius = CANDIDATE_BITS if second_look else MAX_BITS
-    rotated_bits = MAX_BITS * 4 // 5 if mirrored else None
-    pairs = deduplicate.find_pairs(hashes, radius, rotated_bits)
-    if second_look:
-        if mirrored:
-            pairs = deduplicate.propose_copies(images, hashes, pairs, MAX_BITS)
-        pairs = deduplicate.verify_geometry(images, pairs, work, max_bits=MAX_BITS)
-        pairs = pairs[pairs["accepted"]]
+    candidates = deduplicate.find_candidates(hashes, settings)
+    pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
     return pairs, time.perf_counter() - start
 
 
@@ -108,7 +105,7 @@ def choose_originals(data, n, work):
         : n + n // 20 + 5
     ]
     images, hashes = read(paths, work)
-    pairs, _ = find(images, hashes, work, mirrored=False, second_look=True)
+    pairs, _ = find(images, hashes, work, SECOND_LOOK)
     seen = images["image_id"].isin(ONE_SCENE) | hashes["digest"].duplicated()
     return np.delete(paths, np.union1d(pairs["b"], np.flatnonzero(seen)))[:n].tolist()
 
@@ -140,10 +137,8 @@ def measure(data, n):
         )
         images, hashes = read([path for paths in written for path in paths], folder)
         different = each**2 * len(originals) * (len(originals) - 1) / 2
-        for way, (mirrored, second_look) in WAYS.items():
-            found, seconds = find(
-                images, hashes, folder, mirrored=mirrored, second_look=second_look
-            )
+        for way, settings in WAYS.items():
+            found, seconds = find(images, hashes, "", settings)
             true = found["a"] // each == found["b"] // each
             of_original = found[true & (found["a"] % each == 0)]
             recall = of_original["b"].mod(each).value_counts() / len(originals)
@@ -165,8 +160,8 @@ def draw_sheet(data, file):
         images, hashes = read(
             [str(path) for path in list_photos(Path(data) / "flowers")], work
         )
-        before, _ = find(images, hashes, work, mirrored=False, second_look=True)
-        after, seconds = find(images, hashes, work, mirrored=True, second_look=True)
+        before, _ = find(images, hashes, work, SECOND_LOOK)
+        after, seconds = find(images, hashes, work, WAYS["both"])
         old = pd.MultiIndex.from_frame(before[["a", "b"]])
         new = pd.MultiIndex.from_frame(after[["a", "b"]])
         lost = old.difference(new)

@@ -48,7 +48,7 @@ class Parameter:
     notebooks: str
     help: str = ""
     also: type | None = None
-    choices: Sequence[str] = ()
+    choices: Sequence[Any] = ()
     low: float = 0
     high: float = math.inf
 
@@ -65,8 +65,13 @@ class Parameter:
         """Return its help, and its choices unless there are many."""
         if not 0 < len(self.choices) < 9:
             return self.help
-        choices = ", ".join(f'"{choice}"' for choice in self.choices)
+        choices = ", ".join(map(_quote, self.choices))
         return f"{self.help}; {choices}" if self.help else choices
+
+
+def _quote(choice: Any) -> str:
+    """Return a value as it is written in Python, texts in double quotes."""
+    return f'"{choice}"' if isinstance(choice, str) else str(choice)
 
 
 _ALL = "01 02 03 04 05 06 07"
@@ -150,8 +155,15 @@ TABLE = (
     Parameter("LIMIT", 0, "01", "number of rows to use, spread over all; 0: all"),
     Parameter("MAX_BITS", 25, "02", "of 256: radius of near-duplicates", high=256),
     Parameter("MIRRORED", False, "02", "mirrored and rotated copies too; 9 × slower"),
-    Parameter("SECOND_LOOK", False, "02", "verify candidates by their geometry"),
-    Parameter("CANDIDATE_BITS", 70, "02", "the radius of these candidates", high=256),
+    Parameter(
+        "SECOND_LOOK",
+        "auto",
+        "02",
+        "verify pairs by their geometry",
+        also=bool,
+        choices=("auto", True, False),
+    ),
+    Parameter("CANDIDATE_BITS", 70, "02", "the radius of these pairs", high=256),
     Parameter(
         "KEEP",
         "largest",
@@ -355,8 +367,8 @@ def check_value(name: str, value: Any) -> None:
 
 def _check_type(parameter: Parameter, value: Any) -> None:
     types = parameter.types
-    is_bool = isinstance(value, bool)  # which is an int in Python
-    if not isinstance(value, types) or is_bool != (bool in types):
+    is_wrong_bool = isinstance(value, bool) and bool not in types  # an int in Python
+    if not isinstance(value, types) or is_wrong_bool:
         names = " or ".join(value_type.__name__ for value_type in types)
         raise ValueError(
             f"{parameter.name} is {value!r}, of type {type(value).__name__}; it must "

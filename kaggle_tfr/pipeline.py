@@ -52,7 +52,11 @@ def explore_images(values: Values, work: str) -> None:
 def deduplicate_images(values: Values, work: str) -> None:
     """Find the near-duplicates and decide which images to keep, as 02 does."""
     images, _ = explore.load_images(work)
-    pairs = _find_pairs(values, images, work)
+    hashes = explore.load_hashes(images, work)
+    settings = make_settings(deduplicate.DuplicateSettings, values)
+    candidates = deduplicate.find_candidates(hashes, settings)
+    print(candidates.explanation)
+    pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
     clusters = deduplicate.find_clusters(
         images,
         pairs,
@@ -61,23 +65,8 @@ def deduplicate_images(values: Values, work: str) -> None:
         leaks=values["LEAKS"],
     )
     leaks = deduplicate.find_leaks(images, pairs, clusters)
-    settings = make_settings(deduplicate.DuplicateSettings, values)
+    settings = replace(settings, second_look=candidates.second_look)
     deduplicate.save_clusters(clusters, leaks, settings, work)
-
-
-def _find_pairs(values: Values, images: pd.DataFrame, work: str) -> pd.DataFrame:
-    """Return the pairs of near-duplicates, verified if SECOND_LOOK is set."""
-    hashes = explore.load_hashes(images, work)
-    max_bits = values["MAX_BITS"]
-    rotated_bits = max_bits * 4 // 5 if values["MIRRORED"] else None
-    if not values["SECOND_LOOK"]:
-        return deduplicate.find_pairs(hashes, max_bits, rotated_bits)
-    radius = max(max_bits, values["CANDIDATE_BITS"])
-    candidates = deduplicate.find_pairs(hashes, radius, rotated_bits)
-    if values["MIRRORED"]:
-        candidates = deduplicate.propose_copies(images, hashes, candidates, max_bits)
-    verified = deduplicate.verify_geometry(images, candidates, work, max_bits=max_bits)
-    return verified[verified["accepted"]]
 
 
 def plan_dataset(values: Values, work: str) -> None:

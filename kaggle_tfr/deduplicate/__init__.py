@@ -1,5 +1,6 @@
 """02: hashes, pairs of near-duplicates, geometric verification, clusters, leaks."""
 
+from kaggle_tfr.deduplicate.candidates import accept_pairs, find_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.display import (
     count_by_radius,

@@ -180,7 +180,7 @@ def _name_images(ids: pd.Series, pairs: pd.DataFrame) -> list[str]:
 def _describe_distance(pair: dict[Any, Any]) -> str:
     unit = "bit" if pair["distance"] == 1 else "bits"
     texts = [f"{pair['distance']} {unit}"]
-    if "inliers" in pair:
+    if pair.get("inliers", -1) >= 0:  # verified
         texts.append(f"{pair['inliers']} matches")
     if pair.get("orientation", 1) > 1:
         texts.append(ORIENTATIONS[pair["orientation"]].name)

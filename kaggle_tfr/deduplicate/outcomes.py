@@ -22,13 +22,21 @@ OPTIONAL_OUTCOMES = ("leaks dropped", "test images", "test images rejected")
 
 @dataclass(frozen=True)
 class DuplicateSettings(JsonDataclass):
-    """The parameters of 02, as saved in duplicates.json. Radii are in bits of 256."""
+    """The parameters of 02, as saved in duplicates.json. Radii are in bits of 256.
+
+    second_look: the parameter, or, in the file, what was done, as in `Candidates`.
+    """
 
     max_bits: int = 25
-    second_look: bool = False
+    second_look: bool | str = "auto"
     candidate_bits: int = 70
     leaks: str = "report"
     mirrored: bool = False
+
+    @property
+    def rotated_bits(self) -> int | None:
+        """Return the radius of mirrored and rotated copies, None without a search."""
+        return self.max_bits * 4 // 5 if self.mirrored else None
 
 
 def save_clusters(

@@ -9,8 +9,19 @@ rotated by right angles. `search` explains how near hashes are found.
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.search import list_slices, near_pairs, near_pairs_between
-from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
+from kaggle_tfr.deduplicate.search import (
+    MAX_PAIRS,
+    list_slices,
+    near_pairs,
+    near_pairs_between,
+)
+from kaggle_tfr.images.hashing import (
+    BITS_BY_ORIENTATION,
+    FINE_HASH,
+    FLAT,
+    HASHES,
+    ROTATION_BITS,
+)
 from kaggle_tfr.images.orientation import INVERSE
 
 MAX_EQUAL = 20  # images with equal hashes that are still paired each with each
@@ -20,11 +31,13 @@ def find_pairs(
     hashes: pd.DataFrame,
     max_bits: int,
     rotated_bits: int | None = None,
+    limit: int = MAX_PAIRS,
 ) -> pd.DataFrame:
     """Find all pairs of images within `max_bits` of 256 bits, one row per pair.
 
     hashes: of `load_hashes`.
     rotated_bits: radius for mirrored and rotated copies; None: they are not searched.
+    Raises: TooManyPairs: more than `limit` pairs of different hashes.
     Columns: a < b (row numbers of `hashes`); distance, the sum over the four hashes,
     and the distance in each (bits); orientation (EXIF), which rotates image b as image
     a is.
@@ -39,14 +52,38 @@ def find_pairs(
         columns += ROTATION_BITS
     words = hashes[columns].to_numpy(np.uint64)
     members = _group_equal(hashes, words)
-
-    searched = members["first"][~members["is_flat"]].unique()
-    near = _search_orientations(words[searched], max_bits, rotated_bits)
+    searched = _choose_searched(members)
+    near = _search_orientations(words[searched], max_bits, rotated_bits, limit)
     # Positions in `searched` become rows of `hashes`.
     near["a"] = searched[near["a"]]
     near["b"] = searched[near["b"]]
     candidates = _expand_groups(members, near)
     return measure_pairs(words, candidates)
+
+
+def find_fine_pairs(
+    hashes: pd.DataFrame,
+    fine_bits: int,
+    max_bits: int,
+    limit: int = MAX_PAIRS,
+) -> pd.DataFrame:
+    """Find pairs within `fine_bits` of the fine hash and `max_bits` of the other four.
+
+    Columns as in `find_pairs`. Of images with equal hashes only the first is searched.
+    Raises: TooManyPairs: more than `limit` pairs by the fine hash.
+    """
+    words = hashes[[*HASHES]].to_numpy(np.uint64)
+    searched = _choose_searched(_group_equal(hashes, words))
+    fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
+    a, b = near_pairs(words_to_codes(fine_words[searched]), fine_bits, limit)
+    candidates = pd.DataFrame({"a": searched[a], "b": searched[b], "orientation": 1})
+    pairs = measure_pairs(words, candidates)
+    return pairs[pairs["distance"] <= max_bits]
+
+
+def _choose_searched(members: pd.DataFrame) -> np.ndarray:
+    """Return the first row of each group of equal hashes with texture."""
+    return members["first"][~members["is_flat"]].unique()
 
 
 def _group_equal(
@@ -74,11 +111,12 @@ def _search_orientations(
     words: np.ndarray,
     max_bits: int,
     rotated_bits: int | None,
+    limit: int,
 ) -> pd.DataFrame:
     """Return columns a < b, rows of words, and orientation; a pair may have several."""
     codes = words_to_codes(words)
     plain = np.ascontiguousarray(codes[:, :32])
-    found = {1: near_pairs(plain, max_bits)}
+    found = {1: near_pairs(plain, max_bits, limit)}
     if rotated_bits is not None:
         for orientation in range(2, 9):
             rotated = rotate_codes(codes, orientation)

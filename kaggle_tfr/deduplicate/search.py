@@ -33,6 +33,10 @@ SAMPLE = 20_000  # codes whose bits are correlated
 MAX_PAIRS = 50_000_000
 
 
+class TooManyPairs(ValueError):  # noqa: N818 - the caller may do without them
+    """There are more pairs within the radius than the caller can use."""
+
+
 @dataclass(frozen=True)
 class Design:
     """How codes are cut into blocks, and which blocks make the key of a table.
@@ -62,15 +66,16 @@ class Design:
 def near_pairs(
     codes: np.ndarray,
     radius: int,
+    limit: int = MAX_PAIRS,
 ) -> np.ndarray:
     """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
 
     codes: uint8 (n, 32).
-    Raises: ValueError: more than 50 million pairs, too many for a set of images.
+    Raises: TooManyPairs: more than `limit`. 50 million are too many for any images.
     """
     n_codes = max(1, len(codes))
     results = _search(codes, radius)
-    numbers = _collect(results, n_codes, radius)
+    numbers = _collect(results, n_codes, radius, limit)
     return np.stack(np.divmod(numbers, n_codes))
 
 
@@ -89,6 +94,7 @@ def _collect(
     results: Iterable[np.ndarray],
     n_codes: int,
     radius: int,
+    limit: int,
 ) -> np.ndarray:
     """Return the distinct pairs a < b as sorted numbers, a * n_codes + b."""
     found = [np.empty(0, np.int64)]
@@ -98,10 +104,10 @@ def _collect(
         found.append(pairs[a < b])
         n_new += len(found[-1])
         # Several tables find the same pair: drop repetitions before they fill memory.
-        if n_new > MAX_PAIRS // 4:
-            found = [_unite(found, radius)]
+        if n_new > limit // 4:
+            found = [_unite(found, radius, limit)]
             n_new = 0
-    return _unite(found, radius)
+    return _unite(found, radius, limit)
 
 
 def near_pairs_between(
@@ -120,12 +126,12 @@ def near_pairs_between(
     return pairs[:, pairs[0] < pairs[1]]
 
 
-def _unite(found: list[np.ndarray], radius: int) -> np.ndarray:
+def _unite(found: list[np.ndarray], radius: int, limit: int) -> np.ndarray:
     """Return the distinct numbers of the arrays, sorted."""
     united = np.unique(np.concatenate(found))
-    if len(united) > MAX_PAIRS:
-        raise ValueError(
-            f"There are more than {MAX_PAIRS:,} pairs of images within {radius} bits. "
+    if len(united) > limit:
+        raise TooManyPairs(
+            f"There are more than {limit:,} pairs of images within {radius} bits. "
             "Set MAX_BITS (with SECOND_LOOK also CANDIDATE_BITS) lower."
         )
     return united

@@ -113,6 +113,8 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
     )
     if checks["second_look"]:
         text += f", or {checks['candidate_bits']} after geometric verification"
+    if checks["second_look"] == "nearest":
+        text += " of the likeliest pairs"
     text += "."
     if checks.get("mirrored"):  # plans of earlier versions do not contain it
         text += " Mirrored and rotated copies were searched for too."

@@ -26,11 +26,11 @@ NINE_GROUPS = Design(
 )
 
 
-def near_by_design(codes, radius, design):
+def near_by_design(codes, radius, design, limit=search.MAX_PAIRS):
     """Find near pairs by these tables, by brute force for None: a sorted list."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "choose_tables", lambda *_: design)
-        return near_pairs(codes, radius).T.tolist()
+        return near_pairs(codes, radius, limit).T.tolist()
 
 
 def crowded_codes(seed, n, spread):
@@ -148,21 +148,19 @@ def test_without_faiss_the_pairs_are_the_same(monkeypatch, radius):
     assert expected or radius == 0
 
 
-def test_repeated_pairs_are_dropped_while_tables_are_searched(monkeypatch):
+def test_repeated_pairs_are_dropped_while_tables_are_searched():
     """With little memory for waiting pairs, the result is the same."""
     codes = crowded_codes(3, 60, 0.01)
     expected = near_by_design(codes, 12, None)
 
-    monkeypatch.setattr(search, "MAX_PAIRS", len(expected))
-    found = near_by_design(codes, 12, SIX_GROUPS)
+    found = near_by_design(codes, 12, SIX_GROUPS, limit=len(expected))
 
     assert found == expected
 
 
-def test_a_radius_that_takes_in_everything_names_the_parameter_to_lower(monkeypatch):
+def test_a_radius_that_takes_in_everything_names_the_parameter_to_lower():
     """The error comes before the pairs fill the memory."""
-    monkeypatch.setattr(search, "MAX_PAIRS", 1000)
     codes = crowded_codes(0, 200, 0.2)
 
     with pytest.raises(ValueError, match="MAX_BITS.*lower"):
-        near_pairs(codes, 200)
+        near_pairs(codes, 200, limit=1000)

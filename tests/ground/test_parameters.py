@@ -45,7 +45,11 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
         ({"LABEL_COLUMN": [1]}, "a list must have strings"),
         (
             {"SECOND_LOOK": "true"},
-            "SECOND_LOOK is 'true', of type str; it must be of type bool",
+            "SECOND_LOOK is 'true'. It can be 'auto', True, False.",
+        ),
+        (
+            {"MIRRORED": "true"},
+            "MIRRORED is 'true', of type str; it must be of type bool",
         ),
         ({"SHARD_MB": "1e2"}, "quotes make a string"),
     ],
@@ -87,6 +91,7 @@ def test_other_names_of_a_notebook_are_left_alone():
         ("NAME", "007", "007"),
         ("QUALITY", "70", 70),
         ("SECOND_LOOK", "true", True),
+        ("SECOND_LOOK", "auto", "auto"),
         ("VALIDATION_SIZE", "0.3", 0.3),
         ("IMAGE_SIZE", "[192, 256]", [192, 256]),
         ("LABEL_COLUMN", "label", "label"),

@@ -165,3 +165,15 @@ def test_only_images_without_texture_count_as_flat(data_dir):
         assert find_texture(flower.read_bytes()) > FLAT
     for data in [*list_photos(data_dir), saved(scene())]:
         assert find_texture(data) > FLAT
+
+
+def test_the_fine_hash_is_that_of_imagehash_at_four_times_the_size():
+    """It has 16 × 16 cosines of a thumbnail of 64 × 64 pixels."""
+    for seed in range(10):
+        image = scene(300, 400, seed=seed).convert("L")
+        expected = imagehash.phash(image, hash_size=16, highfreq_factor=4)
+
+        bits, _ = hash_image(np.asarray(image))
+
+        fine = np.unpackbits(bits[80:])
+        assert (fine != expected.hash.ravel()).sum() <= 2
