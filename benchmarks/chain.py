@@ -6,8 +6,8 @@ Each run has its own process, which imports and warms up before the clock starts
 ways alternate, and a ratio is the median of the ratios of the rounds. The images are in
 20 class folders; 3 of 100 are other images saved again. All ways make five folds.
 
-ours    kaggle_tfr.pipeline; "bare" ends before verification and statistics, which no
-        other way has.
+ours    kaggle_tfr.pipeline without the second look, which no other way has; "bare"
+        also ends before verification and statistics.
 usual   four imagehash calls on each file, an n × n matrix, the second of each pair
         dropped, StratifiedKFold, then the serial writer of the cassava notebook.
 peers   imagededup's PHash, StratifiedGroupKFold over its groups, nothing dropped, and
@@ -103,6 +103,7 @@ def ours(folder, kind, out, clock):
         "QUALITY": 70,
         "OPTIMIZE": baselines.OPTIMIZE[side],
         "N_FOLDS": FOLDS,
+        "SECOND_LOOK": False,
     }
     os.environ[RECORDS_FOLDER] = f"{out}/records"
     parallel.use_backend(CORES)
