@@ -64,6 +64,7 @@ MODULES = {
     "pyarrow": "pyarrow",
     "google-crc32c": "google_crc32c",
     "joblib": "joblib",
+    "threadpoolctl": "threadpoolctl",
     "fastprogress": "fastprogress",
     "tqdm": "tqdm",
     "matplotlib": "matplotlib",

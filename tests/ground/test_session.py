@@ -60,7 +60,7 @@ def test_work_and_notebooks_have_their_settings(tmp_path):
     In threads of this process, in other processes, and in a notebook.
     """
     code = """
-import ctypes, os, warnings, cv2
+import ctypes, os, threadpoolctl, warnings, cv2
 from unittest import mock
 from PIL.Image import DecompressionBombWarning
 from kaggle_tfr import notebook, parallel
@@ -68,9 +68,14 @@ calls, library = [], mock.Mock()
 library.mallopt = lambda *values: calls.append(values)
 cv2.setNumThreads(2)
 warnings.filterwarnings("error", category=DecompressionBombWarning)
-with mock.patch.object(ctypes, "CDLL", lambda *_: library):
+load = ctypes.CDLL
+def open_library(name, *options, **named):
+    return load(name, *options, **named) if name else library
+with mock.patch.object(ctypes, "CDLL", open_library):
     assert list(parallel.run(abs, [-1], label="x")) == [1]
 assert (calls, cv2.getNumThreads()) == ([(-3, 32 << 20), (-1, 64 << 20)], 1)
+assert {library["num_threads"] for library in threadpoolctl.threadpool_info()
+    if library["user_api"] == "blas"} == {1}
 warnings.warn("a large GIF", DecompressionBombWarning)  # it is ignored
 parallel.use_backend(2, "loky")
 threads = "__import__('cv2').getNumThreads()"
