@@ -54,7 +54,8 @@ def find_candidates(hashes: pd.DataFrame, settings: DuplicateSettings) -> Candid
         return _choose_candidates(hashes, settings)
     if settings.second_look:
         pairs = _find_all(hashes, settings)
-        text = f"SECOND_LOOK verifies {_describe_cost(pairs, settings)}."
+        far_pairs = pairs[~are_near(pairs, settings.max_bits)]
+        text = f"SECOND_LOOK verifies {_describe_cost(far_pairs, settings)}."
         return Candidates(pairs, second_look="all", explanation=text)
 
     text = f"SECOND_LOOK is off: only pairs within {settings.max_bits} bits count."
@@ -95,8 +96,9 @@ def _choose_candidates(
     for second_look, find in ways.items():
         with suppress(TooManyPairs):
             pairs = find(hashes, settings, MAX_CANDIDATES)
-            if _estimate_seconds(pairs, settings) <= MAX_SECONDS:
-                cost = _describe_cost(pairs, settings)
+            far_pairs = pairs[~are_near(pairs, settings.max_bits)]
+            if _estimate_seconds(far_pairs) <= MAX_SECONDS:
+                cost = _describe_cost(far_pairs, settings)
                 text = f'SECOND_LOOK = "auto" verifies {cost}.'
                 return Candidates(pairs, second_look, text)
 
@@ -132,18 +134,16 @@ def _find_nearest(
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
-def _estimate_seconds(pairs: pd.DataFrame, settings: DuplicateSettings) -> float:
-    """Return how long one core verifies the pairs beyond MAX_BITS."""
-    far_pairs = pairs[~are_near(pairs, settings.max_bits)]
-    n_images = np.unique(far_pairs[["a", "b"]]).size
-    return n_images * SECONDS_PER_IMAGE + len(far_pairs) * SECONDS_PER_PAIR
+def _estimate_seconds(pairs: pd.DataFrame) -> float:
+    """Return how long one core verifies the pairs."""
+    n_images = np.unique(pairs[["a", "b"]]).size
+    return n_images * SECONDS_PER_IMAGE + len(pairs) * SECONDS_PER_PAIR
 
 
-def _describe_cost(pairs: pd.DataFrame, settings: DuplicateSettings) -> str:
+def _describe_cost(far_pairs: pd.DataFrame, settings: DuplicateSettings) -> str:
     """Return the number of pairs beyond MAX_BITS and the time to verify them."""
-    n_pairs = int((~are_near(pairs, settings.max_bits)).sum())
-    seconds = _estimate_seconds(pairs, settings)
     return (
-        f"{n_pairs:,} pairs of {settings.max_bits + 1} to {settings.candidate_bits} "
-        f"bits, about {seconds:,.0f} s for one core"
+        f"{len(far_pairs):,} pairs of {settings.max_bits + 1} to "
+        f"{settings.candidate_bits} bits, about {_estimate_seconds(far_pairs):,.0f} s "
+        "for one core"
     )

@@ -39,7 +39,8 @@ BANDS = [
 class Thumbnails:
     """Small versions of one image, float32 (height, width): whole grey levels.
 
-    wavelets: (8, 8), the low band of Haar's wavelets in unknown units, not rounded.
+    wavelets: float64 (8, 8), the low band of Haar's wavelets, which is the mean of each
+        64th of the image, less `MIDDLE` and times 2**32, not rounded.
     """
 
     small: np.ndarray  # 8 × 8
