@@ -4,6 +4,8 @@ Four hashes of 64 bits decide which images are the same. A fine perceptual hash 
 bits proposes pairs whose geometry is verified.
 """
 
+import math
+
 import numpy as np
 
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
@@ -47,6 +49,13 @@ def _list_cosines(size: int, count: int) -> np.ndarray:
 
 COSINES = _list_cosines(32, 8)
 FINE_COSINES = _list_cosines(64, 16)
+
+# The parts of a plane of 32 × 32 pixels: a constant, a slope to the right and a slope
+# downwards. Whole numbers, so that all sums are exact.
+_SLOPE = 2.0 * np.arange(32) - 31
+PLANE = np.stack(np.broadcast_arrays(np.ones((32, 32)), _SLOPE, _SLOPE[:, None]))
+PLANE = PLANE.reshape(3, -1)
+PLANE_POWER = (PLANE**2).sum(axis=1)
 
 
 def hash_image(luma: np.ndarray) -> tuple[np.ndarray, float]:
@@ -102,16 +111,12 @@ def _exceed_median(values: np.ndarray) -> np.ndarray:
 
 def _measure_texture(thumbnail: np.ndarray) -> float:
     """Return the standard deviation from the best plane of a thumbnail (32, 32)."""
-    pixels = thumbnail.astype(np.float64)
-    slope_x = (pixels * _RAMP).mean()
-    slope_y = (pixels * _RAMP[:, None]).mean()
-    # The ramps and the mean are orthogonal, of unit power: their variances add up.
-    variance = pixels.var() - slope_x**2 - slope_y**2
-    return float(np.sqrt(max(0.0, variance)))
-
-
-_RAMP = np.linspace(-1, 1, 32)
-_RAMP /= _RAMP.std()
+    pixels = thumbnail.ravel().astype(np.float64)
+    sums = PLANE @ pixels
+    # The parts of a plane are orthogonal: their powers add up.
+    power_of_plane = np.sum(sums**2 / PLANE_POWER)
+    power = pixels @ pixels - power_of_plane
+    return math.sqrt(max(0.0, power / len(pixels)))
 
 
 def _find_bits(orientation: int) -> np.ndarray:

@@ -8,11 +8,13 @@ from threadpoolctl import threadpool_limits
 
 from kaggle_tfr.images.hashing import hash_image
 from kaggle_tfr.images.thumbnails import (
-    BANDS,
     LARGE,
+    MEDIUM,
     MIDDLE,
     ONE,
+    PIXELS_OF_EIGHTH,
     make_thumbnails,
+    weigh_by_lanczos,
     weigh_pixels,
 )
 
@@ -46,19 +48,31 @@ def test_thumbnails_are_those_of_pillow(width, height):
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_of_pixels_are_exact_in_float32(length):
-    """The largest sum is below 2**24, and weights outside a band are zero."""
+    """Weights are whole numbers, and the largest sum is below 2**24."""
     weights = weigh_pixels(length, wavelet_side=256)
 
-    whole = weights.matrix.astype(np.int64)
-    assert (whole == weights.matrix).all()
-    assert (whole.sum(axis=1) == ONE).all()
-    assert MIDDLE * np.abs(whole).sum(axis=1).max() < 1 << 24
-    rows_of_bands = np.concatenate([np.arange(band.start, band.stop) for band in BANDS])
-    assert rows_of_bands.tolist() == list(range(LARGE.stop))
-    for band, (reach, weights_of_band) in zip(BANDS, weights.bands, strict=True):
-        outside = np.delete(whole[band], np.arange(length)[reach], axis=1)
-        assert not outside.any()
-        assert (whole[band, reach] == weights_of_band.T).all()
+    eighths = [weights_of_eighth for _, weights_of_eighth in weights.eighths]
+    for matrix in (weights.coarse, weights.means, *eighths):
+        whole = matrix.astype(np.int64)
+        assert (whole == matrix).all()
+        assert (whole.sum(axis=0) == ONE).all()
+        assert MIDDLE * np.abs(whole).sum(axis=0).max() < 1 << 24
+
+
+@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_eighths_leave_out_only_pixels_without_weight(length, size):
+    """Each pixel of a thumbnail has all its weights, and they are those of Lanczos."""
+    weights = weigh_pixels(length, wavelet_side=256)
+
+    columns = LARGE if size == 64 else MEDIUM
+    rows = []
+    for reach, weights_of_eighth in weights.eighths:
+        whole = np.zeros((length, PIXELS_OF_EIGHTH))
+        whole[reach] = weights_of_eighth
+        rows += list(whole[:, columns].T)
+    expected = weigh_by_lanczos(length, size)
+    np.testing.assert_allclose(np.array(rows) / ONE, expected, atol=1.01 / ONE)
 
 
 def test_hashes_do_not_depend_on_the_number_of_threads():
@@ -76,7 +90,7 @@ def test_hashes_do_not_depend_on_the_number_of_threads():
 
 
 def test_weights_of_many_sizes_do_not_fill_the_memory():
-    """The weights of the last 128 lengths are kept, 0.7 kB a pixel."""
+    """The weights of the last 128 lengths are kept, 0.25 kB a pixel."""
     for length in range(300, 600):
         weigh_pixels(length, wavelet_side=256)
 
