@@ -23,7 +23,7 @@ lock:  ## requirements.lock of the newest releases that fit
 		--no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 		--output-file requirements.lock pyproject.toml
 
-demo: $(READY)  ## the sample competition through the first five notebooks, into work/
+demo: $(READY)  ## the sample competition through the first five notebooks, into work/sample/
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml
 
 test: $(READY)  ## lint, types, imports, then the tests
@@ -85,5 +85,5 @@ clean:  ## remove the environments and the demo's output
 pictures: demo  ## the README's picture, from a figure of the demo
 	mkdir -p docs
 	$(BIN)/python -c 'from PIL import Image; \
-		Image.open("work/figures/02_inside.png").convert("RGB").resize((1000, 352)).quantize(128) \
+		Image.open("work/sample/figures/02_inside.png").convert("RGB").resize((1000, 352)).quantize(128) \
 		.save("docs/duplicates.png", optimize=True)'

@@ -6,17 +6,21 @@ import inspect
 import io
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
 from kaggle_tfr.mounts import bundled
+from kaggle_tfr.naming import near_file
 from kaggle_tfr.parameters import (
-    DEFAULT_NOTEBOOKS,
-    NOTEBOOK_NAMES,
+    STEPS,
+    choose_notebooks,
+    find_notebook,
     format_parameters,
+    list_recipes,
     load_recipe,
     parse_value,
 )
@@ -24,8 +28,6 @@ from kaggle_tfr.storage import DENIED, FIXES, is_remote
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Parameters = Sequence[Sequence[str]]  # words of each -p
 
 # What to do when the system rejects a file or folder.
 _FIXES = FIXES | {
@@ -39,6 +41,48 @@ class WrongCallError(Exception):
     """The command line or the recipe is wrong; nothing was done."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and which takes "-p NAME VALUE"."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **options, add_help=False)
+        self.add_argument("-h", "--help", action="help", help="Print this help.")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse the words of a call, see `argparse.ArgumentParser`."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(_join_parameters(words), namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a WrongCallError."""
+        # Our own messages are sentences that contain what to do.
+        is_sentence = message.endswith((".", "?"))
+        advice = "" if is_sentence else f". For help, run: {self.prog} --help"
+        raise WrongCallError(message + advice)
+
+
+def _join_parameters(words: Sequence[str]) -> list[str]:
+    """Return the words with each "-p NAME VALUE" as "-p NAME=VALUE".
+
+    >>> _join_parameters(["-p", "FOLD", "-1", "-p", "SEED=7", "sample"])
+    ['-p', 'FOLD=-1', '-p', 'SEED=7', 'sample']
+    """
+    joined = list[str]()
+    for word in words:
+        is_value = (
+            joined[-2:-1] == ["-p"]
+            and "=" not in joined[-1]
+            and not word.startswith("--")
+        )
+        if is_value:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code.
 
@@ -48,8 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A file's name may contain bytes that are not text.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options = vars(make_parser().parse_args(arguments))
-        function = options.pop("function")
+        parser = make_parser()
+        options = vars(parser.parse_args(arguments))
+        function = options.pop("function", None)
+        if function is None:
+            parser.print_help()
+            return 0
         return function(**options) or 0
     except WrongCallError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -69,44 +117,74 @@ def _explain(error: Exception) -> str:
         return re.sub(r"^\[Errno \d+\] ", "", str(error))
     file = error.filename2 or error.filename
     fix = _FIXES.get(error.errno or 0, "")
+    if error.errno == errno.ENOENT:
+        fix = near_file(os.fsdecode(file)).strip() or fix
     return f"{error.strerror}: '{file}'. {fix}".strip()
 
 
-def _sample(folder: str) -> None:
-    """Write the bundled sample competition."""
-    from kaggle_tfr.explore.sample import write_sample
-
-    write_sample(folder)
-    print(f"The sample competition is in {folder}; its answers are in truth.json.")
-
-
-def _init(source: str, out: str) -> None:
-    """Inspect a folder and write a recipe for it."""
+def _init(source: str, out: str | None) -> None:
+    """Inspect a folder or Kaggle input and write a recipe for it."""
     from kaggle_tfr.explore.layout import write_recipe
 
-    print(*write_recipe(source, out), sep="\n")
-
-
-def _notebooks(folder: str) -> None:
-    """Copy the notebooks to a new folder."""
-    os.makedirs(folder)
-    for path in sorted(bundled("notebooks").glob("0*.ipynb")):
-        shutil.copyfile(path, os.path.join(folder, path.name))
-    print(f"Copied to {folder}.")
+    path, comments = write_recipe(source, out)
+    command = f"kaggle-tfr run {shlex.quote(path)}"
+    print(*comments, f"Written: {path}. Check it, then: {command}", sep="\n")
 
 
 def _run(
-    recipe: str, parameters: Parameters, only: Sequence[str], *, dry_run: bool
+    source: str,
+    parameters: Sequence[str],
+    only: Sequence[str],
+    first: str | None,
+    last: str | None,
+    *,
+    dry_run: bool,
 ) -> None:
-    """Run the notebooks with a recipe and keep the executed copies."""
+    """Run the notebooks and keep the executed copies and a report."""
     from kaggle_tfr.driver import describe_run, run_recipe, summarize
 
-    values = _read_values(recipe, parameters)
+    if only and (first or last):
+        raise WrongCallError("--only lists all steps: leave out --from and --until.")
+    notebooks = only or _call(choose_notebooks, first, last)
+    changes = _parse_parameters(parameters)
+    values = _load_source(source, dry_run=dry_run) | changes
     if dry_run:
-        print(describe_run(values, only))
+        print(describe_run(values, notebooks))
         return
-    work_dir = run_recipe(values, only)
-    print(summarize(work_dir, values.get("OUT_DIR", "")))
+    run_recipe(values, notebooks)
+    print(summarize(values))
+
+
+def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
+    """Return the parameters of a recipe; for a folder, make its recipe first."""
+    if not os.path.isdir(source):
+        return _call(load_recipe, source)
+    if source in list_recipes():
+        raise WrongCallError(
+            f"'{source}' is a folder here and also a bundled recipe. Write {source}/ "
+            f"for the folder, or recipes/{source}.yaml for the recipe."
+        )
+    from kaggle_tfr.explore import layout
+
+    place = layout.locate(source)
+    path = f"{place.name}.yaml"
+    if os.path.lexists(path):
+        values = _call(load_recipe, path)
+        input_dir = values.get("INPUT_DIR", "")
+        if input_dir != place.input_dir:
+            raise WrongCallError(
+                f"{path} exists, but it is for '{input_dir}', not for "
+                f"'{place.input_dir}'. Write a recipe with another name: kaggle-tfr "
+                f"init {shlex.quote(source)} -o RECIPE, and change its NAME."
+            )
+        print(f"{path} exists and is used; delete it to inspect the folder again.")
+        return values
+    if dry_run:
+        print(f"{path} would be written.")
+        return layout.propose_recipe(source).parameters
+    _, comments = layout.write_recipe(source, path)
+    print(*comments, f"Written: {path}.", sep="\n", flush=True)
+    return load_recipe(path)
 
 
 def _verify(folders: Sequence[str]) -> int:
@@ -125,11 +203,27 @@ def _verify(folders: Sequence[str]) -> int:
     return 1
 
 
-def _kernel(recipe: str, parameters: Parameters, out: str, **options: Any) -> None:
+def _notebooks(folder: str) -> None:
+    """Copy the notebooks to a new folder."""
+    os.makedirs(folder)
+    for path in sorted(bundled("notebooks").glob("0*.ipynb")):
+        shutil.copyfile(path, os.path.join(folder, path.name))
+    print(f"Copied to {folder}.")
+
+
+def _sample(folder: str) -> None:
+    """Write the bundled sample competition."""
+    from kaggle_tfr.explore.sample import write_sample
+
+    write_sample(folder)
+    print(f"The sample competition is in {folder}; its answers are in truth.json.")
+
+
+def _kernel(recipe: str, parameters: Sequence[str], out: str, **options: Any) -> None:
     """Write the folders of kernels to push."""
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    values = _read_values(recipe, parameters)
+    values = _call(load_recipe, recipe) | _parse_parameters(parameters)
     print(*write_kernels(values, out, **options), sep="\n")
     print(f"Next: kaggle-tfr push {out}")
 
@@ -160,31 +254,33 @@ def _report(table: "pd.DataFrame") -> int:
     return 0 if problems.empty else 1
 
 
-def _read_values(recipe: str, parameters: Parameters) -> dict[str, Any]:
-    """Return the parameters of a recipe, updated by those of the command line."""
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function on words of the call, whose errors make the call wrong."""
     try:
-        values = load_recipe(recipe)
-        for words in parameters:
-            name, text = _split_parameter(words)
-            values[name] = parse_value(name, text)
+        return function(*arguments)
     except (ValueError, OSError) as error:
         raise WrongCallError(_explain(error)) from None
+
+
+def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of texts such as "SEED=7"."""
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise WrongCallError(
+                f"-p {text}: it takes a name and a value. Write -p NAME=VALUE."
+            )
+        values[name] = _call(parse_value, name, value)
     return values
 
 
-def _split_parameter(words: Sequence[str]) -> Sequence[str]:
-    """Return name and value of "-p NAME VALUE" or "-p NAME=VALUE".
-
-    >>> _split_parameter(["SEED", "7"]), _split_parameter(["NAME=a=b"])
-    (['SEED', '7'], ['NAME', 'a=b'])
-    """
-    pair = words if len(words) > 1 else words[0].split("=", 1)
-    if len(pair) != 2:
-        raise ValueError(
-            f"-p {' '.join(words)}: it takes a name and a value. Write -p NAME VALUE "
-            "or -p NAME=VALUE, after RECIPE."
-        )
-    return pair
+def _step(text: str) -> str:
+    """Return the notebook of a step."""
+    try:
+        return find_notebook(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _path(text: str) -> str:
@@ -201,23 +297,28 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "kaggle-tfr",
-        description="Labelled images to TFRecord shards: plan first, write second.",
+        description="Turn labelled images into TFRecord files with folds that can be "
+        "trusted: plan first, write second.",
         epilog="Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 Ctrl-C.",
     )
     parser.add_argument(
-        "--version", action="version", version=f"kaggle-tfr {__version__}"
+        "-V",
+        "--version",
+        action="version",
+        version=f"kaggle-tfr {__version__}",
+        help="Print the version.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND")
     for add_command in (
-        _add_sample,
         _add_init,
-        _add_notebooks,
         _add_run,
         _add_verify,
+        _add_notebooks,
+        _add_sample,
         _add_kernel,
         _add_push,
         _add_publish,
@@ -227,63 +328,80 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_command(
-    commands: Any, function: Callable, example: str
-) -> argparse.ArgumentParser:
+    commands: Any, function: Callable, examples: str, appendix: str = ""
+) -> Parser:
     """Add the command that has the function's name and docstring."""
     name = function.__name__.removeprefix("_")
     description = inspect.getdoc(function)
+    lines = [f"  kaggle-tfr {name} {example}" for example in examples.splitlines()]
     command = commands.add_parser(
         name,
         help=description,
         description=description,
-        epilog=f"example:\n  kaggle-tfr {name} {example}",
+        epilog="\n".join(["examples:", *lines, "", appendix]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.set_defaults(function=function)
     return command
 
 
-def _add_sample(commands: Any) -> None:
-    command = _add_command(commands, _sample, "competition")
-    command.add_argument("folder", type=_path, help="created if missing; 18 MB")
-
-
 def _add_init(commands: Any) -> None:
-    command = _add_command(
-        commands, _init, "cassava-leaf-disease-classification -o cassava.yaml"
-    )
+    examples = "photos/\ncassava-leaf-disease-classification -o cassava.yaml"
+    command = _add_command(commands, _init, examples)
     command.add_argument(
         "source",
-        help="images, labels or shards: a folder, or an attached Kaggle input",
+        metavar="FOLDER_OR_SLUG",
+        help="Folder with images, labels or shards, or the slug of a Kaggle input.",
     )
     command.add_argument(
         "-o",
         "--out",
         type=_path,
-        default="recipe.yaml",
-        help="a new file (default: recipe.yaml)",
+        metavar="RECIPE",
+        help="Write the recipe to this new file (default: NAME.yaml).",
     )
-
-
-def _add_notebooks(commands: Any) -> None:
-    command = _add_command(commands, _notebooks, "notebooks")
-    command.add_argument("folder", type=_path, help="a new folder")
 
 
 def _add_run(commands: Any) -> None:
-    example = f"sample -p N_FOLDS 3\n\n{format_parameters()}"
-    command = _add_command(commands, _run, example)
-    _add_recipe(command)
+    examples = (
+        "sample\nphotos/\nphotos.yaml --until plan\nphotos.yaml --from 03 -p N_FOLDS=3"
+    )
+    command = _add_command(commands, _run, examples, format_parameters())
+    command.add_argument(
+        "source",
+        type=_path,
+        metavar="RECIPE_OR_FOLDER",
+        help='YAML file of parameters, a bundled recipe such as "sample", or a folder '
+        "of images, which `init` writes a recipe for.",
+    )
+    _add_parameters(command)
+    steps = ", ".join(f"{notebook[:2]} {name}" for notebook, name in STEPS.items())
+    command.add_argument(
+        "--from",
+        dest="first",
+        type=_step,
+        metavar="STEP",
+        help="Start at this step; the steps before it have run already.",
+    )
+    command.add_argument(
+        "--until",
+        dest="last",
+        type=_step,
+        metavar="STEP",
+        help="Stop after this step (default: 05).",
+    )
     command.add_argument(
         "--only",
         nargs="+",
-        choices=NOTEBOOK_NAMES,
-        default=DEFAULT_NOTEBOOKS,
-        metavar="NOTEBOOK",
-        help="for example 03 04, or 06 (default: 01 to 05)",
+        type=_step,
+        default=(),
+        metavar="STEP",
+        help=f"Run these steps only, by number or name: {steps}.",
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="print what would be done"
+        "--dry-run",
+        action="store_true",
+        help="Print what exists and would be reused; run nothing.",
     )
 
 
@@ -291,55 +409,87 @@ def _add_recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "recipe",
         type=_path,
-        help='a YAML file of parameters, or a bundled recipe such as "sample"',
+        metavar="RECIPE",
+        help='YAML file of parameters, or a bundled recipe such as "sample".',
     )
+    _add_parameters(command)
+
+
+def _add_parameters(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-p",
         action="append",
-        nargs="+",
         default=[],
         dest="parameters",
-        metavar=("NAME", "VALUE"),
-        help='replaces a parameter of the recipe, also as "-p NAME=VALUE"; repeatable',
+        metavar="NAME=VALUE",
+        help='Replace a parameter of the recipe. "-p NAME VALUE" works too.',
     )
 
 
 def _add_verify(commands: Any) -> None:
-    command = _add_command(commands, _verify, "work/part-1")
+    command = _add_command(commands, _verify, "work/sample\nwork/sample/part-1")
     command.add_argument(
         "folders",
         nargs="+",
-        help="a part that 04_write has written, or a folder of parts",
+        metavar="FOLDER",
+        help="Part that 04_write has written, or a folder of parts.",
+    )
+
+
+def _add_notebooks(commands: Any) -> None:
+    command = _add_command(commands, _notebooks, "mine")
+    command.add_argument(
+        "folder", type=_path, metavar="FOLDER", help="Create this folder."
+    )
+
+
+def _add_sample(commands: Any) -> None:
+    command = _add_command(commands, _sample, "competition")
+    command.add_argument(
+        "folder",
+        type=_path,
+        metavar="FOLDER",
+        help="Write 18 MB to this folder, which is created if it is missing.",
     )
 
 
 def _add_kernel(commands: Any) -> None:
-    command = _add_command(commands, _kernel, "cassava --out work/kernels")
+    examples = "cassava --out work/kernels\ncassava --out work/kernels --parts 3"
+    command = _add_command(commands, _kernel, examples)
     _add_recipe(command)
-    command.add_argument("--out", type=_path, required=True, help="for the folders")
+    command.add_argument(
+        "--out",
+        type=_path,
+        required=True,
+        metavar="FOLDER",
+        help="Write the folders of the kernels to this folder.",
+    )
     command.add_argument(
         "--parts",
         type=_positive,
         default=1,
-        help="kernels that write, beside one that plans (default: one for all steps)",
+        metavar="N",
+        help="Write one kernel that plans, and N that write (default: one for all).",
     )
     command.add_argument(
         "--accelerator",
         default="",
-        help="a kernel of 05 and 06 on TpuV5E8, NvidiaTeslaT4 …",
+        metavar="NAME",
+        help="Write a kernel of 05 and 06 on TpuV5E8, NvidiaTeslaT4 …",
     )
     command.add_argument(
         "--source",
         action="append",
         default=[],
         dest="sources",
-        help='to attach: "competition" or "owner/dataset" (default: INPUT_DIR)',
+        metavar="SLUG",
+        help='Attach "competition" or "owner/dataset" in place of INPUT_DIR.',
     )
     command.add_argument(
         "--no-internet",
         action="store_false",
         dest="internet",
-        help="missing packages come from an attached dataset of wheels",
+        help="Install missing packages from an attached dataset of wheels.",
     )
 
 
@@ -349,16 +499,22 @@ def _add_push(commands: Any) -> None:
         "folders",
         type=_path,
         nargs="+",
-        help="as `kernel --out` writes them",
+        metavar="FOLDER",
+        help="Folder that `kernel --out` has written.",
     )
     command.add_argument(
         "--out",
         type=_path,
         default="work/kaggle",
-        help="for their output (default: work/kaggle)",
+        metavar="FOLDER",
+        help="Write their output to this folder (default: work/kaggle).",
     )
     command.add_argument(
-        "--at-once", type=_positive, default=3, help="sessions at a time (default: 3)"
+        "--at-once",
+        type=_positive,
+        default=3,
+        metavar="N",
+        help="Run at most N sessions at a time (default: 3).",
     )
 
 
@@ -368,13 +524,19 @@ def _add_publish(commands: Any) -> None:
         "folders",
         type=_path,
         nargs="+",
-        help="a part that 04_write has written",
+        metavar="FOLDER",
+        help="Part that 04_write has written.",
     )
     command.add_argument(
-        "--notes", default="", help="what is new: allows a new version of a dataset"
+        "--notes",
+        default="",
+        metavar="TEXT",
+        help="Say what is new, which allows a new version of a dataset.",
     )
     command.add_argument(
-        "--public", action="store_true", help="visible to everyone (default: only you)"
+        "--public",
+        action="store_true",
+        help="Make the dataset visible to everyone (default: only to you).",
     )
 
 

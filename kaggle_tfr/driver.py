@@ -1,5 +1,6 @@
 """Run the notebooks one after the other with papermill."""
 
+import json
 import logging
 import os
 import re
@@ -15,41 +16,71 @@ from textwrap import indent
 from typing import Any
 
 from kaggle_tfr import lock
-from kaggle_tfr.mounts import bundled, find_input, work_dir
+from kaggle_tfr.mounts import bundled, find_input, output_dir, work_dir
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
-    NOTEBOOK_NAMES,
+    DEFAULTS,
     Values,
     check_parameters,
+    find_notebook,
     select_parameters,
 )
 from kaggle_tfr.report import read_accounting, write_report
 from kaggle_tfr.session import TERMINAL
 from kaggle_tfr.shards import is_of_plan, read_part_table
-from kaggle_tfr.storage import explain_os_errors, is_folder, is_remote, list_files
+from kaggle_tfr.storage import (
+    exists,
+    explain_os_errors,
+    is_folder,
+    is_remote,
+    join,
+    list_files,
+    real_path,
+)
 
 PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
+# Files of each step in WORK_DIR, and what a run does where they exist.
+STEP_FILES = {
+    "01_explore": (
+        ("images.parquet", "hashes.parquet"),
+        "only new and changed files are read",
+    ),
+    "02_deduplicate": (
+        ("duplicates.parquet", "geometry.parquet"),
+        "written again; pairs that were verified are not verified again",
+    ),
+    "03_plan": (("plan.parquet", "plan.json"), "written again"),
+    "04_write": (
+        (),
+        "finished shards stay if the plan stays the same; another plan needs OVERWRITE",
+    ),
+    "05_read_and_visualize": ((), ""),
+    "06_train": (("model.keras", "submission.csv"), "written again"),
+    "07_leakage": ((), ""),
+}
 
 
 def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
     """Run the notebooks with these parameters; return the work folder.
 
-    It gets the executed copies (notebooks/) and report.html. values: parameters of any
-    notebook; each notebook gets its own. notebooks: keys of NOTEBOOK_NAMES.
-    Raises: ValueError: a wrong parameter, before any run; WorkDirBusyError: another run
-    works in the folder; RuntimeError: a cell failed.
+    It gets the executed copies (notebooks/) and report.html.
+    values: parameters of any notebook; each notebook gets its own.
+    notebooks: steps as `find_notebook` takes them.
+    Raises: ValueError: a wrong parameter or work folder, before any run;
+    WorkDirBusyError: another run works in the folder; RuntimeError: a cell failed.
     """
     work, runs = _list_runs(values, notebooks)
     lock_of_run = lock.take(work, _choose_part(values, runs), holder="a run")
     try:
-        copies = _copies_folder(work)
+        values = {**DEFAULTS, **values, "WORK_DIR": work}
+        copies = _copies_folder(values)
         copies.mkdir(parents=True, exist_ok=True)
         for number, (name, parameters) in enumerate(runs.items(), 1):
             print(f"[{number}/{len(runs)}] {name}", flush=True)
             source = bundled("notebooks") / f"{name}.ipynb"
             _run_notebook(source, copies / source.name, parameters)
-        write_report({**values, "WORK_DIR": work}, copies)
+        write_report(values, copies)
     finally:
         lock_of_run.release()
     return work
@@ -65,17 +96,58 @@ def _choose_part(values: Values, notebooks: Iterable[str]) -> int:
 def describe_run(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
     """Return, as lines to print, what `run_recipe` would do with these arguments.
 
-    Raises: ValueError: a wrong parameter; FileNotFoundError: INPUT_DIR.
+    Each step has a line about its files that exist, and a line for each parameter that
+    is set or has changed since its last run.
+    Raises: ValueError: a wrong parameter or work folder; FileNotFoundError: INPUT_DIR.
     """
     work, runs = _list_runs(values, notebooks)
-    lines = [f"work folder: {work}"]
+    values = {**DEFAULTS, **values, "WORK_DIR": work}
+    note = "" if is_folder(work) else " (new)"
+    lines = [f"work folder: {work}{note}"]
+    if values["INPUT_DIR"]:
+        lines.append(f"input: {find_input(values['INPUT_DIR'])}")
     for name, parameters in runs.items():
-        if parameters.get("INPUT_DIR"):
-            lines.append(f"input: {find_input(parameters['INPUT_DIR'])}")
-        lines.append(name)
-        for parameter, value in parameters.items():
-            lines.append(f"    {parameter}: {value!r}")
+        lines.append(f"{name}: {_describe_files(name, values)}")
+        copy = _copies_folder(values) / f"{name}.ipynb"
+        for line in _describe_parameters(parameters, _read_last_run(copy)):
+            if line not in lines:  # a parameter of several steps
+                lines.append(line)
+    lines.append("dry run: no step was run.")
     return "\n".join(lines)
+
+
+def _describe_files(notebook: str, values: Values) -> str:
+    """Return which files of a step exist, and what a run does with them."""
+    work = values["WORK_DIR"]
+    names, effect = STEP_FILES[notebook]
+    existing = [name for name in names if exists(join(work, name))]
+    if notebook == "04_write":
+        parts = _list_parts(values, "plan.json")
+        existing = [_describe_part(part, work) for part in parts]
+    if existing:
+        return f"{', '.join(existing)}: {effect}"
+    return "nothing exists yet" if effect else "nothing is reused"
+
+
+def _describe_parameters(parameters: Values, last_run: Values) -> Iterator[str]:
+    """Yield a line for each parameter that is set now or was set in the last run."""
+    for name in {**parameters, **last_run}:
+        value = parameters.get(name, DEFAULTS.get(name))
+        last_value = last_run.get(name, DEFAULTS.get(name))
+        is_changed = last_run and value != last_value
+        note = f" (last run: {last_value!r})" if is_changed else ""
+        if name != "WORK_DIR":
+            yield f"    {name}: {value!r}{note}"
+
+
+def _read_last_run(copy: Path) -> Values:
+    """Return the parameters of an executed notebook, {} unless it ran to its end."""
+    try:
+        metadata = json.loads(copy.read_text(encoding="utf-8"))["metadata"]["papermill"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    has_ended = metadata.get("end_time") and not metadata.get("exception")
+    return metadata.get("parameters", {}) if has_ended else {}
 
 
 def _list_runs(
@@ -83,56 +155,100 @@ def _list_runs(
 ) -> tuple[str, dict[str, Values]]:
     """Check everything; return the work folder and each notebook's parameters."""
     check_parameters(values)
-    work = work_dir(values.get("WORK_DIR", ""))
+    name = values.get("NAME", DEFAULTS["NAME"])
+    work = work_dir(values.get("WORK_DIR", ""), name)
+    if not values.get("WORK_DIR"):
+        _check_input(values, work)
     values = {**values, "WORK_DIR": work}
     runs: dict[str, Values] = {}
-    for notebook in notebooks:
-        name = NOTEBOOK_NAMES[notebook]
-        runs[name] = {
+    for notebook in map(find_notebook, notebooks):
+        runs[notebook] = {
             parameter.name: values[parameter.name]
-            for parameter in select_parameters(name)
+            for parameter in select_parameters(notebook)
             if parameter.name in values
         }
     return work, runs
 
 
-def summarize(work: str, out_dir: str = "") -> str:
-    """Return, as lines to print, where the files of a run are, and the accounting."""
-    listings = _list_parts(work_dir(out_dir or work))
-    lines = [_describe_part(path, work) for path in listings]
-    lines.append(f"notebooks  {_copies_folder(work)}/")
+def _check_input(values: Values, work: str) -> None:
+    """Raise a ValueError if the work folder contains a run of another INPUT_DIR."""
+    last_run = _read_last_run(Path(work, "notebooks", "01_explore.ipynb"))
+    if not last_run or not exists(join(work, "images.parquet")):
+        return
+    last_input = last_run.get("INPUT_DIR", "")
+    input_dir = values.get("INPUT_DIR", "")
+    if _locate_input(last_input) != _locate_input(input_dir):
+        raise ValueError(
+            f"'{work}' contains a run of {_name_input(last_input)}, but INPUT_DIR is "
+            f"now {_name_input(input_dir)}. Change NAME, which is '{Path(work).name}', "
+            "or set WORK_DIR to that folder to use it all the same."
+        )
+
+
+def _locate_input(input_dir: str) -> str:
+    """Return INPUT_DIR, in a form that is the same for all names of a folder."""
+    folder = output_dir(input_dir)
+    return real_path(folder) if input_dir and is_folder(folder) else input_dir
+
+
+def _name_input(input_dir: str) -> str:
+    return f"'{input_dir}'" if input_dir else "the bundled sample"
+
+
+def summarize(values: Values) -> str:
+    """Return, as lines to print, where the files of a run are, and the accounting.
+
+    values: the run's parameters.
+    """
+    values = {**DEFAULTS, **values}
+    work = work_dir(values["WORK_DIR"], values["NAME"])
+    values["WORK_DIR"] = work
+    parts = _list_parts(values, "shards.csv")
+    lines = [f"shards     {_describe_part(part, work)}" for part in parts]
+    lines.append(f"notebooks  {_copies_folder(values)}/")
+    report = f"{work}/report.html"
     if not is_remote(work):  # in a bucket, figures are in the notebooks only
         lines.append(f"figures    {work}/figures/")
-    lines.append(f"report     {work}/report.html")
+        report = Path(report).as_uri()  # terminals open it on a click
+    lines.append(f"report     {report}")
     accounting = read_accounting(work)
     if len(accounting):
         lines += ["", accounting.to_string(index=False)]
     return "\n".join(lines)
 
 
-def _list_parts(parts_dir: str) -> list[str]:
-    """Return the path of each part's shards.csv, in the order of the parts."""
+def _list_parts(values: Values, table: str) -> list[str]:
+    """Return the part folders that contain a table, in the order of their numbers."""
+    parts_dir = output_dir(values["OUT_DIR"] or values["WORK_DIR"])
     if not is_folder(parts_dir):
         return []
-    listings = list_files("part-*/shards.csv", parts_dir)
+    parts = [
+        path.removesuffix(f"/{table}")
+        for path in list_files(f"part-*/{table}", parts_dir)
+    ]
     # By length first, so that part-10 follows part-2.
-    return sorted(listings, key=lambda path: (len(path), path))
+    return sorted(parts, key=lambda part: (len(part), part))
 
 
-def _describe_part(listing: str, work: str) -> str:
-    """Return a line about the part that this shards.csv belongs to."""
-    part = listing.removesuffix("/shards.csv")
-    shards = read_part_table(part)
+def _describe_part(part: str, work: str) -> str:
+    """Return a part's folder, its number of shards and records, and its size."""
     note = "" if is_of_plan(part, work) else "; of another plan than this run's"
+    if not exists(join(part, "shards.csv")):
+        n_shards = len(list_files("journal/*.json", part))
+        return f"{part}/ (unfinished, {n_shards} shards{note})"
+    shards = read_part_table(part)
     return (
-        f"shards     {part}/ ({len(shards)} files, {shards['count'].sum():,} records, "
+        f"{part}/ ({len(shards)} files, {shards['count'].sum():,} records, "
         f"{shards['bytes'].sum() / 1e6:,.1f} MB{note})"
     )
 
 
-def _copies_folder(work: str) -> Path:
+def _copies_folder(values: Values) -> Path:
     """Return the folder of executed notebooks, which is always on this machine."""
-    return Path(work_dir("") if is_remote(work) else work) / "notebooks"
+    work = values["WORK_DIR"]
+    if is_remote(work):
+        work = work_dir("", values["NAME"])
+    return Path(work, "notebooks")
 
 
 def _run_notebook(source: Path, copy: Path, values: Values) -> None:

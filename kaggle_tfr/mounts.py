@@ -6,11 +6,15 @@ import re
 import unicodedata
 from pathlib import Path
 
+from kaggle_tfr.naming import near_file
 from kaggle_tfr.storage import AnyPath, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
 KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
+WORK = "work"  # elsewhere, the folder of the work folders of all recipes
+# A folder with one of these files is a WORK_DIR or a part.
+PRODUCTS = ("plan.json", "plan.parquet", "images.parquet", "hashes.parquet")
 
 # Since 2026 Kaggle also mounts inputs by type and owner: competitions/<slug>,
 # datasets/<owner>/<slug>.
@@ -49,17 +53,43 @@ def project_dir() -> Path:
     return current.parent if is_checkout and current.name == "notebooks" else current
 
 
-def work_dir(folder: str = "") -> str:
-    """Return the absolute path of the folder for all output; a `gs://` address is kept.
+def output_dir(folder: str) -> str:
+    """Return the absolute path of a folder for output; a `gs://` address is kept.
 
-    folder: "" is /kaggle/working on Kaggle, else work/. Relative paths start at
-    `project_dir`.
+    Relative paths start at `project_dir`.
     """
     if is_remote(folder):
         return folder.rstrip("/")
-    if not folder and os.path.isdir(KAGGLE_WORKING):
+    return os.path.abspath(project_dir() / Path(folder).expanduser())
+
+
+def work_dir(folder: str, name: str) -> str:
+    """Return the absolute path of WORK_DIR, as `output_dir` does.
+
+    folder: "" is /kaggle/working on Kaggle, else work/NAME. name: NAME.
+    Raises: ValueError: NAME is not a folder's name, or work/ itself contains a run.
+    """
+    if folder:
+        return output_dir(folder)
+    if os.path.isdir(KAGGLE_WORKING):
         return KAGGLE_WORKING
-    return os.path.abspath(project_dir() / Path(folder or "work").expanduser())
+
+    if name in ("", ".", "..") or "/" in name:
+        raise ValueError(
+            f"NAME is '{name}', but the work folder is {WORK}/NAME: NAME must be the "
+            "name of one folder. Change NAME, or set WORK_DIR."
+        )
+    parent = output_dir(WORK)
+    folder = os.path.join(parent, name)
+    products = [file for file in PRODUCTS if os.path.exists(f"{parent}/{file}")]
+    if products:
+        raise ValueError(
+            f"'{parent}' itself contains a run ({', '.join(products)}): kaggle-tfr "
+            f"0.1 and 0.2 wrote there. Now each NAME has a folder in it, here "
+            f"'{folder}'. To resume the old run, set WORK_DIR: {WORK}; else delete or "
+            f"rename '{parent}'."
+        )
+    return folder
 
 
 def find_input(source: AnyPath) -> str:
@@ -85,8 +115,9 @@ def find_input(source: AnyPath) -> str:
         return folder
     paths = "\n  ".join(candidates)
     raise FileNotFoundError(
-        f"'{source}' {MISSING_INPUT}. Looked in:\n  {paths}\nAttach the dataset to the "
-        "notebook, or give an absolute path or a gs:// address."
+        f"'{source}' {MISSING_INPUT}.{near_file(source)} Looked in:\n  {paths}\n"
+        "Attach the dataset to the notebook, or give an absolute path or a gs:// "
+        "address."
     )
 
 

@@ -1,9 +1,11 @@
 """Names of shards and splits: how they are formatted and parsed."""
 
 import difflib
+import os
 import re
 import string
 from collections.abc import Iterable
+from pathlib import Path
 
 from kaggle_tfr.storage import check_inside
 
@@ -42,11 +44,36 @@ def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     >>> near_miss("sede", ["SEED", "QUALITY"]), near_miss("xyzzy", ["SEED", "QUALITY"])
     (' Did you mean "SEED"?', '')
     """
+    match = find_closest(word, known, cutoff)
+    return f' Did you mean "{match}"?' if match else ""
+
+
+def find_closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the known word that is closest to `word` in any case, "" for none.
+
+    cutoff: the smallest ratio of difflib that counts as close.
+    """
     known_by_upper = {str(name).upper(): str(name) for name in known}
-    word = str(word).upper()
-    for match in difflib.get_close_matches(word, known_by_upper, 1, cutoff):
-        return f' Did you mean "{known_by_upper[match]}"?'
-    return ""
+    matches = difflib.get_close_matches(str(word).upper(), known_by_upper, 1, cutoff)
+    return known_by_upper[matches[0]] if matches else ""
+
+
+def near_file(path: str) -> str:
+    """Return ' Did you mean "work/sample"?' when a file or folder has a close name.
+
+    Only the first name of the path that does not exist is compared.
+    """
+    missing = Path(path)
+    while not missing.parent.exists():
+        missing = missing.parent
+    try:
+        names = sorted(os.listdir(missing.parent))
+    except OSError:  # a file, or a folder that may not be read
+        return ""
+    # A shared ending does not make names alike.
+    known = {name.removesuffix(missing.suffix): name for name in names}
+    match = find_closest(missing.stem, known)
+    return f' Did you mean "{missing.with_name(known[match])}"?' if match else ""
 
 
 def split_of(folder: str) -> str:

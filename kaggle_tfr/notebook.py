@@ -32,7 +32,7 @@ def start(values: Values) -> str:
     check_globals(values)
     prepare()  # before TensorFlow and Keras are imported
     pd.set_option(*NO_MATH)
-    work = work_dir(values["WORK_DIR"])
+    work = work_dir(values["WORK_DIR"], values["NAME"])
     # The processes of a backend inherit it.
     os.environ[RECORDS_FOLDER] = f"{work}/records"
     print(work)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import yaml
 
 from kaggle_tfr.mounts import bundled
-from kaggle_tfr.naming import SUBMISSION, near_miss
+from kaggle_tfr.naming import SUBMISSION, near_file, near_miss
 
 NOTEBOOKS = (
     "01_explore",
@@ -28,8 +28,8 @@ NOTEBOOKS = (
 )
 # 06_train is for interactive use; a run includes it only if it is named.
 DEFAULT_NOTEBOOKS = NOTEBOOKS[:5]
-# "03_plan" by its number "03" and by its name.
-NOTEBOOK_NAMES = {name[:2]: name for name in NOTEBOOKS} | {n: n for n in NOTEBOOKS}
+# The steps, such as "plan", by the names of their notebooks, such as "03_plan".
+STEPS = {name: name.split("_")[1] for name in NOTEBOOKS}
 Settings = TypeVar("Settings")
 Values = Mapping[str, Any]  # of parameters, by their names
 
@@ -84,13 +84,11 @@ EU-ODP-Legal-Notice apache-2.0 GPL-2.0 GPL-3.0 LGPL-3.0 AGPL-3.0 FDL-1.3
 copyright-authors other unknown"""
 
 TABLE = (
-    Parameter(
-        "WORK_DIR", "", _ALL, "empty: work/ in the checkout, or Kaggle's working folder"
-    ),
+    Parameter("WORK_DIR", "", _ALL, "empty: work/NAME; on Kaggle, its working folder"),
+    Parameter("NAME", "sample", _ALL, "of the dataset, and of the work folder"),
     Parameter("N_JOBS", 0, _WORKERS, "0: all cores"),
     Parameter("BACKEND", "threading", _WORKERS, choices=("threading", "loky", "dask")),
     Parameter("SCHEDULER", "", _WORKERS, '"tcp://host:8786", for dask'),
-    Parameter("NAME", "sample", "01", "name of the dataset"),
     Parameter("INPUT_DIR", "", "01", "empty: the bundled sample"),
     Parameter(
         "SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv", "tfrecords")
@@ -264,6 +262,40 @@ PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS = {parameter.name: parameter.default for parameter in TABLE}
 
 
+def find_notebook(step: str) -> str:
+    """Return the notebook of a step: its number, name, or notebook.
+
+    >>> find_notebook("3"), find_notebook("plan"), find_notebook("03_plan")
+    ('03_plan', '03_plan', '03_plan')
+
+    Raises: ValueError: there is no such step.
+    """
+    for notebook, name in STEPS.items():
+        if step in (notebook, name, notebook[:2], notebook[1]):
+            return notebook
+    known = ", ".join(f"{notebook[:2]} {name}" for notebook, name in STEPS.items())
+    raise ValueError(
+        f"'{step}' is not a step."
+        + (near_miss(step, [*STEPS, *STEPS.values()]) or f" The steps are {known}.")
+    )
+
+
+def choose_notebooks(first: str | None, last: str | None) -> list[str]:
+    """Return the notebooks from one step to another.
+
+    first: None is 01. last: None is 05, or `first` if that is later.
+    Raises: ValueError: there is no such step, or they are in the wrong order.
+    """
+    start = NOTEBOOKS.index(find_notebook(first)) if first else 0
+    default_end = max(start, len(DEFAULT_NOTEBOOKS) - 1)
+    end = NOTEBOOKS.index(find_notebook(last)) if last else default_end
+    if end < start:
+        raise ValueError(
+            f"{NOTEBOOKS[end]} comes before {NOTEBOOKS[start]}: no step is left to run."
+        )
+    return list(NOTEBOOKS[start : end + 1])
+
+
 def select_parameters(notebook: str) -> list[Parameter]:
     """Return the parameters of a notebook such as "03_plan", in their order."""
     return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
@@ -274,7 +306,7 @@ def format_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") ->
     lines = ["All parameters with their defaults, by the notebooks that have them."]
     by_notebooks = attrgetter("notebooks")
     for notebooks, group in groupby(sorted(TABLE, key=by_notebooks), by_notebooks):
-        title = NOTEBOOK_NAMES.get(notebooks, notebooks)
+        title = notebooks if " " in notebooks else find_notebook(notebooks)
         lines += ["", heading.format(title)]
         for parameter in group:
             default = json.dumps(parameter.default)
@@ -346,10 +378,9 @@ def check_globals(values: Values) -> None:
 def check_value(name: str, value: Any) -> None:
     """Check the value of a parameter; raise a ValueError as `check_parameters` does."""
     if name not in PARAMETERS:
-        raise ValueError(
-            f"{name} is not a parameter.{near_miss(name, PARAMETERS)} To list all "
-            "parameters, run: kaggle-tfr run --help"
-        )
+        meant = near_miss(name, PARAMETERS)
+        advice = " To list all parameters, run: kaggle-tfr run --help"
+        raise ValueError(f"{name} is not a parameter.{meant or advice}")
     parameter = PARAMETERS[name]
     _check_type(parameter, value)
     _check_choice(parameter, value)
@@ -500,11 +531,20 @@ def _find_recipe(path: str) -> Path:
     recipe = Path(path)
     if recipe.exists() and not recipe.is_dir():
         return recipe
-    recipes = {file.stem: file for file in bundled("recipes").glob("*.yaml")}
+    recipes = list_recipes()
     if str(recipe.parent) in (".", "recipes") and recipe.stem in recipes:
         return recipes[recipe.stem]
-    raise FileNotFoundError(
-        f"there is no recipe '{path}'. Bundled recipes: {', '.join(sorted(recipes))}. "
-        f"For a folder of images, write a recipe: kaggle-tfr init {shlex.quote(path)} "
-        "-o recipe.yaml"
-    )
+    if recipe.is_dir():
+        raise IsADirectoryError(
+            f"'{path}' is a folder. Write a recipe for the images in it: kaggle-tfr "
+            f"init {shlex.quote(path)}"
+        )
+    meant = near_file(path) or near_miss(recipe.stem, recipes)
+    names = ", ".join(recipes)
+    advice = f" Bundled recipes: {names}. For your images: kaggle-tfr init FOLDER"
+    raise FileNotFoundError(f"there is no recipe '{path}'.{meant or advice}")
+
+
+def list_recipes() -> dict[str, Path]:
+    """Return the files of the bundled recipes by their names, such as "sample"."""
+    return {file.stem: file for file in sorted(bundled("recipes").glob("*.yaml"))}

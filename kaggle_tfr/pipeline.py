@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
-from kaggle_tfr.mounts import work_dir
+from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
 from kaggle_tfr.schema import Labels, RecordSchema, load_schema
 from kaggle_tfr.storage import read_parquet
@@ -120,7 +120,7 @@ def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
     return write.write_parts(
         work,
-        work_dir(values["OUT_DIR"] or work),
+        output_dir(values["OUT_DIR"] or work),
         values["PART"],
         overwrite=values["OVERWRITE"],
         license_name=values["LICENSE"],
@@ -132,7 +132,7 @@ def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
 
     Raises: RuntimeError: a record is not as planned.
     """
-    parts_dir = work_dir(values["OUT_DIR"] or work)
+    parts_dir = output_dir(values["OUT_DIR"] or work)
     folders = [f"{parts_dir}/part-{part}" for part in shards["part"].unique()]
     checked = write.verify_parts(folders, work)
     if len(checked.faults):

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from kaggle_tfr import storage
-from kaggle_tfr.mounts import work_dir
+from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.tables import clean_table, show_table
@@ -41,7 +41,7 @@ def write_report(values: Values, copies: Path) -> None:
     work = values["WORK_DIR"]
     page = _render(values, copies).encode()
     storage.write_atomically(f"{work}/report.html", page)
-    parts_dir = Path(work_dir(values["OUT_DIR"] or work))
+    parts_dir = Path(output_dir(values["OUT_DIR"] or work))
     for table in parts_dir.glob("part-*/shards.csv"):
         part = str(table.parent)
         if is_of_plan(part, work):
@@ -79,12 +79,12 @@ def _name_folders(values: Values) -> dict[str, str]:
     """Return the name to show in place of each folder."""
     names = {}
     for settings in values["MORE_INPUTS"]:
-        folder = work_dir(settings["INPUT_DIR"])
+        folder = output_dir(settings["INPUT_DIR"])
         names[folder] = os.path.basename(folder)
     for parameter in ("INPUT_DIR", "OUT_DIR", "WORK_DIR"):
         folder = values[parameter]
         if folder:
-            names[work_dir(folder)] = parameter
+            names[output_dir(folder)] = parameter
     names.pop("/", None)  # every path begins with it
     return names
 

@@ -21,7 +21,7 @@ from kaggle_tfr.explore.labels import (
 )
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.mounts import find_input, work_dir
+from kaggle_tfr.mounts import WORK, find_input, output_dir
 from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, near_miss
 from kaggle_tfr.parameters import DEFAULTS, check_parameters
 from kaggle_tfr.schema import Labels
@@ -112,9 +112,13 @@ def _complete_settings(
         )
     if not storage.is_remote(input_dir):
         input_dir = os.path.abspath(input_dir)
-    outputs = [work_dir(folder) for folder in excluded if folder]
+    outputs = [output_dir(folder) for folder in excluded if folder]
     if not settings.reads_csv:
         _check_not_output(input_dir, outputs)
+    # Other recipes may have work folders beside this one.
+    work_folders = output_dir(WORK)
+    if work_folders in map(os.path.dirname, outputs):
+        outputs.append(work_folders)
     return replace(settings, input_dir=input_dir.rstrip("/"), excluded=outputs)
 
 

@@ -2,10 +2,9 @@
 
 import os
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from kaggle_tfr import mounts
@@ -19,14 +18,21 @@ from kaggle_tfr.storage import IMAGE_NAME
 
 TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 RECIPE = re.compile(r"(?i)\.ya?ml$")
-# A folder with one of these files is a WORK_DIR or a part.
-PRODUCTS = ("plan.json", "plan.parquet", "images.parquet", "hashes.parquet")
 # Limits of what is inspected.
 TOP_FOLDERS = 60  # subfolders of the top folder
 SUBFOLDERS = 4  # of each folder below
 LEVELS = 6
 FILES = 12  # of each folder
 CSVS = 8  # of each folder
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of an input, its INPUT_DIR in a recipe, and the recipe's NAME."""
+
+    folder: str
+    input_dir: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,37 @@ class Tree:
         )
 
 
-def write_recipe(source: str, out: str) -> list[str]:
-    """Write a commented recipe for a folder or Kaggle slug; return the lines to print.
+def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
+    """Write a commented recipe for a folder or Kaggle slug; return its path, comments.
 
-    Raises: OSError, of which FileExistsError: something has the name `out`, and
-    NotADirectoryError; FileNotFoundError, ValueError: as `detect_layout`.
+    out: None for NAME.yaml.
+    Raises: OSError, of which FileExistsError: the recipe exists; and as
+    `propose_recipe`.
+    """
+    recipe = propose_recipe(source)
+    path = out or f"{recipe.parameters['NAME']}.yaml"
+    title = f"Made by kaggle-tfr init from {recipe.parameters['INPUT_DIR']}."
+    save_recipe(recipe.parameters, [title, *recipe.comments], path)
+    return path, [to_line(comment) for comment in recipe.comments]
+
+
+def propose_recipe(source: str) -> Recipe:
+    """Return the recipe for a folder or Kaggle slug.
+
+    Raises: OSError, ValueError: as `locate` and `detect_layout`.
+    """
+    place = locate(source)
+    recipe = detect_layout(place.folder)
+    values = {"NAME": place.name, "INPUT_DIR": place.input_dir, **recipe.parameters}
+    for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
+        values.setdefault(parameter, DEFAULTS[parameter])
+    return replace(recipe, parameters=values)
+
+
+def locate(source: str) -> Place:
+    """Return the place of a folder or Kaggle slug.
+
+    Raises: FileNotFoundError; NotADirectoryError: it is not a folder of this machine.
     """
     input_folder = mounts.find_input(source)
     if not os.path.isdir(input_folder):
@@ -65,20 +97,12 @@ def write_recipe(source: str, out: str) -> list[str]:
             "for a bucket, copy some files to a folder, or write the recipe by hand."
         )
     folder = os.path.abspath(_find_top(input_folder))
-    recipe = detect_layout(folder)
-
     is_slug = folder == input_folder and not os.path.isdir(source)
-    name = mounts.to_slug(os.path.basename(folder))[:40] or "images"
-    input_dir = source if is_slug else folder
-    values = {"NAME": name, "INPUT_DIR": input_dir, **recipe.parameters}
-    for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
-        values.setdefault(parameter, DEFAULTS[parameter])
-    title = f"Made by kaggle-tfr init from {input_dir}."
-    save_recipe(values, [title, *recipe.comments], out)
-
-    command = f"kaggle-tfr run {shlex.quote(out)}"
-    lines = [*recipe.comments, f"Written: {out}. Check it, then: {command}"]
-    return [to_line(line) for line in lines]
+    return Place(
+        folder=folder,
+        input_dir=source if is_slug else folder,
+        name=mounts.to_slug(os.path.basename(folder))[:40] or "images",
+    )
 
 
 def detect_layout(folder: str) -> Recipe:
@@ -167,8 +191,11 @@ def _select_visible(names: Iterable[str]) -> list[str]:
 
 
 def _is_product(folder: str) -> bool:
-    """Return whether kaggle-tfr wrote a folder."""
-    paths = (os.path.join(folder, name) for name in PRODUCTS)
+    """Return whether kaggle-tfr wrote a folder: a work folder, a part, or work/."""
+    folders = [folder]
+    if os.path.basename(folder) == mounts.WORK:
+        folders += [os.path.join(folder, name) for name in _list_folder(folder)[0]]
+    paths = [os.path.join(path, name) for path in folders for name in mounts.PRODUCTS]
     return any(map(os.path.exists, paths))
 
 

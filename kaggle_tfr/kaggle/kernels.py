@@ -76,6 +76,7 @@ MODULES = {
 
 # Parameters that each kernel has its own values of.
 _SESSION_PARAMETERS = ("WORK_DIR", "OUT_DIR", "PART")
+_WORK = "work_dir(WORK_DIR, NAME)"  # where a session finds its work folder
 
 # Folds a cell, in JupyterLab and on Kaggle.
 _KERNELSPEC = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -231,8 +232,8 @@ def _find_output(slug: str) -> str:
 def _make_whole_kernel(slug: str, values: Values) -> Kernel:
     """Return the kernel that runs all steps from 01 to 05."""
     openings = {
-        EXPLORE: [f'restore_previous_output("{slug}", WORK_DIR)'],
-        WRITE: ["check_parts(WORK_DIR, 1)"],
+        EXPLORE: [f'restore_previous_output("{slug}", {_WORK})'],
+        WRITE: [f"check_parts({_WORK}, 1)"],
     }
     return Kernel(slug, DEFAULT_NOTEBOOKS, values, openings=openings)
 
@@ -247,7 +248,7 @@ def _make_kernels(planner: str, slugs: Sequence[str], values: Values) -> list[Ke
             "to the slug of a competition or dataset, or make one kernel (--parts 1)."
         )
     # A new version of a kernel resumes what its previous version wrote.
-    openings = {EXPLORE: [f'restore_previous_output("{planner}", WORK_DIR)']}
+    openings = {EXPLORE: [f'restore_previous_output("{planner}", {_WORK})']}
     kernels = [Kernel(planner, PLANNING, values, openings=openings)]
     for part in range(1, len(slugs) + 1):
         kernels.append(_make_part_kernel(part, slugs, planner, values))
@@ -339,8 +340,11 @@ def _make_recipe_cell(kernel: Kernel) -> Any:
 def _make_opening_cell(calls: Sequence[str]) -> Any:
     """Return the cell that prepares the session for a step."""
     lines = [f"session.{call}" for call in calls]
-    lines.insert(0, "from kaggle_tfr.kaggle import session\n")
-    return new_code_cell("\n".join(lines))
+    imports = [
+        "from kaggle_tfr.kaggle import session",
+        "from kaggle_tfr.mounts import work_dir\n",
+    ]
+    return new_code_cell("\n".join(imports + lines))
 
 
 def _read_cells(step: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kaggle_tfr.mounts import find_input, work_dir
+from kaggle_tfr.mounts import find_input, output_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import write_atomically
 
@@ -39,7 +39,7 @@ def restore_previous_output(kernel: str, folder: str) -> None:
 
 def check_parts(work: str, n_parts: int) -> None:
     """Raise a ValueError unless there is one kernel for each part of the plan."""
-    planned = read_plan(work_dir(work)).n_parts
+    planned = read_plan(output_dir(work)).n_parts
     if planned != n_parts:
         raise ValueError(
             f"The plan has {planned} parts, but {n_parts} kernels write parts. Run "
@@ -53,7 +53,7 @@ def _copy_files(source: str, folder: str) -> None:
     # plan.json comes last: where it exists, the rest of the plan does too.
     paths.sort(key=lambda path: path.name == "plan.json")
     for path in paths:
-        target = Path(work_dir(folder), path.relative_to(source))
+        target = Path(output_dir(folder), path.relative_to(source))
         if _is_output(path) and not target.exists():
             write_atomically(target, path.read_bytes())
 

@@ -125,7 +125,7 @@ def verify_parts(
 
     Every byte is read: sha256, CRCs, index, each record's image, and its features
     against the plan's row; names, counts and files against plan and shards.csv.
-    folders: parts, or folders that contain parts, such as WORK_DIR.
+    folders: parts, folders of parts such as WORK_DIR, or work/ of all recipes.
     work_dir: the plan's; "" to compare no sources.
     sample: number of records, over all parts, to compare with their sources; 0: one in
         a hundred, from 6 to 50.
@@ -170,23 +170,32 @@ def _read_shards(
 
 
 def _find_parts(folder: str) -> list[str]:
-    """Return the part folders in a folder: itself, or those directly in it.
+    """Return the part folders in a folder: itself, those in it, or in its work folders.
 
     Raises: FileNotFoundError: 04_write wrote none of them.
     """
     if any(storage.exists(storage.join(folder, name)) for name in PART_SIGNS):
         return [storage.join(folder)]
 
-    files = storage.list_files("*/shards.csv", folder)
-    files += storage.list_files("*/plan.json", folder)  # unfinished parts
-    if not files:
+    part_dirs = _list_part_dirs(folder)
+    for plan in storage.list_files("*/plan.parquet", folder):
+        work_dir = os.path.dirname(plan)
+        part_dirs = part_dirs - {work_dir} | _list_part_dirs(work_dir)
+    if not part_dirs:
         raise FileNotFoundError(
             f"'{folder}' is not a part that 04_write wrote: it contains none of "
             f"{', '.join(PART_SIGNS)}. Name a folder that 04_write wrote, or one that "
             "contains such folders. To check other TFRecord files, read them by "
             "01_explore with SOURCE: tfrecords."
         )
-    return sorted({os.path.dirname(file) for file in files})
+    return sorted(part_dirs)
+
+
+def _list_part_dirs(folder: str) -> set[str]:
+    """Return the folders in a folder that have the tables of a part."""
+    files = storage.list_files("*/shards.csv", folder)
+    files += storage.list_files("*/plan.json", folder)  # unfinished parts
+    return {os.path.dirname(file) for file in files}
 
 
 def _compare_plans(part_dirs: Sequence[str]) -> list[Fault]:

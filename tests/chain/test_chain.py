@@ -178,8 +178,9 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
 def test_the_driver_names_all_files(work):
     """The last lines name shards, notebooks and figures, and show the accounting."""
     log = (work.parent / "log.txt").read_text()
-    for name in ("part-1/", "notebooks/", "figures/", "report.html"):
+    for name in ("part-1/", "notebooks/", "figures/"):
         assert f"{work}/{name}" in log
+    assert f"\nreport     file://{work}/report.html\n" in log
     assert "written" in log
 
 
@@ -190,11 +191,11 @@ def test_the_driver_names_the_objects_in_a_bucket(work, tmp_path, monkeypatch):
     for name in ("part-1/shards.csv", "accounting.csv"):
         tf.io.gfile.makedirs(f"{bucket}/part-1")
         tf.io.gfile.copy(str(work / name), f"{bucket}/{name}")
-    lines = summarize(bucket)
+    lines = summarize({"WORK_DIR": bucket})
     for text in (
         f"{bucket}/part-1/ (",
         f"{bucket}/report.html",
-        f"{tmp_path}/work/notebooks/",
+        f"{tmp_path}/work/sample/notebooks/",
     ):
         assert text in lines
     assert "written" in lines

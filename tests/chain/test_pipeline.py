@@ -46,7 +46,7 @@ def test_three_lines_write_what_the_notebooks_write(photos, tmp_path, root):
     driver.run_recipe(values, ["01", "02", "03", "04"])
 
     by_notebooks = digests(tmp_path / "notebooks")
-    by_script = digests(tmp_path / "work")
+    by_script = digests(tmp_path / "work" / "flora")
     only_notebooks = {
         name
         for name in by_notebooks.keys() - by_script.keys()

@@ -137,7 +137,7 @@ def write_cassava(folder):
 
 def run_functions(values, notebooks):
     """Replace `driver.run_recipe` by the notebooks' functions, on 40 images."""
-    work = mounts.work_dir(values.get("WORK_DIR", ""))
+    work = mounts.work_dir(values.get("WORK_DIR", ""), values["NAME"])
     steps = (
         [name[:2] for name in notebooks] if values["INPUT_DIR"] else []
     )  # not the sample

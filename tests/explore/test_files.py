@@ -144,6 +144,19 @@ def test_our_own_folders_in_the_input_are_never_input(tmp_path, source, capsys):
     assert "work" not in capsys.readouterr().out
 
 
+def test_work_folders_of_other_recipes_are_never_input(tmp_path, monkeypatch):
+    """The default WORK_DIR is below INPUT_DIR where a run starts in the images."""
+    monkeypatch.chdir(tmp_path)
+    put_image(tmp_path / "train" / "cat" / "1.jpg")
+    put_image(tmp_path / "work" / "figures" / "1.png")
+    put_image(tmp_path / "work" / "other" / "figures" / "1.png")
+    chosen = make_settings(InputSettings, {"SOURCE": "folders", "PATTERN": "*/*/*"})
+
+    images, _ = read_table(".", chosen, [str(tmp_path / "work" / "mine")])
+
+    assert images["image_id"].tolist() == ["train/cat/1.jpg"]
+
+
 PATHS = {"PATH_TEMPLATE": "{image_id}", "TEST_CSV": ""}
 
 

@@ -495,8 +495,9 @@ def test_init_in_the_folder_itself_is_not_disturbed_by_its_products(
     monkeypatch.chdir(tmp_path / "photos")
     for out in ("recipe.yaml", "again.yaml"):
         assert main(["init", ".", "-o", out]) == 0
-        (tmp_path / "photos" / "work").mkdir(exist_ok=True)
-        (tmp_path / "photos" / "work" / "images.parquet").touch()
+        work = tmp_path / "photos" / "work" / "all"
+        work.mkdir(parents=True, exist_ok=True)
+        (work / "images.parquet").touch()
     first, again = load_recipe("recipe.yaml"), load_recipe("again.yaml")
     assert first == again
     assert first["INPUT_DIR"] == str(tmp_path / "photos" / "all")
@@ -680,7 +681,7 @@ def test_a_folder_of_odd_names_gets_a_recipe(tmp_path_factory, name):
         writer = csv.writer(file, quoting=csv.QUOTE_ALL)
         writer.writerows([[f"{name} id", name], ["1.jpg", "x"], ["2.jpg", "y"]])
 
-    printed = layout.write_recipe(str(folder), str(top / "r.yaml"))
+    _, printed = layout.write_recipe(str(folder), str(top / "r.yaml"))
 
     values = load_recipe(str(top / "r.yaml"))
     assert values["INPUT_DIR"] == str(folder)

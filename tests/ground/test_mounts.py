@@ -75,17 +75,58 @@ def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
     for folder in (tmp_path, tmp_path / "notebooks"):
         monkeypatch.chdir(folder)
         found.append(
-            [mounts.work_dir(""), mounts.work_dir("runs/1"), find_input("photos")]
+            [
+                mounts.work_dir("", "leaves"),
+                mounts.work_dir("runs/1", "leaves"),
+                find_input("photos"),
+            ]
         )
 
     assert (
         found[0]
         == found[1]
-        == [str(tmp_path / name) for name in ("work", "runs/1", "photos")]
+        == [str(tmp_path / name) for name in ("work/leaves", "runs/1", "photos")]
     )
 
 
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(kaggle):
     """/kaggle/working is what Kaggle saves; addresses of buckets pass unchanged."""
-    assert mounts.work_dir("") == str(kaggle[1])
-    assert mounts.work_dir("gs://bucket/run/") == "gs://bucket/run"
+    assert mounts.work_dir("", "leaves") == str(kaggle[1])
+    assert mounts.work_dir("gs://bucket/run/", "leaves") == "gs://bucket/run"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../leaves", "/leaves"])
+def test_a_name_that_leads_out_of_the_work_folder_is_an_error(
+    name, tmp_path, monkeypatch
+):
+    """NAME is a folder's name in work/, unless WORK_DIR is set."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"NAME is '{name}', but .*set WORK_DIR"):
+        mounts.work_dir("", name)
+    assert mounts.work_dir("runs", name) == str(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("file", ["images.parquet", "plan.json"])
+def test_a_run_in_work_itself_is_explained(file, tmp_path, monkeypatch):
+    """Version 0.1 wrote there; its files stay, and WORK_DIR: work resumes them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "work" / "leaves").mkdir(parents=True)
+    assert mounts.work_dir("", "leaves") == str(tmp_path / "work" / "leaves")
+    (tmp_path / "work" / file).touch()
+
+    with pytest.raises(
+        ValueError, match=rf"a run \({file}\).*set WORK_DIR: work; else"
+    ):
+        mounts.work_dir("", "leaves")
+
+    assert mounts.work_dir("work", "leaves") == str(tmp_path / "work")
+    assert (tmp_path / "work" / file).exists()
+
+
+def test_a_misspelt_folder_gets_its_near_miss(tmp_path, monkeypatch):
+    """The first name of a path that does not exist is compared."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "photos").mkdir(parents=True)
+    for name in ("data/photo", "data/photo/train"):
+        with pytest.raises(FileNotFoundError, match='Did you mean "data/photos"'):
+            find_input(name)

@@ -18,7 +18,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from kaggle_tfr import driver
-from kaggle_tfr.__main__ import main
+from kaggle_tfr.__main__ import main, make_parser
 from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import NOTEBOOKS
@@ -38,12 +38,30 @@ def run_main(words):
         return stop.code
 
 
-@pytest.mark.parametrize("command", [[], ["sample"], ["run"], ["verify"], ["kernel"]])
-def test_help_is_there_for_every_command(command, capsys):
-    """`--help` explains each command and ends well."""
-    with pytest.raises(SystemExit, match="^0$"):
-        main([*command, "--help"])
-    assert "usage: kaggle-tfr" in capsys.readouterr().out
+def list_commands():
+    """Return the parsers of all commands by their names."""
+    [action] = make_parser()._subparsers._group_actions
+    return action.choices
+
+
+def test_every_help_text_is_a_sentence(capsys):
+    """It begins with a capital and ends with a point, also that of --help itself."""
+    for name, command in list_commands().items():
+        with pytest.raises(SystemExit, match="^0$"):
+            main([name, "--help"])
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"usage: kaggle-tfr {name}")
+        texts = [command.description, *(action.help for action in command._actions)]
+        wrong = [text for text in texts if not re.fullmatch(r"[A-Z].+[.…]", text)]
+        assert wrong == []
+
+
+def test_a_call_without_a_command_prints_the_help(capsys):
+    """The exit code is 0; the commands are in the order of use."""
+    assert main([]) == 0
+    output = capsys.readouterr().out
+    order = ["init", "run", "verify", "notebooks", "sample", "kernel", "push"]
+    assert re.findall(r"^    (\w+) +[A-Z]", output, re.MULTILINE) == [*order, "publish"]
 
 
 def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsys):
@@ -57,18 +75,24 @@ def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsy
 
 
 def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
-    """`--only` takes a number or a name; an error lists all of them."""
+    """`--only` takes a number or a name; an error has the near miss."""
     words = ["--only", "3_plan", "-p", "WORK_DIR", str(tmp_path / "w")]
 
     assert run_main(["run", recipe, *words]) == 2
 
-    assert re.search(r"'3_plan' \(choose from .*03_plan", capsys.readouterr().err)
+    error = capsys.readouterr().err
+    assert "'3_plan' is not a step. Did you mean \"03_plan\"?\n" in error
+    assert "usage" not in error
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "smaple"], "there is no recipe 'smaple'. Bundled recipes: cassava"),
+        (["run", "smaple"], "there is no recipe 'smaple'. Did you mean \"sample\"?\n"),
+        (["run", "MINE", "-p", "QUALTY=7"], 'ameter. Did you mean "QUALITY"?\n'),
+        (["run", "MINE", "--until", "plann"], 'step. Did you mean "plan"?\n'),
+        (["run", "MINE", "--until", "02", "--from", "03"], "no step is left to run"),
+        (["run", "MINE", "--only", "02", "--from", "03"], "leave out --from and"),
         (["run", "MINE", "-p", "N_FOLDS", "many"], "N_FOLDS is 'many'"),
         (["run", "MINE", "-p", "N_FOLDS=many"], "N_FOLDS is 'many'"),
         (
@@ -86,7 +110,7 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
         ),
         (
             ["run", "MINE", "-p", "N_FOLDS", "3", "4"],
-            "-p N_FOLDS 3 4: it takes a name and a value",
+            "unrecognized arguments: 4. For help, run: kaggle-tfr",
         ),
         (["run", ""], "'' is not a path on this machine"),
         (["sample", ""], "'' is not a path on this machine"),
@@ -107,11 +131,16 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
     ],
 )
 def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, words, message):
-    """Whatever reads the call: argparse, the recipe, or the table of parameters."""
+    """Whatever reads the call: argparse, the recipe, or the table of parameters.
+
+    The error is one line.
+    """
     places = {"MINE": recipe, "OUT": str(tmp_path / "k")}
     words = [places.get(word, word) for word in words]
     assert run_main(words) == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
@@ -129,10 +158,11 @@ def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
         "-p",
         "SHARD_MB=7",
     ]
-    assert main(["run", recipe, *words, "--dry-run"]) == 0
-    output = capsys.readouterr().out
     wanted = ("N_FOLDS: 3", "FOLD: -1", "NAME: '-x=y'", "SHARD_MB: 7")
-    assert [text for text in wanted if text not in output] == []
+    for call in (["run", recipe, *words], ["run", *words, recipe]):
+        assert main([*call, "--dry-run"]) == 0
+        output = capsys.readouterr().out
+        assert [text for text in wanted if text not in output] == []
 
 
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
@@ -196,12 +226,9 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        (
-            "run FOLDER",
-            2,
-            "there is no recipe 'FOLDER'. Bundled recipes: cassava",
-        ),
-        ("kernel FOLDER --out FOLDER/k", 2, "kaggle-tfr init FOLDER -o recipe.yaml"),
+        ("run FOLDER", 1, "'FOLDER' has no image and no TFRecord shard"),
+        ("run FOLDER/no.yaml", 2, "there is no recipe 'FOLDER/no.yaml'. Bundled"),
+        ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder. Write a recipe"),
         ("run sample -p INPUT_DIR file:///x", 2, "INPUT_DIR is 'file:///x'"),
         (
             "run sample -p WORK_DIR file:///x",
@@ -218,7 +245,8 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
         ("sample FOLDER/file", 1, "File exists: 'FOLDER/file'"),
         ("sample FOLDER/file/new", 1, "Not a directory: 'FOLDER/file/new'"),
-        ("verify FOLDER/nowhere", 1, "No such file or directory: 'FOLDER/nowhere'"),
+        ("verify FOLDER/nowhere", 1, "directory: 'FOLDER/nowhere'. Check the name."),
+        ("verify FOLDER/fil/part-1", 1, 'part-1\'. Did you mean "FOLDER/file"?'),
         ("verify file:///x", 1, "'file:///x' is not a part that 04_write wrote"),
         ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),
     ],
@@ -232,13 +260,132 @@ def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
     assert "[Errno" not in output
 
 
-def test_training_runs_by_its_name_only(recipe, monkeypatch):
-    """A whole run leaves the training notebook out; `--only 06` is for it alone."""
-    ran = []
+@pytest.fixture
+def runs(monkeypatch):
+    """The arguments of each run; no notebook is run."""
+    calls = []
     monkeypatch.setattr(driver, "summarize", lambda *_: "")
-    monkeypatch.setattr(driver, "run_recipe", lambda _, names: ran.append(list(names)))
+    monkeypatch.setattr(driver, "run_recipe", lambda *call: calls.append(call))
+    return calls
+
+
+def test_training_runs_by_its_name_only(recipe, runs):
+    """A whole run leaves the training notebook out; `--only 06` is for it alone."""
     assert main(["run", recipe]) == main(["run", recipe, "--only", "06"]) == 0
-    assert ran == [list(NOTEBOOKS[:5]), ["06"]]
+    assert [notebooks for _, notebooks in runs] == [list(NOTEBOOKS[:5]), ["06_train"]]
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """Class folders in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("rose", "tulip"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        (tmp_path / "photos" / name / "1.jpg").touch()
+    return tmp_path / "photos"
+
+
+def test_a_folder_is_run_by_a_recipe_that_is_made_once(photos, runs, capsys):
+    """NAME.yaml is written, then used, with the changes that the user made in it."""
+    assert main(["run", "photos", "--dry-run"]) == 0
+    assert "photos.yaml would be written" in capsys.readouterr().out
+    assert os.listdir() == ["photos"]
+
+    assert main(["run", "photos/", "-p", "QUALITY=70", "--until", "plan"]) == 0
+    assert "Written: photos.yaml." in capsys.readouterr().out
+    values, notebooks = runs.pop()
+    assert values["INPUT_DIR"] == str(photos)
+    assert (values["SOURCE"], values["QUALITY"]) == ("folders", 70)
+    assert notebooks == list(NOTEBOOKS[:3])
+
+    text = (photos.parent / "photos.yaml").read_text()
+    (photos.parent / "photos.yaml").write_text(text.replace("QUALITY: 90", "SEED: 3"))
+    assert main(["run", "photos"]) == 0
+    assert "photos.yaml exists and is used" in capsys.readouterr().out
+    [(values, _)] = runs
+    assert values["SEED"] == 3
+
+
+def test_a_recipe_of_another_folder_is_not_used(photos, runs, capsys):
+    """Two folders of one name would share NAME.yaml and the work folder."""
+    shutil.copytree(photos, photos.parent / "more" / "photos")
+    assert main(["run", "photos"]) == 0
+
+    assert main(["run", "more/photos"]) == 2
+
+    error = capsys.readouterr().err
+    assert f"photos.yaml exists, but it is for '{photos}'" in error
+    assert len(runs) == 1
+
+
+def test_a_folder_with_the_name_of_a_bundled_recipe_is_written_clearly(
+    photos, runs, capsys
+):
+    """`run flowers` could mean both."""
+    photos.rename("flowers")
+    assert main(["run", "flowers"]) == 2
+    assert "Write flowers/ for the folder" in capsys.readouterr().err
+    assert main(["run", "flowers/"]) == main(["run", "recipes/flowers.yaml"]) == 0
+    inputs = [values["INPUT_DIR"] for values, _ in runs]
+    assert inputs == [str(photos.parent / "flowers"), "flower_photos"]
+
+
+def run_explore(folder, **values):
+    """Leave what a finished 01 leaves in a work folder."""
+    metadata = {"parameters": values, "end_time": "2026", "exception": None}
+    notebook = new_notebook(metadata={"papermill": metadata})
+    (folder / "notebooks").mkdir(parents=True)
+    nbformat.write(notebook, folder / "notebooks" / "01_explore.ipynb")
+    (folder / "images.parquet").touch()
+
+
+def test_a_dry_run_lists_what_exists_and_what_has_changed(photos, capsys):
+    """Files of each step, parts, and parameters that differ from the last run's."""
+    work = photos.parent / "work" / "mine"
+    (photos.parent / "mine.yaml").write_text("NAME: mine\nN_FOLDS: 3\n")
+    assert main(["run", "mine.yaml", "--dry-run"]) == 0
+    first = capsys.readouterr().out
+    assert f"work folder: {work} (new)" in first
+    assert first.count("nothing exists yet") == 4
+    assert not work.exists()
+
+    run_explore(work, NAME="mine", LIMIT=60)
+    (work / "part-1" / "journal").mkdir(parents=True)
+    (work / "part-1" / "plan.json").write_text("{}")
+    (work / "part-1" / "journal" / "1.json").touch()
+    assert main(["run", "mine.yaml", "--dry-run"]) == 0
+    second = capsys.readouterr().out
+    for text in (
+        "01_explore: images.parquet: only new and changed files are read",
+        "LIMIT: 0 (last run: 60)",
+        "02_deduplicate: nothing exists yet",
+        f"04_write: {work}/part-1/ (unfinished, 1 shards): finished shards stay",
+    ):
+        assert text in second
+    assert second.count("NAME: 'mine'") == 1
+
+
+def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
+    """Another INPUT_DIR under the same NAME stops, unless WORK_DIR is set."""
+    run_explore(photos.parent / "work" / "sample", INPUT_DIR="photos")
+    (photos.parent / "rose.yaml").write_text("INPUT_DIR: photos/rose\n")
+    dry_run = ["run", "rose.yaml", "--dry-run"]
+
+    assert main(dry_run) == 1
+
+    error = capsys.readouterr().err
+    assert "contains a run of 'photos', but INPUT_DIR is now 'photos/rose'" in error
+    for change in ("NAME=rose", "WORK_DIR=work/sample", f"INPUT_DIR={photos}/"):
+        assert main([*dry_run, "-p", change]) == 0
+
+
+def test_a_run_of_version_0_1_in_work_is_explained(photos, capsys):
+    """Nothing is run or removed; WORK_DIR: work resumes it."""
+    run_explore(photos.parent / "work")
+    assert main(["run", "sample"]) == 1
+    assert "set WORK_DIR: work; else delete or rename" in capsys.readouterr().err
+    assert sorted(os.listdir("work")) == ["images.parquet", "notebooks"]
+    assert main(["run", "sample", "-p", "WORK_DIR=work", "--dry-run"]) == 0
 
 
 def test_shards_are_listed_where_they_went(tmp_path):
@@ -251,7 +398,8 @@ def test_shards_are_listed_where_they_went(tmp_path):
             "file,split,fold,bytes,count\na.tfrec,train,0,9,3\n"
         )
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
-    output = driver.summarize(str(tmp_path), str(tmp_path / "out"))
+    values = {"WORK_DIR": str(tmp_path), "OUT_DIR": str(tmp_path / "out")}
+    output = driver.summarize(values)
     assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in output
     assert "0.0 MB; of another plan" in output
 
@@ -265,11 +413,12 @@ def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
         (tmp_path / "out" / f"part-{part}").mkdir(parents=True)
         listing = tmp_path / "out" / f"part-{part}" / "shards.csv"
         listing.write_text("file,split,fold,bytes,count\na.tfrec,train,0,9,3\n")
-    output = driver.summarize(str(tmp_path), "~/out")
+    output = driver.summarize({"WORK_DIR": str(tmp_path), "OUT_DIR": "~/out"})
     assert re.findall(r"shards +(.*)/ \(1 files", output) == [
         f"{tmp_path}/out/part-{part}" for part in (1, 2, 10)
     ]
-    assert "shards" not in driver.summarize(str(tmp_path), "~/nowhere")
+    nowhere = {"WORK_DIR": str(tmp_path), "OUT_DIR": "~/nowhere"}
+    assert "shards" not in driver.summarize(nowhere)
 
 
 def test_the_account_closes_or_says_so():

@@ -9,6 +9,7 @@ from kaggle_tfr.parameters import (
     NOTEBOOKS,
     check_globals,
     check_parameters,
+    choose_notebooks,
     format_cell,
     load_recipe,
     parse_value,
@@ -140,8 +141,41 @@ def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
     with pytest.raises(ValueError, match=f"mine.yaml.*{message}"):
         load_recipe(str(tmp_path / "mine.yaml"))
     with pytest.raises(
-        FileNotFoundError, match="smaple.yaml.*Bundled recipes: cassava, clouds"
+        FileNotFoundError, match="other.yaml.*Bundled recipes: cassava, clouds"
     ):
-        load_recipe(str(tmp_path / "smaple.yaml"))
-    with pytest.raises(FileNotFoundError, match=f"kaggle-tfr init {tmp_path} -o"):
+        load_recipe(str(tmp_path / "other.yaml"))
+    with pytest.raises(IsADirectoryError, match=f"kaggle-tfr init {tmp_path}"):
         load_recipe(str(tmp_path))
+
+
+def test_a_misspelt_recipe_gets_its_near_miss_alone(tmp_path, monkeypatch):
+    """A bundled recipe, and a file of the folder, which comes first."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r'Did you mean "sample"\?$'):
+        load_recipe("smaple")
+    (tmp_path / "sampler.yaml").touch()
+    with pytest.raises(FileNotFoundError, match=r'Did you mean "sampler.yaml"\?$'):
+        load_recipe("sampel.yaml")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "numbers"),
+    [
+        (None, None, "01 02 03 04 05"),
+        ("03", None, "03 04 05"),
+        ("3_plan", None, "'3_plan' is not a step. Did you mean \"03_plan\"?"),
+        ("plan", "write", "03 04"),
+        (None, "03_plan", "01 02 03"),
+        ("train", None, "06"),
+        ("5", "leakage", "05 06 07"),
+        ("write", "plan", "03_plan comes before 04_write: no step is left to run."),
+        ("verify", None, "'verify' is not a step. The steps are 01 explore, 02"),
+    ],
+)
+def test_steps_are_chosen_by_number_or_name(first, last, numbers):
+    """Without a last step a run ends with 05: training is chosen by its name."""
+    try:
+        chosen = " ".join(name[:2] for name in choose_notebooks(first, last))
+    except ValueError as error:
+        chosen = str(error)
+    assert chosen.startswith(numbers)

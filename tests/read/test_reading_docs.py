@@ -47,7 +47,7 @@ def printed(root, tmp_path_factory):
         with suppress(OSError), Image.open(path) as image:  # some are damaged
             image.resize((240, 200)).save(path)
     _, table, shards = run_chain(
-        "sample", str(folder / "work"), INPUT_DIR=str(folder / "in")
+        "sample", str(folder / "work" / "sample"), INPUT_DIR=str(folder / "in")
     )
     assert 0.3 < (table[["height", "width"]].min(axis=1) < 256).mean() < 0.7
     assert set(shards["split"]) == {"train", "test"}

@@ -336,6 +336,20 @@ def test_a_folder_of_parts_is_verified_part_by_part(tmp_path):
     assert set(find_faults(tmp_path)["part"]) == {f"{tmp_path}/part-2"}
 
 
+def test_the_folder_of_all_work_folders_is_verified(tmp_path):
+    """Their plans differ; one has no part yet."""
+    for name, count in (("a", 4), ("b", 6), ("planned", 5)):
+        images = make_images(tmp_path / "images" / name, count)
+        plan_images(images, tmp_path / "work" / name, n_shards=1)
+    for name in ("a", "b"):
+        write_parts(str(tmp_path / "work" / name))
+
+    verified = verify_parts(str(tmp_path / "work"))
+
+    assert verified.faults.empty
+    assert list(verified.stats) == [f"{tmp_path}/work/{name}/part-1" for name in "ab"]
+
+
 @pytest.mark.parametrize("name", ["shards.csv", "train.csv"])
 @pytest.mark.parametrize("text", ["", "file,split\na,b\n", "\x00\x01"])
 def test_a_broken_table_is_named(part, name, text):
