@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
-from kaggle_tfr.mounts import bundled
+from kaggle_tfr.mounts import bundled, output_dir
 from kaggle_tfr.naming import near_file
 from kaggle_tfr.parameters import (
-    STEPS,
     choose_notebooks,
     find_notebook,
     format_parameters,
     list_recipes,
+    list_steps,
     load_recipe,
     parse_value,
 )
@@ -145,7 +145,7 @@ def _run(
 
     if only and (first or last):
         raise WrongCallError("--only lists all steps: leave out --from and --until.")
-    notebooks = only or _call(choose_notebooks, first, last)
+    notebooks = only or _parse(choose_notebooks, first, last)
     changes = _parse_parameters(parameters)
     values = _load_source(source, dry_run=dry_run) | changes
     if dry_run:
@@ -158,7 +158,7 @@ def _run(
 def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
     """Return the parameters of a recipe; for a folder, make its recipe first."""
     if not os.path.isdir(source):
-        return _call(load_recipe, source)
+        return _parse(load_recipe, source)
     if source in list_recipes():
         raise WrongCallError(
             f"'{source}' is a folder here and also a bundled recipe. Write {source}/ "
@@ -169,13 +169,13 @@ def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
     place = layout.locate(source)
     path = f"{place.name}.yaml"
     if os.path.lexists(path):
-        values = _call(load_recipe, path)
+        values = _parse(load_recipe, path)
         input_dir = values.get("INPUT_DIR", "")
-        if input_dir != place.input_dir:
+        if not input_dir or output_dir(input_dir) != place.folder:
             raise WrongCallError(
-                f"{path} exists, but it is for '{input_dir}', not for "
-                f"'{place.input_dir}'. Write a recipe with another name: kaggle-tfr "
-                f"init {shlex.quote(source)} -o RECIPE, and change its NAME."
+                f"{path} exists, but its INPUT_DIR is '{input_dir}', not "
+                f"'{place.folder}'. Write a recipe with another name: kaggle-tfr init "
+                f"{shlex.quote(source)} -o RECIPE, and change its NAME."
             )
         print(f"{path} exists and is used; delete it to inspect the folder again.")
         return values
@@ -223,7 +223,7 @@ def _kernel(recipe: str, parameters: Sequence[str], out: str, **options: Any) ->
     """Write the folders of kernels to push."""
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    values = _call(load_recipe, recipe) | _parse_parameters(parameters)
+    values = _parse(load_recipe, recipe) | _parse_parameters(parameters)
     print(*write_kernels(values, out, **options), sep="\n")
     print(f"Next: kaggle-tfr push {out}")
 
@@ -254,10 +254,10 @@ def _report(table: "pd.DataFrame") -> int:
     return 0 if problems.empty else 1
 
 
-def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on words of the call, whose errors make the call wrong."""
+def _parse(function: Callable[..., Any], *words: Any) -> Any:
+    """Return what a function makes of words of the call; its errors are wrong calls."""
     try:
-        return function(*arguments)
+        return function(*words)
     except (ValueError, OSError) as error:
         raise WrongCallError(_explain(error)) from None
 
@@ -271,7 +271,7 @@ def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
             raise WrongCallError(
                 f"-p {text}: it takes a name and a value. Write -p NAME=VALUE."
             )
-        values[name] = _call(parse_value, name, value)
+        values[name] = _parse(parse_value, name, value)
     return values
 
 
@@ -328,12 +328,12 @@ def make_parser() -> Parser:
 
 
 def _add_command(
-    commands: Any, function: Callable, examples: str, appendix: str = ""
+    commands: Any, function: Callable, examples: Sequence[str], appendix: str = ""
 ) -> Parser:
     """Add the command that has the function's name and docstring."""
     name = function.__name__.removeprefix("_")
     description = inspect.getdoc(function)
-    lines = [f"  kaggle-tfr {name} {example}" for example in examples.splitlines()]
+    lines = [f"  kaggle-tfr {name} {example}" for example in examples]
     command = commands.add_parser(
         name,
         help=description,
@@ -346,7 +346,7 @@ def _add_command(
 
 
 def _add_init(commands: Any) -> None:
-    examples = "photos/\ncassava-leaf-disease-classification -o cassava.yaml"
+    examples = ["photos/", "cassava-leaf-disease-classification -o cassava.yaml"]
     command = _add_command(commands, _init, examples)
     command.add_argument(
         "source",
@@ -363,9 +363,12 @@ def _add_init(commands: Any) -> None:
 
 
 def _add_run(commands: Any) -> None:
-    examples = (
-        "sample\nphotos/\nphotos.yaml --until plan\nphotos.yaml --from 03 -p N_FOLDS=3"
-    )
+    examples = [
+        "sample",
+        "photos/",
+        "photos.yaml --until plan",
+        "photos.yaml --from 03 -p N_FOLDS=3",
+    ]
     command = _add_command(commands, _run, examples, format_parameters())
     command.add_argument(
         "source",
@@ -375,7 +378,6 @@ def _add_run(commands: Any) -> None:
         "of images, which `init` writes a recipe for.",
     )
     _add_parameters(command)
-    steps = ", ".join(f"{notebook[:2]} {name}" for notebook, name in STEPS.items())
     command.add_argument(
         "--from",
         dest="first",
@@ -396,7 +398,7 @@ def _add_run(commands: Any) -> None:
         type=_step,
         default=(),
         metavar="STEP",
-        help=f"Run these steps only, by number or name: {steps}.",
+        help=f"Run these steps only, by number or name: {list_steps()}.",
     )
     command.add_argument(
         "--dry-run",
@@ -427,7 +429,7 @@ def _add_parameters(command: argparse.ArgumentParser) -> None:
 
 
 def _add_verify(commands: Any) -> None:
-    command = _add_command(commands, _verify, "work/sample\nwork/sample/part-1")
+    command = _add_command(commands, _verify, ["work/sample", "work/sample/part-1"])
     command.add_argument(
         "folders",
         nargs="+",
@@ -437,14 +439,14 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_notebooks(commands: Any) -> None:
-    command = _add_command(commands, _notebooks, "mine")
+    command = _add_command(commands, _notebooks, ["mine"])
     command.add_argument(
         "folder", type=_path, metavar="FOLDER", help="Create this folder."
     )
 
 
 def _add_sample(commands: Any) -> None:
-    command = _add_command(commands, _sample, "competition")
+    command = _add_command(commands, _sample, ["competition"])
     command.add_argument(
         "folder",
         type=_path,
@@ -454,7 +456,7 @@ def _add_sample(commands: Any) -> None:
 
 
 def _add_kernel(commands: Any) -> None:
-    examples = "cassava --out work/kernels\ncassava --out work/kernels --parts 3"
+    examples = ["cassava --out work/kernels", "cassava --out work/kernels --parts 3"]
     command = _add_command(commands, _kernel, examples)
     _add_recipe(command)
     command.add_argument(
@@ -494,7 +496,7 @@ def _add_kernel(commands: Any) -> None:
 
 
 def _add_push(commands: Any) -> None:
-    command = _add_command(commands, _push, "work/kernels --out work/kaggle")
+    command = _add_command(commands, _push, ["work/kernels --out work/kaggle"])
     command.add_argument(
         "folders",
         type=_path,
@@ -519,7 +521,8 @@ def _add_push(commands: Any) -> None:
 
 
 def _add_publish(commands: Any) -> None:
-    command = _add_command(commands, _publish, "work/kaggle/cassava-tfrecords/part-1")
+    examples = ["work/kaggle/cassava-tfrecords/part-1"]
+    command = _add_command(commands, _publish, examples)
     command.add_argument(
         "folders",
         type=_path,

@@ -177,18 +177,19 @@ def _check_input(values: Values, work: str) -> None:
         return
     last_input = last_run.get("INPUT_DIR", "")
     input_dir = values.get("INPUT_DIR", "")
-    if _locate_input(last_input) != _locate_input(input_dir):
+    if not _is_same_input(last_input, input_dir):
         raise ValueError(
             f"'{work}' contains a run of {_name_input(last_input)}, but INPUT_DIR is "
-            f"now {_name_input(input_dir)}. Change NAME, which is '{Path(work).name}', "
+            f"now {_name_input(input_dir)}. Give this recipe another NAME or WORK_DIR, "
             "or set WORK_DIR to that folder to use it all the same."
         )
 
 
-def _locate_input(input_dir: str) -> str:
-    """Return INPUT_DIR, in a form that is the same for all names of a folder."""
-    folder = output_dir(input_dir)
-    return real_path(folder) if input_dir and is_folder(folder) else input_dir
+def _is_same_input(first: str, second: str) -> bool:
+    """Return whether two values of INPUT_DIR are names of one folder or slug."""
+    if not first or not second:  # the bundled sample
+        return first == second
+    return real_path(output_dir(first)) == real_path(output_dir(second))
 
 
 def _name_input(input_dir: str) -> str:
@@ -235,7 +236,7 @@ def _describe_part(part: str, work: str) -> str:
     note = "" if is_of_plan(part, work) else "; of another plan than this run's"
     if not exists(join(part, "shards.csv")):
         n_shards = len(list_files("journal/*.json", part))
-        return f"{part}/ (unfinished, {n_shards} shards{note})"
+        return f"{part}/ (unfinished, shards so far: {n_shards}{note})"
     shards = read_part_table(part)
     return (
         f"{part}/ ({len(shards)} files, {shards['count'].sum():,} records, "

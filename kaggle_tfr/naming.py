@@ -70,6 +70,8 @@ def near_file(path: str) -> str:
         names = sorted(os.listdir(missing.parent))
     except OSError:  # a file, or a folder that may not be read
         return ""
+    if missing.name in names:  # a link to nothing
+        return ""
     # A shared ending does not make names alike.
     known = {name.removesuffix(missing.suffix): name for name in names}
     match = find_closest(missing.stem, known)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import Values, check_globals, make_settings
+from kaggle_tfr.parameters import DEFAULTS, Values, check_globals, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import find_shell, prepare
 from kaggle_tfr.storage import remove_leftovers
@@ -32,7 +32,7 @@ def start(values: Values) -> str:
     check_globals(values)
     prepare()  # before TensorFlow and Keras are imported
     pd.set_option(*NO_MATH)
-    work = work_dir(values["WORK_DIR"], values["NAME"])
+    work = work_dir(values["WORK_DIR"], values.get("NAME", DEFAULTS["NAME"]))
     # The processes of a backend inherit it.
     os.environ[RECORDS_FOLDER] = f"{work}/records"
     print(work)

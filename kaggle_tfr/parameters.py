@@ -273,11 +273,15 @@ def find_notebook(step: str) -> str:
     for notebook, name in STEPS.items():
         if step in (notebook, name, notebook[:2], notebook[1]):
             return notebook
-    known = ", ".join(f"{notebook[:2]} {name}" for notebook, name in STEPS.items())
+    meant = near_miss(step, [*STEPS, *STEPS.values()])
     raise ValueError(
-        f"'{step}' is not a step."
-        + (near_miss(step, [*STEPS, *STEPS.values()]) or f" The steps are {known}.")
+        f"'{step}' is not a step.{meant or f' The steps are {list_steps()}.'}"
     )
+
+
+def list_steps() -> str:
+    """Return the numbers and names of the steps as a text."""
+    return ", ".join(f"{notebook[:2]} {name}" for notebook, name in STEPS.items())
 
 
 def choose_notebooks(first: str | None, last: str | None) -> list[str]:

@@ -314,7 +314,7 @@ def test_a_recipe_of_another_folder_is_not_used(photos, runs, capsys):
     assert main(["run", "more/photos"]) == 2
 
     error = capsys.readouterr().err
-    assert f"photos.yaml exists, but it is for '{photos}'" in error
+    assert f"photos.yaml exists, but its INPUT_DIR is '{photos}'" in error
     assert len(runs) == 1
 
 
@@ -359,7 +359,7 @@ def test_a_dry_run_lists_what_exists_and_what_has_changed(photos, capsys):
         "01_explore: images.parquet: only new and changed files are read",
         "LIMIT: 0 (last run: 60)",
         "02_deduplicate: nothing exists yet",
-        f"04_write: {work}/part-1/ (unfinished, 1 shards): finished shards stay",
+        f"04_write: {work}/part-1/ (unfinished, shards so far: 1): finished",
     ):
         assert text in second
     assert second.count("NAME: 'mine'") == 1

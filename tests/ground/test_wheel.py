@@ -147,7 +147,7 @@ def test_the_sample_runs_to_its_end_from_the_wheel(call, tmp_path):
     done = call("run", "sample", cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\ndone in " in done.stdout
-    (part,) = Path(tmp_path, "work").glob("part-*")
+    (part,) = Path(tmp_path, "work", "sample").glob("part-*")
     assert "No fault" in call("verify", str(part), cwd=tmp_path).stdout
     made = call("kernel", "cassava", "--parts", "1", "--out", "kernels", cwd=tmp_path)
     assert "Next: kaggle-tfr push kernels" in made.stdout, made.stderr

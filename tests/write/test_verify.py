@@ -338,9 +338,9 @@ def test_a_folder_of_parts_is_verified_part_by_part(tmp_path):
 
 def test_the_folder_of_all_work_folders_is_verified(tmp_path):
     """Their plans differ; one has no part yet."""
-    for name, count in (("a", 4), ("b", 6), ("planned", 5)):
+    for name, count in (("a", 6), ("b", 9), ("planned", 6)):
         images = make_images(tmp_path / "images" / name, count)
-        plan_images(images, tmp_path / "work" / name, n_shards=1)
+        plan_images(images, tmp_path / "work" / name, n_shards=3)
     for name in ("a", "b"):
         write_parts(str(tmp_path / "work" / name))
 
