@@ -84,10 +84,10 @@ def work_dir(folder: str, name: str) -> str:
     products = [file for file in PRODUCTS if os.path.exists(f"{parent}/{file}")]
     if products:
         raise ValueError(
-            f"'{parent}' itself contains a run ({', '.join(products)}): kaggle-tfr "
-            f"0.1 and 0.2 wrote there. Now each NAME has a folder in it, here "
-            f"'{folder}'. To resume the old run, set WORK_DIR: {WORK}; else delete or "
-            f"rename '{parent}'."
+            f"'{parent}' itself contains a run ({', '.join(products)}), of an earlier "
+            "version of kaggle-tfr or with that WORK_DIR. Now each NAME has a folder "
+            f"in it, here '{folder}'. To resume the old run, set WORK_DIR: {WORK}; "
+            f"else delete or rename '{parent}'."
         )
     return folder
 
