@@ -16,7 +16,7 @@ from textwrap import indent
 from typing import Any
 
 from kaggle_tfr import lock
-from kaggle_tfr.mounts import bundled, find_input, output_dir, work_dir
+from kaggle_tfr.mounts import bundled, describe_input, output_dir, work_dir
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
@@ -105,7 +105,7 @@ def describe_run(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -
     note = "" if is_folder(work) else " (new)"
     lines = [f"work folder: {work}{note}"]
     if values["INPUT_DIR"]:
-        lines.append(f"input: {find_input(values['INPUT_DIR'])}")
+        lines.append(f"input: {describe_input(values['INPUT_DIR'])}")
     for name, parameters in runs.items():
         lines.append(f"{name}: {_describe_files(name, values)}")
         copy = _copies_folder(values) / f"{name}.ipynb"

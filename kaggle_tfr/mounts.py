@@ -1,12 +1,14 @@
-"""Kaggle's folders and slugs: where inputs are mounted, and where output goes."""
+"""Folders of inputs and of output, on Kaggle and elsewhere; slugs."""
 
+import difflib
 import glob
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 
-from kaggle_tfr.naming import near_file
+from kaggle_tfr import downloads
 from kaggle_tfr.storage import AnyPath, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
@@ -21,7 +23,9 @@ PRODUCTS = ("plan.json", "plan.parquet", "images.parquet", "hashes.parquet")
 MOUNT_FOLDERS = ("", "/competitions", "/datasets", "/datasets/*", "/notebooks/*")
 
 # `push` searches a kernel's log for these words.
-MISSING_INPUT = "is neither a folder here nor a Kaggle input"
+MISSING_INPUT = "is neither a folder here nor a Kaggle input that can be read"
+# The similarity of a misspelt name and a folder, from 0 to 1.
+MIN_SIMILARITY = 0.75
 # The username that the `init` commands of Kaggle's client write.
 OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 
@@ -92,33 +96,88 @@ def work_dir(folder: str, name: str) -> str:
     return folder
 
 
-def find_input(source: AnyPath) -> str:
+def find_input(source: AnyPath, *, beside: str = "") -> str:
     """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
 
-    source: a path, a slug ("flowers"), or an owner and a slug ("me/flowers");
-    subfolders may follow. Folders of this machine come before Kaggle's mounts. An
-    empty mount is not ready yet, and does not count.
-    Raises: FileNotFoundError: with every path that was tried; ValueError: `source` is
-    empty.
+    source: a path, the slug of a competition, or "owner/dataset"; subfolders may
+    follow. Folders of this machine come before Kaggle's mounts, and these before
+    downloads, which are made where there is no /kaggle/input. An empty mount is not
+    ready yet, and does not count.
+    beside: a folder that the path may be relative to; the caller has looked there.
+    A name that looks like a path here is not downloaded: see `_list_downloads`.
+    Raises: FileNotFoundError, PermissionError, ConnectionError: with everything that
+    was tried; OSError: a download failed; ValueError: `source` is empty.
     """
-    source = os.fspath(source)
-    if not source:
-        raise ValueError(
-            "The input is an empty name. Give a folder, a gs:// address or a slug."
-        )
+    source = _check_name(source)
     if is_remote(source):
         return source.rstrip("/")
 
-    candidates = _list_candidates(source)
-    folder = _find_folder(candidates)
+    folder = _find_folder(_list_candidates(source))
     if folder:
         return folder
-    paths = "\n  ".join(candidates)
-    raise FileNotFoundError(
-        f"'{source}' {MISSING_INPUT}.{near_file(source)} Looked in:\n  {paths}\n"
-        "Attach the dataset to the notebook, or give an absolute path or a gs:// "
-        "address."
-    )
+
+    failures: dict[str, OSError] = {}
+    for kaggle_input in _list_downloads(source, beside):
+        try:
+            return downloads.download(kaggle_input)
+        except (ConnectionError, FileNotFoundError, PermissionError) as error:
+            if error.errno:  # the disk's
+                raise
+            failures[kaggle_input.url] = error
+    raise _explain_missing(source, beside, failures)
+
+
+def locate_input(source: AnyPath) -> str:
+    """Return the folder that `find_input` would return without a download, or ""."""
+    source = _check_name(source)
+    if is_remote(source):
+        return source.rstrip("/")
+    folder = _find_folder(_list_candidates(source))
+    cached = map(downloads.find_cached, _list_downloads(source))
+    return folder or next(filter(None, cached), "")
+
+
+def describe_input(source: AnyPath) -> str:
+    """Return the folder of an input, or the addresses that it is downloaded from.
+
+    Raises: FileNotFoundError: the name is not a slug.
+    """
+    folder = locate_input(source)
+    if folder:
+        return folder
+    urls = [kaggle_input.url for kaggle_input in _list_downloads(os.fspath(source))]
+    if not urls:
+        raise _explain_missing(os.fspath(source), "", {})
+    return f"{' or '.join(urls)}, downloaded to {downloads.cache_folder()}"
+
+
+def name_input(source: str, found: str, folder: str) -> str:
+    """Return the name of an input for recipes, which is the same on all machines.
+
+    It is a slug for an input of Kaggle, with the folders below it, otherwise a path.
+    found: what `find_input` returned for `source`. folder: the same, or below it.
+    """
+    if found in _list_local(source):
+        return folder
+    slug = source.strip("/")
+    mount = os.path.relpath(found, KAGGLE_INPUT)
+    if mount.startswith("datasets/"):
+        slug = mount.removeprefix("datasets/")  # with the owner
+    subfolder = os.path.relpath(folder, found)
+    if subfolder == ".":
+        return slug
+    # "a/b" would be a dataset.
+    return f"{slug}/{subfolder}" if "/" in slug else f"competitions/{slug}/{subfolder}"
+
+
+def _check_name(source: AnyPath) -> str:
+    """Return the name of an input as text. Raises: ValueError: it is empty."""
+    name = os.fspath(source)
+    if not name:
+        raise ValueError(
+            "The input is an empty name. Give a folder, a gs:// address or a slug."
+        )
+    return name
 
 
 def _find_folder(candidates: list[str]) -> str:
@@ -135,11 +194,112 @@ def _find_folder(candidates: list[str]) -> str:
 
 def _list_candidates(source: str) -> list[str]:
     """Return the folders that may hold the input, the likeliest first."""
-    path = Path(source).expanduser()
-    candidates = [str(path.absolute()), str((project_dir() / path).absolute())]
-    if not path.is_absolute():
-        slug = source.strip("/")
-        candidates += [f"{KAGGLE_INPUT}{folder}/{slug}" for folder in MOUNT_FOLDERS]
-        if "/" in slug:  # the oldest mounts leave the owner out
-            candidates.append(f"{KAGGLE_INPUT}/{slug.partition('/')[2]}")
+    candidates = _list_local(source)
+    if _has_mounts() and not os.path.isabs(source):
+        candidates += _list_mounts(source.strip("/"))
     return list(dict.fromkeys(candidates))
+
+
+def _has_mounts() -> bool:
+    """Return whether this is Kaggle, where inputs are attached, not downloaded."""
+    return os.path.isdir(KAGGLE_INPUT)
+
+
+def _list_local(source: str, beside: str = "") -> list[str]:
+    """Return the paths that a name can mean on this machine."""
+    path = Path(source).expanduser()
+    tops = [Path.cwd(), project_dir()]
+    if beside and not is_remote(beside):
+        tops.append(Path(beside))
+    return [str((top / path).absolute()) for top in tops]
+
+
+def _list_mounts(slug: str) -> list[str]:
+    """Return the folders where Kaggle may mount an input."""
+    input_type, _, names = slug.partition("/")
+    if input_type in downloads.SLUG_NAMES:
+        mounts = [slug, names]
+        has_owner = input_type == "datasets"
+    else:
+        names = slug
+        mounts = [f"{folder}/{slug}".strip("/") for folder in MOUNT_FOLDERS]
+        has_owner = "/" in slug
+    if has_owner:  # the oldest mounts leave the owner out
+        mounts.append(names.partition("/")[2])
+    return [f"{KAGGLE_INPUT}/{mount}" for mount in mounts if mount]
+
+
+def _list_downloads(source: str, beside: str = "") -> list[downloads.KaggleInput]:
+    """Return what can be downloaded under this name, the likeliest first.
+
+    There is nothing on Kaggle, where inputs are attached, and for what looks like a
+    misspelt path: a name whose first folder exists here, or that is similar to the
+    path of a folder. Names without "/" are competitions, which nobody downloads by
+    mistake, because their rules must be accepted.
+    """
+    if _has_mounts():
+        return []
+    first, _, others = source.rstrip("/").partition("/")
+    begins_here = any(map(os.path.isdir, _list_local(first, beside)))
+    is_path = begins_here or _find_similar(_list_local(source, beside))
+    return [] if others and is_path else downloads.parse_slug(source)
+
+
+def _find_similar(paths: list[str]) -> str:
+    """Return the first folder whose path is similar to one of these, "" for none."""
+    for path in paths:
+        folder = os.sep
+        for name in Path(path).parts[1:]:
+            folder = _find_subfolder(folder, name)
+            if not folder:
+                break
+        if folder:
+            return folder
+    return ""
+
+
+def _find_subfolder(folder: str, name: str) -> str:
+    """Return the subfolder of this name, or of the most similar one, "" for none."""
+    if os.path.isdir(os.path.join(folder, name)):
+        return os.path.join(folder, name)
+    _, names, _ = next(os.walk(folder), ("", [], []))
+    matches = difflib.get_close_matches(name, names, 1, MIN_SIMILARITY)
+    return os.path.join(folder, matches[0]) if matches else ""
+
+
+def _explain_missing(
+    source: str, beside: str, failures: Mapping[str, OSError]
+) -> OSError:
+    """Return the error for an input that was not found, with all that was tried.
+
+    failures: the error of each address. Its type is that of the first one that is not
+    a missing file: Kaggle may have the input.
+    """
+    paths = [*_list_local(source, beside), *_list_candidates(source)]
+    tried = [f"  {path}" for path in dict.fromkeys(paths)]
+    tried += [f"  {url}: {error}" for url, error in failures.items()]
+
+    similar = _find_similar(paths)
+    hint = f"Did you mean '{similar}'? " if similar else ""
+    if _has_mounts():
+        advice = (
+            "Attach the dataset to the notebook, or give an absolute path or a gs:// "
+            "address."
+        )
+    elif failures or not downloads.parse_slug(source):
+        advice = (
+            'Give a folder, a gs:// address, or a slug: "competition" or '
+            '"owner/dataset".'
+        )
+    else:
+        advice = (
+            "It looks like a path here, so nothing was downloaded. "
+            f'Write "datasets/{source}" for a dataset of Kaggle.'
+        )
+    types = [type(error) for error in failures.values()]
+    types = [error for error in types if error is not FileNotFoundError]
+    error_type = types[0] if types else FileNotFoundError
+    lines = "\n".join(tried)
+    return error_type(
+        f"'{source}' {MISSING_INPUT}. Looked in:\n{lines}\n{hint}{advice}"
+    )

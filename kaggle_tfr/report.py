@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from kaggle_tfr import storage
-from kaggle_tfr.mounts import output_dir
+from kaggle_tfr.mounts import locate_input, output_dir
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.shards import is_of_plan
 from kaggle_tfr.tables import clean_table, show_table
@@ -79,13 +79,17 @@ def _name_folders(values: Values) -> dict[str, str]:
     """Return the name to show in place of each folder."""
     names = {}
     for settings in values["MORE_INPUTS"]:
-        folder = output_dir(settings["INPUT_DIR"])
-        names[folder] = os.path.basename(folder)
+        source = settings["INPUT_DIR"]
+        for folder in (output_dir(source), locate_input(source)):
+            names[folder] = os.path.basename(source.rstrip("/"))
+    if values["INPUT_DIR"]:
+        names[locate_input(values["INPUT_DIR"])] = "INPUT_DIR"
     for parameter in ("INPUT_DIR", "OUT_DIR", "WORK_DIR"):
         folder = values[parameter]
         if folder:
             names[output_dir(folder)] = parameter
-    names.pop("/", None)  # every path begins with it
+    for prefix in ("", "/"):  # every path begins with these
+        names.pop(prefix, None)
     return names
 
 

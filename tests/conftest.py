@@ -8,6 +8,7 @@ from hypothesis import settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ["KAGGLE_API_ENVIRONMENT"] = "LOCALHOST"  # no test asks Kaggle itself
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests are side by side themselves
 
 # A busy machine makes an example slow; that says nothing of the code.

@@ -137,7 +137,7 @@ def _read_input(settings: InputSettings) -> Table:
     if not storage.is_folder(input_dir):
         raise FileNotFoundError(
             f"INPUT_DIR '{input_dir}' is not a folder. Give the images' folder, a "
-            "gs:// address, or the slug of an attached Kaggle dataset."
+            "gs:// address, or a Kaggle slug."
         )
     if settings.split_column and not settings.reads_csv:
         raise ValueError(
@@ -274,7 +274,7 @@ def _read_more(
     settings = _change_settings(settings, changes, labels.kind)
     folder = settings.input_dir
     images, more_labels = _read_input(settings)
-    source = f"MORE_INPUTS, input {number} ('{folder}')"
+    source = f"MORE_INPUTS, input {number} ('{changes['INPUT_DIR']}')"
     if more_labels.kind != labels.kind:
         raise ValueError(
             f"{source} has labels of the kind '{more_labels.kind}', the main input "
@@ -296,7 +296,7 @@ def _change_settings(
     """
     folder = storage.resolve(settings.input_dir, changes["INPUT_DIR"])
     if not storage.is_folder(folder):
-        folder = find_input(changes["INPUT_DIR"])
+        folder = find_input(changes["INPUT_DIR"], beside=settings.input_dir)
     # A few rows can be too few to detect the kind of labels.
     values: dict[str, Any] = {"label_kind": label_kind}
     values |= {name.lower(): value for name, value in changes.items()}

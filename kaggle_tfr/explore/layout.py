@@ -97,11 +97,11 @@ def locate(source: str) -> Place:
             "for a bucket, copy some files to a folder, or write the recipe by hand."
         )
     folder = os.path.abspath(_find_top(input_folder))
-    is_slug = folder == input_folder and not os.path.isdir(source)
+    input_dir = mounts.name_input(source, input_folder, folder)
     return Place(
         folder=folder,
-        input_dir=source if is_slug else folder,
-        name=mounts.to_slug(os.path.basename(folder))[:40] or "images",
+        input_dir=input_dir,
+        name=mounts.to_slug(os.path.basename(input_dir))[:40] or "images",
     )
 
 

@@ -16,6 +16,7 @@ from support.readers import make_example, write_shard
 from kaggle_tfr import explore, mounts
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore import layout, recipe
+from kaggle_tfr.mounts import find_input
 from kaggle_tfr.parameters import load_recipe, make_settings
 
 FLOWERS = ["daisy/1.jpg", "daisy/2.jpg", "rose/3.png", "tulip/4.jpg"]
@@ -459,22 +460,23 @@ def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, name):
 
 
 def test_the_folder_in_a_slug_is_part_of_the_input(tmp_path, monkeypatch):
-    """The INPUT_DIR of an attached input with one top folder is that folder."""
+    """The slug is the INPUT_DIR with that folder, the type and the owner if needed."""
     monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
     monkeypatch.chdir(tmp_path)
-    mount_paths = {
-        "tf-flowers": "tf-flowers",
-        "ada/tea": "ada/tea",
-        "petals": "datasets/ada/petals",
+    slugs = {
+        "tf-flowers": ("tf-flowers", "competitions/tf-flowers"),
+        "ada/tea": ("ada/tea", "ada/tea"),
+        "petals": ("datasets/ada/petals", "ada/petals"),
     }
-    for number, (source, mount) in enumerate(mount_paths.items()):
+    for number, (source, (mount, slug)) in enumerate(slugs.items()):
         image_dir = tmp_path / "input" / mount / "flower_photos"
         put(image_dir, FLOWERS)
         assert main(["init", source, "-o", f"{number}.yaml"]) == 0
         values = load_recipe(f"{number}.yaml")
-        assert values["INPUT_DIR"] == str(image_dir)
+        assert values["INPUT_DIR"] == f"{slug}/flower_photos"
+        assert find_input(values["INPUT_DIR"]) == str(image_dir)
         chosen = make_settings(explore.InputSettings, values)
-        images, _ = explore.read_table(values["INPUT_DIR"], chosen)
+        images, _ = explore.read_table(str(image_dir), chosen)
         assert len(images) == len(FLOWERS)
 
 

@@ -124,9 +124,8 @@ def test_a_run_in_work_itself_is_explained(file, tmp_path, monkeypatch):
 
 
 def test_a_misspelt_folder_gets_its_near_miss(tmp_path, monkeypatch):
-    """The first name of a path that does not exist is compared."""
+    """The folder is named as it is on this machine."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "photos").mkdir(parents=True)
-    for name in ("data/photo", "data/photo/train"):
-        with pytest.raises(FileNotFoundError, match='Did you mean "data/photos"'):
-            find_input(name)
+    with pytest.raises(FileNotFoundError, match="Did you mean '.*data/photos'"):
+        find_input("data/photo")

@@ -293,7 +293,7 @@ def test_the_first_cell_knows_every_requirement(root):
         for line in text.splitlines()
         if line[:1] not in ("", "#")
     }
-    kernels_do_without = {"papermill", "ipykernel", "nbformat"}
+    kernels_do_without = {"papermill", "ipykernel", "nbformat", "kagglehub"}
     assert names - MODULES.keys() == kernels_do_without
     assert MODULES.keys() <= names
 
@@ -304,7 +304,7 @@ def test_the_first_cell_knows_every_requirement(root):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module.split(".")[0])
-    others = "cloudpickle dask kaggle nbformat papermill traitlets kaggle_tfr"
+    others = "cloudpickle dask kaggle kagglehub nbformat papermill traitlets kaggle_tfr"
     unknown = (
         imported - set(MODULES.values()) - sys.stdlib_module_names - set(others.split())
     )

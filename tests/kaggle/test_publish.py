@@ -49,7 +49,7 @@ from kaggle_tfr.explore import sample
 KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
 sample.CLASSES = {k: (*how, max(n // 20, 3)) for k, (*how, n) in sample.CLASSES.items()}
 lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml"
-lines += "|run sample --dry-run"
+lines += "|init ada/tea -o t.yaml|run sample --dry-run"
 lines += "|kernel sample --out k|push k --out got|publish part-1"
 codes = {line: main(line.split()) for line in lines.split("|")}
 sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
@@ -292,6 +292,8 @@ def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path, r
     left = kaggle.outputs[f"{USER}/sample-tfrecords"] = tmp_path / "left"
     left.mkdir()
     (left / "plan.json").write_text("{}")
+    image = next((tmp_path / "in").iterdir()).read_bytes()
+    kaggle.datasets["ada/tea"] = {"a/1.jpg": image, "b/2.jpg": image}
 
     command = [sys.executable, "-c", FRESH_PROCESS]
     environment = os.environ | {"PYTHONPATH": str(root)}

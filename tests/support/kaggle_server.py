@@ -1,16 +1,20 @@
-"""Kaggle's API on loopback, as far as the real client asks it for kernels and datasets.
+"""Kaggle's API on loopback, as far as kaggle and kagglehub ask it.
 
-The client is pointed here as at a proxy, so request lines hold whole addresses.
+They ask for kernels, datasets and competitions. The clients are pointed here as at a
+proxy, so request lines hold whole addresses.
 """
 
 import hashlib
 import http.server
+import io
 import json
 import tempfile
 import threading
+import zipfile
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+import kagglehub  # noqa: F401 - its log keeps the stream that it finds when imported
 import pytest
 
 from kaggle_tfr.kaggle import upload
@@ -25,7 +29,8 @@ class Kaggle:
     statuses: a kernel's status at each request, the last repeated; default COMPLETE.
     outputs: the folder whose files a kernel's session has left.
     logs: what it has printed, by "owner/slug". longest: files on a page of outputs.
-    datasets: {file: bytes} by "owner/slug".
+    datasets: {file: bytes} by "owner/slug"; competitions: by slug.
+    versions: of datasets, default 1. deny_download: HTTP status by either slug.
     missing: the HTTP status for a missing dataset; 403 where it could be private.
     quota_exceeded: datasets are not made, though the answer says so.
     refuse: error text by method, in an answer with status 200; deny: with status 400.
@@ -36,6 +41,7 @@ class Kaggle:
     def __init__(self):
         self.kernels, self.statuses, self.outputs = {}, {}, {}
         self.datasets, self.blobs, self.calls = {}, {}, []
+        self.competitions, self.versions, self.deny_download = {}, {}, {}
         self.refuse, self.deny, self.break_upload, self.cut_upload = (
             {},
             {},
@@ -154,7 +160,22 @@ class Kaggle:
     def _GetDatasetMetadata(self, *_):  # noqa: N802
         return 200, {"info": {"licenses": [{"name": "unknown"}]}}
 
+    def _GetDataset(self, slug, _):  # noqa: N802
+        if slug in self.deny_download or slug not in self.datasets:
+            return _fail(self.deny_download.get(slug, self.missing), "Denied")
+        owner, name = slug.split("/")
+        answer = {"ownerRef": owner, "ref": name}
+        return 200, answer | {"currentVersionNumber": self.versions.get(slug, 1)}
+
+    def _DownloadDataFiles(self, _, request):  # noqa: N802
+        slug = request["competitionName"]
+        if slug in self.deny_download or slug not in self.competitions:
+            return _fail(self.deny_download.get(slug, 404), "Denied")
+        return 302, f"http://localhost/archive/competitions/{slug}/all.zip"
+
     def _DownloadDataset(self, slug, request):  # noqa: N802
+        if not request.get("fileName"):
+            return 302, f"http://localhost/archive/{slug}/all.zip"
         return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
 
     def sha256(self, slug):
@@ -164,6 +185,15 @@ class Kaggle:
 def digest_all(files):
     """Return {name: sha256} of {name: bytes}."""
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def _zip(files):
+    """Return a ZIP archive of {name: bytes}."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    return archive.getvalue()
 
 
 def _fail(code, message):
@@ -213,8 +243,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         kind, owner, slug, name = (
             unquote(urlsplit(self.path).path).strip("/").split("/", 3)
         )
-        source = f"{owner}/{slug}"
-        if kind == "output":
+        source, kaggle = f"{owner}/{slug}", self.server.kaggle
+        if kind == "archive":
+            data = _zip(kaggle.datasets.get(source) or kaggle.competitions[slug])
+        elif kind == "output":
             data = Path(self.server.kaggle.outputs[source], name).read_bytes()
         else:
             data = self.server.kaggle.datasets[source][name]
@@ -254,6 +286,7 @@ def fixture_kaggle(tmp_path, monkeypatch):
         environment = {"KAGGLE_API_ENVIRONMENT": "LOCALHOST", "no_proxy": ""}
         environment |= {"http_proxy": f"http://127.0.0.1:{server.server_port}"}
         environment |= {"HOME": str(home), "TMPDIR": str(home)}
+        environment |= {"KAGGLEHUB_CACHE": str(tmp_path / "cache")}
         for name, value in {
             **environment,
             "KAGGLE_USERNAME": USER,

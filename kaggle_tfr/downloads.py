@@ -1,0 +1,205 @@
+"""Datasets and competitions of Kaggle: their slugs, and downloads by kagglehub."""
+
+import os
+import re
+import warnings
+import zipfile
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kaggle_tfr.storage import DENIED, NO_SPACE, explain_os_errors
+
+# The types of inputs, as in addresses and mounts, and how many names a slug has.
+SLUG_NAMES = {"datasets": 2, "competitions": 1}
+# The name of a user, an organization, a dataset or a competition.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_NO_SUBFOLDERS = {"", ".", ".."}
+
+_DISK_FIXES = dict.fromkeys(
+    (*NO_SPACE, *DENIED),
+    "Free disk space, or set KAGGLEHUB_CACHE to another folder.",
+)
+_LOG_IN = (
+    "Create a token at https://www.kaggle.com/settings/api and save it in "
+    "~/.kaggle/access_token, then run this again."
+)
+
+
+@dataclass(frozen=True)
+class KaggleInput:
+    """A dataset or a competition of Kaggle, and a folder in it.
+
+    type: "datasets" or "competitions".
+    slug: "owner/dataset", or the competition's name.
+    subfolder: "" for all files.
+    """
+
+    type: str
+    slug: str
+    subfolder: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"https://www.kaggle.com/{self.type}/{self.slug}"
+
+
+def parse_slug(name: str) -> list[KaggleInput]:
+    """Return the inputs that a name can mean, the likeliest first; none for a path.
+
+    A name without "/" is a competition. Subfolders may follow. "competitions/" or
+    "datasets/" in front makes the type explicit.
+
+    >>> [tea.slug for tea in parse_slug("ada/tea")], parse_slug("./tea")
+    (['ada/tea', 'ada'], [])
+    """
+    names = name.rstrip("/").split("/")
+    types = list(SLUG_NAMES)
+    if names[0] in SLUG_NAMES:
+        types = [names.pop(0)]
+
+    inputs = []
+    for input_type in types:
+        n_names = SLUG_NAMES[input_type]
+        slug = names[:n_names]
+        subfolders = names[n_names:]
+        is_slug = len(slug) == n_names and all(map(_NAME.fullmatch, slug))
+        if is_slug and "\\" not in name and _NO_SUBFOLDERS.isdisjoint(subfolders):
+            inputs.append(KaggleInput(input_type, "/".join(slug), "/".join(subfolders)))
+    return inputs
+
+
+def cache_folder() -> str:
+    """Return the folder of kagglehub's downloads."""
+    default = os.path.expanduser("~/.cache/kagglehub")
+    return os.environ.get("KAGGLEHUB_CACHE", default)
+
+
+def find_cached(kaggle_input: KaggleInput) -> str:
+    """Return the folder of an earlier download, "" for none.
+
+    For a dataset it is the newest version that was downloaded.
+    """
+    top = Path(cache_folder(), kaggle_input.type, kaggle_input.slug)
+    # kagglehub writes the marker when all files are there.
+    if kaggle_input.type == "competitions":
+        complete = [top] if Path(f"{top}.complete").exists() else []
+    else:
+        versions = [path.stem for path in top.glob("*.complete")]
+        numbers = sorted(map(int, filter(str.isdecimal, versions)))
+        complete = [top / "versions" / str(number) for number in numbers]
+    folders = [folder / kaggle_input.subfolder for folder in complete]
+    existing = [str(folder) for folder in folders if folder.is_dir()]
+    return existing[-1] if existing else ""
+
+
+def download(kaggle_input: KaggleInput) -> str:
+    """Return the folder of a dataset's newest version, or of a competition.
+
+    What kagglehub has cached is not downloaded again. Without network, the newest
+    cached version of a dataset is used.
+    Raises: ConnectionError, PermissionError, FileNotFoundError: each is a sentence
+    about the input; OSError: the disk, or a damaged download.
+    """
+    url = kaggle_input.url
+    cached = find_cached(kaggle_input)
+    if cached and kaggle_input.type == "competitions":
+        # kagglehub deletes it when Kaggle has newer files, perhaps during a run.
+        time = datetime.fromtimestamp(os.path.getmtime(cached), UTC)
+        print(f"{url}, downloaded on {time:%Y-%m-%d}: {cached}")
+        return cached
+
+    if not cached:
+        print(f"Requesting {url}; downloads are kept in {cache_folder()}", flush=True)
+    try:
+        folder = _call_kagglehub(kaggle_input)
+    except ConnectionError as error:
+        if not cached:
+            raise
+        print(f"WARNING: {url}: {error} An earlier download is used: {cached}")
+        return cached
+
+    path = str(Path(folder, kaggle_input.subfolder))
+    if not os.path.exists(path):
+        names = ", ".join(sorted(os.listdir(folder))[:5])
+        raise FileNotFoundError(
+            f"it has no folder '{kaggle_input.subfolder}'. It contains: {names}."
+        )
+    print(f"{url}: {path}")
+    return path
+
+
+def _call_kagglehub(kaggle_input: KaggleInput) -> str:
+    """Return the folder of kagglehub's cache, after a download where it is needed.
+
+    Raises: as `download`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of tqdm, in notebooks without ipywidgets
+            import kagglehub
+        from kagglehub.exceptions import DataCorruptionError, UnauthenticatedError
+    except ImportError:
+        raise FileNotFoundError(
+            "nothing was downloaded, because kagglehub is not installed. "
+            "Run `pip install kagglehub`."
+        ) from None
+    functions = {
+        "competitions": kagglehub.competition_download,
+        "datasets": kagglehub.dataset_download,
+    }
+    with explain_os_errors(cache_folder(), _DISK_FIXES):
+        try:
+            return functions[kaggle_input.type](kaggle_input.slug)
+        except UnauthenticatedError:
+            raise PermissionError(
+                f"Kaggle needs credentials for a competition. {_LOG_IN}"
+            ) from None
+        except OSError as error:
+            # Errors of requests have no number, those of the disk have one.
+            if error.errno:
+                raise
+            raise _translate(error, kaggle_input) from None
+        except (
+            DataCorruptionError,
+            ValueError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
+            folder = os.path.join(cache_folder(), kaggle_input.type, kaggle_input.slug)
+            raise OSError(
+                f"The download of {kaggle_input.url} failed: {error} "
+                f"Remove '{folder}*' and run this again."
+            ) from None
+
+
+def _translate(error: OSError, kaggle_input: KaggleInput) -> OSError:
+    """Return an error of requests as one of Python's, with what to do."""
+    response = getattr(error, "response", None)
+    if response is None:
+        return ConnectionError(
+            f"Kaggle was not reached ({type(error).__name__}). "
+            "Check the network, then run this again."
+        )
+    status = response.status_code
+    is_competition = kaggle_input.type == "competitions"
+    if status == 401:
+        return PermissionError(f"Kaggle rejects the credentials. {_LOG_IN}")
+    if status == 403 and is_competition:
+        return PermissionError(
+            "its rules are not accepted, or it does not exist. Accept them at "
+            f"{kaggle_input.url}/rules, then run this again."
+        )
+    if status == 403:
+        return PermissionError(
+            "it is private, or does not exist. Check the name; for a private dataset, "
+            "use a token of somebody who can see it."
+        )
+    if status == 404 and is_competition:
+        return FileNotFoundError(
+            "there is no such competition. The slug of a dataset begins with its owner."
+        )
+    if status == 404:
+        return FileNotFoundError("there is no such dataset. Check the name.")
+    return ConnectionError(f"Kaggle answered with status {status}. Try again later.")

@@ -1,0 +1,367 @@
+"""Slugs off Kaggle: the real kagglehub downloads from a stub of Kaggle on loopback."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+from PIL import Image
+from support.inputs import put_csv
+from support.inputs import read as read_inputs
+from support.kaggle_server import fixture_kaggle  # noqa: F401
+from support.readers import make_record, write_part
+
+from kaggle_tfr import downloads, mounts
+from kaggle_tfr.__main__ import main
+from kaggle_tfr.driver import describe_run
+from kaggle_tfr.explore.layout import write_recipe
+from kaggle_tfr.mounts import find_input, locate_input
+from kaggle_tfr.parameters import DEFAULTS, load_recipe
+from kaggle_tfr.pipeline import explore_images
+from kaggle_tfr.report import write_report
+from kaggle_tfr.shards import find_shards
+
+CASSAVA = "cassava-leaf-disease-classification"
+FILES = {"train.csv": b"image_id,label\n", "more/1.txt": b"one"}
+
+
+@pytest.fixture
+def server(kaggle, tmp_path, monkeypatch):
+    """The stub, with a machine that is not Kaggle's: no mounts, an empty folder."""
+    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "no" / "input"))
+    monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(tmp_path / "no" / "working"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    kaggle.competitions[CASSAVA] = FILES
+    kaggle.datasets["ada/tea"] = FILES
+    return kaggle
+
+
+def list_files(folder):
+    paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def make_images(n_images):
+    """Return a dataset of class folders below one top folder, as {name: bytes}."""
+    files = {}
+    for number in range(n_images):
+        label = ("daisy", "rose")[number % 2]
+        path = Path("image.png")
+        Image.new("RGB", (40, 30), (number * 9, 90, 40)).save(path)
+        files[f"flower_photos/{label}/{number}.png"] = path.read_bytes()
+        path.unlink()
+    return files
+
+
+def mount_files(folder, files):
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("source", "cached", "method"),
+    [
+        (CASSAVA, f"competitions/{CASSAVA}", "DownloadDataFiles"),
+        ("ada/tea", "datasets/ada/tea/versions/1", "DownloadDataset"),
+        ("datasets/ada/tea/", "datasets/ada/tea/versions/1", "DownloadDataset"),
+    ],
+)
+def test_a_slug_is_downloaded_once(server, capsys, source, cached, method):
+    """The first call says what is downloaded and where to; the second loads no data."""
+    assert locate_input(source) == ""
+
+    cache = downloads.cache_folder()
+    folder = find_input(source)
+
+    assert folder == f"{cache}/{cached}"
+    assert list_files(folder) == FILES
+    out = capsys.readouterr().out
+    url = f"https://www.kaggle.com/{cached.split('/versions')[0]}"
+    assert f"Requesting {url}; downloads are kept in {cache}\n" in out
+    assert f"{url}: {folder}" in out.splitlines()
+    assert server.calls.count(method) == 1
+
+    assert find_input(source) == locate_input(source) == folder
+    assert server.calls.count(method) == 1
+    assert "Requesting" not in capsys.readouterr().out
+
+
+def test_subfolders_of_both_types_are_found(server, tmp_path):
+    """The name a/b is a folder of the competition a, if there is no dataset a/b."""
+    for source in (f"{CASSAVA}/more", f"competitions/{CASSAVA}/more", "ada/tea/more"):
+        assert list_files(find_input(source)) == {"1.txt": b"one"}
+    with pytest.raises(
+        FileNotFoundError, match="has no folder 'part-9'. It contains: mo"
+    ):
+        find_input("ada/tea/part-9")
+
+
+def test_a_new_version_of_a_dataset_is_downloaded(server):
+    """A cached version is used without network, with a warning."""
+    old = find_input("ada/tea")
+    server.versions["ada/tea"] = 12
+    server.datasets["ada/tea"] = {"new.csv": b"x"}
+
+    new = find_input("ada/tea")
+
+    assert (old[-2:], new[-3:]) == ("/1", "/12")
+    assert list_files(new) == {"new.csv": b"x"}
+    assert locate_input("ada/tea") == new
+
+
+def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
+    """Dataset and competition are used as they are; the dataset with a warning."""
+    folders = [find_input(source) for source in ("ada/tea", CASSAVA)]
+    capsys.readouterr()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+
+    assert [find_input(source) for source in ("ada/tea", CASSAVA)] == folders
+
+    printed = capsys.readouterr().out
+    assert "WARNING: https://www.kaggle.com/datasets/ada/tea: Kaggle was not" in printed
+    assert f"{CASSAVA}, downloaded on 20" in printed
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "error_type", "messages"),
+    [
+        (
+            CASSAVA,
+            403,
+            PermissionError,
+            [f"Accept them at https://www.kaggle.com/competitions/{CASSAVA}/rules"],
+        ),
+        (
+            CASSAVA,
+            401,
+            PermissionError,
+            ["Kaggle rejects the credentials. Create a token at"],
+        ),
+        (
+            CASSAVA,
+            404,
+            FileNotFoundError,
+            ["there is no such competition. The slug of a dataset"],
+        ),
+        (
+            CASSAVA,
+            429,
+            ConnectionError,
+            ["Kaggle answered with status 429. Try again later."],
+        ),
+        (
+            "ada/tea",
+            403,
+            PermissionError,
+            [
+                "/datasets/ada/tea: it is private, or does not exist. Check the name",
+                "/competitions/ada: there is no",
+            ],
+        ),
+        (
+            "ada/tea",
+            404,
+            FileNotFoundError,
+            ["there is no such dataset. Check the name."],
+        ),
+    ],
+)
+def test_a_refusal_of_kaggle_says_what_to_do(
+    server, source, status, error_type, messages
+):
+    """Each address that was tried is named with its reason, and the local path too."""
+    server.deny_download[source] = status
+
+    with pytest.raises(error_type) as caught:
+        find_input(source)
+
+    for message in [
+        f"'{source}' {mounts.MISSING_INPUT}",
+        f"\n  {os.getcwd()}/{source}\n",
+        *messages,
+    ]:
+        assert message in str(caught.value)
+    assert type(caught.value) is error_type
+    assert not any(path.is_file() for path in Path(downloads.cache_folder()).rglob("*"))
+
+
+def test_without_credentials_a_competition_names_the_token(server, monkeypatch):
+    """A public dataset is downloaded without credentials."""
+    monkeypatch.delenv("KAGGLE_USERNAME")
+    monkeypatch.delenv("KAGGLE_KEY")
+    with pytest.raises(
+        PermissionError, match="needs credentials.*save it in ~/.kaggle"
+    ):
+        find_input(CASSAVA)
+    assert list_files(find_input("ada/tea")) == FILES
+
+
+def test_without_network_the_error_says_so(server, monkeypatch, capsys):
+    """`init` prints the error of the connection, and nothing is written."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert main(["init", "ada/tea"]) == 1
+    error = capsys.readouterr().err
+    assert "Kaggle was not reached (" in error
+    assert "Check the network, then run this again." in error
+    assert os.listdir() == []
+
+
+def test_a_damaged_archive_is_named(server, monkeypatch):
+    """What kagglehub cannot extract must be removed, or it is found the next time."""
+    monkeypatch.setattr("support.kaggle_server._zip", lambda _: b"<html>Log in</html>")
+    folder = f"{downloads.cache_folder()}/datasets/ada/tea"
+    with pytest.raises(OSError, match=rf"(?s)Remove '{folder}\*' and run this again"):
+        find_input("ada/tea")
+
+
+def test_a_cache_that_cannot_be_written_is_named(server, tmp_path, monkeypatch):
+    """The error of the disk says how to choose another folder."""
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(OSError, match=str(tmp_path / "cache")):
+        find_input("ada/tea")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("./tea", "../ada/tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip"),
+        *("a.b/tea", "ada/tea/../x", "ada//tea", "my photos", "photos/trian"),
+        *("photos/2024", "phots/train", "photos/train/tee"),
+    ],
+)
+def test_a_path_is_never_asked_for(server, source):
+    """What is not a slug, or looks like a path here, is not looked up on Kaggle."""
+    Path("photos/train/tea").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="Looked in"):
+        find_input(source)
+    assert server.calls == []
+
+
+def test_a_misspelt_path_names_the_folder_that_exists(server):
+    """So does a misspelt word, which could be a competition; a dataset has a prefix."""
+    Path("photos/train").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError) as caught:
+        find_input("phots/trian")
+    assert f"Did you mean '{os.getcwd()}/photos/train'?" in str(caught.value)
+    assert 'Write "datasets/phots/trian" for a dataset of Kaggle.' in str(caught.value)
+    with pytest.raises(FileNotFoundError, match="Did you mean '.*/here/photos'?"):
+        find_input("phtos")
+
+    server.datasets["photos/train-2"] = FILES
+    Path("photos").rename("photo")
+    with pytest.raises(FileNotFoundError, match="looks like a path here"):
+        find_input("photos/train-2")
+    assert list_files(find_input("datasets/photos/train-2")) == FILES
+
+
+def test_a_dry_run_downloads_nothing(server):
+    """It prints the address of the input, and the folder once it is cached."""
+    lines = describe_run({"INPUT_DIR": CASSAVA}).splitlines()
+    url = f"https://www.kaggle.com/competitions/{CASSAVA}"
+    assert f"input: {url}, downloaded to {downloads.cache_folder()}" in lines
+    with pytest.raises(FileNotFoundError, match="Looked in"):
+        describe_run({"INPUT_DIR": "./photos"})
+    assert server.calls == []
+
+    folder = find_input(CASSAVA)
+    assert f"input: {folder}" in describe_run({"INPUT_DIR": CASSAVA}).splitlines()
+
+
+def test_parts_are_read_from_a_slug(server, tmp_path):
+    """TFREC_DIRS and `find_shards` take datasets, and folders of them."""
+    part = tmp_path / "left" / "part-1"
+    write_part(part, {"a.tfrec": (0, [make_record(7)])})
+    server.datasets["ada/tea-parts"] = list_files(part.parent)
+
+    for source in ("ada/tea-parts", "ada/tea-parts/part-1"):
+        shards = find_shards(source)
+        assert shards["count"].tolist() == [1]
+        assert shards["folder"][0].startswith(downloads.cache_folder())
+
+
+def test_a_further_input_is_a_slug_or_a_folder_of_the_first(server, tmp_path):
+    """A misspelt folder of the main input is not looked up on Kaggle."""
+    main_input = put_csv(tmp_path / "in", "image_id,label\na.png,daisy\n", ["a.png"])
+    (main_input / "more" / "photos").mkdir(parents=True)
+    server.datasets["ada/tea"] = make_images(2)
+    folders = {"SOURCE": "folders", "PATTERN": "*/*/*"}
+
+    more = [{"INPUT_DIR": "ada/tea", "LABEL_MAP": {"rose": ""}, **folders}]
+    images, _ = read_inputs(main_input, more_inputs=more)
+    assert images["source"].tolist() == [0, 1, 1]
+
+    server.calls.clear()
+    with pytest.raises(FileNotFoundError, match="Did you mean '.*/in/more/photos'"):
+        read_inputs(main_input, more_inputs=[{"INPUT_DIR": "more/photo", **folders}])
+    assert server.calls == []
+
+
+def test_the_report_hides_the_cache(server, tmp_path):
+    """The page may be published; the folders of this machine are not on it."""
+    folders = [find_input(source) for source in (CASSAVA, "ada/tea/more")]
+    output = new_output("stream", text="\n".join(f"{path}/1.jpg" for path in folders))
+    cell = new_code_cell("", outputs=[output])
+    (tmp_path / "notebooks").mkdir()
+    notebook = new_notebook(cells=[cell])
+    nbformat.write(notebook, tmp_path / "notebooks" / "01_explore.ipynb")
+
+    values = {"INPUT_DIR": CASSAVA, "MORE_INPUTS": [{"INPUT_DIR": "ada/tea/more"}]}
+    write_report({**values, "WORK_DIR": str(tmp_path)}, tmp_path / "notebooks")
+
+    page = (tmp_path / "report.html").read_text()
+    assert "INPUT_DIR/1.jpg\nmore/1.jpg" in page
+    assert downloads.cache_folder() not in page
+
+
+def test_a_folder_and_a_mount_come_before_a_download(server, tmp_path, monkeypatch):
+    """On Kaggle nothing is downloaded, also where an input is missing."""
+    Path("ada/tea").mkdir(parents=True)
+    assert find_input("ada/tea") == f"{os.getcwd()}/ada/tea"
+
+    mount = tmp_path / "input" / "competitions" / CASSAVA
+    mount.mkdir(parents=True)
+    (mount / "train.csv").touch()
+    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
+    assert find_input(CASSAVA) == str(mount)
+    with pytest.raises(FileNotFoundError, match="Attach the dataset to the notebook"):
+        find_input("ada/coffee")
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("mount", "input_dir"),
+    [
+        ("datasets/ada/tea", "ada/tea/flower_photos"),
+        ("competitions/tea-2026", "competitions/tea-2026/flower_photos"),
+    ],
+)
+def test_one_recipe_gives_the_same_table_on_kaggle_and_off(
+    server, tmp_path, monkeypatch, mount, input_dir
+):
+    """`init` writes the same recipe on both, and 01 the same table except the paths."""
+    files = make_images(8)
+    server.datasets["ada/tea"] = server.competitions["tea-2026"] = files
+    mount_files(tmp_path / "input" / mount, files)
+    recipes, tables = [], []
+    for input_folder in ("input", "no"):
+        monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / input_folder))
+        recipe = str(tmp_path / f"{input_folder}.yaml")
+        write_recipe(mount.partition("/")[2], recipe)
+        recipes.append(Path(recipe).read_text())
+        values = DEFAULTS | load_recipe(recipe) | {"N_JOBS": 2}
+        work = tmp_path / f"work-{input_folder}"
+        work.mkdir()
+        explore_images(values, str(work))
+        tables.append(pd.read_parquet(work / "images.parquet"))
+
+    assert recipes[0] == recipes[1]
+    assert f'INPUT_DIR: "{input_dir}"' in recipes[0]
+    assert len(tables[0]) == 8
+    pd.testing.assert_frame_equal(*[table.drop(columns="path") for table in tables])
+    ends = [table["path"].str.partition("flower_photos/")[2] for table in tables]
+    assert ends[0].tolist() == ends[1].tolist()
