@@ -1,11 +1,14 @@
 """Datasets and competitions of Kaggle: their slugs, and downloads by kagglehub."""
 
+import contextlib
+import fcntl
 import os
 import re
 import warnings
 import zipfile
 import zlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -104,16 +107,10 @@ def download(kaggle_input: KaggleInput) -> str:
     """
     url = kaggle_input.url
     cached = find_cached(kaggle_input)
-    if cached and kaggle_input.type == "competitions":
-        # kagglehub deletes it when Kaggle has newer files, perhaps during a run.
-        time = datetime.fromtimestamp(os.path.getmtime(cached), UTC)
-        print(f"{url}, downloaded on {time:%Y-%m-%d}: {cached}")
-        return cached
-
     if not cached:
         print(f"Requesting {url}; downloads are kept in {cache_folder()}", flush=True)
     try:
-        folder = _call_kagglehub(kaggle_input)
+        folder = _find_or_download(kaggle_input)
     except ConnectionError as error:
         if not cached:
             raise
@@ -126,12 +123,44 @@ def download(kaggle_input: KaggleInput) -> str:
         raise FileNotFoundError(
             f"it has no folder '{kaggle_input.subfolder}'. It contains: {names}."
         )
-    print(f"{url}: {path}")
+    date = datetime.fromtimestamp(os.path.getmtime(folder), UTC)
+    print(f"{url}, downloaded on {date:%Y-%m-%d}: {path}")
     return path
 
 
+def _find_or_download(kaggle_input: KaggleInput) -> str:
+    """Return the folder of all files of the input, which is downloaded if needed.
+
+    Raises: as `download`.
+    """
+    whole = replace(kaggle_input, subfolder="")
+    parent = Path(cache_folder(), whole.type, whole.slug).parent
+    with explain_os_errors(parent, _DISK_FIXES), _lock_folder(parent):
+        cached = find_cached(whole)
+        # kagglehub deletes a competition when Kaggle has newer files, perhaps during
+        # a run that reads it.
+        is_final = cached and whole.type == "competitions"
+        return cached if is_final else _call_kagglehub(whole)
+
+
+@contextlib.contextmanager
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Wait until no other process downloads to a folder, which is made if missing.
+
+    kagglehub would write over the files that the other process already reads.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _call_kagglehub(kaggle_input: KaggleInput) -> str:
-    """Return the folder of kagglehub's cache, after a download where it is needed.
+    """Return the folder of all files of the input in kagglehub's cache.
 
     Raises: as `download`.
     """
@@ -149,29 +178,26 @@ def _call_kagglehub(kaggle_input: KaggleInput) -> str:
         "competitions": kagglehub.competition_download,
         "datasets": kagglehub.dataset_download,
     }
-    with explain_os_errors(cache_folder(), _DISK_FIXES):
-        try:
-            return functions[kaggle_input.type](kaggle_input.slug)
-        except UnauthenticatedError:
-            raise PermissionError(
-                f"Kaggle needs credentials for a competition. {_LOG_IN}"
-            ) from None
-        except OSError as error:
-            # Errors of requests have no number, those of the disk have one.
-            if error.errno:
-                raise
-            raise _translate(error, kaggle_input) from None
-        except (
-            DataCorruptionError,
-            ValueError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
-            folder = os.path.join(cache_folder(), kaggle_input.type, kaggle_input.slug)
-            raise OSError(
-                f"The download of {kaggle_input.url} failed: {error} "
-                f"Remove '{folder}*' and run this again."
-            ) from None
+    try:
+        return functions[kaggle_input.type](kaggle_input.slug)
+    except UnauthenticatedError:
+        raise PermissionError(
+            f"Kaggle needs credentials for a competition. {_LOG_IN}"
+        ) from None
+    except OSError as error:
+        # Errors of requests have no number, those of the disk have one.
+        if error.errno:
+            raise
+        raise _translate(error, kaggle_input) from None
+    except (DataCorruptionError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).strip().rstrip(".")
+        folder = os.path.join(cache_folder(), kaggle_input.type, kaggle_input.slug)
+        is_dataset = kaggle_input.type == "datasets"
+        archive = folder if is_dataset else f"{folder}.archive"
+        raise OSError(
+            f"The download of {kaggle_input.url} failed: {reason}. If the archive is "
+            f"damaged, remove '{archive}'. Then run this again."
+        ) from None
 
 
 def _translate(error: OSError, kaggle_input: KaggleInput) -> OSError:
@@ -185,7 +211,7 @@ def _translate(error: OSError, kaggle_input: KaggleInput) -> OSError:
     status = response.status_code
     is_competition = kaggle_input.type == "competitions"
     if status == 401:
-        return PermissionError(f"Kaggle rejects the credentials. {_LOG_IN}")
+        return PermissionError(f"Kaggle needs valid credentials. {_LOG_IN}")
     if status == 403 and is_competition:
         return PermissionError(
             "its rules are not accepted, or it does not exist. Accept them at "

@@ -246,14 +246,14 @@ def _list_downloads(source: str, beside: str = "") -> list[downloads.KaggleInput
 
 
 def _find_similar(paths: list[str]) -> str:
-    """Return the first folder whose path is similar to one of these, "" for none."""
+    """Return the first folder with nearly one of these paths, "" for none."""
     for path in paths:
         folder = os.sep
         for name in Path(path).parts[1:]:
             folder = _find_subfolder(folder, name)
             if not folder:
                 break
-        if folder:
+        if folder not in ("", path):
             return folder
     return ""
 
@@ -281,25 +281,33 @@ def _explain_missing(
 
     similar = _find_similar(paths)
     hint = f"Did you mean '{similar}'? " if similar else ""
-    if _has_mounts():
-        advice = (
-            "Attach the dataset to the notebook, or give an absolute path or a gs:// "
-            "address."
-        )
-    elif failures or not downloads.parse_slug(source):
-        advice = (
-            'Give a folder, a gs:// address, or a slug: "competition" or '
-            '"owner/dataset".'
-        )
-    else:
-        advice = (
-            "It looks like a path here, so nothing was downloaded. "
-            f'Write "datasets/{source}" for a dataset of Kaggle.'
-        )
+    advice = _advise(source, is_requested=bool(failures))
     types = [type(error) for error in failures.values()]
     types = [error for error in types if error is not FileNotFoundError]
     error_type = types[0] if types else FileNotFoundError
     lines = "\n".join(tried)
     return error_type(
         f"'{source}' {MISSING_INPUT}. Looked in:\n{lines}\n{hint}{advice}"
+    )
+
+
+def _advise(source: str, *, is_requested: bool) -> str:
+    """Return what to do about an input that was not found."""
+    kaggle_inputs = downloads.parse_slug(source)
+    if _has_mounts():
+        return (
+            "Attach the dataset to the notebook, or give an absolute path or a gs:// "
+            "address."
+        )
+    if is_requested or not kaggle_inputs:
+        return (
+            'Give a folder, a gs:// address, or a slug: "competition" or '
+            '"owner/dataset".'
+        )
+    address = f"{kaggle_inputs[0].type}/{kaggle_inputs[0].slug}"
+    if source.startswith(address):
+        return f"A folder here begins like '{source}', so nothing was downloaded."
+    return (
+        "It looks like a path here, so nothing was downloaded. For Kaggle's dataset, "
+        f'write "{address}".'
     )
