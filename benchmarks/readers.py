@@ -5,13 +5,12 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import cv2
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from kaggle_tfr.read.batches import choose_window, read_batches, to_devices
-from kaggle_tfr.records import Records
+from kaggle_tfr.read.records import Records
 from kaggle_tfr.train import IMAGENET, normalization
 
 AUTOTUNE = tf.data.AUTOTUNE
@@ -202,14 +201,22 @@ class ToDevices:
         return map(self.wait, to_devices(self.data, self.devices))
 
 
-def cut_record(side, record):
-    """Return uint8 (side, side, 3): a random window of a record, decoded by OpenCV."""
-    features = tf.train.Example.FromString(record).features.feature
-    encoded = features["image"].bytes_list.value[0]
-    pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB)
+def cut_window(side, example):
+    """Return uint8 (side, side, 3): a random window of the image of a record."""
+    pixels, _ = example
     room = np.subtract(pixels.shape[:2], side - 1)
     top, left = np.random.randint(0, room)  # noqa: NPY002
     return pixels[top : top + side, left : left + side]
+
+
+def records_alone(setting):
+    """Read shuffled records by number in one thread."""
+    records = Records(setting.shards)
+    random = np.random.default_rng(0)
+    while True:
+        numbers = random.integers(len(records), size=setting.batch)
+        windows = [cut_window(setting.side, records[number]) for number in numbers]
+        yield np.stack(windows)
 
 
 def grain_threads(setting):
@@ -218,7 +225,7 @@ def grain_threads(setting):
 
     data = grain.MapDataset.source(Records(setting.shards)).shuffle(seed=0).repeat()
     options = grain.ReadOptions(num_threads=os.cpu_count(), prefetch_buffer_size=64)
-    data = data.map(partial(cut_record, setting.side)).to_iter_dataset(options)
+    data = data.map(partial(cut_window, setting.side)).to_iter_dataset(options)
     return data.batch(setting.batch, drop_remainder=True)
 
 
@@ -226,8 +233,8 @@ def torch_workers(setting):
     """Read shuffled records by PyTorch, with a worker process for each core."""
     import torch
 
-    def collate(records):
-        windows = [cut_record(setting.side, record) for record in records]
+    def collate(examples):
+        windows = [cut_window(setting.side, example) for example in examples]
         return torch.from_numpy(np.stack(windows))
 
     records = Records(setting.shards)
@@ -241,6 +248,7 @@ def torch_workers(setting):
 # processes, so these run before JAX starts.
 COSTS = {
     "tf.data": ("tensorflow", ours),
+    "Records": ("numpy", records_alone),
     "grain threads": ("grain", grain_threads),
     "torch workers": ("torch", torch_workers),
 }

@@ -12,8 +12,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from kaggle_tfr.mounts import bundled
 from kaggle_tfr.naming import SUBMISSION, near_file, near_miss
 
@@ -480,6 +478,8 @@ def parse_value(name: str, text: str) -> Any:
 
     Raises: ValueError: there is no such parameter, or the text is not a valid value.
     """
+    import yaml  # which reading does without
+
     types = PARAMETERS[name].types if name in PARAMETERS else (str,)
     value: Any = text
     if types != (str,):
@@ -493,21 +493,6 @@ def parse_value(name: str, text: str) -> Any:
     return value
 
 
-class _RecipeLoader(yaml.SafeLoader):
-    """YAML's safe loader, but a repeated key is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        marks: dict = {}
-        for key, _ in node.value:
-            first_mark = marks.setdefault(str(key.value), key.start_mark)
-            if first_mark is not key.start_mark:
-                raise yaml.YAMLError(
-                    f"'{key.value}' is in line {first_mark.line + 1} and again in line "
-                    f"{key.start_mark.line + 1}. Keep one."
-                )
-        return super().construct_mapping(node, deep=deep)
-
-
 def load_recipe(path: str) -> dict[str, Any]:
     """Return the parameters of a recipe.
 
@@ -518,16 +503,41 @@ def load_recipe(path: str) -> dict[str, Any]:
     recipe = _find_recipe(path)
     try:
         return _parse_recipe(recipe.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"The recipe '{recipe}' cannot be used: {error}") from None
 
 
 def _parse_recipe(text: str) -> dict[str, Any]:
-    values = yaml.load(text, _RecipeLoader) or {}  # noqa: S506  # a safe loader
+    values = _load_yaml(text) or {}
     if not isinstance(values, dict):
         raise ValueError("it is not a list of 'NAME: value' lines.")
     check_parameters(values)
     return values
+
+
+def _load_yaml(text: str) -> Any:
+    """Return what YAML's safe loader returns.
+
+    Raises: ValueError: the text is not YAML, or repeats a key.
+    """
+    import yaml
+
+    class RecipeLoader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+            marks: dict = {}
+            for key, _ in node.value:
+                first_mark = marks.setdefault(str(key.value), key.start_mark)
+                if first_mark is not key.start_mark:
+                    raise yaml.YAMLError(
+                        f"'{key.value}' is in line {first_mark.line + 1} and again in "
+                        f"line {key.start_mark.line + 1}. Keep one."
+                    )
+            return super().construct_mapping(node, deep=deep)
+
+    try:
+        return yaml.load(text, RecipeLoader)  # noqa: S506  # a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
 
 
 def _find_recipe(path: str) -> Path:

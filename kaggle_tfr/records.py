@@ -1,7 +1,7 @@
 """TFRecord files: their frames, checksums and features, and random access to records.
 
-A record is found by its number in a table of shards (`Records`), or by an address such
-as "x.tfrec#17", which can replace the path of an image file (`read_image_bytes`).
+A record is found by its number in a shard (`ShardIndex`), or by an address such as
+"x.tfrec#17", which can replace the path of an image file (`read_image_bytes`).
 """
 
 import atexit
@@ -16,17 +16,15 @@ import shutil
 import tempfile
 import threading
 import zlib
-from bisect import bisect
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, pairwise
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from google.protobuf.message import DecodeError
 
 from kaggle_tfr import storage
@@ -82,7 +80,7 @@ message_type {
 
 
 class DamagedRecord(OSError, ValueError):  # noqa: N818 - an input, not the run, is bad
-    """A record whose checksums do not match, or that is not a `tf.train.Example`."""
+    """A record whose checksums, features or image are not as they should be."""
 
 
 # What is wrong with one input while the disk works.
@@ -289,71 +287,17 @@ class ShardIndex:
     def read_features(self, number: int) -> Features:
         """Return the features of a record by name. Raises: DamagedRecord, OSError."""
         record = self.read_record(number)
-        try:
+        with self.name_record(number):
             return parse_record(record)
+
+    @contextlib.contextmanager
+    def name_record(self, number: int) -> Iterator[None]:
+        """Raise DamagedRecord, with shard and byte, for a ValueError in this block."""
+        try:
+            yield
         except ValueError as error:
-            offset = self.find_frame(number)[0]
+            offset, _ = self.find_frame(number)
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
-
-
-class Records:
-    """Random access to serialized records: `len(records)`, `records[number]`, from 0.
-
-    What grain's `MapDataset.source` and torch's `DataLoader` need. It can be pickled; a
-    process that only reads from it does not import TensorFlow.
-    """
-
-    def __init__(self, shards: pd.DataFrame) -> None:
-        """Read the indexes of the shards.
-
-        shards: of `find_shards`, all with the same features: without unlabelled test
-        shards.
-        Raises: ValueError: features differ, or a shard is in GZIP or has no index.
-        """
-        check_schemas(shards)
-        self.indexes = [_open_index(row) for row in shards.itertuples()]
-        # The number of the first record of each shard, then the number of records.
-        self.starts = list(accumulate(map(len, self.indexes), initial=0))
-
-    def __len__(self) -> int:
-        return self.starts[-1]
-
-    def __getitem__(self, number: SupportsIndex) -> bytes:
-        """Return the record. Raises: DamagedRecord (a ValueError), IndexError."""
-        position = range(len(self))[number]
-        shard = bisect(self.starts, position) - 1
-        return self.indexes[shard].read_record(position - self.starts[shard])
-
-
-def check_schemas(shards: pd.DataFrame) -> None:
-    """Raise a ValueError unless all records have the same features.
-
-    shards: of `find_shards`.
-    """
-    different = shards.drop_duplicates("schema")
-    if len(different) > 1:
-        first, second, *_ = different.itertuples()
-        raise ValueError(
-            f"Shards of '{first.folder}' ({first.split}) and '{second.folder}' "
-            f"({second.split}) have different schemas, so one reader cannot take both. "
-            "Choose the shards of one split, or training and validation shards by "
-            "read.choose_fold. Read folders apart, and join their batches by tf.data's "
-            "sample_from_datasets."
-        )
-
-
-def _open_index(row: Any) -> ShardIndex:
-    """Return the index of a row of `find_shards` from its `.idx` file."""
-    name = row.file.removeprefix(row.folder).lstrip("/")
-    path = storage.join(row.folder, "index", f"{name}.idx")
-    bounds = read_index(path)
-    if len(bounds) != row.count + 1 or bounds[-1] != row.bytes:
-        raise ValueError(
-            f"'{row.file}' has no index of its {row.count:,} records in '{path}'. Copy "
-            "the part's folder index/ as well, or read it with read_batches. A shard "
-            "in GZIP has no index: write it with COMPRESSION = ''."
-        )
-    return ShardIndex(row.file, row.file, np.array(bounds, np.int64))
 
 
 # The indexes that this process has used, 8 bytes a record.

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
@@ -13,7 +13,7 @@ import pandas as pd
 from kaggle_tfr.images.header import count_channels
 from kaggle_tfr.images.masks import resize_code
 from kaggle_tfr.naming import near_miss
-from kaggle_tfr.records import example_class
+from kaggle_tfr.records import Features, example_class, list_values
 from kaggle_tfr.storage import parse_json
 
 if TYPE_CHECKING:
@@ -364,6 +364,44 @@ def feature_spec(schema: RecordSchema) -> dict[str, Any]:
             shape = [field.size] if field.size else []
             spec[field.name] = tf.io.FixedLenFeature(shape, dtype)
     return spec
+
+
+def read_values(features: Features, fields: Iterable[Field]) -> dict[str, Any]:
+    """Return the value of each field of a record, by its name, without TensorFlow.
+
+    They equal those of `tf.io.parse_single_example` by `feature_spec`: an int, a float
+    or bytes; of a list int64 (n,), float32 (n,) or a list of bytes.
+    features: of `records.parse_record`.
+    Raises: ValueError: a feature is missing, or its type or number of values differs.
+    """
+    return {field.name: _read_value(features, field) for field in fields}
+
+
+def _read_value(features: Features, field: Field) -> Any:
+    """Return the value of a field. Raises: ValueError."""
+    values = []
+    type_ = ""
+    if field.name in features:  # otherwise looking it up would add it
+        feature = features[field.name]
+        values = list_values(feature)
+        type_ = type_of_feature(feature)
+
+    n_expected = len(values) if field.size == RAGGED else max(1, field.size)
+    if type_ not in (field.type, "") or len(values) != n_expected:
+        raise ValueError(
+            f"its feature '{field.name}' has {len(values)} values of type "
+            f"{type_ or 'none'}, the schema wants {n_expected} of {field.type}"
+        )
+    if not field.size:
+        return values[0]
+    if field.type == "bytes":
+        return values
+    return np.array(values, np.int64 if field.type == "int64" else np.float32)
+
+
+def type_of_feature(feature: Any) -> str:
+    """Return "bytes", "int64", "float", or "" for a feature without a list."""
+    return (feature.WhichOneof("kind") or "").removesuffix("_list")
 
 
 def encode(

@@ -18,6 +18,6 @@ from kaggle_tfr.read.display import (
     measure_speed,
     pair_with_sources,
 )
-from kaggle_tfr.records import Records
+from kaggle_tfr.read.records import Records
 from kaggle_tfr.schema import list_fields
 from kaggle_tfr.shards import find_shards

@@ -17,7 +17,6 @@ from kaggle_tfr import storage
 from kaggle_tfr.images.masks import sample_mask
 from kaggle_tfr.naming import SPLIT_NAMES, near_miss
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.records import check_schemas
 from kaggle_tfr.schema import RecordSchema, feature_spec
 from kaggle_tfr.session import count_cores
 from kaggle_tfr.shards import count_records
@@ -78,7 +77,16 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
 
     Raises: ValueError: there are several schemas, or no record.
     """
-    check_schemas(shards)
+    different = shards.drop_duplicates("schema")
+    if len(different) > 1:
+        first, second, *_ = different.itertuples()
+        raise ValueError(
+            f"Shards of '{first.folder}' ({first.split}) and '{second.folder}' "
+            f"({second.split}) have different schemas, so one reader cannot take both. "
+            "Choose the shards of one split, or training and validation shards by "
+            "read.choose_fold. Read folders apart, and join their batches by tf.data's "
+            "sample_from_datasets."
+        )
     if not shards["count"].sum():
         raise ValueError(
             "There is no record to read in these shards. Check their split and fold."

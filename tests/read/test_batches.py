@@ -29,7 +29,7 @@ from kaggle_tfr.read.batches import (
     read_batches,
     read_images,
 )
-from kaggle_tfr.records import Records
+from kaggle_tfr.read.records import Records
 from kaggle_tfr.schema import RecordSchema, load_schema
 from kaggle_tfr.shards import find_shards
 

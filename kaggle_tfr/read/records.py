@@ -1,0 +1,172 @@
+"""Read records by number, for PyTorch, grain and NumPy: TensorFlow is not needed."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.images.header import RejectedImage, read_upright
+from kaggle_tfr.images.masks import decode_mask
+from kaggle_tfr.naming import SPLIT_NAMES
+from kaggle_tfr.read.batches import choose_fold, one_schema
+from kaggle_tfr.records import ShardIndex, parse_record, read_index
+from kaggle_tfr.schema import read_values
+from kaggle_tfr.shards import find_shards
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex
+
+    from kaggle_tfr.shards import Folders
+
+Split = Literal["train", "validation", "test"]
+
+
+class Records(Sequence[tuple[Any, Any]]):
+    """The records of shards as a sequence: `image, label = records[number]`.
+
+    It is a dataset for torch's `DataLoader` and a source for grain's `MapDataset`. It
+    can be pickled. Each record that is read is verified by its checksum.
+
+    image: uint8 (height, width, 3), red first. Images may differ in size.
+    label: int, the class; float32 (classes,) for several labels; uint8 (height, width,
+        classes) for masks. Images of the test split usually have no label: the second
+        value is then their id, str, or −1 if the records have no id either.
+    classes: the names of the classes; their positions are the labels.
+    """
+
+    def __init__(
+        self,
+        parts: Folders | pd.DataFrame,
+        *,
+        split: Split | None = None,
+        fold: int | None = None,
+        decode: bool = True,
+    ) -> None:
+        """Find the shards, and read their indexes.
+
+        parts: the folders that `find_shards` takes, or the table that it returns.
+        split: None reads all shards, which then must have the same features.
+        fold: where there are folds, the training and validation shards are those of
+            `choose_fold`; None is fold 0. Test shards are not of any fold.
+        decode: False returns the image as the bytes of its file, and masks as a tuple
+            of their run-length codes, also bytes.
+        Raises: ValueError: no shard has this split or fold, schemas differ, a shard is
+        in GZIP or has no index; FileNotFoundError.
+        """
+        shards = parts if isinstance(parts, pd.DataFrame) else find_shards(parts)
+        if split is not None:
+            shards = _choose_split(shards, split, fold or 0)
+        elif fold is not None:
+            raise ValueError(
+                f"fold is {fold}, but there is no split. Set split to 'train' for the "
+                "images that train in this fold, or to 'validation' for the others."
+            )
+        self.schema = one_schema(shards)
+        self.classes = shards["labels"].iloc[0].classes
+        self.decode = decode
+        self.indexes = [_open_index(row) for row in shards.itertuples()]
+        # The number of the first record of each shard, then the number of records.
+        self.starts = list(accumulate(map(len, self.indexes), initial=0))
+
+        id_key = self.schema.key_of("image_id")  # which a submission needs
+        label_keys = self.schema.label_keys or (id_key,)
+        names = (self.schema.image_key, *label_keys)
+        self._fields = [field for field in self.schema.fields if field.name in names]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, number: SupportsIndex) -> tuple[Any, Any]:  # type: ignore[override]  # no slices
+        """Return image and label.
+
+        Raises: DamagedRecord (a ValueError): it names the shard and the byte;
+        IndexError.
+        """
+        position = range(len(self))[number]
+        shard = bisect(self.starts, position) - 1
+        index = self.indexes[shard]
+        number_in_shard = position - self.starts[shard]
+        record = index.read_record(number_in_shard)
+        with index.name_record(number_in_shard):
+            values = read_values(parse_record(record), self._fields)
+            image = values.pop(self.schema.image_key)
+            labels = list(values.values())
+            if not self.decode:
+                return image, _join_labels(labels, self.schema.kind)
+            pixels = _decode_image(image)
+            if self.schema.kind == "masks":
+                return pixels, _decode_masks(labels, pixels)
+            return pixels, _join_labels(labels, self.schema.kind)
+
+
+def _choose_split(shards: pd.DataFrame, split: Split, fold: int) -> pd.DataFrame:
+    """Return the shards of a split, by `choose_fold` where there are folds.
+
+    Raises: ValueError: there is none.
+    """
+    if split not in get_args(Split):
+        raise ValueError(
+            f"split is '{split}'. Set it to one of {', '.join(get_args(Split))}."
+        )
+    splits = shards["split"].map(SPLIT_NAMES)
+    folds = set(shards["fold"][splits == "train"]) - {-1}
+    # Without folds there may be training shards alone, which `choose_fold` refuses.
+    if split == "validation" or (split == "train" and len(folds) > 1):
+        training, validation = choose_fold(shards, fold)
+        return training if split == "train" else validation
+
+    chosen = shards[splits == split]
+    if chosen.empty:
+        raise ValueError(
+            f"There are no shards of the split '{split}', only of the splits "
+            f"{sorted(set(shards['split']))}. Set split to one of them."
+        )
+    return chosen
+
+
+def _decode_image(data: bytes) -> np.ndarray:
+    """Return the pixels of an image file, uint8 (height, width, 3).
+
+    Raises: ValueError: it is damaged.
+    """
+    try:
+        # A copy, because PyTorch warns about arrays that cannot be changed.
+        return read_upright(data).copy()
+    except RejectedImage as rejection:
+        raise ValueError(f"its image cannot be decoded: {rejection}") from None
+
+
+def _join_labels(labels: list[Any], kind: str) -> Any:
+    """Return the label of an image by the values of its fields, masks as codes."""
+    if kind == "masks":
+        return tuple(labels)
+    if kind == "multi":
+        return np.concatenate([np.ravel(label) for label in labels]).astype(np.float32)
+    label = labels[0] if labels else -1
+    return label.decode(errors="replace") if isinstance(label, bytes) else label
+
+
+def _decode_masks(codes: list[bytes], pixels: np.ndarray) -> np.ndarray:
+    """Return masks, uint8 (height, width, classes), of the size of an image."""
+    height, width, _ = pixels.shape
+    return np.stack([decode_mask(code.decode(), height, width) for code in codes], -1)
+
+
+def _open_index(row: Any) -> ShardIndex:
+    """Return the index of a row of `find_shards` from its `.idx` file."""
+    name = row.file.removeprefix(row.folder).lstrip("/")
+    path = storage.join(row.folder, "index", f"{name}.idx")
+    bounds = read_index(path)
+    if len(bounds) != row.count + 1 or bounds[-1] != row.bytes:
+        raise ValueError(
+            f"'{row.file}' has no index of its {row.count:,} records in '{path}'. Copy "
+            "the part's folder index/ as well, or read it with read_batches. A shard "
+            "in GZIP has no index: write it with COMPRESSION = ''."
+        )
+    return ShardIndex(row.file, row.file, np.array(bounds, np.int64))
