@@ -265,4 +265,5 @@ WAYS = {
     "cassava notebook": cassava,
     "TensorFlow Datasets": tensorflow_datasets,
     "single files": single_files,
+    "Records": records_alone,
 }

@@ -388,9 +388,10 @@ def _read_value(features: Features, field: Field) -> Any:
 
     n_expected = len(values) if field.size == RAGGED else max(1, field.size)
     if type_ not in (field.type, "") or len(values) != n_expected:
+        found = f"{len(values)} values of type {type_}" if type_ else "no values"
         raise ValueError(
-            f"its feature '{field.name}' has {len(values)} values of type "
-            f"{type_ or 'none'}, the schema wants {n_expected} of {field.type}"
+            f"its feature '{field.name}' has {found}, the schema wants {n_expected} of "
+            f"type {field.type}"
         )
     if not field.size:
         return values[0]
