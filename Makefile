@@ -47,7 +47,8 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.dask_scale
 	$(BIN)/python -m benchmarks.chain
 
-docs: $(READY)  ## docs/parameters.md from the table of parameters
+docs: $(READY)  ## docs/parameters.md and docs/functions.md from the code
+	PYTHONPATH=tests $(BIN)/python -m support.functions_page > docs/functions.md
 	$(BIN)/python -c 'from kaggle_tfr.parameters import MARKDOWN_FORMATS, format_parameters; \
 		print("# Parameters\n\n" + format_parameters(*MARKDOWN_FORMATS))' > docs/parameters.md
 

@@ -1,28 +1,104 @@
-"""The README and docs: their commands, recipes, links and lists agree with the code."""
+"""The README and docs agree with the code: lengths, links, lists, commands, figures."""
 
-import itertools
+import argparse
 import re
 import shlex
-import shutil
-from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
-from support.chain import run_values, write_small_sample
+from support.docs import list_blocks, list_pages
+from support.functions_page import format_page
 
-from kaggle_tfr import driver, explore, mounts, read
-from kaggle_tfr.__main__ import main, make_parser
-from kaggle_tfr.parameters import (
-    DEFAULTS,
-    MARKDOWN_FORMATS,
-    check_parameters,
-    format_parameters,
-    load_recipe,
-    make_settings,
-    parse_value,
-)
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.__main__ import make_parser
+from kaggle_tfr.parameters import MARKDOWN_FORMATS, check_parameters, format_parameters
+
+MOST_LINES, MOST_WORDS = 150, 1200
+# What proves each row of docs/reliability.md: files, each with parts of names of tests.
+PROOFS = {
+    "`kill -9`, a lost session": {
+        "test_kill.py": [],
+        "test_faults.py": ["a_kill_at_any_call"],
+    },
+    "a power cut": {
+        "test_faults.py": ["a_power_cut"],
+    },
+    "an interrupt in a notebook": {
+        "test_kill.py": ["an_interrupt"],
+    },
+    "the disk is full": {
+        "test_writer.py": ["a_full_disk"],
+    },
+    "any call to the disk fails, or writes only": {
+        "test_faults.py": ["a_call_that_fails"],
+    },
+    "a bucket answers 429, 500 or 503": {
+        "test_faults.py": ["a_bucket_s_refusal"],
+    },
+    "a part would exceed its limit": {
+        "test_writer.py": ["never_passes_its_limit"],
+    },
+    "Kaggle cannot be reached": {
+        "test_downloads.py": ["needs_no_network", "a_refusal_of_kaggle"],
+    },
+    "an input disappears": {
+        "test_writer.py": ["a_missing_image"],
+    },
+    "a pipe, a device, a broken link, a name": {
+        "test_bad_names.py": [],
+    },
+    "a symbolic link in `INPUT_DIR` points": {
+        "test_files.py": [],
+    },
+    "`WORK_DIR` or `OUT_DIR` is in `INPUT_DIR`;": {
+        "test_files.py": [],
+    },
+    "`WORK_DIR` is `INPUT_DIR`, `LABEL_COLUMN`": {
+        "test_bad_names.py": [],
+        "test_table.py": [],
+        "test_parameters.py": [],
+    },
+    "an image has become unreadable since the": {
+        "test_writer.py": ["damaged_since_the_plan"],
+    },
+    "an image of billions of pixels, or a narrow": {
+        "test_damage.py": ["a_bomb", "a_narrow_image"],
+    },
+    "a truncated JPEG with a valid end marker,": {
+        "test_damage.py": ["half_a_jpeg", "zeros_in_the_scan"],
+    },
+    "near-duplicates, or images of one group,": {
+        "test_folds.py": ["leakage_check"],
+    },
+    "an image is replaced by another one between": {
+        "test_writer.py": ["replaced_since_the_plan"],
+    },
+    "a file of a part is lost, cut or edited": {
+        "test_repair.py": ["any_damaged_file"],
+    },
+    "a shard is damaged, cut or zeroed, and its": {
+        "test_recover.py": [],
+    },
+    "`OUT_DIR` is not writable, or a folder has": {
+        "test_repair.py": ["may_not_be_written", "where_a_file_belongs"],
+    },
+    "a source is removed, emptied or replaced": {
+        "test_repair.py": ["sources_that_are_gone"],
+    },
+    "a part has lost its `plan.json`": {
+        "test_repair.py": ["without_its_plan"],
+    },
+    "a shard is damaged or deleted": {
+        "test_verify.py": [],
+        "test_writer.py": ["a_second_run_writes"],
+    },
+    "a setting that changes the bytes": {
+        "test_writer.py": ["overwrite_replaces"],
+    },
+    "parts of an earlier plan are still in": {
+        "test_writer.py": ["overwrite_removes_parts"],
+        "test_shards.py": ["different_plans"],
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +106,9 @@ def readme(root):
     return (root / "README.md").read_text()
 
 
-def find_blocks(page, language):
-    """Return the code blocks of a page in that language."""
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+@pytest.fixture(scope="module")
+def architecture(root):
+    return (root / "docs" / "architecture.md").read_text()
 
 
 def find_section(page, title):
@@ -40,50 +116,86 @@ def find_section(page, title):
     return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-def split_commands(blocks):
-    """Return the words of each command in blocks of bash."""
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+def list_commands():
+    """Return the arguments of each call of kaggle-tfr on all pages."""
+    blocks = [block for blocks in list_blocks().values() for block in blocks]
+    lines = [
+        line for block in blocks if block.language == "bash" for line in block.commands
+    ]
     commands = [shlex.split(line, comments=True) for line in lines]
-    return [command for command in commands if command]
+    return [words[1:] for words in commands if words[0] == "kaggle-tfr"]
 
 
-def list_pages(root):
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+def test_the_readme_is_short(readme):
+    """One reads it in five minutes; everything else is a page of docs/."""
+    assert len(readme.splitlines()) <= MOST_LINES
+    assert len(readme.split()) <= MOST_WORDS
 
 
-def test_every_make_target_exists(readme, root):
-    """Each `make X` of the README is a target of the Makefile."""
+def test_the_numbers_of_the_readme_are_in_the_linked_pages(readme, root):
+    """Each fault of the usual notebook has one number, and the page that has it."""
+    bullets = re.findall(
+        r"^- .*?(?=^- |\Z)",
+        find_section(readme, "What goes wrong without it"),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert len(bullets) == 5
+    for bullet in bullets:
+        [number] = re.findall(r"\*\*(.*?)\*\*", bullet)
+        [(command, page)] = re.findall(r"\[`(\w+)`\]\((docs/.*?)\)", bullet)
+        text = (root / page).read_text()
+        assert number in text, number
+        assert re.search(rf"\b{command}\b", text), command
+        assert (root / "benchmarks" / f"{command}.py").exists()
+
+
+def test_every_make_target_exists(root):
+    """Each `make X` of the pages is a target of the Makefile."""
     makefile = (root / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    in_text = re.findall(r"`make ([a-z-]+)", readme)
-    in_blocks = re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE)
-    assert {*in_text, *in_blocks} <= targets
-    assert {"demo", "test"} <= targets
+    pages = "".join(path.read_text() for path in list_pages(root))
+    named = set(re.findall(r"`make ([a-z-]+)", pages))
+    assert named <= targets
+    assert {"demo", "test"} <= named
 
 
-def test_the_commands_and_recipes_of_all_pages_are_valid(root):
-    """Commands parse; recipes set existing parameters to values that fit."""
-    pages = [path.read_text() for path in list_pages(root)]
-    commands = [
-        words
-        for page in pages
-        for words in split_commands(find_blocks(page, "bash"))
-        if words[0] == "kaggle-tfr"
-    ]
-    recipes = [recipe for page in pages for recipe in find_blocks(page, "yaml")]
+def test_the_commands_and_recipes_of_all_pages_are_valid():
+    """Commands parse, also those that no test runs; recipes set existing parameters."""
+    commands = list_commands()
     assert len(commands) > 10
-    assert len(recipes) > 4
-    for _, *arguments in commands:
+    for arguments in commands:
         make_parser().parse_args(arguments)
-    for recipe in recipes:
-        check_parameters(yaml.safe_load(recipe))
+    for blocks in list_blocks().values():
+        for block in blocks:
+            if block.language == "yaml":
+                check_parameters(yaml.safe_load(block.text))
+
+
+def test_every_command_and_option_is_documented(root):
+    """docs/cli.md has a section for each command, which names its options."""
+    page = (root / "docs" / "cli.md").read_text()
+    sections = {}
+    for titles, text in re.findall(
+        r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL
+    ):
+        sections |= dict.fromkeys(titles.split(", "), text)
+    [commands] = [
+        action.choices
+        for action in make_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    assert sections.keys() == commands.keys()
+    for name, command in commands.items():
+        for action in command._actions:
+            option = max(action.option_strings, key=len, default="--help")
+            assert option == "--help" or f"`{option}" in sections[name], (name, option)
 
 
 def test_the_links_of_all_pages_exist(root):
     """Relative links point to files, and each image is small."""
     for page in list_pages(root):
         text = page.read_text()
-        for target in re.findall(r"\]\(([^)#]+)\)", text):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             if "://" not in target:
                 assert (page.parent / target).exists(), (page.name, target)
         for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
@@ -96,125 +208,23 @@ def test_every_page_is_linked_from_the_readme(readme, root):
         assert f"docs/{page.name}" in readme
 
 
-def test_the_tests_named_in_the_table_of_faults_exist(root):
-    """Each row of docs/faults.md names files, and parts of names of tests in them."""
-    rows = [
-        line
-        for line in (root / "docs" / "faults.md").read_text().splitlines()
-        if line.startswith("| ") and "test_" in line
-    ]
-    assert len(rows) > 20
-    for row in rows:
-        cell = row.split(" | ")[-1]
-        for words in cell.split(";"):
-            file, *names = re.findall(r"`([^`]+)`", words)
-            [path] = (root / "tests").rglob(Path(file).name)
+def test_each_row_of_the_table_of_faults_has_a_test(root):
+    """Each event begins as a key of PROOFS, whose tests exist."""
+    section = find_section((root / "docs" / "reliability.md").read_text(), "Faults")
+    events = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)[1:]
+    assert len(events) == len(PROOFS)
+    for event, (start, proofs) in zip(events, PROOFS.items(), strict=True):
+        assert event.startswith(start)
+        for file, names in proofs.items():
+            [path] = (root / "tests").rglob(file)
             tests = re.findall(r"def (test_\w+)", path.read_text())
             for name in names:
                 assert any(name in test for test in tests), (file, name)
 
 
-def write_cassava(folder):
-    """Write the small sample as cassava, and its second source in class folders."""
-    main_input = folder / "cassava-leaf-disease-classification"
-    earlier_input = folder / "cassava-disease"
-    write_small_sample(main_input)
-
-    class_names = ["flower", "night", "portrait", "sunset", "temple"]
-    numbers = {name: str(number) for number, name in enumerate(class_names)}
-    table = pd.read_csv(main_input / "train.csv", dtype=str)
-    table["label"] = table["label"].map(numbers)
-    table.to_csv(main_input / "train.csv", index=False)
-
-    earlier_classes = ["cbb", "cbsd", "cgm", "cmd", "healthy"]
-    paths = sorted((main_input / "more/images").glob("*"))
-    for path, name in zip(paths, itertools.cycle(earlier_classes), strict=False):
-        target = earlier_input / "train/train" / name / path.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(path, target)
-    shutil.rmtree(main_input / "more")
-
-
-def run_functions(values, notebooks):
-    """Replace `driver.run_recipe` by the notebooks' functions, on 40 images."""
-    work = mounts.work_dir(values.get("WORK_DIR", ""), values["NAME"])
-    steps = (
-        [name[:2] for name in notebooks] if values["INPUT_DIR"] else []
-    )  # not the sample
-    if "01" in steps:
-        run_values(values | {"LIMIT": 40, "IMAGE_SIZE": 64}, work)
-    if "03" in steps:
-        assert Path(work, "duplicates.parquet").exists()
-    if "04" in steps:
-        write_parts(work)
-    if "05" in steps:
-        assert set(read.find_shards(work)["folder"]) == {f"{work}/part-1"}
-    return work
-
-
-def test_the_commands_succeed_in_the_order_of_the_page(readme, tmp_path, monkeypatch):
-    """Each command finds the files of those before it.
-
-    Then the recipe gets test images and a second source, by the block that follows.
-    """
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(driver, "run_recipe", run_functions)
-    write_cassava(tmp_path)
-    section = find_section(readme, "Your own images")
-    recipe, additions = find_blocks(section, "yaml")[:2]
-    install = find_section(readme, "Install")
-    commands = split_commands(find_blocks(install + section, "bash"))
-    commands = [words for words in commands if words[0] in ("kaggle-tfr", "papermill")]
-    assert len(commands) == 7
-
-    for program, *arguments in commands:
-        if program == "kaggle-tfr":
-            assert main(arguments) == 0, arguments
-        else:
-            run_papermill(*arguments)
-        if arguments[0] == "init":
-            Path("leaves.yaml").write_text(recipe)
-
-    values = yaml.safe_load(recipe) | yaml.safe_load(additions)
-    settings = make_settings(explore.InputSettings, DEFAULTS | values)
-    images, labels = explore.read_table(values["INPUT_DIR"], settings)
-    assert labels.classes == (0, 1, 2, 3, 4)
-    assert set(images["split"]) == {"train", "test"}
-    added = images[images["source"] == 1]
-    assert set(added["label"][added["problem"] == ""]) == {0, 1, 2, 3}
-    assert added["problem"].str.contains("left out by LABEL_MAP: healthy").any()
-
-
-def run_papermill(notebook, output, *options):
-    """Run the functions of a notebook with "-f RECIPE -p NAME VALUE"."""
-    assert Path(notebook).is_file()
-    file_flag, recipe, parameter_flag, name, text = options
-    assert (file_flag, parameter_flag) == ("-f", "-p")
-    values = load_recipe(recipe) | {name: parse_value(name, text)}
-    run_functions(values, [Path(notebook).stem])
-
-
-def test_publish_names_the_output_of_the_pushed_kernel(readme, tmp_path, monkeypatch):
-    """The kernel that `kernel` makes has a licence, and `publish` names its output."""
-    monkeypatch.chdir(tmp_path)
-    [block] = find_blocks(find_section(readme, "On Kaggle"), "bash")
-    commands = {}
-    for _, name, *arguments in split_commands([block]):
-        commands.setdefault(name, [name, *arguments])
-
-    assert main(commands["kernel"]) == 0
-
-    push_folder, output = commands["push"][1], commands["push"][-1]
-    [kernel] = Path(push_folder).iterdir()
-    published = Path(commands["publish"][1])
-    assert published == Path(output, kernel.name, "part-1")
-    code = (kernel / "kernel.ipynb").read_text()
-    assert "LICENSE = " in code.partition("From the recipe")[2]
-
-
-def test_the_code_map_lists_every_module(readme, root):
+def test_the_code_map_lists_every_module(architecture, root):
     """It lists the whole package, and nothing else."""
-    tree = find_section(readme, "Read the code").split("```")[1]
+    tree = find_section(architecture, "The modules").split("```")[1]
     listed = {"": set(re.findall(r"^  (\w+)\.py", tree, re.MULTILINE))}
     for package, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
         listed[package] = set(re.findall(r"(\w+)\.py", text))
@@ -226,16 +236,17 @@ def test_the_code_map_lists_every_module(readme, root):
     assert listed == existing
 
 
-def test_the_calls_of_a_record_are_defined_where_the_readme_says(readme, root):
-    """The README lists the ten calls of one record, with the file of each."""
-    section = find_section(readme, "Read the code")
+def test_the_calls_of_a_record_are_defined_where_the_page_says(architecture, root):
+    """The page lists the ten calls of one record, with the file of each."""
+    section = find_section(architecture, "One record")
     calls = re.findall(r"\| \d+ \| `(\w+)` \| `([\w/]+\.py)` \|", section)
     assert len(calls) == 10
     for name, file in calls:
         assert f"def {name}(" in (root / "kaggle_tfr" / file).read_text(), name
 
 
-def test_the_page_of_parameters_is_up_to_date(root):
-    """`make docs` was run after the last change."""
-    page = (root / "docs" / "parameters.md").read_text()
-    assert page == f"# Parameters\n\n{format_parameters(*MARKDOWN_FORMATS)}\n"
+def test_the_generated_pages_are_up_to_date(root):
+    """`make docs` was run after the last change of a parameter or a function."""
+    parameters = (root / "docs" / "parameters.md").read_text()
+    assert parameters == f"# Parameters\n\n{format_parameters(*MARKDOWN_FORMATS)}\n"
+    assert (root / "docs" / "functions.md").read_text() == format_page(root)

@@ -117,7 +117,7 @@ def test_the_recipe_writes_all_undamaged_records_to_new_shards(
 ):
     """The image bytes are unchanged; each lost record is named by shard and byte."""
     page = (root / "docs" / "recover.md").read_text()
-    (recipe,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (recipe,) = re.findall(r"```yaml.*?\n(.*?)```", page, re.DOTALL)
     work = tmp_path / "work"
     values = yaml.safe_load(recipe) | {
         "INPUT_DIR": str(damaged_part.folder),
@@ -139,7 +139,7 @@ def test_the_recipe_writes_all_undamaged_records_to_new_shards(
 def test_the_command_of_the_page_is_valid(tmp_path, root, monkeypatch):
     """`run --dry-run` accepts the recipe under the name of the page."""
     page = (root / "docs" / "recover.md").read_text()
-    (recipe,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (recipe,) = re.findall(r"```yaml.*?\n(.*?)```", page, re.DOTALL)
     (command,) = re.findall(r"```bash\nkaggle-tfr (.*?)\n```", page)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recover.yaml").write_text(recipe)

@@ -1,4 +1,4 @@
-"""Each example of docs/reading.md and README runs on a part of the sample."""
+"""Each example of docs/reading.md runs on a part of the sample."""
 
 import os
 import re
@@ -19,7 +19,6 @@ EXPECTED = {
     "Plain JAX": "'batch': 8",
     "grain and Keras": "['accuracy', 'loss', 'val_accuracy', 'val_loss']",
     "TensorFlow alone": "(32, 256, 256, 3)",
-    "README": "(32, 256, 256, 3) <dtype: 'uint8'>",
     "From schema.json": ", 3) ",
 }
 WITHOUT_TENSORFLOW = ("PyTorch", "By number", "Plain JAX")
@@ -57,9 +56,6 @@ def printed(root, tmp_path_factory):
     examples = dict(
         re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)
     )
-    readme = (root / "README.md").read_text()
-    section = readme.partition("## Use the shards")[2].partition("\n## ")[0]
-    [examples["README"]] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert examples.keys() == EXPECTED.keys()
     python = Path(os.environ.get("TPU_PYTHON", sys.executable)).absolute()
     flags = {

@@ -46,12 +46,14 @@ def run_values(changes, work):
     return images, read_parquet(f"{work}/plan.parquet"), shards
 
 
+def small_classes():
+    """Return the classes of the bundled sample with a sixth of their images."""
+    return {name: (*how, max(n // 6, 3)) for name, (*how, n) in sample.CLASSES.items()}
+
+
 def write_small_sample(folder):
     """The bundled sample with a sixth of its pictures and all that is planted in it."""
-    classes = {
-        name: (*how, max(n // 6, 3)) for name, (*how, n) in sample.CLASSES.items()
-    }
-    with mock.patch.object(sample, "CLASSES", classes):
+    with mock.patch.object(sample, "CLASSES", small_classes()):
         return sample.write_sample(str(folder))
 
 

@@ -1,0 +1,302 @@
+"""Every command and code block of README and docs runs.
+
+A page's blocks run in their order in a folder that contains only the inputs and, except
+for README, the output of the sample. `make test` runs them in this process, with the
+functions of the notebooks in place of the notebooks and with few images; the heavy test
+runs them in bash, as a reader does.
+"""
+
+import glob
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.chain import run_chain, small_classes, write_small_sample
+from support.dask_cluster import start_cluster
+from support.docs import list_blocks, write_inputs, write_recipe
+from support.gcs import serve_bucket
+from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
+
+from kaggle_tfr import driver, pipeline
+from kaggle_tfr.__main__ import main
+from kaggle_tfr.explore import sample
+from kaggle_tfr.mounts import OWNER_PLACEHOLDER
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
+from kaggle_tfr.write.parts import write_parts
+
+BLOCKS = list_blocks()
+# Its examples run on eight devices and with Kaggle's versions.
+OTHER_TESTS = {"docs/reading.md": "tests/read/test_reading_docs.py"}
+# They need a cluster and a bucket, so the quick test only parses their commands.
+HEAVY_PAGES = ("docs/dask.md",)
+PAGES = [page for page in BLOCKS if page not in OTHER_TESTS]
+QUICK_PAGES = [page for page in PAGES if page not in HEAVY_PAGES]
+FEW_IMAGES = {"LIMIT": 40, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+SECONDS = 900  # for one block
+
+
+@pytest.fixture(scope="module")
+def competition(tmp_path_factory):
+    """Return the folder of the sample with a sixth of its images."""
+    folder = tmp_path_factory.mktemp("competition")
+    write_small_sample(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sample_work(competition, tmp_path_factory):
+    """Return the sample's output, which all pages read."""
+    work = tmp_path_factory.mktemp("sample") / "sample"
+    run_chain("sample", str(work), INPUT_DIR=str(competition))
+    write_parts(str(work), license_name="other")  # which `publish` needs
+    return work
+
+
+@pytest.fixture
+def folder(request, competition, sample_work, tmp_path, monkeypatch):
+    """Return a reader's folder with the inputs, which is the current folder."""
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    write_inputs(folder, competition)
+    write_clone(folder)
+    if request.node.callspec.params["page"] != "README.md":
+        shutil.copytree(sample_work, folder / "work" / "sample")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def kernels(kaggle, sample_work, tmp_path):
+    """Leave the output of every kernel that is pushed to the stub of Kaggle."""
+
+    def leave_output(request):
+        slug = request["slug"]
+        output = tmp_path / "outputs" / slug
+        if not output.exists():
+            write_output(sample_work, output, slug)
+        kaggle.outputs[slug] = output
+
+    kaggle.on_save = leave_output
+
+
+def write_clone(folder):
+    """Write what the first kernel needs of a clone, with the user name inserted."""
+    root = driver.PROJECT
+    metadata = (root / "kernel-metadata.json").read_text()
+    user = metadata.replace(OWNER_PLACEHOLDER, USER)
+    (folder / "kernel-metadata.json").write_text(user)
+    (folder / "notebooks").mkdir()
+    shutil.copy(root / "notebooks" / "kernel.ipynb", folder / "notebooks")
+
+
+def write_output(sample_work, output, slug):
+    """Write what the session of a kernel leaves: a plan, a part, or a model."""
+    number = re.search(r"-part-(\d+)$", slug)
+    part = output / f"part-{number[1] if number else 1}"
+    if slug.endswith("-plan"):
+        part.parent.mkdir(parents=True)
+    else:
+        shutil.copytree(sample_work / "part-1", part)
+        metadata = json.loads((part / "dataset-metadata.json").read_text())
+        metadata["id"] = slug
+        (part / "dataset-metadata.json").write_text(json.dumps(metadata))
+    shutil.copy(sample_work / "plan.json", output)
+    (output / "model.keras").write_bytes(b"weights")
+
+
+@pytest.fixture
+def functions(monkeypatch, sample_work):
+    """Replace the notebooks of `kaggle-tfr run` by their functions, on few images."""
+
+    def run_recipe(values, notebooks):
+        work = os.path.abspath(values.get("WORK_DIR") or f"work/{values['NAME']}")
+        if not values.get("INPUT_DIR"):
+            shutil.copytree(sample_work, work, dirs_exist_ok=True)
+        else:
+            run_steps(DEFAULTS | values | FEW_IMAGES, work, notebooks)
+        return work
+
+    monkeypatch.setattr(driver, "run_recipe", run_recipe)
+    monkeypatch.setattr(sample, "CLASSES", small_classes())
+
+
+def run_steps(values, work, notebooks):
+    """Run the functions of these notebooks, of which 05 only needs the shards."""
+    check_parameters(values)
+    for notebook in notebooks:
+        step = notebook[:2]
+        if step == "01":
+            pipeline.explore_images(values, work)
+        elif step == "02":
+            pipeline.deduplicate_images(values, work)
+        elif step == "03":
+            pipeline.plan_dataset(values, work)
+        elif step == "04":
+            write_parts(work, overwrite=values["OVERWRITE"])
+        else:
+            assert list(Path(work).glob("part-*/shards.csv")), work
+
+
+def run_here(block, folder):
+    """Run the commands of a block in this process; return the first exit code not 0."""
+    for line in block.commands:
+        words = shlex.split(line, comments=True)
+        arguments = [
+            name for word in words[1:] for name in sorted(glob.glob(word)) or [word]
+        ]
+        if words[0] == "kaggle-tfr":
+            status = main(arguments)
+        elif words[0] == "papermill":
+            status = run_papermill(*arguments)
+        else:
+            status = run_bash(line, folder)
+        if status:
+            return status
+    return 0
+
+
+def run_papermill(notebook, output, recipe_flag, recipe):
+    """Run the functions of a notebook with "-f RECIPE"."""
+    assert Path(notebook).is_file()
+    assert recipe_flag == "-f"
+    driver.run_recipe(load_recipe(recipe), [Path(notebook).stem])
+    Path(output).touch()
+    return 0
+
+
+def run_bash(text, folder):
+    """Run a block in bash as a reader does; return its exit code."""
+    return run_program(["bash", "-e", "-c", text], folder)
+
+
+def run_program(command, folder):
+    """Run a command, print its output, and return its exit code."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    python_path = f"{driver.PROJECT}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PATH": path, "PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    print(done.stdout, done.stderr, sep="\n")
+    return done.returncode
+
+
+def run_page(page, folder, run_commands):
+    """Run the blocks of a page in order; return {block: its exit code or a word}."""
+    results = {}
+    for block in BLOCKS[page]:
+        result = 0
+        if not block.runs:
+            result = block.note
+        elif block.language == "yaml":
+            check_parameters(write_recipe(block, folder))
+        elif block.language == "bash":
+            result = run_commands(block, folder)
+        elif block.language == "python":
+            needs_torch = re.search(r"^import torch$", block.text, re.MULTILINE)
+            if needs_torch and find_spec("torch") is None:
+                result = "torch is not installed"
+            else:
+                result = run_program([sys.executable, "-c", block.text], folder)
+        else:
+            assert not block.language, f"{block}: nothing runs this language"
+            result = "a figure"
+        print(f"{block}: {result if isinstance(result, str) else f'exit {result}'}")
+        results[block] = result
+    return results
+
+
+def find_failures(results):
+    return [
+        str(block)
+        for block, result in results.items()
+        if isinstance(result, int) and result
+    ]
+
+
+@pytest.mark.usefixtures("functions", "kernels")
+@pytest.mark.parametrize("page", QUICK_PAGES)
+def test_the_blocks_of_a_page_run(page, folder):
+    """Each block finds the files of those before it."""
+    results = run_page(page, folder, run_here)
+
+    assert find_failures(results) == []
+    if page in CHECKS:
+        CHECKS[page](folder)
+
+
+def check_readme(folder):
+    """A part contains the files of the README's tree; the kernel has its licence."""
+    [tree] = [block for block in BLOCKS["README.md"] if not block.language]
+    part = tree.text.partition("part-1/")[2]
+    words = re.split(r"\s+", " ".join(line[:33] for line in part.splitlines()[1:]))
+    names = [word for word in words if re.search(r"\w[.]\w|/$|^[A-Z0-9]+$", word)]
+    assert len(names) == 8
+    for name in names:
+        pattern = re.sub(r"\d+-\d+\.tfrec", "*.tfrec", name).rstrip("/")
+        assert list((folder / "work/sample/part-1").glob(pattern)), name
+    [kernel] = folder.glob("kernels/*/kernel.ipynb")
+    assert json.dumps('LICENSE = "other"')[1:-1] in kernel.read_text()
+
+
+def check_inputs(folder):
+    """The recipe got test images and a second source, whose classes are translated."""
+    images = pd.read_parquet(folder / "work/leaves/images.parquet")
+    assert set(images["split"]) == {"train", "test"}
+    added = images[images["source"] == 1]
+    assert set(added["label"][added["problem"] == ""]) == {0, 1, 2, 3}
+    assert added["problem"].str.contains("left out by LABEL_MAP: healthy").any()
+
+
+CHECKS = {"README.md": check_readme, "docs/inputs.md": check_inputs}
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("page", PAGES)
+def test_the_blocks_of_a_page_run_in_bash(page, folder, tmp_path, monkeypatch):
+    """The notebooks themselves, the real client of Kaggle, a cluster and a bucket."""
+
+    def run_locally(block, folder):
+        return run_bash(block.text, folder)
+
+    def run_on_cluster(block, folder):
+        with serve_bucket(tmp_path) as bucket:
+            bucket.seed_objects("my-bucket", folder / "empty")
+            for name, value in bucket.env.items():
+                monkeypatch.setenv(name, value)
+            with start_cluster(tmp_path / "cluster", env=bucket.env) as cluster:
+                text = block.text.replace("tcp://10.0.0.5:8786", cluster.address)
+                return run_bash(text.replace("/shared", str(folder)), folder)
+
+    results = run_page(
+        page, folder, run_on_cluster if page in HEAVY_PAGES else run_locally
+    )
+
+    assert find_failures(results) == []
+    if page == "README.md":
+        assert "data:image/png" in (folder / "work/sample/report.html").read_text()
+
+
+def test_few_blocks_are_not_run():
+    """Only what needs several machines is left out, with its reason."""
+    left_out = [
+        str(block) for blocks in BLOCKS.values() for block in blocks if not block.runs
+    ]
+    assert len(left_out) <= 2, left_out
+    for page, file in OTHER_TESTS.items():
+        assert Path(page).name in Path(driver.PROJECT, file).read_text()
