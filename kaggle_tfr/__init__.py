@@ -8,10 +8,10 @@ files and `images` are used by all steps; `kaggle` runs the notebooks on Kaggle.
 
 from typing import TYPE_CHECKING, Any
 
+from kaggle_tfr.version import __version__ as __version__
+
 if TYPE_CHECKING:
     import pandas as pd
-
-__version__ = "0.2.0"
 
 
 def build_dataset(**parameters: Any) -> "pd.DataFrame":

@@ -30,7 +30,8 @@ ACCELERATORS = (
     "TpuV5E8",
     "TpuV6E8",
 )
-_SOURCES = (
+_LISTS = (
+    "keywords",
     "competition_sources",
     "dataset_sources",
     "kernel_sources",
@@ -82,7 +83,7 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
             f"machine_shape: '{shape}' is not one of {', '.join(ACCELERATORS)}."
             f"{near_miss(shape, ACCELERATORS)}"
         )
-    yield from _check_sources(values)
+    yield from _check_lists(values)
     yield from _check_code(str(values.get("code_file", "")), folder)
 
 
@@ -97,8 +98,8 @@ def _check_title(values: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _check_sources(values: Mapping[str, Any]) -> Iterator[str]:
-    for key in _SOURCES:
+def _check_lists(values: Mapping[str, Any]) -> Iterator[str]:
+    for key in _LISTS:
         names = values.get(key) or []
         is_list = isinstance(names, list)
         if not is_list or not all(isinstance(name, str) for name in names):

@@ -22,16 +22,19 @@ from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
 from support.plans import digests, make_images, plan_images
 
-from kaggle_tfr import driver, session
+from kaggle_tfr import __version__, driver, session
 from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle import session as kaggle_session
-from kaggle_tfr.kaggle.kernels import MODULES, format_carrier, write_kernels
+from kaggle_tfr.kaggle.carrier import MODULES, format_carrier
+from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.write.verify import verify_parts
+
+PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +65,13 @@ def read_kernel(folder):
     return cells, check_metadata(folder, KERNEL_FILE)
 
 
-def carried(cell):
+def carried(cells):
+    """Return the modules in the cell that carries the package, and the other cells."""
+    (cell,) = [cell for cell in cells if "b64decode" in cell["source"]]
     data = b64decode(re.search(r'"""\n(.*?)\n"""', cell["source"], re.DOTALL).group(1))
     with zipfile.ZipFile(BytesIO(data)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+        modules = {name: archive.read(name) for name in archive.namelist()}
+    return modules, [other for other in cells if other is not cell]
 
 
 def run_cell(source, python=sys.executable, cwd="/"):
@@ -78,20 +84,15 @@ def run_cell(source, python=sys.executable, cwd="/"):
 
 
 def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
-    """One folder has all steps, the defaults, and below them the recipe's values."""
-    (folder,) = write_kernels(
-        {"NAME": "Green tea", "QUALITY": 70}, str(tmp_path), parts=1
-    )
+    """One folder has all steps, and nothing that leads out of it."""
+    (folder,) = write_kernels({"NAME": "Green tea"}, str(tmp_path), parts=1)
     cells, metadata = read_kernel(folder)
-    tags = [cell.metadata.get("tags") for cell in cells]
-    assert tags.count(["parameters"]) == 1
-    filled_in = cells[tags.index(["parameters"]) + 1]
-    assert filled_in.metadata.tags == ["injected-parameters"]
-    assert filled_in.source.splitlines()[1:] == ['NAME = "Green tea"', "QUALITY = 70"]
     titles = [cell.source for cell in cells if re.match(r"# \d ", cell.source)]
     assert [title.split()[1] for title in titles] == ["1", "2", "3", "4", "5"]
     assert not any(cell.source.startswith("## Next") for cell in cells)
-    assert metadata["id"] == "INSERT_USERNAME_HERE/green-tea-tfrecords"
+    assert metadata["id"] == "INSERT_USERNAME_HERE/green-tea-images-to-tfrecords"
+    assert metadata["title"] == "Green tea images to TFRecords"
+    assert "computer vision" in metadata["keywords"]
     assert metadata["enable_internet"] is True
 
 
@@ -107,29 +108,18 @@ def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
 
     made, metadata = zip(*map(read_kernel, folders), strict=True)
     names = [
-        f"{OWNER_PLACEHOLDER}/tea-tfrecords-{tail}"
-        for tail in ("plan", "part-1", "part-2", "part-3")
+        f"{OWNER_PLACEHOLDER}/{PLANNER}",
+        *(f"{OWNER_PLACEHOLDER}/{WRITER}-{part}-of-3" for part in (1, 2, 3)),
     ]
     assert [m["id"] for m in metadata] == names
     assert [m.get("kernel_sources", []) for m in metadata] == [
         [],
-        *[[f"{OWNER_PLACEHOLDER}/tea-tfrecords-plan"]] * 3,
+        *[[f"{OWNER_PLACEHOLDER}/{PLANNER}"]] * 3,
     ]
     assert {tuple(m["competition_sources"]) for m in metadata} == {("tea-leaves",)}
     assert not any(m["enable_internet"] for m in metadata)
     assert any("PART = 2" in cell.source for cell in made[2])
     assert not any("/home/me" in cell.source for cell in made[0])
-
-
-def test_the_cell_that_carries_the_package_is_folded(tea):
-    """The other cells are those of the notebooks, in which the steps can be read."""
-    cells, _ = read_kernel(tea)
-    carrier, *visible = [cell for cell in cells if cell.cell_type == "code"]
-    assert carrier.metadata == {
-        "jupyter": {"source_hidden": True},
-        "_kg_hide-input": True,
-    }
-    assert not any("source_hidden" in str(cell.metadata) for cell in visible)
 
 
 def test_every_recipe_makes_a_kernel(root, tmp_path):
@@ -144,19 +134,19 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
         (
             {},
             {},
-            {"kernel_sources": [f"{OWNER_PLACEHOLDER}/tea-tfrecords"]},
-            ["tea-tfrecords"],
+            {"kernel_sources": [f"{OWNER_PLACEHOLDER}/tea-images-to-tfrecords"]},
+            ["tea-images-to-tfrecords"],
         ),
         (
             {"INPUT_DIR": "leaves"},
             {"parts": 2},
             {
                 "kernel_sources": [
-                    f"{OWNER_PLACEHOLDER}/tea-tfrecords-part-1",
-                    f"{OWNER_PLACEHOLDER}/tea-tfrecords-part-2",
+                    f"{OWNER_PLACEHOLDER}/{WRITER}-1-of-2",
+                    f"{OWNER_PLACEHOLDER}/{WRITER}-2-of-2",
                 ]
             },
-            ["tea-tfrecords-part-1", "tea-tfrecords-part-2"],
+            [f"{WRITER}-1-of-2", f"{WRITER}-2-of-2"],
         ),
         (
             {},
@@ -181,7 +171,7 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
     (folder,) = write_kernels({"NAME": "tea", **values}, str(tmp_path), **settings)
     cells, metadata = read_kernel(folder)
 
-    assert metadata["id"] == f"{OWNER_PLACEHOLDER}/tea-training-{machine.lower()}"
+    assert metadata["id"] == f"{OWNER_PLACEHOLDER}/tea-training-on-{machine.lower()}"
     assert metadata["machine_shape"] == machine
     enabled = {name for name in ("enable_tpu", "enable_gpu") if metadata.get(name)}
     assert enabled == {"enable_tpu" if machine == "TpuV5E8" else "enable_gpu"}
@@ -199,7 +189,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
         (
             {"TFREC_DIRS": ["/data/part-1"]},
             "TpuV5E8",
-            "'/data/part-1' is a folder of this machine. Set INPUT_DIR, TFREC_DIRS",
+            "'/data/part-1' is not on Kaggle. Set INPUT_DIR, TFREC_DIRS",
         ),
         ({}, "TpuV5", 'machine_shape.*Did you mean "TpuV5E8"'),
         ({}, "NvidiaTeslaP100", "'NvidiaTeslaP100' is not one of"),
@@ -227,7 +217,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
     ],
 )
 def test_what_a_kernel_could_not_use_is_refused(tmp_path, values, settings, message):
-    """Kaggle cannot read this machine's disk: the error asks for a slug."""
+    """What is neither a folder here nor on Kaggle: the error asks for its name."""
     with pytest.raises(ValueError, match=message):
         write_kernels(values, str(tmp_path), **settings)
 
@@ -343,28 +333,61 @@ def test_packages_that_the_image_lacks_are_named(poor, tmp_path):
     assert "kaggle_tfr from" in done.stdout
 
 
-def test_what_the_image_lacks_is_taken_from_attached_wheels(poor, tmp_path):
-    """With the internet off, a dataset of wheels below /kaggle/input is enough."""
-    info = "tinyleaf-1.0.dist-info"
+def write_wheel(folder, name, version, source):
+    """Write a wheel of one module; `pip` does not need more."""
+    info = f"{name}-{version}.dist-info"
     files = {
-        "tinyleaf.py": "colour = 'green'\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tinyleaf\nVersion: 1.0\n",
+        f"{name}/__init__.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\n"
+        f"Version: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
         "Tag: py3-none-any\n",
-        f"{info}/RECORD": f"tinyleaf.py,,\n{info}/METADATA,,\n"
-        f"{info}/WHEEL,,\n{info}/RECORD,,\n",
     }
-    (tmp_path / "wheels").mkdir()
-    with zipfile.ZipFile(
-        tmp_path / "wheels" / "tinyleaf-1.0-py3-none-any.whl", "w"
-    ) as wheel:
-        for name, text in files.items():
-            wheel.writestr(name, text)
+    files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in files)
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+
+
+def test_what_the_image_lacks_is_taken_from_attached_wheels(poor, tmp_path):
+    """With the internet off, a dataset of wheels below /kaggle/input is enough."""
+    write_wheel(tmp_path / "wheels", "tinyleaf", "1.0", "colour = 'green'\n")
     script = format_carrier({"tinyleaf": "tinyleaf"})
     script += "\nimport tinyleaf\nprint(tinyleaf.colour)"
     attached = {"datasets/ada/w": tmp_path / "wheels"}
     done = run_python(poor, script, tmp_path / "out", attached)
     assert done.stdout.split()[-1:] == ["green"], done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("version", [__version__, "0.0.1"])
+def test_an_attached_wheel_of_this_version_replaces_the_copy(poor, tmp_path, version):
+    """Its requirements are not installed again; another version is left alone."""
+    source = (
+        "from types import SimpleNamespace\nsession = SimpleNamespace(prepare=print)"
+    )
+    write_wheel(
+        tmp_path / "wheels", "kaggle_tfr", version, f"{source}\nsize = 'tiny'\n"
+    )
+    script = (
+        format_carrier({}) + "\nprint(getattr(sys.modules['kaggle_tfr'], 'size', 0))"
+    )
+    attached = {"datasets/ada/w": tmp_path / "wheels"}
+    done = run_python(poor, script, tmp_path / "out", attached)
+    expected = "tiny" if version == __version__ else "0"
+    assert done.stdout.split()[-1:] == [expected], done.stderr[-3000:]
+
+
+def test_the_source_can_be_compared_with_a_checkout(root, tea, poor, tmp_path):
+    """The command in the notebook prints its sha256 there and in the checkout."""
+    cells, _ = read_kernel(tea)
+    (text,) = [c.source for c in cells if c.source.startswith("## The package")]
+    command, sha256 = re.search(r"run `(cat .*?)`.*print `(\w{64})`", text).groups()
+    run_cell(format_carrier({}), poor, tmp_path)
+    for folder in (root, *tmp_path.glob("kaggle_tfr-*")):
+        printed = subprocess.check_output(command, shell=True, cwd=folder, text=True)
+        assert printed.split()[0] == sha256
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
@@ -373,9 +396,9 @@ def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
     assert (root / KERNEL_FILE).read_text() == (tmp_path / KERNEL_FILE).read_text()
     paths = [folder / "notebooks" / "kernel.ipynb" for folder in (tmp_path, root)]
     made, kept = (nbformat.read(path, as_version=4).cells for path in paths)
-    new, old = carried(made[1]), carried(kept[1])
+    (new, made), (old, kept) = carried(made), carried(kept)
     assert [n for n in new | old if new.get(n) != old.get(n)] == [], "run: make kernel"
-    assert kept[2:] == made[2:], "run: make kernel"
+    assert kept == made, "run: make kernel"
 
 
 def test_hours_count_from_the_first_cell(monkeypatch):
@@ -431,7 +454,8 @@ def pushed(root, kaggle, tmp_path):
     (clone / KERNEL_FILE).write_text(text)
     command = [sys.executable, "-m", "kaggle", "kernels", "push", "-p", str(clone)]
     assert "successfully pushed" in subprocess.check_output(command, text=True)
-    (request,) = kaggle.kernels[f"{USER}/kaggle-tfr-sample"]
+    slug = "find-duplicates-and-leaks-then-write-tfrecords"
+    (request,) = kaggle.kernels[f"{USER}/{slug}"]
     assert len(request["text"].encode()) < 900_000
     return request["text"]
 
@@ -440,16 +464,15 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     """The pushed notebook runs without checkout or network, up to its first section."""
     cells = json.loads(pushed)["cells"]
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
-    first, *code = [
-        cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"
-    ]
+    code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
+    carrier = next(number for number, text in enumerate(code) if "b64decode" in text)
     shrink = "from kaggle_tfr.explore import sample as s\n"
     shrink += (
         "s.CLASSES = {k: (*v, max(n // 6, 3)) for k, (*v, n) in s.CLASSES.items()}"
     )
     show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
     show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"
-    script = "\n".join([first, shrink, *code, show])
+    script = "\n".join([*code[: carrier + 1], shrink, *code[carrier + 1 :], show])
     done = run_python(poor, script, tmp_path / "working", {})
     assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[
         -3000:
@@ -553,7 +576,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
     )
     inputs = {"competitions/tea-leaves": tmp_path / "leaves"}
     sessions = Sessions(kaggle, environment, tmp_path, inputs)
-    late = (f"{USER}/tea-tfrecords-part-2", 1)
+    late = (f"{USER}/{WRITER}-2-of-3", 1)
     sessions.environments[late] = {"KAGGLE_TFR_STARTED": "0"}
     for third in ("unfinished", "finished"):
         done = push_kernels(folders, str(tmp_path / "got"), at_once=1)
@@ -561,7 +584,7 @@ def test_three_parts_are_planned_written_fetched_and_published(
         assert list(done.state) == ["finished", "finished", third, "finished"]
     assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1]
 
-    arrived = [tmp_path / "got" / f"tea-tfrecords-{part}" / part for part in parts]
+    arrived = [tmp_path / "got" / f"{WRITER}-{n}-of-3" / f"part-{n}" for n in (1, 2, 3)]
     for folder in arrived:
         own = digests(Path(local) / folder.name)
         own.pop("report.html", None)  # of a run's notebooks

@@ -289,7 +289,7 @@ def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path, r
     """It takes seconds and prints log lines."""
     plan_images(make_images(tmp_path / "in", 12), str(tmp_path))
     write_parts(str(tmp_path), license_name="CC-BY-4.0")
-    left = kaggle.outputs[f"{USER}/sample-tfrecords"] = tmp_path / "left"
+    left = kaggle.outputs[f"{USER}/sample-images-to-tfrecords"] = tmp_path / "left"
     left.mkdir()
     (left / "plan.json").write_text("{}")
     image = next((tmp_path / "in").iterdir()).read_bytes()

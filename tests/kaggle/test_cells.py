@@ -1,0 +1,132 @@
+"""A kernel's first cells say what it does; what a reader does not need is folded."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from kaggle_tfr.kaggle import cells
+from kaggle_tfr.kaggle.kernels import write_kernels
+from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
+from kaggle_tfr.mounts import to_slug
+from kaggle_tfr.parameters import DEFAULTS, load_recipe, select_parameters
+
+FOLDED = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
+
+
+def read_kernel(folder):
+    return nbformat.read(Path(folder) / "kernel.ipynb", as_version=4).cells
+
+
+def write_recipe(tmp_path, name, **settings):
+    folders = write_kernels(load_recipe(name), str(tmp_path / "kernels"), **settings)
+    return [read_kernel(folder) for folder in folders]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "lines", "source"),
+    [
+        ("sample", ["INPUT_DIR", "LABELS_CSV", "PATH_TEMPLATE"], "nothing is attached"),
+        (
+            "cassava",
+            ["INPUT_DIR", "LABELS_CSV", "PATH_TEMPLATE"],
+            "(https://www.kaggle.com/competitions/cassava-leaf-disease-classification)",
+        ),
+        (
+            "petals-tfrecords",
+            ["INPUT_DIR", "PATTERN", "INPUT_SCHEMA"],
+            "(https://www.kaggle.com/datasets/tpu-getting-started/",
+        ),
+    ],
+)
+def test_the_header_names_inputs_and_the_lines_to_change(
+    tmp_path, recipe, lines, source
+):
+    """Each of the three lines is in the visible cell, also where it is the default."""
+    ((header, _, _, visible, *_),) = write_recipe(tmp_path, recipe)
+
+    facts = dict(re.findall(r"^- \*\*(.*?)\*\*: (.*)$", header.source, re.MULTILINE))
+    assert [*facts] == ["Input", "Output", "Minutes", "For your own images", "Code"]
+    assert source in facts["Input"]
+    named = re.findall("`([A-Z_]+)`", facts["For your own images"])
+    assert named[:3] == lines
+    assert {line.partition(" = ")[0] for line in visible.source.splitlines()} >= {
+        *lines
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({}, ["12345"]),
+        ({"parts": 2}, ["123", "4", "4"]),
+        ({"accelerator": "TpuV5E8", "sources": ["ada/tea-1"]}, ["56"]),
+    ],
+)
+def test_the_headers_links_lead_to_headings(tmp_path, settings, steps):
+    """In the page that nbconvert makes, as Kaggle does; each step has a link."""
+    exporter = pytest.importorskip("nbconvert").HTMLExporter()
+    kernels = write_kernels(load_recipe("cassava"), str(tmp_path), **settings)
+    for folder, numbers in zip(kernels, steps, strict=True):
+        header = read_kernel(folder)[0].source
+        html, _ = exporter.from_filename(Path(folder) / "kernel.ipynb")
+        linked = re.findall(r"\]\(#(\d)", header)
+        assert "".join(linked) == numbers
+        targets = set(re.findall(r'href="#(.*?)"', html))
+        assert targets <= set(re.findall(r'id="(.*?)"', html))
+
+
+def test_only_the_recipes_parameters_are_visible(tmp_path):
+    """Run one after the other, the cells give every parameter the recipe's value."""
+    ((_, _, folded, visible, *others),) = write_recipe(tmp_path, "sample")
+
+    assert folded.metadata == FOLDED
+    assert visible.metadata == {"tags": ["parameters"]}
+    names = [line.partition(" = ")[0] for line in visible.source.splitlines()]
+    recipe = load_recipe("sample")
+    assert {name for name in names if name.isidentifier()} == {*recipe}
+    found = {}
+    exec(folded.source, found)
+    assert found.keys().isdisjoint(recipe)
+    exec(visible.source, found)
+    known = {p.name for n in range(1, 6) for p in select_parameters(f"0{n}")}
+    assert {name: found[name] for name in known} == {
+        name: recipe.get(name, DEFAULTS[name]) for name in known
+    }
+    assert [cell for cell in others if "source_hidden" in str(cell.metadata)] == [
+        cell for cell in others if "b64decode" in cell.source
+    ]
+
+
+def test_equal_recipes_make_equal_bytes(tmp_path):
+    """The notebook and its metadata, in any folder."""
+    written = []
+    for folder in ("a", "b"):
+        (kernel,) = write_kernels(load_recipe("cassava"), str(tmp_path / folder))
+        written.append({f.name: f.read_bytes() for f in Path(kernel).iterdir()})
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("name", ["日本", "Čaj & Käse", "2021", "long " * 30, "a"])
+def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
+    """Title and slug have at most 50 characters, and belong together."""
+    values = {"NAME": name, "INPUT_DIR": "tea-leaves"}
+    kernels = write_kernels(values, str(tmp_path), parts=12)
+    kernels += write_kernels(values, str(tmp_path))
+    kernels += write_kernels(values, str(tmp_path), accelerator="NvidiaRtxPro6000")
+    for kernel in kernels:
+        metadata = check_metadata(kernel, KERNEL_FILE)
+        assert to_slug(metadata["title"]) == metadata["id"].split("/")[1]
+    assert len(set(kernels)) == 15
+
+
+def test_the_header_links_to_the_repository_once_it_has_an_address(
+    tmp_path, monkeypatch
+):
+    """Until then, no address is made up."""
+    ((header, *_),) = write_recipe(tmp_path, "cassava")
+    assert "- **Code**: kaggle-tfr " in header.source
+    monkeypatch.setattr(cells, "REPOSITORY", "https://git.example.org/tfr")
+    ((header, *_),) = write_recipe(tmp_path, "cassava")
+    assert "- **Code**: [kaggle-tfr](https://git.example.org/tfr) " in header.source
