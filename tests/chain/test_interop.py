@@ -14,6 +14,8 @@ from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write.metadata import describe_dataset
 from kaggle_tfr.write.parts import write_parts
 
+COUNTS = {"Čedar, red": 1, "ash": 5, "birch": 0}
+
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
@@ -58,22 +60,25 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
     """Title and slug have 6 to 50 characters, the subtitle 20 to 80."""
     plan = read_plan(str(part))
     plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
-    found = describe_dataset(plan, parts, pd.read_csv(part / "shards.csv"))
+    shards = pd.read_csv(part / "shards.csv")
+    found = describe_dataset(plan, parts, shards, COUNTS)
     assert re.fullmatch(r"[a-z0-9-]{6,50}", found["id"].split("/")[1])
     assert 6 <= len(found["title"]) <= 50
     assert 20 <= len(found["subtitle"]) <= 80
     assert found["licenses"] == []
-    assert "ash, birch, Čedar, red" in found["description"]
+    assert "ash 5, Čedar, red 1" in found["description"]
 
 
-def test_the_description_tells_counts_and_recipe(part):
-    """Title and text are filled from the plan: classes, counts, size and settings."""
+def test_the_description_tells_counts_and_settings(part):
+    """In words that need no manual: classes, files and folds, sizes."""
     text = json.loads((part / "dataset-metadata.json").read_text())["description"]
-    assert "24 images in 6 TFRecord shards" in text
-    assert "| train | 0 | 2 | 8 |" in text
-    assert "short_side (32, 32), JPEG quality 90" in text
-    assert '"seed": 0' in text
+    assert "24 images in 6 TFRecord files" in text
+    assert "| fold 0 | 2 | 8 |" in text
+    assert "the shorter side is 32 pixels" in text
+    assert "JPEG of quality 90" in text
     assert "the folds were not checked" in text
+    labels = pd.read_csv(part / "train.csv")["label_name"].value_counts()
+    assert f"from {labels.min()} images ({labels.index[-1]}) to {labels.max()} " in text
 
 
 def test_the_description_claims_what_was_checked(part):
@@ -85,13 +90,16 @@ def test_the_description_claims_what_was_checked(part):
         "second_look": False,
     }
     checks |= {"candidate_bits": 60, "images": 24_000, "clusters_across_folds": 0}
-    text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
-    assert "images within 12 of 256 bits of four perceptual hashes." in text
-    assert "| images | 24,000 |\n| clusters across folds | 0 |" in text
+    plan = replace(plan, checks=checks)
+    text = describe_dataset(plan, 1, shards, COUNTS)["description"]
+    assert "at most 12 of 256 bits of four perceptual hashes differ." in text
+    assert "| images in all parts | 24,000 |" in text
+    assert "| groups of near-duplicates in two folds | 0 |" in text
     assert "irrored" not in text
     checks |= {"second_look": True, "mirrored": True}
-    text = describe_dataset(replace(plan, checks=checks), 1, shards)["description"]
-    assert "or 60 after geometric verification" in text
+    plan = replace(plan, checks=checks)
+    text = describe_dataset(plan, 1, shards, COUNTS)["description"]
+    assert "or up to 60 if their keypoints match" in text
     assert "Mirrored and rotated copies were searched for too." in text
     assert "| mirrored |" not in text
 

@@ -24,6 +24,7 @@ from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.write.metadata import describe_dataset
+from kaggle_tfr.write.page import count_classes
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import compare_with_source, verify_parts
 
@@ -193,7 +194,9 @@ def rewrite_shard(part, change):
     table.loc[is_shard, "sha256"] = find_sha256(shard)
     table.loc[is_shard, "bytes"] = shard.stat().st_size
     table.to_csv(part / "shards.csv", index=False)
-    metadata = describe_dataset(read_plan(str(part)), 1, table)
+    plan = read_plan(str(part))
+    counts = count_classes(plan, str(part), table)
+    metadata = describe_dataset(plan, 1, table, counts)
     (part / "dataset-metadata.json").write_text(json.dumps(metadata))
     sums = part / "SHA256SUMS"
     lines = sums.read_text().splitlines()
