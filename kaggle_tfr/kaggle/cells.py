@@ -35,8 +35,8 @@ MAX_LINE = 100  # of the visible parameters, before a comment gets its own line
 _PURPOSES = {
     "03_plan": """\
 Checks the labelled images {images}, finds their near-duplicates and the images that \
-are also in the test set, and plans the TFRecord files: near-duplicates are never in \
-two folds. Other notebooks write the parts of this plan.""",
+are also in the test set, and plans the TFRecord files: near-duplicates stay together \
+in one fold or split. Other notebooks write the parts of this plan.""",
     "04_write": """\
 Writes part {part} of a plan as TFRecord files that train fast on a TPU or GPU, reads \
 every record again, and compares a sample with its source images. Another notebook has \
@@ -44,8 +44,8 @@ made the plan.""",
     "05_read_and_visualize": """\
 Turns the labelled images {images} into TFRecord files that train fast on a TPU or \
 GPU. Before it writes, it rejects unreadable images, finds near-duplicates, images \
-with two labels, and images that are also in the test set, and assigns the folds so \
-that near-duplicates are never in two of them.""",
+with two labels, and images that are also in the test set, and keeps near-duplicates \
+together in one fold or split.""",
     "06_train": """\
 Reads TFRecord files, shows what a model receives, and trains a small network that is \
 evaluated on a fold which shares no near-duplicate with the others.""",
@@ -66,7 +66,7 @@ _STEPS = {
     ),
     "04_write": (
         "writes the TFRecord files; reads every record again",
-        "`part-1/` …: TFRecord files, `schema.json`, `labels.json`, `SHA256SUMS`",
+        "a folder for each part: TFRecord files, `schema.json`, `SHA256SUMS` …",
     ),
     "05_read_and_visualize": (
         "shows batches and records beside their sources; measures the reading speed",
@@ -85,11 +85,11 @@ _OWN_DATA = {
     "tfrecords": ("INPUT_DIR", "PATTERN", "INPUT_SCHEMA"),
     "": ("TFREC_DIRS", "FOLD", "EPOCHS"),
 }
-# The pages of the inputs, by their keys in kernel-metadata.json.
+# The inputs and their pages, by their keys in kernel-metadata.json.
 _PAGES = {
-    "competition_sources": ("competition", "https://www.kaggle.com/competitions"),
-    "dataset_sources": ("dataset", "https://www.kaggle.com/datasets"),
-    "kernel_sources": ("output of the notebook", "https://www.kaggle.com/code"),
+    "competition_sources": ("the competition", "https://www.kaggle.com/competitions"),
+    "dataset_sources": ("the dataset", "https://www.kaggle.com/datasets"),
+    "kernel_sources": ("the output of", "https://www.kaggle.com/code"),
 }
 _OUTPUT = """\
 the files in the last column of the table, in `/kaggle/working`. *Output*, *New \
@@ -188,8 +188,8 @@ def _list_inputs(kernel: Kernel) -> str:
     for key, (noun, page) in _PAGES.items():
         for name in kernel.metadata.get(key, ()):
             slug = name.removeprefix(f"{OWNER_PLACEHOLDER}/")
-            link = f"the {noun} [{name}]({page}/{name})"
-            inputs.append(link if slug == name else f"your {noun} `{slug}`")
+            link = f"[{name}]({page}/{name})" if slug == name else f"your `{slug}`"
+            inputs.append(f"{noun} {link}")
     if not inputs:
         return "nothing is attached."
     text = f"{', '.join(inputs)}; attached."
@@ -206,11 +206,13 @@ def _describe_change(kernel: Kernel) -> str:
             "write a recipe with `kaggle-tfr init FOLDER`, and generate this notebook "
             f"and those that belong to it with `{kernel.family}`."
         )
-    lines = ", ".join(f"`{name}`" for name in names[:-1]) + f" and `{names[-1]}`"
+    first, second, third = names
     text = (
         "attach them with *Add Input*, and change three lines of the "
-        f"[settings](#Settings): {lines}; then the names of columns, if they differ."
+        f"[settings](#Settings): `{first}`, `{second}` and `{third}`."
     )
+    if "LABELS_CSV" in names:
+        text += " `ID_COLUMN` and `LABEL_COLUMN` are the columns of that CSV."
     if kernel.values.get("MORE_INPUTS"):
         text += " Remove the line `MORE_INPUTS`, which describes a second input."
     return text

@@ -156,7 +156,7 @@ def format_preparation(folders: Sequence[LocalFolder]) -> str:
     )
     if folders[0].owner == OWNER_PLACEHOLDER:
         text += (
-            f" Replace `{OWNER_PLACEHOLDER}` by your user name, in the command and in "
-            f"`{DATASET_FILE}` below `DIR`."
+            f" Replace `{OWNER_PLACEHOLDER}` by your user name, in the second command "
+            f"and in `{DATASET_FILE}` below `DIR`."
         )
     return text

@@ -201,8 +201,9 @@ def _describe_checks(checks: Mapping[str, Any]) -> str:
 
     text = (
         "**Near-duplicates**, such as resized or retouched copies, are never in two "
-        f"folds. These are images of which at most {checks['max_bits']} of 256 bits of "
-        "four perceptual hashes differ"
+        "folds or splits, apart from test images, which stay where they were. Two "
+        f"images count as near-duplicates if at most {checks['max_bits']} of 256 bits "
+        "of four perceptual hashes differ"
     )
     if checks["second_look"]:
         text += (
