@@ -33,11 +33,16 @@ class LocalFolder:
         return f"{self.owner}/{self.slug}"
 
     @property
+    def name(self) -> str:
+        """Return the name of the folder in the dataset: a-z, 0-9 and "-"."""
+        return to_slug(self.path.name) or "images"
+
+    @property
     def input_dir(self) -> str:
         """Return the name by which a kernel finds the folder in the dataset."""
         # Mounts are found without their owner, but not by a wrong one.
         dataset = self.slug if self.owner == OWNER_PLACEHOLDER else self.dataset
-        return f"{dataset}/{self.path.name}"
+        return f"{dataset}/{self.name}"
 
 
 def find_local_folders(names: Sequence[str]) -> dict[str, LocalFolder]:
@@ -90,15 +95,15 @@ def replace_inputs(
     return values
 
 
-def stage_folder(folder: LocalFolder, out: str, license_name: str) -> str:
-    """Write the folder that Kaggle's client uploads; return its path.
+def stage_folder(folder: LocalFolder, out: str, license_name: str) -> None:
+    """Write the folder that Kaggle's client uploads.
 
     It has the metadata of the dataset, and a link to the folder, which the client packs
     into one archive: Kaggle accepts few files beside each other, but any in a folder.
     """
     staged = Path(out, STAGED, folder.slug)
     staged.mkdir(parents=True, exist_ok=True)
-    link = staged / folder.path.name
+    link = staged / folder.name
     if link.is_symlink():
         link.unlink()
     link.symlink_to(folder.path)
@@ -109,7 +114,6 @@ def stage_folder(folder: LocalFolder, out: str, license_name: str) -> str:
     }
     text = json.dumps(metadata, indent=2) + "\n"
     write_atomically(staged / DATASET_FILE, text.encode())
-    return str(staged)
 
 
 def list_commands(folder: LocalFolder, out: str) -> list[str]:

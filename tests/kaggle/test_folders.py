@@ -65,7 +65,7 @@ def test_the_printed_commands_create_what_the_kernel_attaches(
     assert "private Dataset is being created" in answers[0]
     assert answers[1].split() == ["ready"]
     (archive,) = kaggle.datasets[f"{USER}/photos-images"].items()
-    assert archive[0] == "Photos.tar"
+    assert archive[0] == "photos.tar"
     with tarfile.open(fileobj=io.BytesIO(archive[1])) as files:
         sent = sorted(photos / name for name in files.getnames())
         assert sent == [path for path in before if path.is_file()]
@@ -74,7 +74,7 @@ def test_the_printed_commands_create_what_the_kernel_attaches(
     cells, metadata = read_kernel("kernels of me/trees-images-to-tfrecords")
     assert metadata["dataset_sources"] == [f"{USER}/photos-images"]
     assert any(
-        f'INPUT_DIR = "{USER}/photos-images/Photos"' in cell.source for cell in cells
+        f'INPUT_DIR = "{USER}/photos-images/photos"' in cell.source for cell in cells
     )
     assert "datasets create -p DIR/datasets/photos-images -r tar" in cells[0].source
     assert "my data" not in json.dumps(cells)
@@ -100,7 +100,7 @@ def test_without_a_user_the_placeholder_is_explained(
     cells, metadata = read_kernel("kernels/trees-images-to-tfrecords")
     assert metadata["dataset_sources"] == ["INSERT_USERNAME_HERE/photos-images"]
     assert "Replace `INSERT_USERNAME_HERE` by your user name" in cells[0].source
-    assert any('INPUT_DIR = "photos-images/Photos"' in cell.source for cell in cells)
+    assert any('INPUT_DIR = "photos-images/photos"' in cell.source for cell in cells)
 
 
 def test_a_dataset_that_is_there_takes_the_folders_place(recipe, capsys):
@@ -129,11 +129,11 @@ def test_each_local_folder_has_its_dataset(kaggle, photos, tmp_path, capsys):
     datasets = [f"{USER}/{slug}" for slug in slugs]
     assert metadata["dataset_sources"] == sorted([*datasets, "bob/leaves"])
     text = "".join(cell.source for cell in cells)
-    assert f'[{{"INPUT_DIR": "{USER}/photos-images-2/Photos"}}' in text
+    assert f'[{{"INPUT_DIR": "{USER}/photos-images-2/photos"}}' in text
     assert capsys.readouterr().out.count("kaggle datasets create") == 2
     for slug, target in zip(slugs, (photos, other), strict=True):
         staged = tmp_path / "k" / "datasets" / slug
-        assert (staged / "Photos").resolve() == target
+        assert (staged / "photos").resolve() == target
         values = json.loads((staged / "dataset-metadata.json").read_text())
         assert values["licenses"] == [{"name": "CC0-1.0"}]
 
@@ -142,9 +142,12 @@ def test_a_kernel_finds_the_folder_in_the_dataset(photos, tmp_path):
     """With and without the owner in INPUT_DIR, where Kaggle mounts the dataset."""
     python = make_environment(tmp_path / "environment")
     script = format_carrier({}) + "\nfrom kaggle_tfr.mounts import find_input\n"
-    script += f"print(find_input('{USER}/photos-images/Photos'))\n"
-    script += "print(find_input('photos-images/Photos'))\n"
-    attached = {f"datasets/{USER}/photos-images": photos.parent}
+    script += f"print(find_input('{USER}/photos-images/photos'))\n"
+    script += "print(find_input('photos-images/photos'))\n"
+    dataset = tmp_path / "dataset"
+    dataset.mkdir()
+    photos.rename(dataset / "photos")
+    attached = {f"datasets/{USER}/photos-images": dataset}
     done = run_python(python, script, tmp_path / "out", attached)
-    place = f"/kaggle/input/datasets/{USER}/photos-images/Photos"
+    place = f"/kaggle/input/datasets/{USER}/photos-images/photos"
     assert done.stdout.split()[-2:] == [place, place], done.stderr[-3000:]
