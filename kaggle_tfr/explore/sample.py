@@ -19,6 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image
 
+from kaggle_tfr.images.hashing import HASHES, hash_image
 from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
 from kaggle_tfr.storage import explain_os_errors, real_path, write_atomically
 
@@ -59,6 +60,7 @@ COPIES = (
     (65, 2, 1.0),
     (65, 1, 1.15),
 )
+CUT = 0.06  # share of the height that is cut off at the bottom of a cropped copy
 
 Files = dict[str, bytes]  # content by path
 Truth = dict[str, Any]  # what is planted, as in truth.json
@@ -104,9 +106,10 @@ class ImageFolder:
         quality: int = 88,
         factor: int = 1,
         brightness: float = 1.0,
+        cut: float = 0.0,
     ) -> list[str]:
         """Add a copy; return the ids of the original and the copy."""
-        image = original.image.reduce(factor)
+        image = _cut_bottom(original.image, cut).reduce(factor)
         image = image.point(lambda value: int(value * brightness))
         copy = replace(original, image=image)
         copy_id = self.add(copy, quality=quality)
@@ -307,7 +310,7 @@ def _make_test(
     test = ImageFolder(files, "test_images", iter(numbers))
     for crop in crops:
         test.add(crop)
-    leaks = _add_copies(test, originals)
+    leaks = _add_copies(test, originals, COPIES)
     data = _encode(crops[0].image)
     damaged = test.add_file("", data[: len(data) // 2])
     submission = dict.fromkeys(test.labels, COMMON[0])
@@ -323,7 +326,9 @@ def _make_more(files: Files, crops: Sequence[Crop], originals: Sequence[Crop]) -
     """Add the second source; return its truth. originals: 5 labelled images to copy."""
     # Names such as 0000.jpg are in the main source too, for other images.
     more = ImageFolder(files, "more/images", count())
-    across_sources = _add_copies(more, originals)
+    # The hashes find a cropped copy only where little is in the part that is cut off.
+    originals = sorted(originals, key=_count_cut_bits)
+    across_sources = _add_copies(more, originals, [(88, 1, 1.0, CUT), *COPIES])
     for crop in crops:
         more.add(crop)
     csv = _format_csv(more.labels)
@@ -331,11 +336,29 @@ def _make_more(files: Files, crops: Sequence[Crop], originals: Sequence[Crop]) -
     return {"across_sources": across_sources}
 
 
-def _add_copies(folder: ImageFolder, originals: Sequence[Crop]) -> dict[str, str]:
+def _add_copies(
+    folder: ImageFolder,
+    originals: Sequence[Crop],
+    changes_of_copies: Sequence[tuple[Any, ...]],
+) -> dict[str, str]:
     """Add a copy of each; return the ids of the originals by those of the copies."""
-    changed = zip(originals, cycle(COPIES))
+    changed = zip(originals, cycle(changes_of_copies))
     pairs = [folder.add_copy(original, *changes) for original, changes in changed]
     return {copy_id: original_id for original_id, copy_id in pairs}
+
+
+def _cut_bottom(image: Image.Image, share: float) -> Image.Image:
+    rows = round((1 - share) * image.height)
+    return image.crop((0, 0, image.width, rows))
+
+
+def _count_cut_bits(crop: Crop) -> int:
+    """Return in how many of 256 bits the hashes of a cropped copy differ."""
+    luma = crop.image.convert("L")
+    bits, _ = hash_image(np.asarray(luma))
+    bits_of_copy, _ = hash_image(np.asarray(_cut_bottom(luma, CUT)))
+    differing = bits[: 8 * len(HASHES)] ^ bits_of_copy[: 8 * len(HASHES)]
+    return int(np.bitwise_count(differing).sum())
 
 
 def _format_csv(labels: Mapping[str, str]) -> bytes:
