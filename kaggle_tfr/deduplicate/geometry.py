@@ -178,13 +178,13 @@ def root_sift(descriptors: np.ndarray) -> np.ndarray:
 def find_features(path: str) -> Features:
     """Return at most 400 features of an image, none if it cannot be read."""
     try:
-        pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
+        grey = read_grey(path)
     except (OSError, RejectedImage):
         return NO_FEATURES
 
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
-    points, descriptors = sift.detectAndCompute(_shrink(pixels), None)
+    points, descriptors = sift.detectAndCompute(grey, None)
     if descriptors is None:
         return NO_FEATURES
     return Features(
@@ -194,8 +194,12 @@ def find_features(path: str) -> Features:
     )
 
 
-def _shrink(pixels: np.ndarray) -> np.ndarray:
-    """Return the image in grey, its short side `SIDE` pixels long."""
+def read_grey(path: str) -> np.ndarray:
+    """Return the image in grey, uint8 (height, width), its short side `SIDE` long.
+
+    The places of `find_features` are in its pixels. Raises: OSError, RejectedImage.
+    """
+    pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     height, width = grey.shape
     scale = SIDE / min(height, width)
@@ -210,23 +214,37 @@ def count_inliers(
     others: Features,
 ) -> tuple[int, int]:
     """Return (inliers of one transform, its quarter turns to the right)."""
+    transform, inliers = find_transform(features, others)
+    # The complex number by which the transform multiplies x + yi; 0 if there is none.
+    factor = complex(*transform[:, 0])
+    degrees = np.angle(factor, deg=True)
+    return inliers, round(degrees / 90) % 4
+
+
+def find_transform(
+    features: Features,
+    others: Features,
+) -> tuple[np.ndarray, int]:
+    """Return the transform of places to places of the other image, and its inliers.
+
+    The transform, float64 (2, 3), is a shift, rotation and scale as in
+    `cv2.warpAffine`; it is 0 where none is found.
+    """
+    nothing = (np.zeros((2, 3)), 0)
     places, other_places = _match(features, others)
     if len(places) < 3:
-        return 0, 0
+        return nothing
     transform, is_inlier = cv2.estimateAffinePartial2D(
         places,
         other_places,
         ransacReprojThreshold=4,
     )
     if transform is None:
-        return 0, 0
-    # The complex number by which the transform multiplies x + yi.
-    factor = complex(*transform[:, 0])
+        return nothing
     # Copies are at most twice as large as the other image.
-    if not 0.5 <= abs(factor) <= 2:
-        return 0, 0
-    degrees = np.angle(factor, deg=True)
-    return int(is_inlier.sum()), round(degrees / 90) % 4
+    if not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
+        return nothing
+    return transform, int(is_inlier.sum())
 
 
 def _match(

@@ -38,6 +38,7 @@ HASH_SIDE = 256  # pixels; below it the wavelet hash differs from the whole imag
 JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 # The formats of originals that a record may contain, for each `resize`.
 PASSED_FORMATS = {"none": ("JPEG", "PNG"), "short_side": ("JPEG",)}
+END_OF_JPEG = b"\xff\xd9"
 # A Huffman table of luma whose shortest code, of zeros only, is "end of block". Blocks
 # of one shade are then zeros, so a run of zeros in the scan is not damage.
 ZEROS_END_BLOCKS = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")
@@ -219,6 +220,16 @@ def load_pixels(paths: Sequence[str], side: int = 256) -> list[Pixels]:
     return images
 
 
+def read_truncated(data: bytes) -> Pixels:
+    """Return a truncated JPEG, uint8 RGB, as most libraries show it: grey at its end.
+
+    Raises: RejectedImage: the file is damaged in another way.
+    """
+    with rejecting(data):
+        image = Image.open(BytesIO(data + END_OF_JPEG))
+        return np.asarray(image.convert("RGB"))
+
+
 def _as_stored(size: Size, header: Header) -> Size:
     """Return the (rows, columns) in the file of a (height, width) of the image."""
     is_transposed = ORIENTATIONS[header.orientation].transposes
@@ -292,7 +303,7 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
     if not header.scan or header.own_profile:
         return None
     marker = JPEG_MARKER.search(data, header.scan)
-    if marker is None or marker[0] != b"\xff\xd9":
+    if marker is None or marker[0] != END_OF_JPEG:
         return None  # not the end of the image: Pillow decides
     end = marker.start()
     has_zeros = data.find(bytes(32), header.scan, end) >= 0

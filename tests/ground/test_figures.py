@@ -14,7 +14,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from kaggle_tfr import figures
+from kaggle_tfr import figures, waterfall
 
 IMAGES = pd.DataFrame(
     {
@@ -69,6 +69,21 @@ LONG_NAMES = [
     f"photographs_of_the_garden_in_the_spring_of_2024_{ordinal}.jpg"
     for ordinal in ("1_(first)", "2_(second)", "3_(third)", "4_(fourth)")
 ]
+
+EXAMPLE = waterfall.Example("two labels", (IMAGE, IMAGE), ("$a^{b$蒲", LONG_NAMES[0]))
+OVERVIEW = waterfall.Overview(
+    n_images=12_345_678,
+    n_records=1,
+    steps=[
+        waterfall.Step("rejected files", 12_345_670, lines=LONG_NAMES * 9),
+        waterfall.Step("copies", 3, examples=[EXAMPLE] * 2),
+        waterfall.Step("label conflicts", 4, examples=[EXAMPLE]),
+        waterfall.Step("leaks", 1, is_kept=True, examples=[EXAMPLE]),
+        waterfall.Step("in other parts", 0),
+    ],
+    inputs=LONG_NAMES,
+    outputs=["蒲公英" * 9, "$"],
+)
 
 
 def list_texts(figure):
@@ -125,6 +140,7 @@ FIGURES = {
     ),
     "long_confusions": lambda: figures.plot_confusion(CONFUSIONS, LONG_NAMES),
     "leakage": lambda: figures.plot_leakage(0.8, 0.5, 0.2, 0.4, "Copies add 30 points"),
+    "overview": lambda: waterfall.plot_overview(OVERVIEW),
     "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
     "masks": lambda: figures.plot_masks(
         IMAGE, {"fish": np.eye(20, 30, dtype=np.uint8)}
@@ -166,6 +182,14 @@ def test_counts_are_beside_the_names_of_their_classes(name, numbers, names):
     figure = FIGURES[name]()
     assert " ".join(list_texts(figure)) == numbers
     assert " ".join(list_row_names(figure)) == names
+
+
+def test_an_overview_has_every_digit_of_its_numbers():
+    """Where names are cut, a font becomes smaller for numbers."""
+    texts = list_texts(FIGURES["overview"]())
+    assert "12,345,678" in texts
+    assert "−12,345,670" in texts
+    assert any("…" in text for text in texts)
 
 
 def test_folds_show_what_never_validates_and_only_labelled_test_images():
