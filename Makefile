@@ -83,8 +83,8 @@ lint: $(READY)  ## format and check
 clean:  ## remove the environments and the demo's output
 	rm -rf .venv .venv-latest .venv-kaggle .venv-kaggle-tpu work
 
-pictures: demo  ## the README's picture, from a figure of the demo
-	mkdir -p docs
-	$(BIN)/python -c 'from PIL import Image; \
-		Image.open("work/sample/figures/02_inside.png").convert("RGB").resize((1000, 352)).quantize(128) \
-		.save("docs/duplicates.png", optimize=True)'
+pictures: $(READY)  ## the README's picture, from a run of the sample
+	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml -p WORK_DIR=work/pictures --until write
+	$(BIN)/python -c 'from kaggle_tfr import overview, waterfall; \
+		figure = waterfall.plot_overview(overview.load_overview("work/pictures")); \
+		waterfall.save_overview(figure, "docs/overview.png")'
