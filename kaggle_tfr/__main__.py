@@ -521,7 +521,7 @@ def _add_push(commands: Any) -> None:
 
 
 def _add_publish(commands: Any) -> None:
-    examples = ["work/kaggle/cassava-tfrecords/part-1"]
+    examples = ["work/kaggle/cassava-images-to-tfrecords/part-1"]
     command = _add_command(commands, _publish, examples)
     command.add_argument(
         "folders",

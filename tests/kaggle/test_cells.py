@@ -36,7 +36,7 @@ def write_recipe(tmp_path, name, **settings):
         (
             "petals-tfrecords",
             ["INPUT_DIR", "PATTERN", "INPUT_SCHEMA"],
-            "(https://www.kaggle.com/datasets/tpu-getting-started/",
+            "(https://www.kaggle.com/competitions/tpu-getting-started)",
         ),
     ],
 )

@@ -230,6 +230,7 @@ def test_labels_of_every_kind_are_read(tmp_path, schema, features, expected, und
         (make_example(image=make_picture(7)[:400], label=1), "decoded: truncated"),
         (make_example(image=b"x", label=1), "cannot be decoded: not an image"),
     ],
+    ids=["text", "no label", "two labels", "float", "half an image", "no image"],
 )
 def test_a_record_of_something_else_is_named(tmp_path, record, message):
     """A ValueError with the shard and the byte, and no wrong data."""
