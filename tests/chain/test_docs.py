@@ -244,7 +244,7 @@ def check_readme(folder):
     part = tree.text.partition("part-1/")[2]
     words = re.split(r"\s+", " ".join(line[:33] for line in part.splitlines()[1:]))
     names = [word for word in words if re.search(r"\w[.]\w|/$|^[A-Z0-9]+$", word)]
-    assert len(names) == 8
+    assert len(names) == 7
     for name in names:
         pattern = re.sub(r"\d+-\d+\.tfrec", "*.tfrec", name).rstrip("/")
         assert list((folder / "work/sample/part-1").glob(pattern)), name
