@@ -553,10 +553,12 @@ def _find_recipe(path: str) -> Path:
             f"'{path}' is a folder. Write a recipe for the images in it: kaggle-tfr "
             f"init {shlex.quote(path)}"
         )
+    if path.endswith("/"):
+        raise FileNotFoundError(f"there is no folder '{path}'.{near_file(path)}")
     meant = near_file(path) or near_miss(recipe.stem, recipes)
     names = ", ".join(recipes)
-    advice = f" Bundled recipes: {names}. For your images: kaggle-tfr init FOLDER"
-    raise FileNotFoundError(f"there is no recipe '{path}'.{meant or advice}")
+    advice = f" Bundled recipes: {names}. For your images: kaggle-tfr run FOLDER"
+    raise FileNotFoundError(f"there is no recipe or folder '{path}'.{meant or advice}")
 
 
 def list_recipes() -> dict[str, Path]:

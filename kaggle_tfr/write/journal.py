@@ -74,8 +74,8 @@ def open_part(
     if changes and not overwrite:
         raise ValueError(
             f"'{part_dir}' was written from a different plan: {'; '.join(changes)}. "
-            "Set OVERWRITE = True to write it again, choose another OUT_DIR, or "
-            "revert the change."
+            "Set OVERWRITE = True to write it again (on the command line: "
+            "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
     if changes:
         clear_part(part_dir)

@@ -289,7 +289,7 @@ def test_the_blocks_of_a_page_run_in_bash(page, folder, tmp_path, monkeypatch):
 
     assert find_failures(results) == []
     if page == "README.md":
-        assert "data:image/png" in (folder / "work/sample/report.html").read_text()
+        assert "data:image/webp" in (folder / "work/sample/report.html").read_text()
 
 
 def test_few_blocks_are_not_run():

@@ -88,7 +88,10 @@ def test_an_unknown_notebook_is_named(recipe, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "smaple"], "there is no recipe 'smaple'. Did you mean \"sample\"?\n"),
+        (
+            ["run", "smaple"],
+            "there is no recipe or folder 'smaple'. Did you mean \"sample\"?\n",
+        ),
         (["run", "MINE", "-p", "QUALTY=7"], 'ameter. Did you mean "QUALITY"?\n'),
         (["run", "MINE", "--until", "plann"], 'step. Did you mean "plan"?\n'),
         (["run", "MINE", "--until", "02", "--from", "03"], "no step is left to run"),
@@ -227,7 +230,11 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
     ("call", "code", "message"),
     [
         ("run FOLDER", 1, "'FOLDER' has no image and no TFRecord shard"),
-        ("run FOLDER/no.yaml", 2, "there is no recipe 'FOLDER/no.yaml'. Bundled"),
+        (
+            "run FOLDER/no.yaml",
+            2,
+            "there is no recipe or folder 'FOLDER/no.yaml'. Bundled",
+        ),
         ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder. Write a recipe"),
         ("run sample -p INPUT_DIR file:///x", 2, "INPUT_DIR is 'file:///x'"),
         (
