@@ -1,85 +1,78 @@
 """A small competition in Kaggle's layout, with known faults and duplicates in it.
 
-The images are crops of photographs inside scikit-learn and Matplotlib (README,
-"Licence", names their authors): nothing is downloaded.
+Its images are drawn, so nothing is downloaded: leaves, healthy or with one of four
+diseases.
 """
 
 import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files as files_of
-from itertools import count, cycle, islice
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from PIL import Image
+from PIL import Image, ImageChops, ImageOps
 
-from kaggle_tfr.images.hashing import HASHES, hash_image
+from kaggle_tfr.explore.cast import (
+    CLASSES,
+    COMMON,
+    N_MORE,
+    Cast,
+    Photo,
+    choose_photos,
+    draw_photos,
+)
 from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
 from kaggle_tfr.storage import explain_os_errors, real_path, write_atomically
 
-_CHINA = "sklearn.datasets.images/china.jpg"
-_HOPPER = "matplotlib/mpl-data/sample_data/grace_hopper.jpg"
-_UNCHANGED = (1.0, 1.0, 1.0)
-# class: photograph, factors of red, green and blue, number of different images
-CLASSES = {
-    "flower": ("sklearn.datasets.images/flower.jpg", _UNCHANGED, 120),
-    "night": (_CHINA, (0.25, 0.3, 0.7), 3),
-    "portrait": (_HOPPER, _UNCHANGED, 90),
-    "sunset": (_CHINA, (1.15, 0.75, 0.4), 70),
-    "temple": (_CHINA, _UNCHANGED, 140),
-}
-
-# Outlines that differ in 40 of 128 bits make hashes that differ in some 60 of 256.
-MIN_DIFFERENCE = 40  # bits
-MIN_CONTRAST = 25  # standard deviation in grey levels: a flat sky has no outlines
-SHORT_SIDE = 150  # pixels, at least
-LONG_SIDE = 1600  # pixels, at most
-MIN_CROP = 80  # pixels of the photograph
-N_TEST = 51  # different test images; copies of labelled images come on top
-N_MORE = 35  # different images of the second source; copies come on top
-COMMON = ("flower", "portrait", "sunset", "temple")  # classes of these two
-N_PER_CLASS = 22  # images drawn for these two, a few more than they need
 # class: the class of its copy in a label conflict
 WRONG_LABELS = {
-    "flower": "portrait",
-    "portrait": "sunset",
-    "sunset": "temple",
-    "temple": "flower",
+    "blight": "rust",
+    "healthy": "mildew",
+    "mildew": "healthy",
+    "rust": "blight",
 }
+QUALITY = 82
 # Copies of labelled images in other folders: JPEG quality, factor by which the sides
 # shrink, brightness.
 COPIES = (
-    (88, 1, 1.0),
+    (QUALITY, 1, 1.0),
     (65, 1, 1.0),
     (65, 2, 1.0),
     (65, 1, 1.15),
 )
-CUT = 0.06  # share of the height that is cut off at the bottom of a cropped copy
+WHOLE = (0, 0, 1, 1)  # left, top, right and bottom
+CROP = (0.05, 0.05, 0.95, 0.95)
+CUT = (0, 0, 1, 0.96)
+# The factors of red, green, blue and 1 that make red, green and blue.
+AUTUMN = (0.6, 1.0, 0, 0, 0.3, 0.85, 0, 0, 0.1, 0.15, 0.7, 0)
+# The duplicates in train.csv, apart from label conflicts: groups of image_ids.
+DUPLICATES = (
+    "exact_copies",
+    "reencoded_copies",
+    "half_size_copies",
+    "brightened_copies",
+    "cropped_copies",
+    "recoloured_copies",
+    "bursts",
+)
+N_HEADER = 300  # bytes of a file that ends before its pixels
+N_ZEROS = 2000  # bytes in the middle of a damaged file
 
 Files = dict[str, bytes]  # content by path
 Truth = dict[str, Any]  # what is planted, as in truth.json
 
 
-@dataclass(eq=False)
-class Crop:
-    """A part of a photograph, its class, and its image_id if it is in train.csv."""
-
-    label: str
-    image: Image.Image
-    image_id: str = ""
-
-
 @dataclass
 class ImageFolder:
-    """A folder of images and their labels.
+    """A folder of images and the rows of its CSV.
 
-    files: of all folders. numbers: the names of the images to come. labels: by
+    files: of all folders. numbers: the names of the images to come. labels, plants: by
     image_id.
     """
 
@@ -87,32 +80,39 @@ class ImageFolder:
     path: str
     numbers: Iterator[int]
     labels: dict[str, str] = field(default_factory=dict)
+    plants: dict[str, int] = field(default_factory=dict)
 
-    def add_file(self, label: str, data: bytes, extension: str = ".jpg") -> str:
+    def add_file(self, photo: Photo, data: bytes, extension: str = ".jpg") -> str:
         """Add a file and its row; return its image_id."""
         image_id = f"{next(self.numbers):04d}{extension}"
-        self.labels[image_id] = label
+        self.labels[image_id] = photo.label
+        self.plants[image_id] = photo.subject.plant
         self.files[f"{self.path}/{image_id}"] = data
         return image_id
 
-    def add(self, crop: Crop, extension: str = ".jpg", **options: Any) -> str:
+    def add(self, photo: Photo, extension: str = ".jpg", **options: Any) -> str:
         """Add an image in the format of the extension; return its image_id."""
-        data = _encode(crop.image, extension, **options)
-        return self.add_file(crop.label, data, extension)
+        data = _encode(photo.image, extension, **options)
+        return self.add_file(photo, data, extension)
 
     def add_copy(
         self,
-        original: Crop,
-        quality: int = 88,
+        original: Photo,
+        quality: int = QUALITY,
         factor: int = 1,
         brightness: float = 1.0,
-        cut: float = 0.0,
+        box: Sequence[float] = WHOLE,
     ) -> list[str]:
         """Add a copy; return the ids of the original and the copy."""
-        image = _cut_bottom(original.image, cut).reduce(factor)
+        image = _crop(original.image, box).reduce(factor)
         image = image.point(lambda value: int(value * brightness))
-        copy = replace(original, image=image)
-        copy_id = self.add(copy, quality=quality)
+        return self.add_changed(original, image, quality=quality)
+
+    def add_changed(
+        self, original: Photo, image: Image.Image, **options: Any
+    ) -> list[str]:
+        """Add an image made from a photograph; return the ids of both."""
+        copy_id = self.add(replace(original, image=image), **options)
         return [original.image_id, copy_id]
 
 
@@ -144,7 +144,7 @@ def write_sample(folder: str) -> dict[str, Any]:
     """
     truth_path = Path(folder, "truth.json")
     if not truth_path.exists():
-        Path(folder).mkdir(parents=True, exist_ok=True)  # fails before 5 s of drawing
+        Path(folder).mkdir(parents=True, exist_ok=True)  # fails before 8 s of drawing
         files, truth = _make_competition()
         for name, data in files.items():
             path = Path(folder, name)
@@ -159,88 +159,84 @@ def write_sample(folder: str) -> dict[str, Any]:
 def _make_competition() -> tuple[Files, Truth]:
     """Return the files of the competition, and what is planted in them."""
     rng = np.random.default_rng(20_240_601)
-    other_rng = np.random.default_rng(20_240_602)
-    outlines: list[int] = []
-    counts = {label: n_crops for label, (_, _, n_crops) in CLASSES.items()}
-    crops = _draw_crops(rng, counts, outlines)
-    others = _draw_crops(other_rng, dict.fromkeys(COMMON, N_PER_CLASS), outlines)
-    other_rng.shuffle(others)
+    cast = choose_photos()
+    draw_photos(cast.list_drawn())
 
     files: Files = {}
-    truth, originals = _make_train(files, rng, crops)
-    test_crops = others[:N_TEST]
-    more_crops = others[N_TEST : N_TEST + N_MORE]
-    truth |= _make_test(files, other_rng, test_crops, originals[:8])
-    truth |= _make_more(files, more_crops, originals[8:])
-    truth["counts"] = _count_outcomes(truth["classes"].total())
+    plant_names: dict[int, str] = {}
+    truth = _make_train(files, rng, cast, plant_names)
+    truth |= _make_test(files, rng, cast)
+    truth |= _make_more(files, cast, plant_names)
+    truth["counts"] = _count_outcomes(truth, n_more=N_MORE + len(cast.copied_to_more))
     return files, truth
 
 
-def _count_outcomes(n_rows: int) -> dict[str, int]:
-    """Return how many images have each outcome. n_rows: of train.csv."""
-    n_inputs = n_rows + 1 + 60 + 40  # 1 has no row, 60 are test images, 40 in more/
-    n_copies = 11  # in train.csv: 3 kinds of 3 copies, and 2 in the group of three
+def _count_outcomes(truth: Truth, n_more: int) -> dict[str, int]:
+    """Return how many images have each outcome. n_more: in the second source."""
+    n_rows = truth["classes"].total()
+    n_test = len(truth["test_labels"])
+    n_inputs = n_rows + 1 + n_test + n_more  # 1 has no row
+    groups = [truth["group_of_three"], truth["chain"]]
+    for name in DUPLICATES:
+        groups += truth[name]
+    n_copies = sum(len(group) - 1 for group in groups)
+    outcomes = {
+        "refused": len(truth["refused"]) + 1,
+        "duplicates": n_copies + len(truth["across_sources"]),
+        "conflicts": 2 * len(truth["label_conflicts"]),  # both images of a pair
+        "test_refused": len(truth["test_refused"]),
+        "test": n_test - len(truth["test_refused"]),
+    }
     return {
         "rows": n_rows,
         "inputs": n_inputs,
-        "refused": 5,
-        "duplicates": n_copies + 5,
-        "conflicts": 4,  # both images of two pairs
-        "test_refused": 1,
-        "test": 59,
+        **outcomes,
         "classes": len(CLASSES),
-        "written": n_inputs - 5 - n_copies - 5 - 4 - 60,
+        "written": n_inputs - sum(outcomes.values()),
     }
 
 
 def _make_train(
-    files: Files, rng: Generator, crops: Sequence[Crop]
-) -> tuple[Truth, list[Crop]]:
-    """Add the labelled images; return what is planted, and 13 crops to copy later."""
-    numbers = rng.permutation(len(crops) + 100)
-    # Taken from the end, as in earlier versions, whose file names stay the same.
-    train = ImageFolder(files, "train_images", reversed(numbers))
-    originals, unusual = _choose_crops(rng, crops)
-    for crop in crops:
-        if crop not in unusual:
-            crop.image_id = train.add(crop)
+    files: Files, rng: Generator, cast: Cast, plant_names: dict[int, str]
+) -> Truth:
+    """Add the labelled images; return their truth. plant_names: see `_format_csv`."""
+    numbers = rng.permutation(1000)
+    train = ImageFolder(files, "train_images", iter(numbers))
+    photos = cast.list_train()
+    rng.shuffle(photos)
+    for photo in photos:
+        photo.image_id = train.add(photo)
 
-    truth = _plant_copies(train, originals[:12])
-    truth |= _plant_unusual_formats(train, unusual[:6])
-    truth |= _plant_faults(train, unusual[6:])
+    truth = _plant_copies(train, cast.copied)
+    truth |= _plant_second_looks(train, cast)
+    truth |= _plant_unusual_formats(train, cast.unusual)
+    truth |= _plant_faults(train, cast.damaged, cast.undrawn)
     truth["classes"] = Counter(train.labels.values())
-    files["train.csv"] = _format_csv(train.labels)
-    return truth, originals[12:25]
+    files["train.csv"] = _format_csv(train, plant_names)
+    return truth
 
 
-def _choose_crops(
-    rng: Generator, crops: Sequence[Crop]
-) -> tuple[list[Crop], list[Crop]]:
-    """Return large images to copy, 25 or more, and 8 to make unusual files from."""
-    # The rare class keeps its three good images.
-    common = [crop for crop in crops if crop.label != "night"]
-    rng.shuffle(common)
-    # Some copies have half the size, so their originals are large.
-    large = [crop for crop in common if min(crop.image.size) >= 2 * SHORT_SIDE]
-    unusual = [crop for crop in common if crop not in large[:12]][:8]
-    originals = [crop for crop in large if crop not in unusual]
-    return originals, unusual
+def _plant_copies(train: ImageFolder, originals: Sequence[Photo]) -> Truth:
+    """Add copies such as are found in real datasets. originals: 18."""
+    exact = [train.add_copy(photo) for photo in originals[:3]]
+    reencoded = [train.add_copy(photo, quality=60) for photo in originals[3:6]]
+    halved = [train.add_copy(photo, quality=70, factor=2) for photo in originals[6:9]]
+    brightened = [train.add_copy(photo, brightness=1.2) for photo in originals[9:12]]
+    mirrored = [
+        train.add_changed(photo, ImageOps.mirror(photo.image))
+        for photo in originals[12:15]
+    ]
 
-
-def _plant_copies(train: ImageFolder, originals: Sequence[Crop]) -> Truth:
-    """Add copies such as are found in real datasets. originals: 12."""
-    exact = [train.add_copy(crop) for crop in originals[:3]]
-    resaved = [train.add_copy(crop, quality=60) for crop in originals[3:6]]
-    halved = [train.add_copy(crop, quality=70, factor=2) for crop in originals[6:9]]
-
-    triple, first, second = originals[9:]
+    triple, first, second = originals[15:]
     pair = train.add_copy(triple, quality=50)
     _, third = train.add_copy(triple, quality=80, factor=2)
 
     return {
         "exact_copies": exact,
-        "reencoded_copies": resaved,
+        "reencoded_copies": reencoded,
         "half_size_copies": halved,
+        "brightened_copies": brightened,
+        "mirrored_copies": mirrored,
         "group_of_three": [*pair, third],
         "label_conflicts": [
             train.add_copy(_mislabel(first)),
@@ -249,17 +245,42 @@ def _plant_copies(train: ImageFolder, originals: Sequence[Crop]) -> Truth:
     }
 
 
-def _mislabel(crop: Crop) -> Crop:
-    return replace(crop, label=WRONG_LABELS[crop.label])
+def _mislabel(photo: Photo) -> Photo:
+    return replace(photo, label=WRONG_LABELS[photo.label])
 
 
-def _plant_unusual_formats(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
-    """Add good images that careless readers rotate, swap, clip or reject. crops: 6."""
-    rotated, grey, cmyk, faded, deep, web = crops
+def _plant_second_looks(train: ImageFolder, cast: Cast) -> Truth:
+    """Add copies beyond 25 bits; return them and the series of photographs.
+
+    chain: the second image is within 25 bits of both others, which are farther apart.
+    """
+    return {
+        "cropped_copies": [train.add_copy(photo, box=CROP) for photo in cast.cropped],
+        "recoloured_copies": [
+            train.add_changed(photo, _recolour(photo.image))
+            for photo in cast.recoloured
+        ],
+        "bursts": [[photo.image_id for photo in burst] for burst in cast.bursts],
+        "chain": [photo.image_id for photo in cast.pan],
+    }
+
+
+def _recolour(image: Image.Image) -> Image.Image:
+    """Return an image in the colours of autumn, darker towards one side."""
+    gradient = Image.linear_gradient("L").rotate(90)
+    shade = gradient.point(lambda value: 128 + value // 2)
+    shade = shade.resize(image.size).convert("RGB")
+    return ImageChops.multiply(image.convert("RGB", AUTUMN), shade)
+
+
+def _plant_unusual_formats(train: ImageFolder, photos: Sequence[Photo]) -> Truth:
+    """Add good images that careless readers rotate, swap, clip or reject. photos: 7."""
+    rotated, grey, cmyk, faded, indexed, deep, web = photos
     grey.image = grey.image.convert("L")
     cmyk.image = cmyk.image.convert("CMYK")
     ramp = Image.linear_gradient("L")
     faded.image.putalpha(ramp.resize(faded.image.size))
+    indexed.image = indexed.image.quantize(64)
     values = np.asarray(deep.image.convert("L"), np.uint16)
     deep.image = Image.fromarray(values * 257)
     return {
@@ -268,53 +289,70 @@ def _plant_unusual_formats(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
             train.add(grey): "grey JPEG",
             train.add(cmyk): "CMYK JPEG",
             train.add(faded, ".png"): "PNG with alpha",
+            train.add(indexed, ".png"): "PNG with a palette",
             train.add(deep, ".png"): "16-bit PNG",
             train.add(web, ".webp"): "WebP",
         },
     }
 
 
-def _add_rotated(train: ImageFolder, crop: Crop) -> dict[str, str | int]:
+def _add_rotated(train: ImageFolder, photo: Photo) -> dict[str, str | int]:
     """Add an image that only its EXIF orientation makes upright; return its truth."""
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: rotate by 90 degrees clockwise to display
-    rotated = crop.image.transpose(Image.Transpose.ROTATE_90)
+    rotated = photo.image.transpose(Image.Transpose.ROTATE_90)
     return {
-        "image_id": train.add(replace(crop, image=rotated), exif=exif),
-        "height": crop.image.height,
-        "width": crop.image.width,
+        "image_id": train.add(replace(photo, image=rotated), exif=exif),
+        "height": photo.image.height,
+        "width": photo.image.width,
     }
 
 
-def _plant_faults(train: ImageFolder, crops: Sequence[Crop]) -> Truth:
-    """Add four files that cannot be read, and one without a row. crops: 2."""
-    data = _encode(crops[0].image)
-    text = b"This is a text, whatever its name says.\n"
+def _plant_faults(
+    train: ImageFolder, photos: Sequence[Photo], undrawn: Sequence[Photo]
+) -> Truth:
+    """Add six files that cannot be read, and one without a row.
+
+    photos: 4. undrawn: 3, only for their labels.
+    """
+    truncated, broken, headless, unlisted = photos
+    empty, text, missing = undrawn
+    data = _encode(truncated.image)
+    header = _encode(headless.image)[:N_HEADER]
+    not_an_image = b"This is a text, whatever its name says.\n"
     refused = {
-        train.add_file("temple", data[: len(data) * 6 // 10]): "truncated",
-        train.add_file("flower", b""): "empty file",
-        train.add_file("portrait", text): "not an image",
-        train.add_file("sunset", b""): "missing file",
+        train.add_file(truncated, data[: len(data) * 6 // 10]): "truncated",
+        train.add_file(headless, header): "truncated",
+        train.add_file(broken, _break(_encode(broken.image))): "damaged",
+        train.add_file(empty, b""): "empty file",
+        train.add_file(text, not_an_image): "not an image",
+        train.add_file(missing, b""): "missing file",
     }
     train.files.popitem()
-    unlisted = train.add(crops[1])
+    unlisted_id = train.add(unlisted)
     train.labels.popitem()
-    return {"refused": refused, "unlisted": unlisted}
+    return {"refused": refused, "unlisted": unlisted_id}
 
 
-def _make_test(
-    files: Files, rng: Generator, crops: Sequence[Crop], originals: Sequence[Crop]
-) -> Truth:
-    """Add the test images; return their truth. originals: 8 labelled images to copy."""
+def _break(data: bytes) -> bytes:
+    """Return a file with zeros in its middle, as after an interrupted download."""
+    middle = len(data) // 2
+    return data[:middle] + bytes(N_ZEROS) + data[middle + N_ZEROS :]
+
+
+def _make_test(files: Files, rng: Generator, cast: Cast) -> Truth:
+    """Add the test images; return their truth."""
     numbers = rng.permutation(60) + 1000
     test = ImageFolder(files, "test_images", iter(numbers))
-    for crop in crops:
-        test.add(crop)
-    leaks = _add_copies(test, originals, COPIES)
-    data = _encode(crops[0].image)
-    damaged = test.add_file("", data[: len(data) // 2])
-    submission = dict.fromkeys(test.labels, COMMON[0])
-    files["sample_submission.csv"] = _format_csv(submission)
+    for photo in cast.test:
+        test.add(photo)
+    leaks = _add_copies(test, cast.copied_to_test, COPIES)
+    for first, second in cast.leaks:
+        leaks[test.add(second)] = first.image_id
+    data = _encode(cast.test[0].image)
+    damaged = test.add_file(cast.test[0], data[: len(data) // 2])
+    rows = [f"{image_id},{COMMON[0]}" for image_id in test.labels]
+    files["sample_submission.csv"] = _join_rows("image_id,label", rows)
     return {
         "test_labels": test.labels,
         "leaks": leaks,
@@ -322,23 +360,22 @@ def _make_test(
     }
 
 
-def _make_more(files: Files, crops: Sequence[Crop], originals: Sequence[Crop]) -> Truth:
-    """Add the second source; return its truth. originals: 5 labelled images to copy."""
+def _make_more(files: Files, cast: Cast, plant_names: dict[int, str]) -> Truth:
+    """Add the second source; return its truth. plant_names: see `_format_csv`."""
     # Names such as 0000.jpg are in the main source too, for other images.
     more = ImageFolder(files, "more/images", count())
-    # The hashes find a cropped copy only where little is in the part that is cut off.
-    originals = sorted(originals, key=_count_cut_bits)
-    across_sources = _add_copies(more, originals, [(88, 1, 1.0, CUT), *COPIES])
-    for crop in crops:
-        more.add(crop)
-    csv = _format_csv(more.labels)
-    files["more/train.csv"] = csv.replace(b"flower", b"blossom")
+    changes = [(QUALITY, 1, 1.0, CUT), *COPIES]
+    across_sources = _add_copies(more, cast.copied_to_more, changes)
+    for photo in cast.more:
+        more.add(photo)
+    csv = _format_csv(more, plant_names)
+    files["more/train.csv"] = csv.replace(b",rust,", b",leaf_rust,")
     return {"across_sources": across_sources}
 
 
 def _add_copies(
     folder: ImageFolder,
-    originals: Sequence[Crop],
+    originals: Sequence[Photo],
     changes_of_copies: Sequence[tuple[Any, ...]],
 ) -> dict[str, str]:
     """Add a copy of each; return the ids of the originals by those of the copies."""
@@ -347,107 +384,37 @@ def _add_copies(
     return {copy_id: original_id for original_id, copy_id in pairs}
 
 
-def _cut_bottom(image: Image.Image, share: float) -> Image.Image:
-    rows = round((1 - share) * image.height)
-    return image.crop((0, 0, image.width, rows))
+def _crop(image: Image.Image, box: Sequence[float]) -> Image.Image:
+    """Return a part of an image. box: shares of its sides."""
+    left, top, right, bottom = box
+    width, height = image.size
+    return image.crop(
+        (
+            round(left * width),
+            round(top * height),
+            round(right * width),
+            round(bottom * height),
+        )
+    )
 
 
-def _count_cut_bits(crop: Crop) -> int:
-    """Return in how many of 256 bits the hashes of a cropped copy differ."""
-    luma = crop.image.convert("L")
-    bits, _ = hash_image(np.asarray(luma))
-    bits_of_copy, _ = hash_image(np.asarray(_cut_bottom(luma, CUT)))
-    differing = bits[: 8 * len(HASHES)] ^ bits_of_copy[: 8 * len(HASHES)]
-    return int(np.bitwise_count(differing).sum())
+def _format_csv(folder: ImageFolder, plant_names: dict[int, str]) -> bytes:
+    """Return the CSV of a folder. plant_names: by number; new plants are added."""
+    rows = []
+    for image_id, label in sorted(folder.labels.items()):
+        new_name = f"plant-{len(plant_names) + 1:03d}"
+        plant = plant_names.setdefault(folder.plants[image_id], new_name)
+        rows.append(f"{image_id},{label},{plant}")
+    return _join_rows("image_id,label,plant", rows)
 
 
-def _format_csv(labels: Mapping[str, str]) -> bytes:
-    rows = [f"{image_id},{label}\n" for image_id, label in labels.items()]
-    text = "".join(["image_id,label\n", *sorted(rows)])
-    return text.encode()
-
-
-def _draw_crops(
-    rng: Generator, counts: Mapping[str, int], outlines: list[int]
-) -> list[Crop]:
-    """Return random images, `counts[label]` of a class. outlines: see `_cut_parts`."""
-    crops = []
-    for label, n_crops in counts.items():
-        source, factors, _ = CLASSES[label]
-        curve = [int(value * factor) for factor in factors for value in range(256)]
-        parts = _cut_parts(rng, _open_photo(source), outlines)
-        for image in islice(parts, n_crops):
-            crops.append(Crop(label, image.point(curve)))
-    return crops
-
-
-def _open_photo(source: str) -> Image.Image:
-    """Return a photograph of a package. source: package/path in it."""
-    package, name = source.split("/", 1)
-    data = (files_of(package) / name).read_bytes()
-    return Image.open(io.BytesIO(data)).convert("RGB")
-
-
-def _cut_parts(
-    rng: Generator, photo: Image.Image, outlines: list[int]
-) -> Iterator[Image.Image]:
-    """Yield scaled random parts endlessly; append their new outlines to `outlines`."""
-    luma = photo.convert("L")  # faster to crop than the photograph
-    while True:
-        box = _draw_box(rng, photo.width, photo.height)
-        outline = _find_outline(luma.crop(box))
-        if outline and _is_new(outline, outlines):
-            outlines.append(outline)
-            yield _scale_randomly(rng, photo.crop(box))
-
-
-def _draw_box(
-    rng: Generator, max_width: int, max_height: int
-) -> tuple[int, int, int, int]:
-    """Return a random part (left, top, right, bottom) of a photograph."""
-    height = 0
-    while not MIN_CROP <= height <= max_height:
-        width = int(_draw_log_uniform(rng, MIN_CROP, max_width))
-        log_ratio = rng.uniform(-0.5, 0.5)
-        height = int(width * np.exp(log_ratio))
-    left = int(rng.integers(max_width - width + 1))
-    top = int(rng.integers(max_height - height + 1))
-    return left, top, left + width, top + height
-
-
-def _draw_log_uniform(rng: Generator, low: float, high: float) -> float:
-    log_value = rng.uniform(np.log(low), np.log(high))
-    return np.exp(log_value)
-
-
-def _find_outline(luma: Image.Image) -> int:
-    """Return 128 bits that describe a grey image; 0 if it is too flat."""
-    cells = luma.resize((9, 8), Image.Resampling.BOX)
-    grey = np.asarray(cells, float)
-    if grey.std() < MIN_CONTRAST:
-        return 0
-    left = grey[:, :8]
-    is_bright = left > left.mean()
-    is_rising = grey[:, 1:] > left
-    bits = np.packbits([is_bright, is_rising])
-    return int.from_bytes(bits)
-
-
-def _is_new(outline: int, outlines: Sequence[int]) -> bool:
-    return all((outline ^ other).bit_count() >= MIN_DIFFERENCE for other in outlines)
-
-
-def _scale_randomly(rng: Generator, image: Image.Image) -> Image.Image:
-    """Return the image at a random size, magnified 4 times at most."""
-    min_scale = SHORT_SIDE / min(image.size)
-    max_scale = min(4, LONG_SIDE / max(image.size))
-    scale = _draw_log_uniform(rng, min_scale, max_scale)
-    size = [round(scale * side) for side in image.size]
-    return image.resize(size)
+def _join_rows(header: str, rows: Iterable[str]) -> bytes:
+    lines = [header, *sorted(rows)]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _encode(
-    image: Image.Image, extension: str = ".jpg", quality: int = 88, **options: Any
+    image: Image.Image, extension: str = ".jpg", quality: int = QUALITY, **options: Any
 ) -> bytes:
     stream = io.BytesIO()
     form = Image.registered_extensions()[extension]
