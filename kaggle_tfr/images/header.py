@@ -151,7 +151,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
     """
     frame = bytes(6)
     plain = True
-    for marker, segment, end in _list_segments(data):
+    for marker, segment, end in list_segments(data):
         if marker in (0xC0, 0xC1):  # sequential, Huffman
             frame = segment
         elif marker == 0xDA:  # start of the scan
@@ -165,7 +165,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
     return None
 
 
-def _list_segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
+def list_segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
     """Yield the marker, the first six bytes and the end of each segment of a JPEG."""
     position = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
     while position + 20 < len(data) and data[position] == 0xFF:

@@ -2,7 +2,9 @@
 
 import errno
 import importlib.util
+import io
 import tracemalloc
+from base64 import b64decode
 from itertools import pairwise
 from unittest import mock
 
@@ -10,11 +12,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.pylabtools import print_figure
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from PIL import Image
 
 from kaggle_tfr import figures, waterfall
+from kaggle_tfr.figures import style, words
 
 IMAGES = pd.DataFrame(
     {
@@ -25,9 +30,14 @@ IMAGES = pd.DataFrame(
     }
 )
 IMAGE = np.zeros((20, 30, 3), np.uint8)
-CHECKED = pd.DataFrame(
-    {"psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0], "problem": ""}
+EVEN_BITS = np.eye(8, dtype=bool)
+COMPARED = pd.DataFrame(
+    {"image_id": ["a.jpg", "b"], "psnr": [35.0, np.inf], "psnr_swapped": [22.0, 25.0]}
 )
+QUALITIES = pd.DataFrame(
+    {"quality": [20, 90, 95], "bytes": [1000, 5000, 8000], "psnr": [25.0, 37.0, 40.0]}
+)
+TWELVE = pd.DataFrame({"label_name": ["rose"] * 12, "cluster": [0] * 3 + [1] * 9})
 LIMITS = pd.DataFrame(
     {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"},
     index=["part 1"],
@@ -86,6 +96,24 @@ OVERVIEW = waterfall.Overview(
 )
 
 
+METRICS = ["cross_entropy", "val_cross_entropy", "accuracy", "val_accuracy"]
+HISTORY = {name: [0.9, 0.4, 0.6] for name in METRICS}
+INFLATIONS = pd.DataFrame(
+    {
+        "random folds": [0.8, 0.9],
+        "cluster folds": 0.5,
+        "gain": 0.3,
+        "low": 0.2,
+        "high": 0.4,
+    },
+    pd.MultiIndex.from_product([["remembers"], ["all images", "images with a copy"]]),
+)
+CURVE = pd.DataFrame(
+    {"model": "remembers", "share": [0, 0.5], "gain": [0, 0.3], "low": 0, "high": 0.4}
+)
+SPEEDS = pd.DataFrame({"disk, alone": [1, 2], "bucket, alone": 3.0}, ["one", "two"])
+
+
 def list_texts(figure):
     return [text.get_text() for axis in figure.axes for text in axis.texts]
 
@@ -103,6 +131,7 @@ FIGURES = {
     ),
     "even_classes": lambda: figures.plot_class_balance(EVEN_COUNTS, pd.DataFrame()),
     "sizes": lambda: figures.plot_sizes(IMAGES),
+    "target_size": lambda: figures.plot_sizes(IMAGES, [700, 250]),
     "counts": lambda: figures.plot_counts({"empty file": 2}, "Rejected", "images"),
     "no_counts": lambda: figures.plot_counts({}, "Rejected", "images"),
     "distances": lambda: figures.plot_distances(pd.Series([0, 3, 40]), 25),
@@ -110,7 +139,15 @@ FIGURES = {
     "more_folds": lambda: figures.plot_folds(EXTRA_SOURCE),
     "many_folds": lambda: figures.plot_folds(make_folds(100)),
     "limits": lambda: figures.plot_limits(LIMITS, "Forecast"),
-    "source_check": lambda: figures.plot_source_check(CHECKED),
+    "source_check": lambda: figures.plot_source_check(
+        [(IMAGE, IMAGE)] * 2, COMPARED, "2 records compared"
+    ),
+    "quality": lambda: figures.plot_quality(
+        QUALITIES, 90, {"plain": 31.0, "good": 45.0}
+    ),
+    "fold_strip": lambda: figures.plot_fold_strip(
+        [IMAGE] * 12, TWELVE, {"A": [[0, 1], range(2, 12)], "B": [range(12)]}
+    ),
     "dollars": lambda: figures.plot_counts(
         {"$1 & $2": 1, r"$\frac{$": 2}, "Of $a^b$ and $", "$"
     ),
@@ -120,6 +157,20 @@ FIGURES = {
     "grid": lambda: figures.plot_grid(
         [IMAGE] * 7, list("abcdefg"), columns=3, title="Classes"
     ),
+    "named_grid": lambda: figures.plot_grid(
+        [IMAGE, None] * 3,
+        list("abcdef"),
+        columns=2,
+        color=["red"] * 6,
+        row_names=LONG_NAMES[:3],
+        column_names=LONG_NAMES[:2],
+    ),
+    "bits": lambda: figures.plot_bits(
+        {"one": IMAGE, "copy": IMAGE, "other": IMAGE},
+        {"one": [EVEN_BITS], "copy": [EVEN_BITS], "other": [~EVEN_BITS]},
+        ["average"],
+    ),
+    "wall": lambda: figures.plot_wall([IMAGE] * 10, [False, True] * 5, "Ten"),
     "pairs": lambda: figures.plot_pairs(
         [(IMAGE, IMAGE)] * 4, [("a", "b")] * 4, title="Pairs"
     ),
@@ -139,9 +190,16 @@ FIGURES = {
         dict.fromkeys(LONG_NAMES, 1), "word " * 40, "images"
     ),
     "long_confusions": lambda: figures.plot_confusion(CONFUSIONS, LONG_NAMES),
-    "leakage": lambda: figures.plot_leakage(0.8, 0.5, 0.2, 0.4, "Copies add 30 points"),
+    "leakage": lambda: figures.plot_leakage(INFLATIONS, "Copies add 30 points"),
+    "inflation": lambda: figures.plot_inflation(
+        CURVE, INFLATIONS.xs("all images", level=1), 0.1, "Copies add 30 points"
+    ),
+    "speeds": lambda: figures.plot_speeds(SPEEDS, "Parallel decoding brings most"),
+    "windows": lambda: figures.plot_windows(
+        [IMAGE], [[[0, 0, 20, 20], [0, 5, 20, 20]]], [[IMAGE, IMAGE]], ["a"], "Windows"
+    ),
     "overview": lambda: waterfall.plot_overview(OVERVIEW),
-    "learning": lambda: figures.plot_learning({"loss": [2, 1], "val_loss": [3, 2]}),
+    "learning": lambda: figures.plot_learning({0: HISTORY, 1: HISTORY}, NAMES),
     "masks": lambda: figures.plot_masks(
         IMAGE, {"fish": np.eye(20, 30, dtype=np.uint8)}
     ),
@@ -216,12 +274,12 @@ def test_folds_show_what_never_validates_and_only_labelled_test_images():
             "No folds: 400 images of 100 classes",
         ),
         (
-            lambda: figures.plot_source_check(CHECKED.head(0)),
-            "0 records beside their sources",
+            lambda: figures.plot_source_check([], COMPARED.head(0), "0 records"),
+            "0 records",
         ),
         (
             lambda: figures.plot_confusion(CONFUSIONS.head(2), range(81_313)),
-            "0 of 8 images mistaken",
+            "0 of 8 images misclassified",
         ),
         (
             lambda: figures.plot_limits(LIMITS.assign(limit=9e9), "Parts"),
@@ -257,8 +315,8 @@ def test_titles_contain_the_finding():
         "class_balance": "9 images of 3 classes, 1 to 5 each, median 3",
         "distances": "2 pairs within 25 bits, 1 beyond",
         "folds": "3 classes × 4 folds: none is off its share by more than 0.0 images",
-        "held_out": "2 classes × 2 splits: missing from a split: b",
-        "lacking": "3 classes × 4 folds: missing from a fold: class 001, class 002",
+        "held_out": "2 classes × 2 splits: b is missing from validation",
+        "lacking": "3 classes × 4 folds: class 001, class 002 are missing from a fold",
         "several_labels": (
             "4 images of 2 labels in 3 combinations, 2 to 3 each, median 2"
         ),
@@ -270,8 +328,13 @@ def test_titles_contain_the_finding():
             "none is off its share by more than 0.2 images"
         ),
         "limits": "Forecast: all within",
-        "source_check": "2 records beside their sources: 0 swapped or rotated",
-        "confusion": "1 of 9 images mistaken",
+        "quality": "Quality 90: 5.0 kB, 37.0 dB; quality 95: 1.6 × the bytes, +3.0 dB",
+        "fold_strip": "A splits 1 of 2 clusters of copies, splitters with groups none",
+        "learning": (
+            "After epoch 3, the last: cross-entropy 0.60 (class shares: 1.04), "
+            "accuracy 60.0% (largest class: 50.0%)"
+        ),
+        "confusion": "1 of 9 images misclassified",
     }
     for name, expected in expected_titles.items():
         figure = FIGURES[name]()
@@ -285,49 +348,84 @@ def test_long_names_do_not_overlap_and_their_ends_are_visible():
     """Long file names are cut in the middle, so that adjacent ones do not overlap."""
     figure = FIGURES["long_names"]()
     figure.draw_without_rendering()
-    cells = [axis.title.get_window_extent() for axis in figure.axes if axis.images]
+    cells = [
+        axis.xaxis.label.get_window_extent() for axis in figure.axes if axis.images
+    ]
     assert len(cells) == 4
     assert all(left.x1 < right.x0 for left, right in pairwise(cells))
-    titles = [axis.title.get_text() for axis in figure.axes if axis.images]
-    assert all(title.startswith("photographs") for title in titles)
+    titles = [axis.get_xlabel() for axis in figure.axes if axis.images]
+    assert all(title.startswith("photogra") for title in titles)
     assert all(title.endswith(").jpg") for title in titles)
 
 
 def test_characters_without_a_font_become_codes(monkeypatch, tmp_path, recwarn):
     """A font that has them is used otherwise. Nothing is drawn as an empty box."""
-    figures._drawable_characters.cache_clear()
-    monkeypatch.setitem(figures.STYLE, "font.family", ["DejaVu Sans"])
+    words._drawable_characters.cache_clear()
+    monkeypatch.setitem(style.STYLE, "font.family", ["DejaVu Sans"])
     figure = figures.plot_counts({"花": 1, "żółw": 2, "a\nb": 3}, "花 1", "images")
     figure.savefig(tmp_path / "figure.png")
     assert list_row_names(figure) == [r"\u82b1", "żółw", r"a\nb"]
     assert figure.get_suptitle() == r"\u82b1 1"
-    figures._drawable_characters.cache_clear()
-    monkeypatch.setitem(figures.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
+    words._drawable_characters.cache_clear()
+    monkeypatch.setitem(style.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
     figure = figures.plot_counts({"⃝": 1}, "⃝", "images")  # not in DejaVu Sans
     figure.savefig(tmp_path / "figure.png")
     assert list_row_names(figure) == ["⃝"]
     assert [str(warning.message) for warning in recwarn] == []
-    figures._drawable_characters.cache_clear()
+    words._drawable_characters.cache_clear()
 
 
 def test_installed_fonts_are_used(monkeypatch):
     """Matplotlib's own font is first, then the listed fonts that it found."""
     installed = [font_manager.FontEntry(name=name) for name in ("Arial", "Unifont")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
-    spec = importlib.util.spec_from_file_location("figures_again", figures.__file__)
+    spec = importlib.util.spec_from_file_location("figures_again", style.__file__)
     again = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(again)
     assert again.STYLE["font.family"] == ["sans-serif", "Unifont"]
 
 
 def test_one_panorama_does_not_squeeze_the_others():
-    """200 images of 100 pixels fill the frame beside one of 20,000 pixels."""
+    """100 and 200 pixels stay an eighth of the frame apart beside 20,000 pixels."""
     table = pd.DataFrame(
-        {"problem": "", "width": [100] * 200 + [20_000], "height": 100}
+        {"problem": "", "width": [100, 200] * 99 + [20_000], "height": 100}
     )
     axis = figures.plot_sizes(table).axes[0]
-    assert axis.get_xlim()[1] < 300
-    assert "1 are beyond the edge" in axis.get_title("left")
+    places = axis.transData.transform([(100, 100), (200, 100), (20_000, 100)])
+    left, middle, right = axis.transAxes.inverted().transform(places)[:, 0]
+    assert 0 < left < middle - 1 / 8
+    assert right < 1
+
+
+def test_a_saved_figure_is_cut_as_in_a_notebook(tmp_path):
+    """The captions below a high image are outside of the figure's own frame."""
+    high = np.zeros((300, 200, 3), np.uint8)
+    wide = np.zeros((100, 200, 3), np.uint8)
+    captions = [("a\nrose", "b\nrust")] * 2
+    pairs = [(high, high), (wide, wide)]
+
+    figures.save_figure(figures.plot_pairs(pairs, captions), str(tmp_path), "pairs")
+
+    saved = Image.open(tmp_path / "figures" / "pairs.png")
+    png = print_figure(figures.plot_pairs(pairs, captions), base64=True)
+    displayed = Image.open(io.BytesIO(b64decode(png)))
+    assert saved.size == displayed.size
+
+
+def test_a_size_plot_counts_the_images_that_are_too_small():
+    """The frame contains the size to write, in height or in width."""
+    figure = FIGURES["target_size"]()
+    title = "8 of 8 images have a side below IMAGE_SIZE = [700, 250]"
+    assert figure.get_suptitle() == title
+    assert figure.axes[0].get_ylim()[1] > 700
+
+
+def test_captions_are_readable():
+    """All texts of a grid have at least 9 points, and empty places have none."""
+    figure = FIGURES["named_grid"]()
+    texts = [text for text in figure.findobj(Text) if text.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 9
+    assert [axis.get_xlabel() for axis in figure.axes] == ["a", "", "c", "", "e", ""]
 
 
 def test_a_size_plot_has_good_images_only():
@@ -338,7 +436,7 @@ def test_a_size_plot_has_good_images_only():
 
 def test_a_single_epoch_is_in_the_middle():
     """It is epoch 1, with half an epoch on either side."""
-    figure = figures.plot_learning({"a": [1], "val_a": [2]})
+    figure = figures.plot_learning({0: {name: [0.5] for name in METRICS}}, NAMES)
     assert figure.axes[0].get_xlim() == (0.5, 1.5)
 
 

@@ -1,0 +1,346 @@
+"""Plots of 05 to 07: speeds, windows, learning, mistakes, leakage."""
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from kaggle_tfr.figures.canvas import name_rows, new_figure, new_plot
+from kaggle_tfr.figures.folds import draw_counts
+from kaggle_tfr.figures.style import (
+    BLUE,
+    CAPTION_SIZE,
+    GREY,
+    MANY_CLASSES,
+    ORANGE,
+    PALE_BLUE,
+    PALE_ORANGE,
+    RED,
+    styled,
+)
+from kaggle_tfr.figures.words import shorten
+
+FOLD_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+
+
+@styled
+def plot_learning(
+    histories: Mapping[int, Mapping[str, Sequence[float]]], label_names: pd.Series
+) -> Figure:
+    """Plot cross-entropy and accuracy by epoch: a thin line per fold, and the means.
+
+    Dotted lines are what the shares of the classes give without a look at an image.
+    histories: of `model.fit`, with the metrics of 06, by fold. label_names: of the
+    validation images.
+    """
+    last_epochs = pd.DataFrame(
+        {fold: pd.DataFrame(history).iloc[-1] for fold, history in histories.items()}
+    )
+    reached = last_epochs.mean(axis=1)
+    n_epochs = len(next(iter(histories.values()))["cross_entropy"])
+    shares = label_names.value_counts(normalize=True)
+    entropy = float(-(shares * np.log(shares)).sum())
+    title = (
+        f"After epoch {n_epochs}, the last: cross-entropy "
+        f"{reached['val_cross_entropy']:.2f} (class shares: {entropy:.2f}), accuracy "
+        f"{reached['val_accuracy']:.1%} (largest class: {shares.max():.1%})"
+    )
+    figure, axes = new_figure(7.2, 3.8, title, columns=2)
+    for axis, name in zip(axes.flat, ("cross_entropy", "accuracy"), strict=True):
+        _draw_metric(axis, histories, name)
+    _draw_baseline(axes[0, 0], entropy, f"class shares: {entropy:.2f}")
+    largest = shorten(str(shares.index[0]), 20)
+    _draw_baseline(axes[0, 1], shares.max(), f"always {largest}: {shares.max():.1%}")
+    axes[0, 0].set_ylim(0, max(1.2 * entropy, axes[0, 0].get_ylim()[1]))
+    axes[0, 1].set_ylim(0, 1)
+    lines, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower left", ncols=4)
+    return figure
+
+
+def _draw_baseline(axis: Axes, value: float, text: str) -> None:
+    """Draw a dotted line with its text, which is above its right end."""
+    axis.axhline(value, color=ORANGE, linestyle=":")
+    axis.annotate(
+        text,
+        (0.99, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+    )
+
+
+def _draw_metric(
+    axis: Axes, histories: Mapping[int, Mapping[str, Sequence[float]]], name: str
+) -> None:
+    """Draw a metric of training and validation by epoch, each fold and their mean."""
+    training = np.array([history[name] for history in histories.values()])
+    validation = np.array([history[f"val_{name}"] for history in histories.values()])
+    epochs = np.arange(1, training.shape[1] + 1)
+    if len(histories) > 1:
+        for fold, values, style in zip(
+            histories, validation, cycle(FOLD_STYLES), strict=False
+        ):
+            axis.plot(
+                epochs,
+                values,
+                color=BLUE,
+                alpha=0.55,
+                linewidth=0.9,
+                linestyle=style,
+                label=f"fold {fold}",
+            )
+    axis.plot(epochs, training.mean(axis=0), ".-", color=GREY, label="training, mean")
+    axis.plot(
+        epochs, validation.mean(axis=0), ".-", color=BLUE, label="validation, mean"
+    )
+    axis.set_xlabel("epoch")
+    axis.set_ylabel(name.replace("_", "-"))
+    axis.set_xlim(0.5, epochs[-1] + 0.5)
+    axis.locator_params("x", integer=True)
+
+
+@styled
+def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure | None:
+    """Plot images by true and predicted class; the right ones are framed.
+
+    For more than 40 classes, those of the most frequent mistakes; without a mistake, a
+    line is printed.
+    confusions: columns true and predicted (indices of `classes`) and images; one row
+    for each pair that occurs.
+    """
+    mistakes = confusions[confusions["true"] != confusions["predicted"]]
+    n_mistakes = mistakes["images"].sum()
+    title = f"{n_mistakes:,} of {confusions['images'].sum():,} images misclassified"
+    drawn = list(range(len(classes)))
+    if len(classes) > MANY_CLASSES:
+        if mistakes.empty:
+            print(title)
+            return None
+        drawn = _find_most_confused(mistakes)
+        title += f", the {len(drawn)} most confused of {len(classes):,} classes"
+
+    names = [shorten(str(classes[number]), 30) for number in drawn]
+    counts = _tabulate(confusions, drawn)
+    counts.index = counts.columns = pd.Index(names)
+    side = min(12, 2 + 0.55 * max(len(names), 6))
+    figure, axis = new_plot(side, side, title)
+    draw_counts(axis, counts, by_row=False)
+    for number in range(len(names)):
+        corner = (number - 0.5, number - 0.5)
+        frame = Rectangle(corner, 1, 1, fill=False, edgecolor=GREY, linewidth=1.5)
+        axis.add_patch(frame)
+    axis.tick_params(axis="x", rotation=90)
+    axis.set(xlabel="predicted class (in frames: the true class)", ylabel="true class")
+    return figure
+
+
+def _tabulate(confusions: pd.DataFrame, drawn: list[int]) -> pd.DataFrame:
+    """Return the images by true (rows) and predicted class, of the drawn classes."""
+    is_drawn = confusions[["true", "predicted"]].isin(drawn).all(axis=1)
+    pairs = confusions[is_drawn]
+    counts = pairs.pivot_table("images", "true", "predicted", aggfunc="sum")
+    return counts.reindex(index=drawn, columns=drawn).fillna(0).astype("int64")
+
+
+def _find_most_confused(mistakes: pd.DataFrame) -> list[int]:
+    """Return the classes, sorted, of the most frequent mistakes."""
+    most_frequent = mistakes.sort_values("images", ascending=False, kind="stable")
+    pairs = most_frequent[["true", "predicted"]].to_numpy()
+    return sorted(pd.unique(pairs.ravel())[:MANY_CLASSES].tolist())
+
+
+@styled
+def plot_windows(
+    images: Sequence[np.ndarray],
+    windows: Sequence[np.ndarray],
+    crops: Sequence[Sequence[np.ndarray]],
+    labels: Sequence[str],
+    title: str,
+) -> Figure | None:
+    """Plot an image in each row with its windows, and what is cut out of each window.
+
+    images: uint8 (height, width, 3). windows: int (n, 4) of each image: top, left,
+    height and width in pixels; the last one is the centre. crops: n of each image.
+    labels: of the images.
+    """
+    if not len(images):
+        print(title)
+        return None
+
+    n_windows = len(windows[0])
+    side = 1.4
+    figure, axes = new_figure(
+        side * (n_windows + 1.5),
+        side * len(images) + 0.6,
+        title,
+        rows=len(images),
+        columns=n_windows + 1,
+        width_ratios=[1.5, *[1] * n_windows],
+        subplot_kw={"xticks": [], "yticks": []},
+    )
+    colors = [*islice(cycle((ORANGE, BLUE, RED)), n_windows - 1), "black"]
+    names = [f"training, {number + 1}" for number in range(n_windows - 1)]
+    names = ["record", *names, "validation"]
+    for row, image in zip(axes, images, strict=True):
+        row[0].imshow(image)
+        row[0].spines[:].set_visible(False)
+    for axis, name in zip(axes[0], names, strict=True):
+        axis.set_title(name, loc="center", fontweight="normal")
+    for axis, label in zip(axes[:, 0], labels, strict=True):
+        axis.set_ylabel(shorten(label, 18))
+    for row, image_windows, image_crops in zip(axes, windows, crops, strict=True):
+        for number, color in enumerate(colors):
+            window = _narrow(image_windows[number], image, percent=4 * number)
+            _draw_window(row[0], window, color)
+            _draw_framed(row[number + 1], image_crops[number], color)
+    return figure
+
+
+def _narrow(
+    window: Sequence[float], image: np.ndarray, percent: int
+) -> tuple[float, float, float, float]:
+    """Return a window that does not share its long edges with other windows.
+
+    All windows of an image reach from edge to edge in one direction, so their frames
+    would cover each other. percent: of the window, cut off at either of these edges.
+    """
+    top, left, height, width = window
+    if height == image.shape[0]:
+        margin = height * percent / 100
+        return top + margin, left, height - 2 * margin, width
+    margin = width * percent / 100
+    return top, left + margin, height, width - 2 * margin
+
+
+def _draw_window(axis: Axes, window: Sequence[float], color: str) -> None:
+    """Draw the frame of a window (top, left, height, width) on its image."""
+    top, left, height, width = window
+    style = "--" if color == "black" else "-"
+    for edge_color, line_width in (("white", 4), (color, 2)):
+        frame = Rectangle(
+            (left, top),
+            width,
+            height,
+            fill=False,
+            edgecolor=edge_color,
+            linewidth=line_width,
+            linestyle=style,
+        )
+        axis.add_patch(frame)
+
+
+def _draw_framed(axis: Axes, image: np.ndarray, color: str) -> None:
+    """Draw an image in a frame of a colour."""
+    axis.imshow(image)
+    axis.spines[:].set(visible=True, color=color, linewidth=2.5)
+
+
+@styled
+def plot_speeds(speeds: pd.DataFrame, title: str) -> Figure:
+    """Plot images per second as groups of bars: a group per row, a bar per column.
+
+    The first two columns are of one place, the next two of another one.
+    """
+    n_bars = len(speeds.columns)
+    colors = (BLUE, PALE_BLUE, ORANGE, PALE_ORANGE)
+    height = 0.8 / n_bars
+    figure, axis = new_plot(5.8, 1.3 + 0.34 * n_bars * len(speeds), title)
+    for number, (name, color) in enumerate(zip(speeds.columns, colors, strict=False)):
+        places = np.arange(len(speeds)) + (number - (n_bars - 1) / 2) * height
+        bars = axis.barh(places, speeds[name], height, color=color, label=name)
+        axis.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=CAPTION_SIZE)
+    name_rows(axis, speeds.index)
+    axis.tick_params(labelsize=CAPTION_SIZE)
+    axis.invert_yaxis()
+    axis.margins(x=0.15)
+    axis.set_xlabel("images per second", fontsize=CAPTION_SIZE)
+    if n_bars > 1:
+        figure.legend(loc="outside lower left", ncols=2, fontsize=CAPTION_SIZE)
+    return figure
+
+
+@styled
+def plot_leakage(inflations: pd.DataFrame, title: str) -> Figure:
+    """Plot the accuracy with cluster folds and with random folds as two points a row.
+
+    inflations: of `measure_inflation`; the rows may have two names.
+    """
+    figure, axis = new_plot(7.2, 1.3 + 0.55 * len(inflations), title)
+    rows = np.arange(len(inflations))
+    scores = 100 * inflations[["cluster folds", "random folds"]]
+    axis.hlines(rows, scores.min(axis=1), scores.max(axis=1), color=GREY, lw=3)
+    for (name, values), color in zip(scores.items(), (BLUE, ORANGE), strict=True):
+        axis.scatter(values, rows, s=70, color=color, label=name, zorder=2)
+    points = (100 * inflations[["gain", "low", "high"]]).to_numpy()
+    for row, (gain, low, high) in enumerate(points):
+        # Beside the axis, which ends at 100 %.
+        axis.annotate(
+            f"{gain:+.1f} ({low:.1f} to {high:.1f})".replace("-", "−"),
+            (1.02, row),
+            xycoords=("axes fraction", "data"),
+            va="center",
+        )
+    axis.annotate(
+        "points gained (95 % interval)", (1.02, 1.0), xycoords="axes fraction"
+    )
+    names = [", ".join(np.atleast_1d(name)) for name in inflations.index]
+    name_rows(axis, names)
+    axis.invert_yaxis()
+    axis.margins(x=0.1, y=0.2)
+    left, right = axis.get_xlim()
+    axis.set_xlim(max(0, left), min(102, right))
+    axis.set_xlabel("accuracy, %")
+    figure.legend(loc="outside lower left", ncols=2)
+    return figure
+
+
+@styled
+def plot_inflation(
+    curve: pd.DataFrame, measured: pd.DataFrame, measured_share: float, title: str
+) -> Figure:
+    """Plot the accuracy that random folds add against the share of copies, by model.
+
+    curve: columns model, share (0 to 1), gain, low and high (95 % interval).
+    measured: gain, low and high on the data themselves, a row per model.
+    measured_share: of the images of the data that have a near-duplicate.
+    """
+    figure, axis = new_plot(7.2, 3.8, title)
+    for (model, points), color, shift in zip(
+        curve.groupby("model", sort=False), (BLUE, ORANGE), (-0.4, 0.4), strict=False
+    ):
+        percent = 100 * points[["share", "gain", "low", "high"]]
+        axis.plot(percent["share"], percent["gain"], ".-", color=color, label=model)
+        axis.fill_between(
+            percent["share"],
+            percent["low"],
+            percent["high"],
+            color=color,
+            alpha=0.2,
+            linewidth=0,
+        )
+        columns = ["gain", "low", "high"]
+        gain, low, high = 100 * measured.loc[model, columns].to_numpy(float)
+        axis.errorbar(
+            [100 * measured_share + shift],  # beside the other model's
+            [gain],
+            np.array([[gain - low], [high - gain]]),
+            fmt="D",
+            color=color,
+            markeredgecolor="black",
+            ecolor=color,
+            capsize=3,
+            zorder=3,
+        )
+    axis.axhline(0, color=GREY, linewidth=0.8)
+    axis.plot([], [], "D", color="white", markeredgecolor="black", label="this data")
+    axis.legend(loc="upper left")
+    axis.set_xlabel("images that have a copy, %; band: 95 % interval")
+    axis.set_ylabel("points that random folds add")
+    return figure
