@@ -2,9 +2,15 @@
 
 from kaggle_tfr.deduplicate.candidates import accept_pairs, find_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.corrections import apply_overrides
 from kaggle_tfr.deduplicate.display import (
+    arrange_by_hash,
+    choose_disjoint,
+    compare_pairs,
     count_by_radius,
+    describe_naive_drop,
     examples_around,
+    load_chain,
     load_pairs,
     pairs_added,
     pairs_of_clusters,
@@ -15,8 +21,15 @@ from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     choose_rows,
     count_outcomes,
+    describe_clusters,
     load_clusters,
     save_clusters,
+)
+from kaggle_tfr.deduplicate.overrides import (
+    list_cut_pairs,
+    load_corrected,
+    read_overrides,
+    save_overrides,
 )
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.deduplicate.proposals import propose_copies

@@ -55,7 +55,7 @@ def find_candidates(hashes: pd.DataFrame, settings: DuplicateSettings) -> Candid
     if settings.second_look:
         pairs = _find_all(hashes, settings)
         far_pairs = pairs[~are_near(pairs, settings.max_bits)]
-        text = f"SECOND_LOOK verifies {_describe_cost(far_pairs, settings)}."
+        text = f"SECOND_LOOK verifies all {_describe_cost(far_pairs, settings)}."
         return Candidates(pairs, second_look="all", explanation=text)
 
     text = f"SECOND_LOOK is off: only pairs within {settings.max_bits} bits count."
@@ -99,7 +99,8 @@ def _choose_candidates(
             far_pairs = pairs[~are_near(pairs, settings.max_bits)]
             if _estimate_seconds(far_pairs) <= MAX_SECONDS:
                 cost = _describe_cost(far_pairs, settings)
-                text = f'SECOND_LOOK = "auto" verifies {cost}.'
+                which = "all" if second_look == "all" else "the likeliest"
+                text = f'SECOND_LOOK = "auto" verifies {which} {cost}.'
                 return Candidates(pairs, second_look, text)
 
     pairs = find_pairs(hashes, settings.max_bits, settings.rotated_bits)

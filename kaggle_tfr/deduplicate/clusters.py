@@ -7,8 +7,15 @@ The largest image, say c, is kept. The reasons read "kept: largest of 3" for c,
 c.
 
 Test images are always kept. They do not influence which labelled images are kept,
-unless leaks are dropped.
+unless leaks are dropped. A cluster of test images and one other image has the reason
+"kept: the only labelled image".
+
+The user's decisions come first. An image that the user drops has no vote on the label
+of its cluster, and another image is kept in its place; it still connects its
+neighbours.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -43,6 +50,8 @@ def find_clusters(
     keep: str = "largest",
     conflicts: str = "drop",
     leaks: str = "report",
+    kept_rows: Sequence[int] = (),
+    dropped_rows: Sequence[int] = (),
 ) -> pd.DataFrame:
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
@@ -55,6 +64,8 @@ def find_clusters(
     conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
         "keep" an image of any label.
     leaks: "report" (keep) or "drop" the labelled images in a cluster with a test image.
+    kept_rows, dropped_rows: labelled images that the user keeps and drops, by their row
+        numbers. An image without a near-duplicate that is dropped is a cluster, too.
 
     Columns: `COLUMNS`. cluster counts from 0 in the order of the table. steps: number
     of pairs on the way to the keeper, the image kept. distance: of the last of these
@@ -63,10 +74,12 @@ def find_clusters(
     Raises: ValueError: `keep`, `conflicts` or `leaks` is unknown.
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
-    rows, graph = _build_graph(select_accepted(pairs))
+    rows, graph = build_graph(select_accepted(pairs), dropped_rows)
     members = images.iloc[rows].reset_index(drop=True)
     members["cluster"] = _number_clusters(graph)
     members["test"] = members["split"] == "test"
+    members["user_keeps"] = np.isin(rows, kept_rows)
+    members["user_drops"] = np.isin(rows, dropped_rows)
 
     members = _compare_labels(members, conflicts)
     members["keeper"] = _choose_keepers(members, keep)
@@ -76,14 +89,18 @@ def find_clusters(
     return members[COLUMNS]
 
 
-def _build_graph(pairs: pd.DataFrame) -> tuple[np.ndarray, csr_matrix]:
+def build_graph(
+    pairs: pd.DataFrame,
+    single_rows: Sequence[int] = (),
+) -> tuple[np.ndarray, csr_matrix]:
     """Return the sorted rows in pairs, and the costs of the steps between them.
 
     The shortest way by these costs has the fewest steps, then the fewest bits.
+    single_rows: rows that are nodes even if no pair has them.
     """
     ends = pairs[["a", "b"]].to_numpy(np.int64)
-    rows, nodes = np.unique(ends, return_inverse=True)
-    node_a, node_b = nodes.reshape(-1, 2).T
+    rows = np.union1d(ends, np.array(single_rows, np.int64))
+    node_a, node_b = np.searchsorted(rows, ends).T
     graph = csr_matrix(
         (_count_costs(pairs), (node_a, node_b)),
         shape=(len(rows), len(rows)),
@@ -115,13 +132,15 @@ def _compare_labels(
     An image without a label agrees with every other image.
     """
     is_test = members["test"]
+    is_dropped = members["user_drops"]
     cluster = members["cluster"]
-    label = members["label"].where((members["label"] >= 0) & ~is_test)
+    has_vote = (members["label"] >= 0) & ~is_test & ~is_dropped
+    label = members["label"].where(has_vote)
     conflict = (_count_distinct(label, cluster) > 1) & ~is_test
     candidate = ~conflict | (conflicts == "keep")
     if conflicts == "majority":
         candidate |= _is_of_majority(label, cluster)
-    return members.assign(conflict=conflict, candidate=candidate)
+    return members.assign(conflict=conflict, candidate=candidate & ~is_dropped)
 
 
 def _is_of_majority(
@@ -229,7 +248,7 @@ def _decide(
     return members.assign(
         test_id=test_id,
         leak=is_leak,
-        keep=is_kept | members["test"],
+        keep=is_kept | members["user_keeps"] | members["test"],
     )
 
 
@@ -248,14 +267,20 @@ def _explain(
 ) -> pd.Series:
     """Return for each row why the image is kept or dropped; the last rule counts."""
     is_test = members["test"]
+    is_counted = ~is_test & ~members["user_drops"]
+    n_counted = is_counted.groupby(members["cluster"]).transform("sum")
     n_labelled = (~is_test).groupby(members["cluster"]).transform("sum")
-    kept = f"kept: {keep} of " + n_labelled.astype(str)
+    kept = f"kept: {keep} of " + n_counted.astype(str)
+    kept = kept.mask(n_counted == 1, "kept: the others are dropped by overrides")
+    kept = kept.mask(n_labelled == 1, "kept: the only labelled image")
     leak = "leak: test image " + members["test_id"] + " shows the same"
 
     reason = _name_original(members)
     reason = reason.mask(members["keep"], kept)
     reason = reason.mask(~members["candidate"], _name_conflict(members))
     reason = reason.mask(members["leak"], leak)
+    reason = reason.mask(members["user_keeps"], "override: kept")
+    reason = reason.mask(members["user_drops"], "override: dropped")
     return reason.mask(is_test, "test image: always kept")
 
 
@@ -269,7 +294,8 @@ def _name_original(members: pd.DataFrame) -> pd.Series:
 
 def _name_conflict(members: pd.DataFrame) -> pd.Series:
     """Return the text that names the labels of each image's cluster, NaN for one."""
-    is_labelled = members["conflict"] & (members["label"] >= 0)
+    has_label = (members["label"] >= 0) & ~members["user_drops"]
+    is_labelled = members["conflict"] & has_label
     names = name_labels(members[is_labelled])
     labels = names.groupby(members["cluster"]).unique().map(sorted)
     return members["cluster"].map("conflict: " + labels.str.join(", "))

@@ -4,13 +4,21 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle
 from typing import Any
 
+import cv2
 import numpy as np
 import pandas as pd
+from scipy.cluster import hierarchy
 
+from kaggle_tfr.deduplicate.pairs import select_accepted, words_to_codes
+from kaggle_tfr.figures import count_of
 from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
+from kaggle_tfr.tables import format_bytes
 
+FULL_DIFFERENCE = 64  # grey levels that are drawn in the last colour
+MOST_LINKS = 100_000  # pairs among which a chain is searched
+MOST_LINKS_OF_IMAGE = 20
 RADIUS_COLUMNS = ["radius", "pairs", "agree", "new", "new_agree"]
 
 
@@ -57,13 +65,26 @@ def examples_around(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the `count` pairs just within the radius and the `count` just beyond it.
 
-    The pairs nearest the radius come first.
+    The pairs nearest the radius come first; no image is in two of them.
     """
     ordered = pairs.sort_values("distance", kind="stable")
     is_within = ordered["distance"] <= radius
     within = ordered[is_within].iloc[::-1]
     beyond = ordered[~is_within]
-    return within.head(count), beyond.head(count)
+    return choose_disjoint(within, count), choose_disjoint(beyond, count)
+
+
+def choose_disjoint(pairs: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Return the first `count` pairs that share no image with an earlier one."""
+    seen = set[int]()
+    chosen: list[int] = []
+    for position, ends in enumerate(zip(pairs["a"], pairs["b"], strict=True)):
+        if len(chosen) == count:
+            break
+        if seen.isdisjoint(ends):
+            chosen.append(position)
+            seen.update(ends)
+    return pairs.iloc[chosen]
 
 
 def pairs_added(
@@ -72,9 +93,13 @@ def pairs_added(
     max_bits: int,
 ) -> pd.DataFrame:
     """Return the pairs over `max_bits` apart when no image is rotated."""
+    return pairs[_count_bits(hashes, pairs["a"], pairs["b"]) > max_bits]
+
+
+def _count_bits(hashes: pd.DataFrame, a: pd.Series, b: pd.Series) -> np.ndarray:
+    """Return in how many of 256 bits the rows a and b of `hashes` differ: int (n,)."""
     words = hashes[[*HASHES]].to_numpy(np.uint64)
-    differing = words[pairs["a"]] ^ words[pairs["b"]]
-    return pairs[np.bitwise_count(differing).sum(axis=1) > max_bits]
+    return np.bitwise_count(words[a] ^ words[b]).sum(axis=1)
 
 
 def pairs_of_clusters(
@@ -147,6 +172,154 @@ def load_pairs(
     names = _name_images(rows["image_id"], pairs)
     titles = map("\n".join, zip(names, captions, strict=True))
     return _pair(pixels), _pair(list(titles))
+
+
+def compare_pairs(
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+) -> tuple[list[np.ndarray], list[str]]:
+    """Load both images of each pair and a map of their difference, with captions.
+
+    The map is black where the images are equal, and yellow from 64 grey levels on; the
+    second image is rotated and resized to the first.
+    """
+    tiles: list[np.ndarray] = []
+    captions: list[str] = []
+    loaded, _ = load_pairs(images, pairs, most=len(pairs))
+    for pair, (first, second) in zip(pairs.to_dict("records"), loaded, strict=True):
+        rows = images.iloc[[pair["a"], pair["b"]]]
+        height, width = first.shape[:2]
+        fitted = cv2.resize(second, (width, height), interpolation=cv2.INTER_AREA)
+        levels = cv2.absdiff(first, fitted).max(axis=2)
+        tiles += [first, second, _color_difference(levels)]
+        captions += _describe_files(rows)
+        captions[-1] += f"\n{_describe_distance(pair)}"
+        captions.append(_describe_difference(rows, levels))
+    return tiles, captions
+
+
+def _color_difference(levels: np.ndarray) -> np.ndarray:
+    """Return grey levels as colours: black 0, red 32, yellow 64 or more."""
+    scaled = cv2.convertScaleAbs(levels, alpha=255 / FULL_DIFFERENCE)  # 255 at most
+    colors = cv2.applyColorMap(scaled, cv2.COLORMAP_INFERNO)
+    return cv2.cvtColor(colors, cv2.COLOR_BGR2RGB)
+
+
+def _describe_files(rows: pd.DataFrame) -> list[str]:
+    """Return the id, the size and the bytes of each image."""
+    columns = rows[["image_id", "width", "height", "n_bytes"]]
+    return [
+        f"{image_id}\n{width} × {height}, {format_bytes(n_bytes)}"
+        for image_id, width, height, n_bytes in columns.itertuples(index=False)
+    ]
+
+
+def _describe_difference(rows: pd.DataFrame, levels: np.ndarray) -> str:
+    first, second = rows["digest"]
+    if first == second:
+        return "the same bytes"
+    if not levels.any():
+        return "the same pixels"
+    return f"mean {levels.mean():.1f} levels,\nat most {levels.max()}"
+
+
+def arrange_by_hash(
+    hashes: pd.DataFrame,
+    pairs: pd.DataFrame,
+    max_bits: int,
+    count: int = 64,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `count` rows, sorted so that images with similar hashes are neighbours.
+
+    Up to half of them are from the nearest pairs, the others from the other good
+    images. The second array, bool, is whether each image is within `max_bits` of the
+    image before it.
+    """
+    nearest = pairs.sort_values("distance", kind="stable")
+    ends = nearest[["a", "b"]].to_numpy(np.int64)
+    paired = pd.unique(ends.ravel())[: count // 2]
+    good = np.flatnonzero(hashes["problem"] == "")
+    others = np.setdiff1d(good, ends)
+    n_others = min(count - len(paired), len(others))
+    chosen = np.random.default_rng(0).choice(others, n_others, replace=False)
+    rows = np.concatenate([paired, chosen])
+
+    words = hashes[[*HASHES]].to_numpy(np.uint64)[rows]
+    bits = np.unpackbits(words_to_codes(words), axis=1).astype(bool)
+    if len(rows) > 1:
+        tree = hierarchy.linkage(bits, "average", "hamming", optimal_ordering=True)
+        order = hierarchy.leaves_list(tree)
+        rows = rows[order]
+        bits = bits[order]
+    is_linked = np.zeros(len(rows), bool)
+    is_linked[1:] = (bits[1:] != bits[:-1]).sum(axis=1) <= max_bits
+    return rows, is_linked
+
+
+def load_chain(
+    images: pd.DataFrame,
+    hashes: pd.DataFrame,
+    pairs: pd.DataFrame,
+) -> tuple[list[np.ndarray], list[str]]:
+    """Load images A, B, C of which A–B and B–C are pairs but A–C is not; captions.
+
+    The chain whose ends are farthest apart is chosen. Both lists are empty if there is
+    none. pairs: as in `find_clusters`.
+    """
+    chains = _find_chains(select_accepted(pairs))
+    if chains.empty:
+        return [], []
+    apart = _count_bits(hashes, chains["a"], chains["c"])
+    farthest = chains.iloc[[int(apart.argmax())]]
+    (from_a,) = _count_bits(hashes, farthest["a"], farthest["b"])
+    (from_b,) = _count_bits(hashes, farthest["b"], farthest["c"])
+    captions = [
+        "A",
+        f"B: {from_a} bits from A",
+        f"C: {from_b} bits from B, {apart.max()} from A",
+    ]
+    rows = farthest.to_numpy()[0]
+    ids = images["image_id"].iloc[rows]
+    captions = [f"{text}\n{name}" for text, name in zip(captions, ids, strict=True)]
+    return load_pixels(list(images["path"].iloc[rows]), side=200), captions
+
+
+def _find_chains(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return columns a, b, c: a–b and b–c are pairs of different hashes, a–c is none.
+
+    Of large clusters only a part is searched.
+    """
+    ends = pairs.loc[pairs["distance"] > 0, ["a", "b"]].head(MOST_LINKS)
+    links = pd.concat([ends, ends.rename(columns={"a": "b", "b": "a"})])
+    links = links.groupby("b").head(MOST_LINKS_OF_IMAGE)
+    chains = links.merge(links.rename(columns={"a": "b", "b": "c"}), on="b")
+    chains = chains[chains["a"] < chains["c"]]
+    known = pd.MultiIndex.from_frame(pairs[["a", "b"]])
+    is_pair = pd.MultiIndex.from_frame(chains[["a", "c"]]).isin(known)
+    return chains.loc[~is_pair, ["a", "b", "c"]]
+
+
+def describe_naive_drop(
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    clusters: pd.DataFrame,
+) -> str:
+    """Return what dropping the second image of each pair would do to the clusters.
+
+    pairs, clusters: of `find_clusters`.
+    """
+    seconds = images.iloc[select_accepted(pairs)["b"]]
+    dropped = pd.MultiIndex.from_frame(seconds[["image_id", "split"]])
+    is_left = ~pd.MultiIndex.from_frame(clusters[["image_id", "split"]]).isin(dropped)
+    n_left = clusters.assign(left=is_left).groupby("cluster")["left"].sum()
+    is_labelled = clusters["split"] != "test"
+    is_best_lost = clusters["keep"] & is_labelled & ~is_left
+    n_worse = clusters["cluster"][is_best_lost].nunique()
+    return (
+        "Dropping the second image of each pair would leave several near-duplicates "
+        f"in {(n_left > 1).sum():,} of {count_of(len(n_left), 'cluster')}, and in "
+        f"{n_worse:,} it would drop the image that the rules keep."
+    )
 
 
 def _pair(values: list[Any]) -> list[tuple[Any, Any]]:

@@ -22,9 +22,8 @@ from kaggle_tfr.deduplicate.geometry import (
     find_transform,
     read_grey,
 )
-from kaggle_tfr.images.convert import load_pixels, read_truncated
-from kaggle_tfr.images.header import RejectedImage
-from kaggle_tfr.records import read_image_bytes
+from kaggle_tfr.explore.examples import load_damaged
+from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.waterfall import Example
 
 SIDE = 400  # pixels of an example; of a larger JPEG, up to twice as many
@@ -62,13 +61,9 @@ def show_truncated(images: pd.DataFrame) -> list[Example]:
         ascending=False,
         kind="stable",
     )
-    for path in truncated["path"].head(MOST_FILES):
-        try:
-            pixels = read_truncated(read_image_bytes(path))
-        except (OSError, RejectedImage):
-            continue
-        return [Example("truncated file", (pixels,), ("its end is lost",))]
-    return []
+    tiles, _ = load_damaged(truncated.head(MOST_FILES), most=1)
+    caption = ("its end is lost",)
+    return [Example("truncated file", (pixels,), caption) for pixels in tiles]
 
 
 def show_conflict(images: pd.DataFrame, clusters: pd.DataFrame) -> list[Example]:

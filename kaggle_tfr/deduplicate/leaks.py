@@ -1,4 +1,4 @@
-"""Find leaks: near-duplicates in two splits, such as test and train."""
+"""Find copies, and leaks: copies in two splits, such as test and train."""
 
 import numpy as np
 import pandas as pd
@@ -24,14 +24,51 @@ def find_leaks(
     than 20 images have equal hashes, each has pairs with the first one of every other
     split only.
     """
-    leaks = _pair_splits(images, select_accepted(pairs))
-    leaks = leaks.sort_values(["a", "distance", "b"])
-    leaks = leaks.drop_duplicates(["a", "b"], ignore_index=True)
+    accepted = select_accepted(pairs)
+    copies = find_copies(images, accepted[["a", "b", "distance"]])
+    use = images["split"].map(SPLIT_NAMES).to_numpy()
+    is_leak = use[copies["a"]] != use[copies["b"]]
+    leaks = copies[is_leak].reset_index(drop=True)
     first = images.iloc[leaks["a"]]
     leaks["test_id"] = first["image_id"].to_numpy()
     leaks["test_split"] = first["split"].to_numpy()
     second = match_clusters(images.iloc[leaks["b"]], clusters)
     return leaks.join(second[["image_id", "label_name", "split", "keep"]])
+
+
+def find_copies(
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+) -> pd.DataFrame:
+    """Find pairs of near-duplicates in two splits or in one, one row per pair.
+
+    pairs: columns a, b (row numbers of `images`), distance (bits), and others, which
+    stay. Image a is of the first split in the order of `list_splits`, or has the lower
+    row. If more than 20 images have equal hashes, each has pairs with the first one of
+    each split only: an image with copies in a split is in a pair with one of them.
+    """
+    group = _group_crowds(pairs, len(images))
+    members = _list_members(images["split"], group)
+    firsts = members.drop_duplicates(["group", "rank"])
+
+    near = _pair_groups(group, pairs)  # in both orders
+    near = near.merge(members.add_suffix("_a"))
+    near = near.merge(firsts.add_suffix("_b"))
+    is_before = near["rank_a"] < near["rank_b"]
+    is_before |= (near["rank_a"] == near["rank_b"]) & (near["row_a"] < near["row_b"])
+    copies = near[pairs.columns.drop(["a", "b"])].assign(
+        a=near["row_a"].where(is_before, near["row_b"]),
+        b=near["row_b"].where(is_before, near["row_a"]),
+    )
+    copies = copies[copies["a"] != copies["b"]]
+    copies = copies.sort_values(["a", "distance", "b"], kind="stable")
+    return copies.drop_duplicates(["a", "b"], ignore_index=True)
+
+
+def list_splits(split: pd.Series) -> list[str]:
+    """Return the distinct splits: test, those of validation, train."""
+    names = sorted(split.unique())
+    return sorted(names, key=lambda name: RANKS[SPLIT_NAMES[name]])
 
 
 def _group_crowds(
@@ -52,40 +89,13 @@ def _group_crowds(
     return np.where(size > MAX_EQUAL, -1 - component, row)
 
 
-def _pair_splits(
-    images: pd.DataFrame,
-    pairs: pd.DataFrame,
-) -> pd.DataFrame:
-    """Return columns a, b, distance: the images of near groups that are in two splits.
-
-    A group is one image, or more than 20 with equal hashes. Each image of a group is
-    paired with the first image of each split of the other.
-    """
-    group = _group_crowds(pairs, len(images))
-    members = _list_members(images["split"], group)
-    firsts = members.drop_duplicates(["group", "rank"])
-
-    near = _pair_groups(group, pairs)  # in both orders
-    near = near.merge(members.add_suffix("_a"))
-    near = near.merge(firsts.add_suffix("_b"))
-    near = near[near["rank_a"] != near["rank_b"]]
-    is_ordered = near["rank_a"] < near["rank_b"]
-    return pd.DataFrame(
-        {
-            "a": near["row_a"].where(is_ordered, near["row_b"]),
-            "b": near["row_b"].where(is_ordered, near["row_a"]),
-            "distance": near["distance"],
-        }
-    )
-
-
 def _list_members(
     split: pd.Series,
     group: np.ndarray,
 ) -> pd.DataFrame:
     """Return group, rank (of the split) and row of each image."""
-    rank = split.map(SPLIT_NAMES).map(RANKS)
-    members = pd.DataFrame({"group": group, "rank": rank.to_numpy()})
+    rank = pd.Categorical(split, list_splits(split)).codes
+    members = pd.DataFrame({"group": group, "rank": rank})
     return members.assign(row=members.index)
 
 
@@ -93,8 +103,8 @@ def _pair_groups(
     group: np.ndarray,
     pairs: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Return group_a, group_b and distance of near groups, in both orders."""
-    near = pairs[["distance"]].assign(
+    """Return group_a, group_b and the other columns of near groups, in both orders."""
+    near = pairs.drop(columns=["a", "b"]).assign(
         group_a=group[pairs["a"]],
         group_b=group[pairs["b"]],
     )

@@ -1,11 +1,13 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.figures import count_of
 from kaggle_tfr.schema import JsonDataclass
 
 LEAK_COLUMNS = [
@@ -17,7 +19,19 @@ LEAK_COLUMNS = [
     "split",
     "keep",
 ]
-OPTIONAL_OUTCOMES = ("leaks dropped", "test images", "test images rejected")
+# The first word of the reason why an image is not written, and its outcome.
+REASONS = {
+    "duplicate": "duplicates dropped",
+    "conflict": "conflicts dropped",
+    "leak": "leaks dropped",
+    "override": "dropped by overrides",
+}
+OPTIONAL_OUTCOMES = (
+    "leaks dropped",
+    "dropped by overrides",
+    "test images",
+    "test images rejected",
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,7 @@ def choose_rows(
     Rows of one cluster must share a fold. Raises: ValueError: no row is left.
     """
     table = match_clusters(images, clusters)
+    table = table.drop(columns="input_dir", errors="ignore")  # no column of records
     is_kept = (table["problem"] == "") & table.pop("keep")
     if not is_kept.any():
         raise ValueError(
@@ -111,11 +126,15 @@ def _list_outcomes(
 def match_clusters(
     images: pd.DataFrame,
     clusters: pd.DataFrame,
+    columns: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Return the table with columns cluster (-1: none) and keep."""
+    """Return the table with columns cluster (-1: none) and keep.
+
+    columns: others of `clusters` to add; they are missing (NA) without a cluster.
+    """
     # A test image may have the name of a labelled image.
     table = images.merge(
-        clusters[["image_id", "split", "cluster", "keep"]],
+        clusters[["image_id", "split", "cluster", "keep", *columns]],
         how="left",
         on=["image_id", "split"],
     )
@@ -131,8 +150,8 @@ def count_outcomes(
     """Count the images by outcome; each image is counted once.
 
     Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled
-    images; only if there are any, leaks dropped, test images (to be written) and test
-    images rejected.
+    images; only if there are any, leaks dropped, dropped by overrides, test images (to
+    be written) and test images rejected.
     """
     is_test = images["split"] == "test"
     is_good = images["problem"] == ""
@@ -141,9 +160,7 @@ def count_outcomes(
     n_dropped = _count_reasons(clusters)
     counts = {
         "written": (is_kept & ~is_test).sum(),
-        "duplicates dropped": n_dropped["duplicate"],
-        "conflicts dropped": n_dropped["conflict"],
-        "leaks dropped": n_dropped["leak"],
+        **{name: n_dropped[word] for word, name in REASONS.items()},
         "rejected": (~is_good & ~is_test).sum(),
         "test images": (is_kept & is_test).sum(),
         "test images rejected": (~is_good & is_test).sum(),
@@ -153,6 +170,24 @@ def count_outcomes(
         for name, count in counts.items()
         if count or name not in OPTIONAL_OUTCOMES
     }
+
+
+def describe_clusters(clusters: pd.DataFrame) -> str:
+    """Return how many clusters there are, by their number of labelled images.
+
+    clusters: of `find_clusters`. Only clusters with several labelled images have copies
+    that can be in two folds.
+    """
+    is_labelled = clusters["split"] != "test"
+    n_labelled = is_labelled.groupby(clusters["cluster"]).sum()
+    counts = {
+        "with several labelled images": (n_labelled > 1).sum(),
+        "with one labelled image": (n_labelled == 1).sum(),
+        "of test images only": (n_labelled == 0).sum(),
+    }
+    parts = [f"{count:,} {name}" for name, count in counts.items() if count]
+    text = count_of(len(n_labelled), "cluster")
+    return f"{text}: {', '.join(parts)}" if parts else text
 
 
 def _count_reasons(clusters: pd.DataFrame) -> Counter[str]:

@@ -1,6 +1,24 @@
 """01: rows, labels, the table of images, the sample."""
 
+from kaggle_tfr.explore.examples import (
+    choose_examples,
+    list_extremes,
+    load_damaged,
+    load_per_class,
+)
+from kaggle_tfr.explore.giveaway import (
+    describe_giveaways,
+    list_giveaways,
+    score_giveaways,
+)
+from kaggle_tfr.explore.groups import (
+    describe_group_column,
+    describe_groups,
+    propose_groups,
+)
 from kaggle_tfr.explore.inputs import read_table, save_submission
+from kaggle_tfr.explore.lesson import describe_error, save_variants
+from kaggle_tfr.explore.quality import count_faulty, describe_quality, rate_images
 from kaggle_tfr.explore.sample import input_or_sample, write_sample
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import (
@@ -8,7 +26,6 @@ from kaggle_tfr.explore.table import (
     load_hashes,
     load_images,
     measure,
-    sample_per_class,
     save_images,
     save_rejects,
 )

@@ -96,7 +96,7 @@ def _read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
     data = files.read_named_file(path, parameter)
     source = f"{parameter} '{path}'"
     try:
-        rows = _parse_rows(data, id_column)
+        rows = parse_rows(data, id_column)
     except ValueError as error:
         raise ValueError(
             f"{source} is not a CSV file in UTF-8: {error}. Save it as one."
@@ -110,10 +110,11 @@ def _read_as_text(path: str, id_column: str, parameter: str) -> pd.DataFrame:
     return rows
 
 
-def _parse_rows(data: bytes, id_column: str) -> pd.DataFrame:
+def parse_rows(data: bytes, id_column: str, **options: Any) -> pd.DataFrame:
     """Return the rows by the separator that gives the column of the ids.
 
-    Cells beyond the header are dropped.
+    Cells beyond the header are dropped. options: of `pd.read_csv`.
+    Raises: ValueError: the data is not a CSV in UTF-8.
     """
     headers = {
         separator: list(parse_text(io.BytesIO(data), separator, nrows=0))
@@ -125,6 +126,7 @@ def _parse_rows(data: bytes, id_column: str) -> pd.DataFrame:
         separator,
         usecols=range(len(headers[separator])),
         index_col=False,  # else pandas shifts the columns of long rows
+        **options,
     )
 
 

@@ -17,6 +17,11 @@ LABEL_NAME = re.compile(
 _ID_NAME = re.compile(r"(?i)(image/)?(image|img|file|picture|photo)?_?(id|name)|key")
 _SIZE_NAME = re.compile(r"(?i)(.*[/_])?(height|width|depth|channels|size)")
 
+
+class UnclearLabelError(ValueError):
+    """No feature of records is clearly the label."""
+
+
 Record = Mapping[str, Any]  # its features by name
 Values = Mapping[str, list[Any]]  # of all records, by the names of features
 
@@ -27,21 +32,26 @@ def is_whole(value: Any) -> bool:
 
 
 def infer_schema(
-    shard: str, records: Sequence[Record], split: str, *, needs_label: bool
+    shard: str, records: Sequence[Record], split: str, *, reads_labels: bool
 ) -> RecordSchema:
     """Return the schema by values and names of features; a printed line names them.
 
     records: the first records of `shard`.
-    Raises: ValueError: several features may be the image or the label, none is the
-    image, or none is a label although one is needed.
+    reads_labels: whether records have labels, except those of the test split, which may
+    have them.
+    Raises: ValueError: several features may be the image, or none; UnclearLabelError:
+    several may be the label, or none although the records have labels.
     """
     images = _list_images(records)
     values_of = _collect_values(records)
     labels = _list_labels(values_of, len(records))
     others = sorted(set().union(*records).difference(images))
     _check_choice("image", images, others, shard)
-    if labels or needs_label:
-        _check_choice(f"label of the split '{split}'", labels, others, shard)
+    if not reads_labels and len(labels) > 1:
+        labels = []
+    if labels or (reads_labels and split != "test"):
+        source = f"label of the split '{split}'"
+        _check_choice(source, labels, others, shard, UnclearLabelError)
     ids = _list_ids(values_of, len(records))
 
     source_of = {images[0]: "image"}
@@ -54,15 +64,19 @@ def infer_schema(
 
 
 def _check_choice(
-    source: str, names: Sequence[str], others: Sequence[str], shard: str
+    source: str,
+    names: Sequence[str],
+    others: Sequence[str],
+    shard: str,
+    error: type[ValueError] = ValueError,
 ) -> None:
-    """Raise a ValueError unless exactly one feature looks like the source.
+    """Raise the error unless exactly one feature looks like the source.
 
     names: the features that do. others: all features that are not images.
     """
     if len(names) != 1:
         quantity = "each" if names else "none"
-        raise ValueError(
+        raise error(
             f"in '{shard}' {quantity} of {', '.join(names or others)} looks like the "
             f"{source}. Set INPUT_SCHEMA to the features that are image, label and "
             "image_id: {FEATURE: image, FEATURE: label}; 'labels' is a list of 0 and "

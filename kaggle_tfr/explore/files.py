@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -11,6 +11,8 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.mounts import PRODUCTS
+from kaggle_tfr.naming import is_shard_name
 
 LINK_PROBLEM = "link leads outside INPUT_DIR"
 # Files beside images that describe them: they are never taken for images.
@@ -65,6 +67,32 @@ def keep_inputs(
         if not is_output and SYSTEM_NAMES.isdisjoint(below.split("/")):
             kept.append(path)
     return kept
+
+
+def list_unread(
+    input_dir: str, paths: Collection[str], excluded: Sequence[str]
+) -> list[str]:
+    """Return the images and shards in a folder that `paths` does not contain.
+
+    The names are sorted, below the folder. What kaggle-tfr wrote is left out.
+    paths: of images, or addresses of records in shards.
+    """
+    shards = {path.rpartition("#")[0] for path in paths}
+    unread = set[str]()
+    for folder, subfolders, names in os.walk(input_dir):
+        if folder != input_dir and not set(PRODUCTS).isdisjoint(names):
+            subfolders.clear()
+            continue
+        subfolders[:] = [name for name in subfolders if name[0] != "."]
+        files = [
+            storage.escape(f"{folder}/{name}")
+            for name in names
+            if name[0] != "."
+            and (storage.IMAGE_NAME.search(name) or is_shard_name(name))
+        ]
+        unread.update(keep_inputs(files, input_dir, excluded))
+    unread -= {*shards, *paths}
+    return sorted(path.removeprefix(f"{input_dir}/") for path in unread)
 
 
 def _list_outputs(input_dir: str, excluded: Sequence[str]) -> tuple[str, ...]:

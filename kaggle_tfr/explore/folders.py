@@ -1,4 +1,7 @@
-"""Read class folders: the last folder is the class, one above it may be the split."""
+"""Read class folders: the last folder is the class, one above it may be the split.
+
+Without labels, any of the folders may be the split.
+"""
 
 import os
 
@@ -11,30 +14,68 @@ from kaggle_tfr.explore.labels import (
     keep_problems,
     read_classes,
     single_label_table,
+    unlabelled_table,
 )
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import split_of
 
 ADVICE = (
     "Set PATTERN to '*/*.jpg' (class/file) or '*/*/*.jpg' (split/class/file), or "
-    "INPUT_DIR to the folder above them."
+    "INPUT_DIR to the folder above them. LABEL_COLUMN: [] reads the images without "
+    "labels."
 )
 
 
 def read_folders(settings: InputSettings) -> Table:
-    """Return the images that PATTERN matches, and those of test folders beside them."""
+    """Return the images that PATTERN matches, and those of test folders beside them.
+
+    If LABEL_COLUMN is empty, they have no labels, which is printed.
+    """
+    if not settings.label_columns:
+        return _read_unlabelled(settings)
     classes = read_classes(settings.input_dir, settings.label_map)
     paths = _list_paths(settings)
     images = _parse_paths(paths, settings.input_dir, classes)
     is_test = images["split"] == "test"
-    if is_test.all():
-        raise FileNotFoundError(f"all files in INPUT_DIR are test images. {ADVICE}")
+    _check_train(is_test)
     problem = images.pop("problem")
     class_names = images.pop("class").where(problem == "", "")
     table, labels = _label(class_names, is_test, classes)
     table = keep_problems(problem, table)
     table["problem"] = table["problem"].mask(is_test, "")
     return pd.concat([images, table], axis=1), labels
+
+
+def _check_train(is_test: pd.Series) -> None:
+    """Raise a FileNotFoundError if all images are test images."""
+    if is_test.all():
+        raise FileNotFoundError(f"all files in INPUT_DIR are test images. {ADVICE}")
+
+
+def _read_unlabelled(settings: InputSettings) -> Table:
+    """Return the images without labels, each in the split of its lowest such folder."""
+    paths = _list_paths(settings)
+    names = pd.Series(paths).str.removeprefix(f"{settings.input_dir}/")
+    folders = names.str.rpartition("/")[0]
+    split_of_folder = {folder: _find_split(folder) for folder in folders.unique()}
+    split = folders.map(split_of_folder)
+    _check_train(split == "test")
+    counts = ", ".join(f"{n:,} {name}" for name, n in split.value_counts().items())
+    print(
+        f"No labels: LABEL_COLUMN is empty, so folders are not classes ({counts}). "
+        'If they are, set LABEL_COLUMN: label and PATTERN: "*/*" (class/file).'
+    )
+    images = pd.DataFrame({"image_id": names, "path": paths, "split": split})
+    table, labels = unlabelled_table(images.index)
+    is_outside = files.find_outside(paths, settings.input_dir)
+    table["problem"] = table["problem"].mask(is_outside, files.LINK_PROBLEM)
+    return pd.concat([images, table], axis=1), labels
+
+
+def _find_split(folder: str) -> str:
+    """Return the split of the lowest folder that is called like one, else "train"."""
+    splits = map(split_of, reversed(folder.split("/")))
+    return next(filter(None, splits), "train")
 
 
 def _parse_paths(
@@ -95,10 +136,12 @@ def _label(
 def _list_paths(settings: InputSettings) -> list[str]:
     """Return the paths that PATTERN matches, then those in test folders."""
     pattern = settings.pattern
-    if "/" not in pattern:
+    has_classes = bool(settings.label_columns)
+    if has_classes and "/" not in pattern:
         raise ValueError(f"PATTERN '{pattern}' has no class folder. {ADVICE}")
     paths = files.list_images(pattern, settings.input_dir, settings)
-    _warn_of_empty_folders(paths, settings)
+    if has_classes:
+        _warn_of_empty_folders(paths, settings)
     paths += _list_test_images(settings)
     paths = list(dict.fromkeys(paths))
     if not paths:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import csvs, files, folders, rows
+from kaggle_tfr.explore.groups import add_groups
 from kaggle_tfr.explore.labels import (
     Table,
     load_label_map,
@@ -37,10 +38,11 @@ def read_table(
 
     Columns: image_id; path (absolute or gs://); split; label (int64, -1 for none);
     label_name; problem ("" for a good row); source (0 for the main input, else the
-    number in MORE_INPUTS); for several labels (int8, 0 or 1) and masks (run-length
-    codes, "" for none) one column per label, and `label` numbers the combinations;
-    other columns of a CSV. An id that an earlier input has gets the number of its input
-    in front.
+    number in MORE_INPUTS); input_dir (the folder of its source, a category); for
+    several labels (int8, 0 or 1) and masks (run-length codes, "" for none) one column
+    per label, and `label` numbers the combinations; other columns of a CSV; the groups
+    under the text of GROUP_COLUMN, if that is a rule. An id that an earlier input has
+    gets the number of its input in front.
     Raises: FileNotFoundError: a folder, CSV or all images are missing; ValueError: a
     setting does not fit.
     """
@@ -51,8 +53,9 @@ def read_table(
         combinations = images["label_name"].where(images["label"] >= 0)
         images["label"], _ = pd.factorize(combinations, sort=True)
     texts = ["image_id", "path", "split", "label_name", "problem"]
-    images = images.astype(dict.fromkeys(texts, str))
+    images = images.astype({**dict.fromkeys(texts, str), "input_dir": "category"})
     images = _limit_rows(images, settings.limit)
+    images = add_groups(images, settings.group_column)
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
 
 
@@ -72,7 +75,7 @@ def _read_inputs(settings: InputSettings) -> Table:
         test_images = _read_test_images(settings, labels)
         _warn_of_lost_labels(images, test_images)
         images = pd.concat([images, test_images], ignore_index=True)
-    images = images.assign(source=0)
+    images = images.assign(source=0, input_dir=settings.input_dir)
     for number, changes in enumerate(settings.more_inputs, 1):
         more = _read_more(settings, number, changes, labels)
         more = _keep_validation(more, images["split"], number)
@@ -284,7 +287,7 @@ def _read_more(
     names = more_labels.label_columns or number_names(more_labels.classes)
     new_names = {name: str(label_map.get(name, name) or "") for name in names}
     _check_classes(new_names, labels, source)
-    return _align_labels(images, new_names, labels)
+    return _align_labels(images, new_names, labels).assign(input_dir=folder)
 
 
 def _change_settings(

@@ -1,5 +1,6 @@
 """Write the recipe for a folder, whose layout is inferred from names and CSVs."""
 
+import glob
 import os
 import re
 from collections import Counter
@@ -17,6 +18,12 @@ from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.storage import IMAGE_NAME
 
 TABLE = re.compile(r"(?i)\.(csv|tsv)$")
+# Folders of all images, and of files that describe them: neither is a class.
+IMAGE_FOLDER = re.compile(
+    r"(?i)(images?|imgs?|photos?|pictures?|jpegimages|data|unlabell?ed)((19|20)\d\d)?"
+)
+MASK_FOLDER = re.compile(r"(?i)masks?|labels?|annotations?|segmentations?")
+BOXES = re.compile(r"(?i)(^|/)(labels|annotations)/.*\.(txt|json|xml)$")
 RECIPE = re.compile(r"(?i)\.ya?ml$")
 # Limits of what is inspected.
 TOP_FOLDERS = 60  # subfolders of the top folder
@@ -229,27 +236,31 @@ def _add_source(recipe: Recipe, source: str, depth: int) -> None:
 
 
 def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
-    """Add the parameters for class folders. Raises: ValueError: there are none."""
+    """Add the parameters for class folders, or for images without labels.
+
+    Raises: ValueError: there is no class folder, but a CSV that may be of labels.
+    """
     depths = Counter(name.count("/") for name in tree.images)
     depth, _ = depths.most_common(1)[0]
     classes = _list_classes(tree.images, depth)
-    if not classes:
-        tables = to_line(", ".join(tree.tables[:5]))
-        raise ValueError(
-            f"'{to_line(folder)}' has images, but neither class folders nor a CSV that "
-            f"names them (CSVs found: {tables or 'none'}). "
-            "Put one beside them: image_id,label, and one row per image."
-        )
+    if _are_containers(classes):
+        _detect_unlabelled(recipe, folder, tree, depth)
+        return
     _add_source(recipe, "folders", depth)
     recipe.note(f"class folders such as {', '.join(classes[:4])}")
 
     tops = {name.partition("/")[0] for name in tree.images}
-    splits = sorted(filter(split_of, tops))
+    if not _detect_splits(recipe, tops) and depth > 1:
+        recipe.doubt("the class is the last of several folders")
+
+
+def _detect_splits(recipe: Recipe, folders: Iterable[str]) -> bool:
+    """Return whether folders are called like splits, which a comment lists."""
+    splits = sorted(filter(split_of, folders))
     if splits:
         recipe.note(f"folders of splits: {', '.join(splits)}")
         csv_layout.detect_validation(recipe, map(name_split, splits))
-    elif depth > 1:
-        recipe.doubt("the class is the last of several folders")
+    return bool(splits)
 
 
 def _list_classes(images: Iterable[str], depth: int) -> list[str]:
@@ -257,3 +268,75 @@ def _list_classes(images: Iterable[str], depth: int) -> list[str]:
     folders = {os.path.dirname(name) for name in images if name.count("/") == depth}
     names = set(map(os.path.basename, folders)) - {""}
     return sorted(name for name in names if not split_of(name))
+
+
+def _are_containers(classes: Sequence[str]) -> bool:
+    """Return whether the folders of images are not classes, such as "images"."""
+    others = [name for name in classes if not MASK_FOLDER.fullmatch(name)]
+    has_images = bool(others) or not classes
+    return has_images and all(map(IMAGE_FOLDER.fullmatch, others))
+
+
+def _detect_unlabelled(recipe: Recipe, folder: str, tree: Tree, depth: int) -> None:
+    """Add the parameters for images that nothing labels.
+
+    Raises: ValueError: there is a CSV, which may be of labels.
+    """
+    if tree.tables:
+        tables = to_line(", ".join(tree.tables[:5]))
+        raise ValueError(
+            f"'{to_line(folder)}' has images, but neither class folders nor a CSV that "
+            f"names them (CSVs found: {tables}). Put one beside them: image_id,label, "
+            "and one row per image. To read the images without labels, write a recipe "
+            "with SOURCE: folders, LABEL_COLUMN: [] and their PATTERN."
+        )
+    at_depth = [name for name in tree.images if name.count("/") == depth]
+    chosen = [name for name in at_depth if not _is_in_masks(name)] or at_depth
+    recipe.parameters |= {
+        "SOURCE": "folders",
+        "PATTERN": _find_pattern(chosen),
+        "LABEL_COLUMN": [],
+    }
+    recipe.note(
+        f"No labels found: no class folders and no CSV, only images such as {chosen[0]}"
+    )
+    recipe.note(
+        "they are read without labels; for labels, put them in class folders, or a "
+        "CSV beside them: image_id,label"
+    )
+    _note_left_out(recipe, tree, chosen)
+    parts = {part for name in chosen for part in name.split("/")[:-1]}
+    _detect_splits(recipe, parts)
+
+
+def _note_left_out(recipe: Recipe, tree: Tree, chosen: Sequence[str]) -> None:
+    """Comment on boxes and images that 01 will not read.
+
+    chosen: the images that it will read, besides those of a test folder.
+    """
+    boxes = [name for name in tree.files if BOXES.search(name)]
+    if boxes:
+        recipe.note(f"files such as {boxes[0]} are not read: boxes are not labels here")
+    others = sorted(set(tree.images).difference(chosen))
+    others = [name for name in others if not _is_test(name)]
+    if others:
+        recipe.doubt(f"images such as {others[0]} are left out by PATTERN")
+
+
+def _is_in_masks(image: str) -> bool:
+    """Return whether one of the image's folders is of masks."""
+    return any(map(MASK_FOLDER.fullmatch, image.split("/")[:-1]))
+
+
+def _is_test(image: str) -> bool:
+    """Return whether the image is in a test folder at the top, which 01 finds."""
+    return split_of(image.partition("/")[0]) == "test"
+
+
+def _find_pattern(images: Sequence[str]) -> str:
+    """Return the pattern of images at one depth: "*" for folders that differ."""
+    levels = zip(*(name.split("/")[:-1] for name in images), strict=True)
+    folders = [
+        glob.escape(names[0]) if len(set(names)) == 1 else "*" for names in levels
+    ]
+    return "/".join([*folders, "*"])

@@ -12,7 +12,7 @@ import pandas as pd
 
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.explore import files
-from kaggle_tfr.explore.features import infer_schema, is_whole
+from kaggle_tfr.explore.features import UnclearLabelError, infer_schema, is_whole
 from kaggle_tfr.explore.labels import (
     RESERVED,
     Table,
@@ -130,8 +130,8 @@ def _choose_schema(
         shard_dir = os.path.dirname(paths[0])
         folder = _find_above(shard_dir, "schema.json", settings.input_dir)
     if not schema and not folder:
-        needs_label = split != "test" and bool(settings.label_columns)
-        return _infer_schema(paths, split, needs_label=needs_label)
+        reads_labels = bool(settings.label_columns)
+        return _infer_schema(paths, split, reads_labels=reads_labels)
     try:
         return choose_schema(folder, paths[0], schema).for_split(split)
     except ValueError as error:
@@ -139,14 +139,14 @@ def _choose_schema(
 
 
 def _infer_schema(
-    paths: Sequence[str], split: str, *, needs_label: bool
+    paths: Sequence[str], split: str, *, reads_labels: bool
 ) -> RecordSchema:
     """Return the schema by the first shard with records that can be read."""
     for path in paths:
         inspected = islice(_walk_records(path), INSPECTED)
         records = [features for _, features, problem in inspected if not problem]
         if records:
-            return infer_schema(path, records, split, needs_label=needs_label)
+            return infer_schema(path, records, split, reads_labels=reads_labels)
     return load_schema({"image": "image"})  # no record can be read
 
 
@@ -368,7 +368,7 @@ def _name_class(value: Any, name_of: Mapping[int, str]) -> tuple[str, str]:
 def _check_labels(
     records: pd.DataFrame, labelled: pd.DataFrame, schemas: Mapping[str, RecordSchema]
 ) -> None:
-    """Raise a ValueError if no record of a training or validation split has its label.
+    """Raise an error if no record of a training or validation split has its label.
 
     All images of the split would be rejected, or written without labels.
     """
@@ -381,7 +381,7 @@ def _check_labels(
         if needs_label and is_of_split.any() and not (is_of_split & is_labelled).any():
             columns = records[is_of_split].dropna(axis=1, how="all").columns
             others = columns.difference(["path", "split", "problem"])
-            raise ValueError(
+            raise UnclearLabelError(
                 f"no record of the split '{split}' has a label in the feature "
                 f"'{', '.join(schema.label_keys)}'. "
                 f"Features with a value: {', '.join(others) or 'none of one value'}. "

@@ -31,6 +31,7 @@ class InputSettings:
     test_id_column: str = ""
     test_path_template: str = ""
     more_inputs: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    group_column: str = ""
     limit: int = 0
     bit_depth: str = "scale"
     input_dir: str = field(default="", metadata=NOT_A_PARAMETER)

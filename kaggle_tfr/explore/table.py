@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -13,9 +14,11 @@ from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import check_image
+from kaggle_tfr.images.facts import FileFacts, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.masks import find_code_problem
+from kaggle_tfr.images.quality import measure_quality
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels
@@ -29,6 +32,9 @@ MEASURED: dict = {
     "orientation": 1,
     "note": "",
     "digest": "",
+    "brightness": np.float32(0),
+    "sharpness": np.float32(0),
+    **asdict(FileFacts()),
 }
 HASHED: dict = dict.fromkeys(ALL_HASHES, np.uint64(0)) | {"texture": np.float32(0)}
 COMPUTED = [*MEASURED, *HASHED, "problem"]
@@ -44,9 +50,10 @@ def measure(
 ) -> pd.DataFrame:
     """Read every image; return the table with the columns `MEASURED` and new problems.
 
-    height, width: in pixels as displayed; digest: of the file. An image that cannot be
-    used, or whose run-length code does not fit, has the reason as its problem. Rows
-    with a problem are not opened.
+    height, width: in pixels as displayed; digest: of the file; brightness, sharpness:
+    of `measure_quality`; jpeg_quality, exif_camera, exif_time: see `FileFacts`.
+    An image that cannot be used, or whose run-length code does not fit, has the reason
+    as its problem. Rows with a problem are not opened.
     work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
     only new and changed files, and those with a problem. It also keeps other files'
     rows, such as those that LIMIT leaves out.
@@ -112,6 +119,9 @@ def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str
     bits, texture = hash_image(luma)
     words = bits.view(">u8").tolist()
     columns |= dict(zip(ALL_HASHES, words, strict=True)) | vars(header)
+    brightness, sharpness = measure_quality(luma)
+    columns |= {"brightness": brightness, "sharpness": sharpness}
+    columns |= asdict(read_facts(content))
     return columns | {"texture": texture, "digest": storage.digest(content)}
 
 
@@ -241,11 +251,3 @@ def count_rows(images: pd.DataFrame) -> dict[str, int]:
         groups["test images"] = is_good & is_test
         groups["test images rejected"] = ~is_good & is_test
     return {name: int(is_member.sum()) for name, is_member in groups.items()}
-
-
-def sample_per_class(images: pd.DataFrame, count: int) -> pd.DataFrame:
-    """Return the first `count` good images of each of the eight largest classes."""
-    good = images[(images["problem"] == "") & (images["split"] != "test")]
-    largest = good["label_name"].value_counts().index[:8]
-    samples = [good[good["label_name"] == name].head(count) for name in largest]
-    return pd.concat([good.iloc[:0], *samples])

@@ -1,17 +1,21 @@
 """Check finished folds: their shares, classes that are missing, and leakage."""
 
 from collections.abc import Sequence
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.plan.folds import Array, join_groups, list_first_rows, mark_labels
 
 CLASS_SIZES = {
     "1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf
 }  # fmt: skip
 N_SAMPLED = 300
+MAX_NAMED = 3  # classes in a sentence
+FAIR_DEVIATION = 0.05  # of a share; small folds of few images have more
 
 
 def compare_shares(
@@ -129,15 +133,41 @@ def _mark_missing(counts: pd.DataFrame, folds: list[str]) -> pd.DataFrame:
     return is_missing
 
 
+def describe_missing_classes(missing: pd.DataFrame) -> str:
+    """Return one sentence about a table of `find_missing_classes`.
+
+    >>> table = pd.DataFrame(
+    ...     {"class": ["night"], "images": [3], "missing_from": ["fold 0, fold 4"]}
+    ... )
+    >>> print(describe_missing_classes(table))
+    Warning: these classes have no image in some fold or split, so no score there \
+covers them: night (3 in all, none in fold 0, fold 4)
+    """
+    if missing.empty:
+        return "Every class has images in every fold and split that scores a model."
+    named = [
+        f"{row['class']} ({row['images']:,} in all, none in {row['missing_from']})"
+        for row in missing.head(MAX_NAMED).to_dict("records")
+    ]
+    text = (
+        "Warning: these classes have no image in some fold or split, so no score there "
+        f"covers them: {'; '.join(named)}"
+    )
+    n_others = len(missing) - len(named)
+    return text + (f"; and {n_others:,} more" if n_others else "")
+
+
 def check_leakage(
     table: pd.DataFrame,
     *,
     hashes: pd.DataFrame | None = None,
     max_bits: int = 25,
     group_column: str = "",
+    cut_pairs: Sequence[tuple[str, str]] = (),
 ) -> pd.Series:
     """Count what crosses the folds of a finished table: a Series of numbers.
 
+    clusters: with two or more rows that are not test rows.
     clusters_across_folds, groups_across_folds: must be 0. A split counts as a fold;
         test does not.
     clusters_across_test: clusters with test rows and other rows.
@@ -145,23 +175,67 @@ def check_leakage(
         train.
     sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
         with all others: pairs within `max_bits` bits across_folds, which must be 0, and
-        pairs with_test, of a test image and another image.
+        pairs with_test, of a test image and another image. cut_pairs (of
+        `list_cut_pairs`) are not counted.
     Raises: ValueError: a number that must be 0 is not.
     """
     places = table.groupby(["split", "fold"])
     fold = places.ngroup().to_numpy()
     numbers: dict[str, float] = {
         "images": len(table),
+        "clusters": _count_clusters(table),
         "clusters_across_folds": _count_crossing(table, "cluster", fold),
         "max_share_deviation": _measure_deviation(table[table["fold"] >= 0]),
         "clusters_across_test": _count_shared_with_test(table),
     }
     if group_column:
         numbers["groups_across_folds"] = _count_crossing(table, group_column, fold)
+    if OVERRIDE_GROUP in table:
+        n_crossing = _count_crossing(table, OVERRIDE_GROUP, fold)
+        numbers["override_groups_across_folds"] = n_crossing
     if hashes is not None:
-        numbers |= _count_near_pairs(table, fold, hashes, max_bits)
+        numbers |= _count_near_pairs(table, fold, hashes, max_bits, cut_pairs)
     _check_across_folds(numbers)
     return pd.Series(numbers, name="folds", dtype=object)
+
+
+def describe_checks(checks: pd.Series, max_bits: int) -> str:
+    """Return a line for each finding of `check_leakage`, warnings first.
+
+    max_bits: as in `check_leakage`, which was called with hashes.
+    """
+    warnings = []
+    n_shared = checks["clusters_across_test"]
+    if n_shared:
+        warnings.append(
+            f"Clusters that contain test images and other images: {n_shared:,}. Test "
+            "images stay where they are; leaks.csv lists these pairs."
+        )
+    passed = [_describe_clusters(checks["clusters"])]
+    if "groups_across_folds" in checks:
+        passed.append("No group of GROUP_COLUMN is in two folds or splits.")
+    passed.append(
+        f"{checks['sampled_images']:,} sampled images were compared with all "
+        f"{checks['images']:,}: no pair within {max_bits} bits is in two folds or "
+        f"splits; pairs with a test image: {checks['sampled_pairs_with_test']:,}."
+    )
+    deviation = checks["max_share_deviation"]
+    line = (
+        "In each fold, the share of every class differs from its share of all training "
+        f"images by at most {100 * deviation:.1f} percentage points."
+    )
+    if deviation > FAIR_DEVIATION:
+        warnings.append(line)
+    else:
+        passed.append(line)
+    marked = [f"! {line}" for line in warnings] + [f"✓ {line}" for line in passed]
+    return "\n".join(marked)
+
+
+def _describe_clusters(n_clusters: float) -> str:
+    if not n_clusters:
+        return "One image of each cluster is kept, so no cluster can be in two folds."
+    return f"Clusters with two or more images: {n_clusters:,}, each in one fold."
 
 
 def _check_across_folds(numbers: dict[str, float]) -> None:
@@ -176,6 +250,12 @@ def _check_across_folds(numbers: dict[str, float]) -> None:
             f"The folds leak into one another: {', '.join(leaks)}. "
             "Run 02_deduplicate and 03_plan again."
         )
+
+
+def _count_clusters(table: pd.DataFrame) -> int:
+    """Count the clusters with two or more rows that are not test rows."""
+    sizes = np.bincount(list_first_rows(table, "cluster"))
+    return int((sizes > 1).sum())
 
 
 def _count_crossing(table: pd.DataFrame, column: str, fold: Array) -> int:
@@ -205,8 +285,10 @@ def _count_near_pairs(
     fold: Array,
     hashes: pd.DataFrame,
     max_bits: int,
+    cut_pairs: Sequence[tuple[str, str]],
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
+    rows_cut_from = _number_cut_pairs(table["path"], cut_pairs)
     hashes = hashes.drop_duplicates("path").set_index("path").loc[table["path"]]
     is_compared = (hashes["texture"] >= FLAT).to_numpy()
     words = hashes[[*HASHES]].to_numpy(np.uint64).T
@@ -217,6 +299,7 @@ def _count_near_pairs(
     n_with_test = 0
     for row in sampled[is_compared[sampled]]:
         is_near = _count_bits(words, row) <= max_bits
+        is_near[rows_cut_from.get(row, [])] = False
         is_pair = is_near & is_compared & (fold != fold[row])
         has_test = is_test | is_test[row]
         n_with_test += int((is_pair & has_test).sum())
@@ -226,6 +309,22 @@ def _count_near_pairs(
         "sampled_pairs_across_folds": n_across,
         "sampled_pairs_with_test": n_with_test,
     }
+
+
+def _number_cut_pairs(
+    path: pd.Series,
+    cut_pairs: Sequence[tuple[str, str]],
+) -> dict[int, list[int]]:
+    """Return the rows of the images from which each row's image was cut."""
+    cut_paths = {end for pair in cut_pairs for end in pair}
+    rows = np.flatnonzero(path.isin(cut_paths))
+    row_of_path = dict(zip(path.iloc[rows], rows.tolist(), strict=True))
+    others: dict[int, list[int]] = {}
+    for pair in cut_pairs:
+        ends = [row_of_path[end] for end in pair if end in row_of_path]
+        for row, other in permutations(ends, 2):
+            others.setdefault(row, []).append(other)
+    return others
 
 
 def _count_bits(words: Array, row: int) -> Array:

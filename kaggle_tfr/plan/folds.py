@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csgraph, csr_matrix, hstack
 
+from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import check_parameters
 
 Array = np.ndarray
@@ -58,9 +59,10 @@ def assign_folds(
 ) -> pd.DataFrame:
     """Return the table with columns split and fold; rows of one cluster share both.
 
-    table: columns label, split, and optionally cluster (-1 or NA: none) and source (0:
-        the main one). A cluster over several splits goes to the one with the fewest
-        rows in the table; test rows stay, and do not attract others.
+    table: columns label, split, and optionally cluster (-1 or NA: none), override_group
+        (NA: none) and source (0: the main one). A cluster over several splits goes to
+        the one with the fewest rows in the table; test rows stay, and do not attract
+        others.
     validation_size: share of the train rows that may validate, for split "validation".
     group_column: rows with equal values (patients, sites) stay together like clusters.
     label_columns: of multi-label images, 0/1 or a text that is empty for no.
@@ -119,7 +121,8 @@ def _check_column(table: pd.DataFrame, group_column: str) -> None:
         raise ValueError(
             f"The table has no column '{group_column}', only "
             f"{', '.join(map(str, table))}. "
-            'Set GROUP_COLUMN to one of these, or to "".'
+            'Set GROUP_COLUMN to one of these, or to "". For "from names" and '
+            '"names: REGEX", run 01_explore with the same GROUP_COLUMN first.'
         )
 
 
@@ -136,7 +139,7 @@ def _number_groups(table: pd.DataFrame, group_column: str) -> Array:
     """Return the number of each row's group: int (n,), from 0 in order of the rows."""
     rows = np.arange(len(table))
     links = csr_matrix((len(rows), len(rows)))
-    for column in ("cluster", group_column):
+    for column in ("cluster", OVERRIDE_GROUP, group_column):
         if column in table:
             first_rows = list_first_rows(table, column)
             entries = (np.ones(len(rows)), (rows, first_rows))
@@ -151,6 +154,7 @@ def list_first_rows(table: pd.DataFrame, column: str) -> Array:
     """
     codes = pd.factorize(table[column])[0]
     codes[table["split"].isin(["test"])] = -1
+    codes[table[column].isin([""])] = -1
     if column == "cluster":
         codes[table[column].isin([-1])] = -1
     rows = pd.Series(range(len(table)))

@@ -17,21 +17,42 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import SUBMISSION, TEST_FOLDER, check_template, format_shard_name
+from kaggle_tfr.naming import (
+    FOLDS_FILE,
+    OVERRIDE_GROUP,
+    SUBMISSION,
+    TEST_FOLDER,
+    check_template,
+    format_shard_name,
+)
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
+from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import Forecast, Interval, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.session import session_hours
 from kaggle_tfr.tables import format_bytes, format_seconds
 
+# Columns that the CSVs of a part lack.
+NOT_IN_CSV = [
+    "path",
+    "problem",
+    "note",
+    "digest",
+    "brightness",
+    "sharpness",
+    "jpeg_quality",
+    "exif_camera",
+    "exif_time",
+]
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
-# schema, labels (twice), plan.json, shards.csv, rejects.csv, stats.json and SHA256SUMS;
-# a CSV for each split comes on top. Five of Kaggle's 50 files stay free by default: for
-# the index folder (uploaded as one archive), and for files that the user adds.
-SIDECAR_FILES = 8
+# schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json and
+# SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50 files stay free by
+# default: for the index folder (uploaded as one archive), and for files that the user
+# adds.
+SIDECAR_FILES = 9
 # The files of a part besides shards and a CSV for each split.
 PART_FILES = (
     "plan.json",
@@ -39,6 +60,7 @@ PART_FILES = (
     "labels.json",
     "labels.txt",
     "shards.csv",
+    FOLDS_FILE,
     "rejects.csv",
     "stats.json",
     "SHA256SUMS",
@@ -47,6 +69,16 @@ PART_FILES = (
     SUBMISSION,
 )
 PART_FOLDERS = ("index", "journal", TEST_FOLDER.rstrip("/"))
+# Columns that may change although the records stay the same.
+NOT_DECISIVE = {
+    "path",
+    "cluster",
+    "note",
+    "problem",
+    "brightness",
+    "sharpness",
+    OVERRIDE_GROUP,
+}
 LARGEST_SHARD_MB = 400  # before another part is used
 # A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32
 # digits and ".tmp".
@@ -129,6 +161,7 @@ class Plan(JsonDataclass):
     shard_limit_bytes: of all shards of a part together.
     outcomes: number of input images by outcome, see `count_outcomes`.
     checks: of `check_leakage`, after the settings used to find near-duplicates.
+    folds_sha256: of folds.csv, which part 1 gets; "" without such a file.
     fingerprint: sha256 of everything that decides the bytes of the shards.
     """
 
@@ -142,6 +175,7 @@ class Plan(JsonDataclass):
     outcomes: dict[str, int] = field(default_factory=dict)
     checks: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    folds_sha256: str = ""
     fingerprint: str = ""
     shards: list[Shard] = field(default_factory=list)
 
@@ -177,19 +211,22 @@ def make_plan(
     labels: Labels,
     schema: RecordSchema,
     settings: PlanSettings,
+    *,
+    folds_file: FoldsFile = FoldsFile(),  # noqa: B008
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
     The rows of the table are in the order of the records. The caller adds the plan's
     outcomes and checks.
     table: the images to write, with split and fold. forecast: of this table and schema.
+    folds_file: of `save_folds`, which part 1 gets.
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
     """
     check_template(settings.shard_name)
     settings = replace(settings, bit_depth=labels.bit_depth)
     table = table.reset_index(drop=True)
-    table, shard_limit_bytes = _fit_parts(table, forecast, settings)
+    table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
     table = table.sort_values(ORDER, ignore_index=True)
     plan = Plan(
         labels,
@@ -200,6 +237,7 @@ def make_plan(
         shard_limit_bytes=shard_limit_bytes,
         forecast=_describe_forecast(forecast),
         versions=package_versions(),
+        folds_sha256=folds_file.sha256,
         shards=_list_shards(table, forecast, settings),
     )
     check_names(plan)
@@ -322,11 +360,12 @@ def _find_name_problem(name: str, reserved: set[str]) -> str:
 def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
     """Return the SHA-256 of the settings, and of the columns that decide the records.
 
-    The paths of the images are not part of it.
+    The paths of the images are not part of it, and neither is their brightness, which
+    versions of a decoder may change: `digest` is that of the file.
     """
     text = json.dumps(settings, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode())
-    for column in sorted(set(table.columns) - {"path", "cluster", "note", "problem"}):
+    for column in sorted(set(table.columns) - NOT_DECISIVE):
         digest.update(f"\x1d{column}\x1d".encode())
         values = "\x1f".join(map(str, table[column].tolist()))
         digest.update(values.encode())
@@ -337,10 +376,11 @@ def _fit_parts(
     table: pd.DataFrame,
     forecast: Forecast,
     settings: PlanSettings,
+    folds_bytes: int,
 ) -> tuple[pd.DataFrame, int]:
     """Return the table with the fewest parts, and the bytes for the shards of a part.
 
-    The upper bound of every part is within the limit.
+    The upper bound of every part is within the limit, with a file of `folds_bytes`.
     """
     limit_bytes = settings.limit_bytes
     groups = forecast_groups(table, settings.image, forecast, ["split", "fold"])
@@ -353,6 +393,7 @@ def _fit_parts(
             continue
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         row_bytes, fixed_bytes = sidecar_bytes(table, sum(n_shards.values()))
+        fixed_bytes += folds_bytes
         fullest = forecast_groups(planned, settings.image, forecast, ["part"]).max()
         shard_bytes = ceil(fullest["high"])
         other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes)
@@ -379,7 +420,7 @@ def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
     An image has a row in a CSV and a line in an index. n_shards: of all parts, because
     plan.json lists them all.
     """
-    table = table.drop(columns=["path", "problem", "note", "digest"], errors="ignore")
+    table = table.drop(columns=NOT_IN_CSV, errors="ignore")
     sample = table.sample(min(len(table), 500), random_state=0)
     csv = sample.to_csv(index=False, header=False)
     row_bytes = len(csv.encode()) / max(1, len(sample))
@@ -554,6 +595,11 @@ def _parse_plan(values: dict[str, Any]) -> Plan:
     return Plan(**values)
 
 
+def has_folds(plan: Plan, part: int) -> bool:
+    """Return whether folds.csv goes with a part, which is the first one."""
+    return part == 1 and plan.folds_sha256 != ""
+
+
 def read_rows(
     work_dir: str, shards: Iterable[Shard]
 ) -> Iterator[tuple[Shard, pd.DataFrame]]:
@@ -592,9 +638,18 @@ def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataF
         forecast.seconds,
         fullest / forecast.workers,
         session_hours() * 3600,
-        format_seconds,
+        _format_duration,
     )
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _format_duration(seconds: float) -> str:
+    """Return minutes or hours: the start of a step takes some seconds of its own.
+
+    >>> _format_duration(0.4), _format_duration(43_200)
+    ('under a minute', '12 h')
+    """
+    return format_seconds(seconds) if seconds >= 60 else "under a minute"
 
 
 def _compare(
@@ -605,5 +660,8 @@ def _compare(
 ) -> dict[str, Any]:
     """Return a row of `compare_with_limits`. interval: value, low and high an image."""
     value, low, high = (number * n_images for number in interval)
-    text = f"{format_(value)}, at most {format_(high)}, of {format_(limit)}"
+    text = format_(value)
+    if format_(high) != text:
+        text += f", at most {format_(high)}"
+    text += f", of {format_(limit)}"
     return {"value": value, "low": low, "high": high, "limit": limit, "text": text}

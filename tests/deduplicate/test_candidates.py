@@ -58,7 +58,7 @@ def test_few_candidates_are_all_verified(hashes):
     always = find_candidates(hashes, replace(SETTINGS, second_look=True))
     pd.testing.assert_frame_equal(chosen.pairs, always.pairs)
     n_beyond = (chosen.pairs["distance"] > 25).sum()
-    assert f"verifies {n_beyond} pairs of 26 to 70 bits" in chosen.explanation
+    assert f"verifies all {n_beyond} pairs of 26 to 70 bits" in chosen.explanation
 
 
 def test_of_many_candidates_the_nearest_are_verified(hashes, monkeypatch):
@@ -69,6 +69,7 @@ def test_of_many_candidates_the_nearest_are_verified(hashes, monkeypatch):
     chosen = find_candidates(hashes, SETTINGS)
 
     assert chosen.second_look == "nearest"
+    assert "verifies the likeliest 2 pairs of 26 to 70 bits" in chosen.explanation
     assert list_partners(chosen.pairs) == [1, 2, 4]
     assert chosen.pairs["distance"][0] == 20
 

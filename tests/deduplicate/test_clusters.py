@@ -267,7 +267,18 @@ def test_a_test_image_is_kept_and_drops_no_labelled_image():
     assert clusters["reason"][~is_test].tolist() == [
         "duplicate of c by way of b",
         "kept: largest of 2",
-        "kept: largest of 1",
+        "kept: the only labelled image",
+    ]
+
+
+def test_the_last_image_after_overrides_is_not_the_largest_of_one():
+    """The reason is that the user dropped the others."""
+    clusters = find_clusters(
+        make_images(["rose"] * 2), make_pairs(ab=2), dropped_rows=[0]
+    )
+    assert clusters["reason"].tolist() == [
+        "override: dropped",
+        "kept: the others are dropped by overrides",
     ]
 
 

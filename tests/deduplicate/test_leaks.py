@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.leaks import find_copies, find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     LEAK_COLUMNS,
     DuplicateSettings,
@@ -220,3 +220,28 @@ def test_without_clusters_the_error_names_the_step_to_run(tmp_path):
 
     with pytest.raises(FileNotFoundError, match=message):
         load_clusters(str(tmp_path))
+
+
+@settings(max_examples=6)
+@given(SEEDS, st.integers(0, 6), st.sampled_from([1, 20]))
+def test_every_image_with_a_copy_in_a_split_has_a_pair_there(seed, radius, n_centres):
+    """Also in its own split, and if two splits are for validation."""
+    codes = draw_codes(seed, n_centres, 120, changed_share=0.3)
+    names = ["train", "val", "dev", "test"]
+    splits = np.random.default_rng(seed).choice(names, 120)
+    words = codes.view(">u8").astype(np.uint64)
+    hashes = pd.DataFrame(words, columns=[*HASHES])
+    pairs = find_pairs(hashes.assign(texture=FLAT, digest="", problem=""), radius)
+
+    copies = find_copies(make_images(*splits), pairs[["a", "b", "distance"]])
+
+    bits = np.bitwise_count(codes[:, None] ^ codes).sum(axis=2)
+    np.fill_diagonal(bits, 999)
+    expected = {(a, splits[b]) for a, b in np.argwhere(bits <= radius)}
+    ends = list(zip(copies["a"], copies["b"], strict=True))
+    found = {(a, splits[b]) for a, b in ends} | {(b, splits[a]) for a, b in ends}
+    assert found == expected
+    assert len(ends) == len(set(map(frozenset, ends)))
+    assert (bits[copies["a"], copies["b"]] == copies["distance"]).all()
+    order = {"test": 0, "dev": 1, "val": 2, "train": 3}
+    assert all(order[splits[a]] <= order[splits[b]] for a, b in ends)

@@ -4,7 +4,11 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.outcomes import choose_rows, count_outcomes
+from kaggle_tfr.deduplicate.outcomes import (
+    choose_rows,
+    count_outcomes,
+    describe_clusters,
+)
 
 
 def make_images(*names):
@@ -41,6 +45,15 @@ def leaking_pairs():
         (4, 5, 0),
         (8, 9, 1),
     )
+
+
+def test_clusters_are_counted_by_their_labelled_images(leaking_images, leaking_pairs):
+    """Only clusters with several of them have copies that can be in two folds."""
+    clusters = find_clusters(leaking_images, leaking_pairs)
+    assert describe_clusters(clusters) == (
+        "3 clusters: 2 with several labelled images, 1 with one labelled image"
+    )
+    assert describe_clusters(clusters.head(0)) == "0 clusters"
 
 
 def test_dropped_leaks_are_counted(leaking_images, leaking_pairs):

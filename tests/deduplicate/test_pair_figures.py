@@ -2,8 +2,52 @@
 
 import numpy as np
 import pandas as pd
+import pytest
+from support.scenes import saved, scene
 
-from kaggle_tfr.deduplicate.display import count_by_radius, examples_around
+from kaggle_tfr.deduplicate import find_clusters, find_pairs
+from kaggle_tfr.deduplicate.display import (
+    arrange_by_hash,
+    compare_pairs,
+    count_by_radius,
+    describe_naive_drop,
+    examples_around,
+    load_chain,
+)
+from kaggle_tfr.explore import load_hashes, measure
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Rows 0, 2, 5: a photograph, its file again, a small copy; others between."""
+    photo = scene(200, 240)
+    files = [
+        saved(photo),
+        saved(scene(200, 240, 1)),
+        saved(photo),
+        saved(scene(200, 240, 2)),
+        saved(scene(200, 240, 3)),
+        saved(photo.reduce(2)),
+    ]
+    paths = [tmp_path / f"{number}.jpg" for number in range(len(files))]
+    for path, data in zip(paths, files, strict=True):
+        path.write_bytes(data)
+    table = pd.DataFrame(
+        {
+            "image_id": [path.name for path in paths],
+            "path": list(map(str, paths)),
+            "label": 0,
+            "label_name": "a",
+            "split": "train",
+            "problem": "",
+        }
+    )
+    return measure(table, work_dir=str(tmp_path))
+
+
+@pytest.fixture
+def hashes(images, tmp_path):
+    return load_hashes(images, str(tmp_path))
 
 
 def test_the_table_of_radii_counts_pairs_and_agreement():
@@ -36,8 +80,94 @@ def test_the_table_of_radii_counts_pairs_and_agreement():
 def test_examples_come_from_both_sides_of_the_radius():
     """The two nearest the radius within it, then the two nearest beyond it."""
     pairs = pd.DataFrame({"distance": [3, 25, 26, 10, 40, 24]})
+    pairs = pairs.assign(a=range(0, 12, 2), b=range(1, 13, 2))
 
     within, beyond = examples_around(pairs, 25, 2)
 
     assert within["distance"].tolist() == [25, 24]
     assert beyond["distance"].tolist() == [26, 40]
+
+
+def test_no_image_is_in_two_examples():
+    """A large cluster would fill the figure with pairs of the same images."""
+    pairs = pd.DataFrame(
+        {"a": [0, 0, 1, 3], "b": [1, 2, 2, 4], "distance": [9, 8, 7, 1]}
+    )
+
+    within, _ = examples_around(pairs, 25, 3)
+
+    assert within[["a", "b"]].to_numpy().tolist() == [[0, 1], [3, 4]]
+
+
+def test_a_pair_has_a_map_of_its_difference(images, hashes):
+    """It is black for equal files, and says what differs otherwise."""
+    pairs = find_pairs(hashes, 25).set_index(["a", "b"], drop=False)
+
+    tiles, captions = compare_pairs(images, pairs.loc[[(0, 2), (0, 5)]])
+
+    n_bytes = images["n_bytes"]
+    assert captions[0] == f"0.jpg\n240 × 200, {n_bytes[0] / 1000:.3g} kB"
+    assert captions[1].endswith("\n0 bits")
+    assert captions[2] == "the same bytes"
+    assert (tiles[2] == tiles[2][0, 0]).all()
+    assert captions[4].startswith("5.jpg\n120 × 100")
+    assert captions[5].startswith("mean ")
+    assert tiles[5].shape == tiles[3].shape
+    assert tiles[5].std() > 0
+
+
+def test_a_small_difference_is_dark_and_a_large_one_bright(images, hashes, monkeypatch):
+    """Levels of 64 and more have the brightest colour."""
+    loaded = [np.full((9, 9, 3), level, np.uint8) for level in (100, 101, 100, 180)]
+    pairs = find_pairs(hashes, 25).head(2)
+    monkeypatch.setattr(
+        "kaggle_tfr.deduplicate.display.load_pixels", lambda *_, **__: loaded
+    )
+
+    tiles, captions = compare_pairs(images, pairs)
+
+    assert tiles[2].max() < 30
+    assert tiles[5].min() > 150
+    assert captions[5] in ("the same bytes", "mean 80.0 levels,\nat most 80")
+
+
+def test_near_duplicates_are_neighbours_on_the_wall(images, hashes):
+    """All good rows are there once, and those of one cluster are joined."""
+    pairs = find_pairs(hashes, 25)
+
+    rows, is_linked = arrange_by_hash(hashes, pairs, 25)
+
+    assert sorted(rows) == list(range(6))
+    assert not is_linked[0]
+    joined = [{*rows[number - 1 : number + 1]} for number in np.flatnonzero(is_linked)]
+    assert len(joined) == 2
+    assert set.union(*joined) == {0, 2, 5}
+
+
+def make_pairs(*ends):
+    return pd.DataFrame(ends, columns=["a", "b"]).assign(distance=9)
+
+
+def test_a_chain_is_two_pairs_whose_ends_are_no_pair(images, hashes):
+    """Three images that are all pairs of each other, and equal hashes, are none."""
+    _, captions = load_chain(images, hashes, make_pairs((0, 1), (1, 3)))
+    apart = [caption.split("\n")[1] for caption in captions]
+    assert apart == ["0.jpg", "1.jpg", "3.jpg"]
+    assert captions[0].startswith("A\n")
+    assert captions[2].startswith("C: ")
+
+    all_near = make_pairs((0, 1), (0, 3), (1, 3))
+    assert load_chain(images, hashes, all_near) == ([], [])
+    equal = make_pairs((0, 2), (2, 3)).assign(distance=[0, 9])
+    assert load_chain(images, hashes, equal) == ([], [])
+
+
+def test_what_dropping_the_second_of_each_pair_would_do(images):
+    """Of 3–4 and 1–4 it leaves both 1 and 3; of 0–5 it drops the larger image."""
+    images.loc[5, ["height", "width"]] = 999
+    pairs = make_pairs((3, 4), (1, 4), (0, 5))
+
+    text = describe_naive_drop(images, pairs, find_clusters(images, pairs))
+
+    assert "near-duplicates in 1 of 2 clusters" in text
+    assert "in 1 it would drop the image that the rules keep" in text

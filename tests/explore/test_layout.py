@@ -209,7 +209,7 @@ def test_shards_are_detected(tmp_path):
 
 
 def test_what_is_no_layout_is_an_error(tmp_path, capsys):
-    """So are an empty folder, videos, and images that nothing labels."""
+    """So are an empty folder, videos, and images beside a CSV that names others."""
     call = ["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]
     (tmp_path / "in").mkdir()
     assert main(call) == 1
@@ -219,8 +219,11 @@ def test_what_is_no_layout_is_an_error(tmp_path, capsys):
     assert main(call) == 1
     assert "Files found: a.mp4, b.mp4." in capsys.readouterr().err
     put_image(tmp_path / "in" / "c.jpg")
+    (tmp_path / "in" / "train.csv").write_text("image_id,label\nz,x\n")
     assert main(call) == 1
-    assert "neither class folders nor a CSV" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "neither class folders nor a CSV that names them" in message
+    assert "LABEL_COLUMN: []" in message
     (tmp_path / "in" / "train.csv").write_text("image_id,label\nc,x\n")
     assert [main(call), main(call)] == [0, 1]
     assert (
@@ -709,12 +712,13 @@ def test_a_folder_of_odd_names_gets_a_recipe(tmp_path_factory, name):
     assert all(line.isprintable() for line in printed)
 
 
-@pytest.mark.parametrize("file", ["a.jpg", "b.\x1b[2J"])
-def test_an_error_shows_names_as_one_line(tmp_path, file):
+@pytest.mark.parametrize("files", [["a.jpg", "b.csv"], ["b.\x1b[2J"]])
+def test_an_error_shows_names_as_one_line(tmp_path, files):
     """A terminal would obey the control characters in the name of a folder or file."""
     folder = tmp_path / "a\x1b[2J\nb"
     folder.mkdir()
-    (folder / file).touch()
+    for file in files:
+        (folder / file).touch()
     with pytest.raises(
         (FileNotFoundError, ValueError), match=r"a\\x1b\[2J\\nb' has"
     ) as error:

@@ -413,7 +413,16 @@ def test_two_images_in_a_record_need_an_input_schema(tmp_path):
 def test_an_unclear_image_or_label_is_an_error(tmp_path, features, message):
     write_input(tmp_path, [make_example(**features)])
     with pytest.raises(ValueError, match=message):
-        read(tmp_path / "in")
+        read(tmp_path / "in", label_column="label")
+
+
+def test_two_labels_are_none_if_none_is_requested(tmp_path):
+    """As the error says: LABEL_COLUMN: [] reads the images without labels."""
+    for split in ("train", "test"):
+        record = make_example(image=IMAGES[0], label=1, target=2)
+        write_shard(tmp_path / f"in/{split}.tfrec", [record])
+    images, _ = read(tmp_path / "in", label_column=[])
+    assert images["label"].tolist() == [-1, -1]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 from kaggle_tfr.plan.fold_checks import (
     check_leakage,
     compare_shares,
+    describe_checks,
     find_missing_classes,
 )
 from kaggle_tfr.plan.folds import (
@@ -371,6 +372,15 @@ def test_images_that_leave_their_split_are_counted_by_direction():
     assert describe_moved(unmoved).startswith("Every image stays")
 
 
+def test_images_without_a_time_are_not_one_group():
+    """An empty text is no value: `exif_time` has it where EXIF has no time."""
+    times = ["2026-05-01 10:00:00"] * 2 + [""] * 4
+    table = pd.DataFrame({"label": 0, "split": "train", "exif_time": times})
+    folded = assign_folds(table, n_folds=5, seed=0, group_column="exif_time")
+    assert folded["fold"][0] == folded["fold"][1]
+    assert folded["fold"].nunique() == 5
+
+
 @pytest.mark.parametrize("column", ["cluster", "patient"])
 def test_test_images_stay_in_test_and_attract_no_other_row(column):
     """A cluster or group over test and train stays; its train images are together."""
@@ -573,6 +583,23 @@ def test_the_leakage_check_counts_test_images_separately():
     assert leakage["sampled_pairs_across_folds"] == 0
     assert leakage["clusters_across_test"] == 1
     assert leakage["sampled_pairs_with_test"] == 2
+    first, *others = describe_checks(leakage, 2).splitlines()
+    assert first.startswith("! Clusters that contain test images and other images: 1.")
+    kept = "✓ One image of each cluster is kept, so no cluster can be in two folds."
+    assert kept in others
+
+
+def test_a_passed_check_contains_what_was_checked():
+    """The number of clusters of two images, of sampled images, and the radius."""
+    table = make_four_images(fold=[0, 0, 1, 1])
+
+    leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
+
+    deviation, clusters, pairs = describe_checks(leakage, 2).splitlines()
+    assert deviation.startswith("! In each fold, the share of every class differs")
+    assert deviation.endswith("by at most 50.0 percentage points.")
+    assert clusters == "✓ Clusters with two or more images: 1, each in one fold."
+    assert pairs.startswith("✓ 4 sampled images were compared with all 4: no pair")
 
 
 @QUICK

@@ -186,6 +186,8 @@ def test_the_fingerprint_ignores_the_folder_of_the_images(planned):
     same = fingerprint(table, {"q": 90})
 
     assert fingerprint(moved, {"q": 90}) == same
+    # Versions of a decoder differ in it, and `digest` is that of the file.
+    assert fingerprint(table.assign(brightness=99.5), {"q": 90}) == same
     assert same not in {
         fingerprint(relabelled, {"q": 90}),
         fingerprint(table, {"q": 70}),
@@ -245,4 +247,5 @@ def test_a_part_must_be_written_within_a_session_of_this_machine(
     limits = compare_with_limits(plan, forecast, str(work))
 
     assert limits.loc["time to write a part", "limit"] == hours * 3600
-    assert limits.loc["time to write a part", "text"].endswith(f", of {hours} h")
+    text = limits.loc["time to write a part", "text"]
+    assert text == f"under a minute, of {hours} h"

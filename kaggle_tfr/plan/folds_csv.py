@@ -1,0 +1,154 @@
+"""folds.csv: what became of every input image, for all frameworks."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.outcomes import REASONS, match_clusters
+from kaggle_tfr.naming import FOLDS_FILE
+from kaggle_tfr.tables import format_csv
+
+ROWS_AT_ONCE = 50_000  # as text in memory
+COLUMNS = [
+    "image_id",
+    "source",
+    "path",
+    "label",
+    "label_name",
+    "split",
+    "fold",
+    "cluster",
+    "keep",
+    "reason",
+]
+
+
+@dataclass(frozen=True)
+class FoldsFile:
+    """The folds.csv of a plan."""
+
+    n_bytes: int = 0
+    sha256: str = ""
+
+
+def list_folds(
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+    folded: pd.DataFrame,
+    label_columns: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Return one row per input image, none missing, in the order of `images`.
+
+    images, clusters: of 01 and 02. folded: of `assign_folds`, from the rows that
+    `choose_rows` returns for them. label_columns: as there.
+
+    Columns: `COLUMNS` and `label_columns`. path: below the INPUT_DIR of its source (0:
+    the main input, else the number in MORE_INPUTS). fold: -1 outside the folds. A copy
+    that is dropped has the split and the fold of its cluster. cluster: -1 for none.
+    keep: whether the image is written. reason: why, or why not.
+    """
+    names = ["image_id", "source", "label", "label_name", "split", *label_columns]
+    table = match_clusters(images[names], clusters, ["reason"])
+    problem = images["problem"].to_numpy(object)
+    is_good = problem == ""
+    is_kept = is_good & table["keep"].to_numpy()
+
+    reason = table["reason"].fillna("kept: no copy found")
+    table = table.assign(
+        path=_shorten_paths(images),
+        split=_fill(table["split"], is_kept, folded["split"]),
+        fold=_fill(pd.Series(-1, table.index), is_kept, folded["fold"]),
+        # A rejected row may repeat the id of an image in a cluster.
+        cluster=table["cluster"].where(is_good, -1),
+        keep=is_kept,
+        reason=np.where(is_good, reason, "rejected: " + problem),
+    )
+    return _place_copies(table)[[*COLUMNS, *label_columns]]
+
+
+def _shorten_paths(images: pd.DataFrame) -> np.ndarray:
+    """Return the paths below the folders of their sources."""
+    paths = images["path"].to_numpy(object)
+    folders = images["input_dir"].to_numpy(object)
+    prefix_length = {folder: len(f"{folder}/") for folder in set(folders)}
+    return np.array(
+        [
+            path[prefix_length[folder] :] if path.startswith(folder) else path
+            for path, folder in zip(paths, folders, strict=True)
+        ],
+        object,
+    )
+
+
+def _fill(
+    column: pd.Series,
+    is_filled: np.ndarray | pd.Series,
+    values: pd.Series,
+) -> pd.Series:
+    """Return the column with these values, in their order, in the chosen rows."""
+    column = column.copy()
+    column[is_filled] = values.to_numpy()
+    return column
+
+
+def _place_copies(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table; dropped images get the place of those kept in their cluster.
+
+    So even all rows together have no copy in two folds.
+    """
+    is_member = (table["split"] != "test") & (table["cluster"] >= 0)
+    kept = table[is_member & table["keep"]].drop_duplicates("cluster")
+    is_copy = is_member & ~table["keep"] & table["cluster"].isin(kept["cluster"])
+    places = kept.set_index("cluster").loc[table["cluster"][is_copy]]
+    return table.assign(
+        split=_fill(table["split"], is_copy, places["split"]),
+        fold=_fill(table["fold"], is_copy, places["fold"]),
+    )
+
+
+def count_folds(folds: pd.DataFrame) -> dict[str, int]:
+    """Count the images by outcome, as `count_outcomes`, from a table of `list_folds`.
+
+    Outcomes without an image are left out.
+    """
+    first_word = folds["reason"].str.extract(r"^(\w+)", expand=False)
+    outcome = first_word.map({**REASONS, "rejected": "rejected"})
+    outcome = outcome.mask(folds["keep"], "written")
+    is_test = folds["split"] == "test"
+    test_outcomes = {"written": "test images", "rejected": "test images rejected"}
+    outcome = outcome.mask(is_test, outcome.map(test_outcomes))
+    counts = Counter(outcome)
+    return {str(name): count for name, count in counts.items()}
+
+
+def save_folds(
+    folds: pd.DataFrame,
+    outcomes: Mapping[str, int],
+    work_dir: str,
+) -> FoldsFile:
+    """Write folds.csv, and return its size and checksum for `make_plan`.
+
+    folds: of `list_folds`. outcomes: of `count_outcomes`.
+    Raises: RuntimeError: its numbers of images are not those of `outcomes`.
+    """
+    expected = {name: count for name, count in outcomes.items() if count}
+    counts = count_folds(folds)
+    if counts != expected:
+        raise RuntimeError(
+            f"the accounting does not close: {FOLDS_FILE} would have {counts}, but 02 "
+            f"counted {expected}. Run again from 02_deduplicate; if the error "
+            "persists, please report a bug."
+        )
+    path = storage.join(work_dir, FOLDS_FILE)
+    with storage.new_file(path) as temporary:
+        with open(temporary, "wb") as file:
+            for start in range(0, len(folds), ROWS_AT_ONCE):
+                rows = folds.iloc[start : start + ROWS_AT_ONCE]
+                file.write(format_csv(rows, header=start == 0).encode())
+        n_bytes, _ = storage.size_and_time(temporary)
+        sha256 = storage.sha256_of(temporary)
+    return FoldsFile(n_bytes, sha256)

@@ -1,0 +1,289 @@
+"""`kaggle-tfr audit`: what a dataset with splits contains, found without a recipe."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import ImageOps
+from support.chain import draw_pictures, save_picture
+from support.pages import HOSTILE, Elements
+from support.plans import digests
+from support.readers import make_example, write_shard
+from support.scenes import saved
+
+import kaggle_tfr
+from kaggle_tfr import audit, pipeline
+from kaggle_tfr.__main__ import main
+from kaggle_tfr.audit_page import to_code
+from kaggle_tfr.images.hashing import HASHES
+
+WRITTEN = {"audit.html", "audit.md", "audit.json", "copies.csv"}
+HASHES_ONLY = {"SECOND_LOOK": False}
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """Return 40 photographs that do not overlap."""
+    return draw_pictures(40, 120, 160)
+
+
+@pytest.fixture
+def at(tmp_path, monkeypatch):
+    """Return an empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def photos(at, pictures):
+    """Return class folders in three splits, with everything that an audit can find."""
+    folder = at / "photos"
+    splits = ["train"] * 5 + ["val", "test", "test"]
+    for number, picture in enumerate(pictures[:32]):
+        name = f"{splits[number % 8]}/{'ab'[number // 8 % 2]}/{number:02d}.jpg"
+        save_picture(picture, folder / name)
+    plant(folder, "train/a/00.jpg", "test/a/equal.jpg")
+    save_picture(pictures[1].resize((80, 60)), folder / "test/a/small.jpg")
+    save_picture(ImageOps.mirror(pictures[5]), folder / "train/a/mirrored.jpg")
+    plant(folder, "train/a/02.jpg", "train/b/conflict.jpg")
+    truncated = (folder / "train/a/03.jpg").read_bytes()[:2000]
+    (folder / "train/a/truncated.jpg").write_bytes(truncated)
+    save_picture(pictures[33], folder / "unsorted/x/y/33.jpg")
+    return folder
+
+
+def plant(folder, source, target):
+    shutil.copyfile(folder / source, folder / target)
+
+
+def load(folder):
+    """Return audit.json and copies.csv of an audit, without the names of columns."""
+    copies = pd.read_csv(folder / "copies.csv", keep_default_na=False)
+    return json.loads((folder / "audit.json").read_text()), copies
+
+
+def test_an_audit_finds_all_that_is_planted(photos, capsys):
+    """Leaks, mirrored copies, conflicts, rejects and files that were not read."""
+    assert main(["audit", "photos"]) == 3
+
+    content, copies = load(photos.parent / "audit-photos")
+    assert {path.name for path in (photos.parent / "audit-photos").iterdir()} == {
+        *WRITTEN,
+        "cache",
+    }
+    found = copies[["file_a", "file_b", "match"]].to_numpy().tolist()
+    assert sorted(found) == [
+        ["test/a/equal.jpg", "train/a/00.jpg", "file"],
+        ["test/a/small.jpg", "train/a/01.jpg", "hash"],
+        ["train/a/02.jpg", "train/b/conflict.jpg", "file"],
+        ["val/a/05.jpg", "train/a/mirrored.jpg", "mirrored"],
+    ]
+    assert copies["conflict"].tolist() == [False, False, False, True]
+    assert content["splits"]["train"] == {"files": 23, "rejected": 1, "images": 22}
+    assert content["classes"]["b"] == {"test": 4, "val": 2, "train": 11}
+    assert content["leaking_images"] == 6
+    assert content["rejects"] == {"truncated": 1}
+    assert content["conflicts"] == [{"images": 2, "labels": "a, b"}]
+    assert content["not_read"] == ["unsorted/x/y/33.jpg"]
+    badge = "6 of 36 images leak at 25 bits or by details"
+    assert content["badge"] == badge
+    printed = capsys.readouterr().out
+    assert f"photos: {badge}" in printed
+    assert "found  2 of 10 test images have a copy in train" in printed
+    assert f"page  file://{photos.parent}/audit-photos/audit.html" in printed
+
+
+def test_a_second_audit_writes_the_same_bytes(photos):
+    """It reads nothing again, and is not an input, in whatever folder it is."""
+    out = photos / "audits" / "first"
+    main(["audit", "photos", "--out", str(out)])
+    before = digests(out)
+
+    main(["audit", "photos", "--out", str(out)])
+
+    assert digests(out) == before
+    main(["audit", "photos"])
+    elsewhere = digests(photos.parent / "audit-photos")
+    assert {name: elsewhere[name] for name in WRITTEN} == {
+        name: before[name] for name in WRITTEN
+    }
+
+
+def test_a_stopped_audit_resumes(photos, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "deduplicate_images", interrupt)
+        assert main(["audit", "photos"]) == 130
+    assert main(["audit", "photos"]) == 3
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_clean_dataset_is_nothing_found(at, pictures, capsys):
+    """The exit code is 0, and the badge counts the images."""
+    for number, picture in enumerate(pictures[:12]):
+        split = "test" if number % 4 == 0 else "train"
+        save_picture(picture, at / f"clean/{split}/{'ab'[number % 2]}/{number}.jpg")
+
+    assert main(["audit", "clean", "-p", "SECOND_LOOK=False"]) == 0
+
+    content, copies = load(at / "audit-clean")
+    assert content["badge"] == "0 of 12 images leak at 25 bits"
+    assert content["command"] == "kaggle-tfr audit clean/ -p SECOND_LOOK=false"
+    assert copies.empty
+    assert "the second look was not made" in (at / "audit-clean/audit.md").read_text()
+
+
+def test_leaks_are_those_of_brute_force(at, pictures):
+    """All images of test are compared with all of train, by their hashes."""
+    rng = np.random.default_rng(5)
+    for number, picture in enumerate(pictures * 3):
+        size = rng.integers(40, 200, 2).tolist()
+        split = "test" if rng.random() < 0.4 else "train"
+        save_picture(
+            picture.resize(size).crop(
+                (0, 0, size[0], int(size[1] * rng.uniform(0.9, 1)))
+            ),
+            at / f"mixed/{split}/{number % 3}/{number}.jpg",
+            quality=50,
+        )
+
+    result = kaggle_tfr.audit_dataset("mixed", **HASHES_ONLY, MIRRORED=False)
+
+    hashes = pd.read_parquet(at / "audit-mixed/cache/hashes.parquet")
+    words = hashes[[*HASHES]].to_numpy()
+    bits = np.bitwise_count(words[:, None] ^ words).sum(axis=2)
+    names = hashes["path"].str.partition("/mixed/")[2]
+    is_test = names.str.startswith("test/").to_numpy()
+    is_leak = (bits <= 25) & is_test[:, None] & ~is_test
+    expected = {(names[a], names[b], bits[a, b]) for a, b in np.argwhere(is_leak)}
+    _, copies = load(at / "audit-mixed")
+    leaks = copies[copies["split_a"] != copies["split_b"]]
+    found = set(zip(leaks["file_a"], leaks["file_b"], leaks["distance"], strict=True))
+    assert found == expected
+    assert len(found) > 30
+    (row,) = result.shared[result.shared["split"] != result.shared["other"]].to_dict(
+        "records"
+    )
+    assert row["images"] == is_leak.any(axis=1).sum()
+    assert row["other_images"] == is_leak.any(axis=0).sum()
+
+
+def test_shards_of_plain_tensorflow_need_no_labels(at, pictures, root):
+    """Two features may be the label, so none is; TensorFlow is not imported."""
+    for split, numbers in {"train": range(8), "test": (3, 8, 9)}.items():
+        records = [
+            make_example(raw=saved(pictures[number]), label=number, target=number)
+            for number in numbers
+        ]
+        write_shard(at / f"shards/{split}-00000-of-00001.tfrecord", records)
+    code = (
+        "import sys; from kaggle_tfr.__main__ import main\n"
+        "code = main(['audit', 'shards'])\n"
+        "sys.exit(9 if 'tensorflow' in sys.modules else code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 3, done.stderr
+    assert "each of label, target looks like the label" in done.stdout
+    content, copies = load(at / "audit-shards")
+    assert content["splits"]["test"]["images"] == 3
+    assert "Conflicts of labels: no labels were read." in content["not_searched"]
+    ends = copies[["file_a", "file_b"]].to_numpy().tolist()
+    shard = "-00000-of-00001.tfrecord#"
+    assert ends == [[f"test{shard}0", f"train{shard}3"]]
+
+
+def test_names_of_files_are_only_text(at, pictures):
+    """On the page, and in Markdown, where a line break would end a table."""
+    names = [name.replace("/", "|") for name in HOSTILE]
+    for number, name in enumerate(names):
+        for split in ("train", "test"):
+            path = at / f"hostile/{split}/{name}/{number}`\n{name}.jpg"
+            save_picture(pictures[number], path)
+
+    assert main(["audit", "hostile"]) == 3
+
+    page = (at / "audit-hostile/audit.html").read_text()
+    elements = Elements(page)
+    tags = {tag for tag, _ in elements.found}
+    assert tags.isdisjoint({"script", "svg"})
+    assert not any(
+        name.startswith("on") for _, names in elements.found for name in names
+    )
+    assert all(image.startswith("data:image/webp") for image in elements.images)
+    text = (at / "audit-hostile/audit.md").read_text()
+    assert re.sub(r"(`+) .*? \1|`[^`]*`", "", text).count("<") == 0
+    assert "<img src=x onerror=alert(1)>.jpg" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("a", "`a`"), ("a|b\nc", r"`a\|b\nc`"), ("``", "``` `` ```")]
+)
+def test_code_of_markdown_ends_where_the_name_does(text, code):
+    assert to_code(text) == code
+
+
+def test_errors_are_those_of_init(at, capsys):
+    """An empty folder, videos, and a misspelt folder."""
+    (at / "empty").mkdir()
+    (at / "videos").mkdir()
+    (at / "videos/1.mp4").touch()
+    for folder in ("empty", "videos", "vidoes"):
+        messages = []
+        for command in ("init", "audit"):
+            assert main([command, folder]) == 1
+            messages.append(capsys.readouterr().err)
+        assert messages[0] == messages[1]
+    assert "Did you mean" in messages[0]
+    assert not list(at.glob("audit-*"))
+
+
+def test_nothing_is_replaced_but_an_audit_of_the_same_input(photos, capsys):
+    (photos.parent / "notes").mkdir()
+    (photos.parent / "notes/copies.csv").write_text("mine")
+    assert main(["audit", "photos", "--out", "notes"]) == 1
+    assert "contains other files" in capsys.readouterr().err
+    assert (photos.parent / "notes/copies.csv").read_text() == "mine"
+
+    assert main(["audit", "photos/train", "--out", "a"]) == 3
+    assert main(["audit", "photos", "--out", "a"]) == 1
+    assert "contains the audit of another input" in capsys.readouterr().err
+
+
+def test_parameters_of_other_steps_are_refused(photos):
+    for name, value in {"N_FOLDS": 3, "WORK_DIR": "x", "INPUT_DIR": "x"}.items():
+        with pytest.raises(ValueError, match=f"An audit does not use {name}"):
+            audit.audit_dataset("photos", **{name: value})
+
+
+def test_labels_are_not_needed(at, pictures):
+    """A folder as of YOLO: splits below images/, and boxes beside it."""
+    for number, picture in enumerate(pictures[:12]):
+        split = "val" if number % 4 == 0 else "train"
+        save_picture(picture, at / f"yolo/images/{split}/{number:02d}.jpg")
+        boxes = at / f"yolo/labels/{split}/{number:02d}.txt"
+        boxes.parent.mkdir(parents=True, exist_ok=True)
+        boxes.write_text("0 0.5 0.5 0.2 0.2\n")
+    save_picture(pictures[0], at / "yolo/images/train/copy.jpg", quality=40)
+
+    assert main(["audit", "yolo"]) == 3
+
+    content, copies = load(at / "audit-yolo")
+    ends = copies[["file_a", "file_b"]].to_numpy().tolist()
+    assert ends == [["images/val/00.jpg", "images/train/copy.jpg"]]
+    assert content["classes"] == {}
+    assert "Conflicts of labels: no labels were read." in content["not_searched"]

@@ -1,0 +1,150 @@
+"""The images that 01 shows: chosen by a rule, and as other programs read them."""
+
+import io
+import re
+
+import cv2
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image, ImageCms, ImageFilter
+from support.scenes import saved, scene
+
+from kaggle_tfr.explore import (
+    choose_examples,
+    count_faulty,
+    describe_error,
+    describe_quality,
+    list_extremes,
+    load_damaged,
+    load_hashes,
+    load_per_class,
+    measure,
+    rate_images,
+    save_variants,
+)
+from kaggle_tfr.explore.lesson import make_display_p3
+from kaggle_tfr.images.convert import read_pixels
+
+PHOTO = scene(200, 240)
+
+
+def write_images(folder, images, labels):
+    """Write the images as PNG; return their rows, measured."""
+    rows = []
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        path = folder / f"{number}.png"
+        image.save(path)
+        rows.append((path.name, str(path), label, "train", ""))
+    columns = ["image_id", "path", "label_name", "split", "problem"]
+    return measure(pd.DataFrame(rows, columns=columns), work_dir=str(folder))
+
+
+@pytest.fixture
+def images(tmp_path):
+    """A photograph, then a grey, a dark, a blurred and an empty one, of two classes."""
+    blurred = cv2.GaussianBlur(np.asarray(PHOTO), None, 8)
+    pictures = [
+        PHOTO.convert("L"),
+        PHOTO.point(lambda level: level // 12),
+        Image.fromarray(blurred),
+        Image.new("RGB", PHOTO.size, (120, 130, 140)),
+        PHOTO,
+    ]
+    return write_images(tmp_path, pictures, ["b", "a", "a", "a", "a"])
+
+
+def test_each_fault_is_found_in_its_image(images, tmp_path):
+    """The worst image of each row is the one with that fault; a warning counts it."""
+    rated = rate_images(images, load_hashes(images, str(tmp_path)))
+
+    worst, captions, names = list_extremes(rated, count=2)
+    lines = describe_quality(rated).splitlines()
+
+    assert len(worst) == len(captions) == 2 * len(names)
+    first_of_row = dict(zip(names, worst["image_id"][::2], strict=True))
+    assert first_of_row["darkest"] == "1.png"
+    assert first_of_row["emptiest"] == first_of_row["most compressed"] == "3.png"
+    assert "2.png" in set(worst["image_id"][2:4])
+    assert count_faulty(rated) == 3
+    assert lines[0] == ("Warning: 1 of 5 images is dark (mean level below 25 of 255).")
+    assert captions[0] == f"level {np.asarray(PHOTO.convert('L')).mean() / 12:.0f}"
+
+
+def test_a_near_duplicate_has_no_tile_beside_its_copy(tmp_path):
+    """A darker copy is as extreme as its original, but shows nothing else."""
+    pictures = [scene(seed=seed) for seed in range(3)]
+    dark = [picture.point(lambda level: level // 3) for picture in pictures[:2]]
+    darker = dark[1].point(lambda level: level * 9 // 10)
+    images = write_images(tmp_path, [*pictures, *dark, darker], ["a"] * 6)
+    rated = rate_images(images, load_hashes(images, str(tmp_path)))
+
+    worst, _, _ = list_extremes(rated, count=2)
+
+    assert worst["image_id"][:2].tolist() == ["5.png", "3.png"]
+
+
+def test_a_colourful_sharp_image_is_chosen_then_one_of_another_class(images):
+    """The grey image of the other class comes before the blurred one of the first."""
+    assert choose_examples(images, 2)["image_id"].tolist() == ["4.png", "0.png"]
+
+
+def test_a_class_with_few_images_leaves_places_empty(images):
+    """The rows are the classes, the largest first, of as many places of one shape."""
+    tiles, names = load_per_class(images, count=3)
+
+    assert names == ["a", "b"]
+    assert {tile.shape[0] / tile.shape[1] for tile in tiles if tile is not None} == {1}
+    assert [tile is None for tile in tiles] == [False] * 4 + [True] * 2
+
+
+def test_damaged_files_are_shown_as_far_as_they_go(tmp_path):
+    """A truncated JPEG has its upper rows; an empty file and a PNG are left out."""
+    data = saved(PHOTO)
+    files = {
+        "a.jpg": data[: len(data) // 2],
+        "b.jpg": b"",
+        "c.png": saved(PHOTO, "PNG")[:-99],
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    rejected = pd.DataFrame(
+        {
+            "image_id": list(files),
+            "path": [str(tmp_path / name) for name in files],
+            "problem": ["truncated", "empty file", "truncated"],
+        }
+    )
+
+    tiles, captions = load_damaged(rejected, most=5)
+
+    assert captions == ["a.jpg\ntruncated"]
+    assert np.abs(tiles[0][:50] - np.asarray(PHOTO, float)[:50]).mean() < 5
+    assert (tiles[0][-20:] == 128).all()
+
+
+def test_the_variants_are_the_photograph_for_a_reader_that_converts():
+    """Pillow alone misreads three of them, in the way that the lesson names."""
+    photo = PHOTO.filter(ImageFilter.GaussianBlur(2))  # JPEG loses less of it
+    files = save_variants(photo)
+    meant = dict.fromkeys(files, photo)
+    meant["16-bit grey"] = photo.convert("L")
+    errors = {}
+    for name, data in files.items():
+        assert describe_error(read_pixels(data), meant[name]).startswith("✓ ")
+        by_pillow = Image.open(io.BytesIO(data)).convert("RGB")
+        errors[name] = describe_error(np.asarray(by_pillow), meant[name])
+
+    assert errors["EXIF rotation"] == "✗ on its side"
+    assert re.fullmatch(r"✗ \d+\.\d levels", errors["Display P3"])
+    assert errors["CMYK"].startswith("✓ ")
+
+
+def test_the_profile_is_display_p3():
+    """Red of sRGB is (234, 51, 35) in Display P3. Source: CSS Color 4, examples."""
+    srgb = ImageCms.createProfile("sRGB")
+    display_p3 = ImageCms.ImageCmsProfile(io.BytesIO(make_display_p3()))
+
+    red = ImageCms.profileToProfile(Image.new("RGB", (1, 1), "red"), srgb, display_p3)
+
+    np.testing.assert_allclose(red.getpixel((0, 0)), (234, 51, 35), atol=1)

@@ -1,0 +1,217 @@
+"""folds.csv: a row for each input image, which agrees with the shards."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.chain import run_values, save_picture, write_small_sample
+from support.plans import digests
+from support.scenes import scene
+
+from kaggle_tfr.parameters import load_recipe
+from kaggle_tfr.plan import list_folds, save_folds
+from kaggle_tfr.plan.folds_csv import COLUMNS
+from kaggle_tfr.write import write_parts
+
+STRANGE = ["=1+1", "a,b", 'a"b', "a\nb", "a\rb", " a ", "", "NA", "007", "ä\u2028;\t'"]
+
+
+def read_folds(folder):
+    """Return folds.csv as text."""
+    return pd.read_csv(Path(folder, "folds.csv"), dtype=str, keep_default_na=False)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """The small sample, with its second source, after 01 to 04."""
+    folder = tmp_path_factory.mktemp("folds")
+    write_small_sample(folder / "in")
+    changes = {"INPUT_DIR": str(folder / "in"), "VALIDATION_SIZE": 0.1, "N_FOLDS": 3}
+    images, _, _ = run_values(load_recipe("sample") | changes, str(folder / "work"))
+    return folder, images
+
+
+@pytest.fixture(scope="module")
+def several_labels(tmp_path_factory):
+    """Twelve images with two labels each, two of them copies, after 01 to 04."""
+    folder = tmp_path_factory.mktemp("labels")
+    rows = ["image_id,cat,dog"]
+    for number in range(12):
+        image_id = f"{number}.jpg"
+        picture = scene(60, 80, 0 if number == 11 else number)
+        save_picture(picture, folder / "in/train_images" / image_id)
+        rows.append(f"{image_id},{number % 2},{number % 3 % 2}")
+    rows[12] = rows[1].replace("0.jpg", "11.jpg")
+    rows.append("missing.jpg,1,1")
+    (folder / "in/train.csv").write_text("\n".join(rows))
+    values = {"INPUT_DIR": str(folder / "in"), "LABEL_COLUMN": ["cat", "dog"]}
+    values |= {"TEST_CSV": "", "TEST_PATH_TEMPLATE": "", "N_FOLDS": 2}
+    images, _, _ = run_values(values, str(folder / "work"))
+    return folder, images
+
+
+@pytest.fixture(params=["sample", "several_labels"])
+def case(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_every_input_image_has_a_row(case):
+    """Rejected images too; the paths are below the folders of their sources."""
+    folder, images = case
+    folds = read_folds(folder / "work")
+
+    assert folds["image_id"].tolist() == images["image_id"].tolist()
+    assert [*folds][: len(COLUMNS)] == COLUMNS
+    sources = {"0": folder / "in", "1": folder / "in/more"}
+    for row, path in zip(folds.itertuples(), images["path"], strict=True):
+        assert str(sources[row.source] / row.path) == path
+    rejected = folds[folds["reason"].str.startswith("rejected: ")]
+    assert len(rejected) == (images["problem"] != "").sum() > 0
+    assert set(rejected["keep"]) == {"False"}
+
+
+def test_it_says_the_same_as_the_shards(case):
+    """The kept rows are those of the CSV of each split: labels, split and fold."""
+    folder, _ = case
+    folds = read_folds(folder / "work")
+    kept = folds[folds["keep"] == "True"].set_index("image_id")
+    tables = {}
+    for split in kept["split"].unique():
+        path = folder / "work/part-1" / f"{split}.csv"
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        tables[split] = table.assign(split=split).set_index("image_id")
+
+    records = pd.concat(tables.values())
+    assert sorted(records.index) == sorted(kept.index)
+    names = [name for name in kept if name in records]
+    assert {"split", "fold"} < set(names)
+    is_labelled = records["split"] != "test"
+    for name in names:
+        same = kept[name].loc[records.index] == records[name]
+        assert same[is_labelled].all(), name
+
+
+def test_its_counts_are_those_of_the_accounting(case):
+    """By the first word of the reason of each image that is not kept."""
+    folder, _ = case
+    table = pd.read_csv(folder / "work/accounting.csv", index_col="outcome")
+    counts = table["images"]
+    folds = read_folds(folder / "work")
+    labelled = folds[folds["split"] != "test"]
+    reasons = labelled["reason"].where(labelled["keep"] == "False", "written")
+    found = reasons.str.extract(r"(\w+)", expand=False).value_counts()
+    assert found["written"] == counts["written"]
+    assert found.get("duplicate", 0) == counts["duplicates dropped"]
+    assert found.get("conflict", 0) == counts["conflicts dropped"]
+    assert found["rejected"] == counts["rejected"]
+    assert len(folds) == counts["total"]
+
+
+def test_no_cluster_is_in_two_folds_even_with_its_dropped_copies(case):
+    """Who trains on all rows has no copy in two folds either."""
+    folder, _ = case
+    folds = read_folds(folder / "work")
+    in_cluster = folds[(folds["cluster"] != "-1") & (folds["split"] != "test")]
+    places = in_cluster.groupby("cluster")[["split", "fold"]].nunique()
+    assert len(in_cluster) > len(places) > 0
+    assert places.to_numpy().max() == 1
+
+
+def test_the_conditions_of_03_are_the_folds_of_the_shards(sample):
+    """Images of MORE_INPUTS train in every fold; each other image validates once."""
+    folder, _ = sample
+    folds = pd.read_csv(folder / "work" / "folds.csv")
+    records = pd.read_csv(folder / "work/part-1/train.csv")
+    validated = []
+    for fold in range(3):
+        trained = folds.query(f'split == "train" and keep and fold != {fold}')
+        validating = folds.query(f"keep and fold == {fold}")
+        expected = records["image_id"][records["fold"] != fold]
+        assert sorted(trained["image_id"]) == sorted(expected)
+        assert (trained["source"] == 1).any()
+        validated += validating["image_id"].tolist()
+
+    is_folded = records["fold"] >= 0
+    assert sorted(validated) == sorted(records["image_id"][is_folded])
+    assert set(folds["split"]) > {"train", "validation"}
+
+
+def test_several_labels_have_a_column_each(several_labels):
+    """The columns of the labels follow the others."""
+    folds = read_folds(several_labels[0] / "work")
+    assert [*folds] == [*COLUMNS, "cat", "dog"]
+    assert folds["dog"][:3].tolist() == ["0", "1", "0"]
+
+
+def test_a_copy_goes_with_part_1(sample):
+    """It is listed in SHA256SUMS, and publish sends it."""
+    folder, _ = sample
+    part = folder / "work/part-1"
+    assert (part / "folds.csv").read_bytes() == (folder / "work/folds.csv").read_bytes()
+    assert "  folds.csv\n" in (part / "SHA256SUMS").read_text()
+
+
+def test_04_needs_the_folds_of_its_plan(sample, tmp_path):
+    """A changed or missing file stops it before a shard is written."""
+    folder, _ = sample
+    path = folder / "work/folds.csv"
+    text = path.read_text()
+    path.write_text(text.replace("True", "False", 1))
+    try:
+        with pytest.raises(ValueError, match="folds.csv' is not that of plan.json: it"):
+            write_parts(str(folder / "work"), str(tmp_path))
+        path.unlink()
+        with pytest.raises(ValueError, match=r"file is missing\. Run 03_plan"):
+            write_parts(str(folder / "work"), str(tmp_path))
+    finally:
+        path.write_text(text)
+    assert digests(tmp_path) == {}
+
+
+@pytest.fixture
+def strange():
+    """A kept image for each strange name, and a rejected one."""
+    n_images = len(STRANGE)
+    images = pd.DataFrame(
+        {
+            "image_id": [f"{number}{name}" for number, name in enumerate(STRANGE)],
+            "path": [f"/in/{name}" for name in STRANGE],
+            "label_name": STRANGE,
+            "input_dir": "/in",
+            "split": "train",
+            "problem": ["no, \r\n image", *[""] * (n_images - 1)],
+            "label": range(n_images),
+            "source": 0,
+        }
+    )
+    clusters = pd.DataFrame(
+        columns=["image_id", "split", "cluster", "keep", "reason", "label_name"]
+    )
+    folded = images[1:].assign(fold=np.arange(n_images - 1) % 2)
+    return images, list_folds(images, clusters, folded)
+
+
+def test_strange_names_are_read_back(strange, tmp_path):
+    """By pandas, and by Python's csv module."""
+    images, folds = strange
+    save_folds(folds, {"written": len(STRANGE) - 1, "rejected": 1}, str(tmp_path))
+
+    table = read_folds(tmp_path)
+    assert table["label_name"].tolist() == STRANGE
+    assert table["path"].tolist() == STRANGE
+    assert table["image_id"].tolist() == images["image_id"].tolist()
+    assert table["reason"][0] == "rejected: no, \r\n image"
+    text = (tmp_path / "folds.csv").read_bytes().decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert rows == table.to_dict("records")
+
+
+def test_other_counts_than_those_of_02_are_an_error(strange, tmp_path):
+    """Then nothing is written."""
+    _, folds = strange
+    with pytest.raises(RuntimeError, match="accounting does not close: folds.csv"):
+        save_folds(folds, {"written": len(STRANGE)}, str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

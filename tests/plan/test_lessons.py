@@ -1,0 +1,143 @@
+"""The images with which 03 explains folds and resizing."""
+
+import cv2
+import numpy as np
+import pandas as pd
+from PIL import Image
+from sklearn.model_selection import StratifiedKFold
+
+from kaggle_tfr import figures
+from kaggle_tfr.images.convert import ImageSettings
+from kaggle_tfr.plan import (
+    assign_folds,
+    choose_fold_example,
+    crop_to_difference,
+    load_textured,
+)
+
+HALF = 128  # pixels: a third of the images
+
+
+def make_images(label_names):
+    ids = [f"{number}.jpg" for number in range(len(label_names))]
+    return pd.DataFrame(
+        {
+            "image_id": ids,
+            "path": ids,
+            "label": pd.factorize(np.array(label_names), sort=True)[0],
+            "label_name": label_names,
+            "split": "train",
+            "problem": "",
+        }
+    )
+
+
+def make_clusters(images, clusters):
+    """Return clusters of row numbers as 02 saves them; the first row is kept."""
+    rows = []
+    for number, members in enumerate(clusters):
+        for row in members:
+            image_id = images["image_id"][row]
+            rows.append((image_id, "train", number, row == members[0]))
+    return pd.DataFrame(rows, columns=["image_id", "split", "cluster", "keep"])
+
+
+def test_the_example_has_the_clusters_of_the_data():
+    """The two classes with most copies, their largest clusters, then single images."""
+    images = make_images([*"aaaaaaaa", *"bbbbbbbb", *"cccc"])
+    copies = [[0, 1, 2, 3], [5, 6], [8, 9, 10], [11, 12, 13], [16, 17]]
+    clusters = make_clusters(images, copies)
+
+    example = choose_fold_example(images, clusters)
+
+    assert "".join(example["label_name"]) == "a" * 6 + "b" * 6
+    paths = example["path"].str.removesuffix(".jpg").astype(int).tolist()
+    assert paths == [0, 1, 2, 5, 6, 4, 8, 9, 10, 11, 12, 14]
+    assert example["cluster"].tolist() == [0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 5]
+
+
+def test_the_example_repeats_images_where_the_data_has_too_few():
+    """One image without a copy still gives twelve, which three folds can share."""
+    images = make_images(["a"])
+
+    example = choose_fold_example(images, make_clusters(images, []))
+
+    assert len(example) == 12
+    folded = assign_folds(example, n_folds=3, seed=0)
+    assert folded.groupby("cluster")["fold"].nunique().max() == 1
+
+
+def test_the_strip_names_the_splitter_that_splits_clusters():
+    """Its title counts the clusters in several folds, which a red frame marks."""
+    images = make_images([*"aaaaaa", *"bbbbbb"])
+    clusters = make_clusters(images, [[0, 1], [2, 3], [6, 7], [8, 9]])
+    example = choose_fold_example(images, clusters)
+    names = example["label_name"]
+    by_class = StratifiedKFold(3, shuffle=True, random_state=0)
+    ours = assign_folds(example, n_folds=3, seed=0)
+    folds = {
+        "StratifiedKFold": [rows for _, rows in by_class.split(names, names)],
+        "ours": list(ours.groupby("fold").indices.values()),
+    }
+    cluster = example["cluster"].to_numpy()
+    fold = np.empty(12, int)
+    for number, rows in enumerate(folds["StratifiedKFold"]):
+        fold[rows] = number
+    n_split = sum(len(set(fold[cluster == number])) > 1 for number in set(cluster))
+
+    pixels = [np.zeros((40, 60, 3), np.uint8)] * 12
+    figure = figures.plot_fold_strip(pixels, example, folds)
+
+    title = figure.get_suptitle().replace("\n", " ")
+    assert n_split > 0
+    assert title.startswith(f"StratifiedKFold splits {n_split} of 4 clusters")
+    assert title.endswith("splitters with groups none")
+    frames = [patch for patch in figure.axes[0].patches if not patch.get_fill()]
+    widths = [frame.get_linewidth() for frame in frames]
+    assert widths.count(2.5) == n_split
+    assert len(widths) == 8
+    numbers = [text.get_text() for text in figure.axes[0].texts]
+    assert [text for text in numbers if text.isdigit()] == [
+        *map(str, range(12)),
+        *fold.astype(str),
+        *ours["fold"].astype(str),
+    ]
+
+
+def save_stripes(path, period, size=384):
+    """Save diagonal stripes as a JPEG."""
+    rows, columns = np.mgrid[:size, :size]
+    levels = 127 + 100 * np.sin(2 * np.pi * (rows + columns) / period)
+    grey = levels.astype(np.uint8)
+    Image.fromarray(grey).convert("RGB").save(path, quality=95)
+
+
+def test_the_image_that_aliases_most_is_chosen(tmp_path):
+    """Stripes narrower than a pixel of the small image become coarse by skipping."""
+    periods = {"coarse.jpg": 96, "fine.jpg": 4.4, "medium.jpg": 24}
+    for name, period in periods.items():
+        save_stripes(tmp_path / name, period)
+    paths = [str(tmp_path / name) for name in periods]
+    n_bytes = [(tmp_path / name).stat().st_size for name in periods]
+    rows = pd.DataFrame({"path": paths, "n_bytes": n_bytes, "format": "JPEG"})
+
+    pixels, size = load_textured(rows, ImageSettings((HALF, HALF)))
+
+    expected = np.asarray(Image.open(tmp_path / "fine.jpg"))
+    assert np.abs(pixels.astype(int) - expected).max() <= 3
+    assert size == (HALF, HALF)
+    skipping = cv2.resize(pixels, size)
+    averaged = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
+    assert skipping.std() > 2 * averaged.std()
+
+
+def test_the_crop_is_where_images_differ():
+    """A white square in the last image is inside the crop of all three."""
+    black = np.zeros((200, 300, 3), np.uint8)
+    changed = black.copy()
+    changed[120:140, 210:230] = 255
+
+    crops = crop_to_difference([black, black, changed])
+
+    assert [crop.shape for crop in crops] == [(64, 64, 3)] * 3
+    assert (crops[-1] == 255).sum() == 20 * 20 * 3
